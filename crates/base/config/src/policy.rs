@@ -1,0 +1,113 @@
+//! What a directory's rules say, resolved for one file.
+
+use std::time::Duration;
+
+/// Which data is accelerated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cache {
+    /// Writes land in the burst buffer and reads are copied up.
+    Both,
+    /// Only writes land in the burst buffer.
+    WriteCache,
+    /// Only reads are copied up; writes go to the global store.
+    Preload,
+    /// Nothing: every byte goes to and comes from the global store.
+    Through,
+    /// Written data stays in the burst buffer and is never staged out by itself.
+    Scratch,
+}
+
+/// What starts a stage-out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StageOut {
+    /// The last close.
+    Close,
+    /// The file was not used for this long.
+    Idle(Duration),
+    /// This long after the first undrained change.
+    Age(Duration),
+    /// More than this many undrained bytes in the directory's files.
+    Size(u64),
+    /// Only a command.
+    Manual,
+    /// The end of the mount.
+    Exit,
+}
+
+/// How long a clean replica is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeepAfter {
+    /// This long after its last use.
+    For(Duration),
+    /// Not at all: dropped once clean.
+    Delete,
+}
+
+/// How a stage-out is checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verify {
+    /// Bytes written, fsync and a final stat.
+    Counts,
+    /// The global copy is read back and compared.
+    Full,
+}
+
+/// What to do when the global copy changed under a dirty replica.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnConflict {
+    /// Keep both, stop and report.
+    Keep,
+    /// The replica replaces the global copy.
+    DirtyWins,
+}
+
+/// A file's rules: its directory's, with what that inherits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Policy {
+    /// `cache`
+    pub cache: Cache,
+    /// `stage_out`
+    pub stage_out: StageOut,
+    /// `keep_after`
+    pub keep_after: KeepAfter,
+    /// `durable_at`: true for `close`, false for `fsync`.
+    pub durable_at_close: bool,
+    /// `fsync`: true for `global`, false for `burst-buffer`.
+    pub fsync_global: bool,
+    /// `rename`: true for `commit`, false for `lazy`.
+    pub rename_commits: bool,
+    /// `publish`: true for `atomic`, false for `in-place`.
+    pub publish_atomic: bool,
+    /// `verify`
+    pub verify: Verify,
+    /// `revalidate`: how long attributes and a clean replica are trusted.
+    pub revalidate: Duration,
+    /// `on_conflict`
+    pub on_conflict: OnConflict,
+    /// `remote_wait`: how long an open waits for another agent's mark to go.
+    pub remote_wait: Duration,
+    /// `passthrough_reserve`: share of the burst buffer kept free for kernel writes, in thousandths.
+    pub reserve_thousandths: u32,
+    /// `rate`: most bytes a second staged out, 0 for no limit.
+    pub rate_bytes_per_s: u64,
+}
+
+impl Default for Policy {
+    fn default() -> Policy {
+        Policy {
+            cache: Cache::Both,
+            stage_out: StageOut::Close,
+            keep_after: KeepAfter::For(Duration::from_secs(3600)),
+            durable_at_close: false,
+            fsync_global: false,
+            rename_commits: true,
+            publish_atomic: false,
+            verify: Verify::Counts,
+            revalidate: Duration::from_secs(1),
+            on_conflict: OnConflict::Keep,
+            remote_wait: Duration::from_secs(60),
+            reserve_thousandths: 50,
+            rate_bytes_per_s: 0,
+        }
+    }
+}

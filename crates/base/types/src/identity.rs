@@ -1,0 +1,76 @@
+//! What names a file whatever its path becomes.
+
+use std::fmt;
+
+/// Most bytes an identity can have: a kernel file handle has at most 128, and four bytes say its kind.
+pub const IDENTITY_BYTES_MAX: usize = 132;
+
+/// A file of one global store, named independently of its path.
+///
+/// Minted by `global-store` from a durable file handle (`name_to_handle_at`) or, where the store has none that
+/// outlives a remount, from inode number and birth time. It dies with the inode. The bytes are opaque: they are
+/// compared and stored, never interpreted outside `global-store`.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Identity(Box<[u8]>);
+
+/// Bytes that cannot be an identity: none, or more than [`IDENTITY_BYTES_MAX`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IdentityError {
+    /// How many bytes there were.
+    pub bytes: usize,
+}
+
+impl fmt::Display for IdentityError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "an identity has 1 to {IDENTITY_BYTES_MAX} bytes, not {}", self.bytes)
+    }
+}
+
+impl std::error::Error for IdentityError {}
+
+impl Identity {
+    /// Takes over the bytes of an identity: 1 to [`IDENTITY_BYTES_MAX`].
+    pub fn new(bytes: impl Into<Box<[u8]>>) -> Result<Identity, IdentityError> {
+        let bytes = bytes.into();
+        if bytes.is_empty() || bytes.len() > IDENTITY_BYTES_MAX {
+            return Err(IdentityError { bytes: bytes.len() });
+        }
+        Ok(Identity(bytes))
+    }
+
+    /// The bytes, for storing and comparing.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Identity({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identity_keeps_its_bytes_and_prints_as_hex() {
+        let identity = Identity::new(vec![0xab, 1]).unwrap();
+        assert_eq!(identity.as_bytes(), [0xab, 1]);
+        assert_eq!(identity.to_string(), "ab01");
+    }
+
+    #[test]
+    fn no_bytes_and_too_many_are_refused() {
+        assert_eq!(Identity::new(vec![]), Err(IdentityError { bytes: 0 }));
+        assert!(Identity::new(vec![0; IDENTITY_BYTES_MAX]).is_ok());
+        assert!(Identity::new(vec![0; IDENTITY_BYTES_MAX + 1]).is_err());
+    }
+}

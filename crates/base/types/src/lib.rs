@@ -1,0 +1,13 @@
+//! The vocabulary that every crate shares: identities, ranges, epochs, fingerprints.
+//!
+//! This crate imports nothing but the standard library, and every name here is a word of `ARCHITECTURE.md`.
+
+mod fingerprint;
+mod identity;
+mod order;
+mod range;
+
+pub use fingerprint::{Fingerprint, Timestamp};
+pub use identity::{Identity, IdentityError};
+pub use order::{Epoch, Version};
+pub use range::{ByteRange, RangeSet};

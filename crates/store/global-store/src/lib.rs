@@ -1,0 +1,88 @@
+//! The global store: the existing file system below, reached by descriptor and never by a path under our own mount.
+//!
+//! Two parts. [`GlobalStore`], [`Anchor`] and [`OpenFile`] are what the file cache copies data through; they have a
+//! POSIX and a memory implementation. The namespace (names, links, permissions) belongs to the agent, which works on
+//! the POSIX implementation's directory descriptors directly.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use types::{Fingerprint, Identity, Timestamp};
+
+/// What `stat` says of a file, as far as the file cache needs it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attributes {
+    /// Size and times.
+    pub fingerprint: Fingerprint,
+    /// Names the file has; 0 once unlinked.
+    pub links: u64,
+    /// Mode bits including the file type.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
+
+/// How an anchored file is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// For reading; never moves atime where the store allows it.
+    Read,
+    /// For reading and writing.
+    Write,
+}
+
+/// One mounted global store, from the directory that is accelerated downwards.
+pub trait GlobalStore: Send + Sync {
+    /// Finds a file by identity: by durable handle, else at `hint` (a path relative to the root), else - if `scan` -
+    /// by a walk of the whole tree. `None` means that it is not there.
+    fn locate(&self, identity: &Identity, hint: &Path, scan: bool) -> io::Result<Option<Arc<dyn Anchor>>>;
+
+    /// Makes everything written so far durable (`syncfs`): one call for many small files.
+    fn sync(&self) -> io::Result<()>;
+
+    /// Whether other machines may change the store: then dirty files carry a mark (`user.forebay.dirty`).
+    fn is_shared(&self) -> bool;
+}
+
+/// A regular file that stays findable whatever becomes of its name: an `O_PATH` descriptor.
+pub trait Anchor: Send + Sync {
+    /// Who it is.
+    fn identity(&self) -> &Identity;
+    /// Its attributes now.
+    fn attributes(&self) -> io::Result<Attributes>;
+    /// Opens it. `EACCES` cannot come for a file that was created through us by an agent without privilege: the
+    /// anchor keeps the descriptor that creation gave.
+    fn open(&self, access: Access) -> io::Result<Box<dyn OpenFile>>;
+    /// Its present path relative to the store's root; a hint, empty if it has none.
+    fn path_hint(&self) -> PathBuf;
+    /// Makes its name durable: fsync of the file and of its directory.
+    fn sync_name(&self) -> io::Result<()>;
+    /// Reads the mark that an agent left on it, if any.
+    fn mark(&self) -> io::Result<Option<Vec<u8>>>;
+    /// Sets (`Some`) or removes (`None`) the mark. Changes ctime.
+    fn set_mark(&self, mark: Option<&[u8]>) -> io::Result<()>;
+}
+
+/// An open file of the global store.
+pub trait OpenFile: Send + Sync {
+    /// Reads at `offset`; fewer bytes than asked only at the end of the file.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// Writes all of `data` at `offset`.
+    fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()>;
+    /// The first data range at or after `offset` (`SEEK_DATA`, `SEEK_HOLE`); `None` when only a hole follows. A store
+    /// that cannot tell says that everything is data.
+    fn next_data(&self, offset: u64) -> io::Result<Option<types::ByteRange>>;
+    /// Turns a range into a hole, or zeros where the store has no holes. Never changes the size.
+    fn punch(&self, range: types::ByteRange) -> io::Result<()>;
+    /// Cuts or extends.
+    fn set_len(&self, len: u64) -> io::Result<()>;
+    /// Sets mtime and leaves atime alone.
+    fn set_mtime(&self, mtime: Timestamp) -> io::Result<()>;
+    /// Its attributes now.
+    fn attributes(&self) -> io::Result<Attributes>;
+    /// Makes its content durable.
+    fn sync(&self) -> io::Result<()>;
+}
