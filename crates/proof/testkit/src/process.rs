@@ -1,0 +1,110 @@
+//! Processes that do not outlive their test.
+
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group, set_parent_process_death_signal};
+
+use crate::wait::wait_for;
+
+/// How long a killed process is waited for; one that is stuck in the kernel is then left behind.
+const KILL_PATIENCE: Duration = Duration::from_secs(10);
+
+/// A child process, leader of its own process group, killed with the group when the guard is dropped or the test dies.
+pub struct ProcessGuard {
+    child: Child,
+}
+
+impl ProcessGuard {
+    /// Starts `command`.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be started.
+    pub fn spawn(command: &mut Command) -> ProcessGuard {
+        command.process_group(0);
+        // SAFETY: between fork and exec only one system call is made; nothing is allocated and no lock is taken.
+        unsafe {
+            command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?));
+        }
+        let child = command.spawn().unwrap_or_else(|error| panic!("start {command:?}: {error}"));
+        ProcessGuard { child }
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The process, for its pipes.
+    pub fn child(&mut self) -> &mut Child {
+        &mut self.child
+    }
+
+    /// Sends a signal to the process alone.
+    pub fn signal(&self, signal: Signal) {
+        // A process that has ended already is what the caller wants or will see from its status.
+        let _ = kill_process(self.os_pid(), signal);
+    }
+
+    /// How it ended, if it has.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().expect("wait for a child")
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Panics
+    ///
+    /// If it still runs after `bound`.
+    #[track_caller]
+    pub fn wait(&mut self, bound: Duration) -> ExitStatus {
+        wait_for("the end of a child process", bound, || self.child.try_wait().expect("wait for a child"))
+    }
+
+    /// Kills it and its group with SIGKILL, as a crash would, and waits until it is gone.
+    pub fn kill(&mut self) {
+        if self.ended().is_none() {
+            let _ = kill_process_group(self.os_pid(), Signal::KILL);
+            self.wait(KILL_PATIENCE);
+        }
+    }
+
+    fn os_pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+}
+
+impl Drop for ProcessGuard {
+    fn drop(&mut self) {
+        // The group, although the leader may be gone: what it started in the background goes too.
+        let _ = kill_process_group(self.os_pid(), Signal::KILL);
+        if std::thread::panicking() {
+            // A second panic would abort the test binary; the status is of no interest now.
+            let _ = self.child.try_wait();
+            return;
+        }
+        self.wait(KILL_PATIENCE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dropped_guard_leaves_no_process() {
+        let guard = ProcessGuard::spawn(Command::new("sleep").arg("1000"));
+        let pid = guard.os_pid();
+        drop(guard);
+        assert!(rustix::process::test_kill_process(pid).is_err());
+    }
+
+    #[test]
+    fn a_status_is_returned_once_the_process_ends() {
+        let mut guard = ProcessGuard::spawn(Command::new("sh").args(["-c", "exit 3"]));
+        assert_eq!(guard.wait(crate::PATIENCE).code(), Some(3));
+        assert_eq!(guard.ended().and_then(|status| status.code()), Some(3));
+    }
+}
