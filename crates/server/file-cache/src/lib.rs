@@ -1,1 +1,25 @@
-//! Being written.
+//! The file cache: which files' data is in the burst buffer, and what becomes of it.
+//!
+//! It keeps replicas, copies data up (*stage in*) and down (*stage out*), survives crashes by the steps W0..W8 and
+//! P0..P4 (`fault.rs` names each), and evicts. It is a synchronous library without a network: callers bring the global
+//! store's [`Anchor`]s, and policies.
+//!
+//! # Invariants
+//!
+//! 1. A replica that holds bytes the global copy lacks has a record that says so, from before the first such byte.
+//! 2. Dirty data is never evicted, and a record of it is never dropped but by unlink, `resolve` or a verified copy.
+//! 3. A record says `Clean` only after the global copy was read to have exactly the size and time that we left, while
+//!    nobody could write the replica.
+//! 4. A handle sees one version of the data: a replica is never rewritten with other content under it.
+//! 5. No version number is used twice.
+
+mod api;
+mod settings;
+mod status;
+
+pub use api::File;
+pub use api::{DrainProgress, FileCache, FileHandle, Keep, OpenHow, Overlay, Residency, SeekFor, Stuck, WriteResult};
+pub use settings::{OpenError, Settings, Space};
+pub use status::{Status, StuckStatus};
+
+pub use global_store::Anchor;

@@ -1,0 +1,115 @@
+//! What a file cache is opened with, and why that can fail.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use catalogue::Catalogue;
+use config::Policy;
+use global_store::GlobalStore;
+
+/// Bytes of the burst buffer's file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Space {
+    /// All of it.
+    pub total: u64,
+    /// What may still be written.
+    pub free: u64,
+}
+
+/// The seam under every question about free space; production asks `statvfs`.
+pub type SpaceProbe = Arc<dyn Fn() -> io::Result<Space> + Send + Sync>;
+
+/// What a file cache is opened with.
+#[derive(Clone)]
+pub struct Settings {
+    /// The burst buffer's directory. Created if it is missing; all in it is ours.
+    pub burst_buffer: PathBuf,
+    /// The slow store below.
+    pub store: Arc<dyn GlobalStore>,
+    /// Which accelerated directory this is; kept in the burst buffer, another one is refused.
+    pub store_id: String,
+    /// Where the records are; `None` for the catalogue in the burst buffer.
+    pub catalogue: Option<Arc<dyn Catalogue>>,
+    /// Rules for files known only from the catalogue, until somebody opens them with their own.
+    pub policy: Arc<Policy>,
+    /// Stage-outs that run at once, 1 to 64.
+    pub streams: usize,
+    /// Stage-ins that run at once, 1 to 64.
+    pub fetches: usize,
+    /// Bytes kept back to be released when the burst buffer is full; 0 for none.
+    pub ballast_bytes: u64,
+    /// Another way to ask for free space; `None` for `statvfs`.
+    pub space: Option<SpaceProbe>,
+    /// Who we are in a mark on a shared global store: host and a random part, one line.
+    pub agent_id: String,
+    /// Whether background threads run. Without them nothing is staged out but by `drain_*`, nothing fetched ahead.
+    pub background: bool,
+}
+
+impl Settings {
+    /// The defaults for a directory: 4 streams, 2 fetches, 16 MiB of ballast, background threads on.
+    pub fn new(burst_buffer: impl Into<PathBuf>, store: Arc<dyn GlobalStore>, store_id: impl Into<String>) -> Settings {
+        Settings {
+            burst_buffer: burst_buffer.into(),
+            store,
+            store_id: store_id.into(),
+            catalogue: None,
+            policy: Arc::new(Policy::default()),
+            streams: 4,
+            fetches: 2,
+            ballast_bytes: 16 << 20,
+            space: None,
+            agent_id: String::from("forebay"),
+            background: true,
+        }
+    }
+}
+
+/// Why a burst buffer cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another agent has it.
+    #[error("the burst buffer {path} is in use by process {pid}: stop that agent, or name another directory")]
+    InUse {
+        /// Which directory.
+        path: PathBuf,
+        /// Whose it is, as the lock file says.
+        pid: String,
+    },
+    /// It was written by another version of Forebay.
+    #[error(
+        "the burst buffer {path} has format {found}, this program knows {known}: drain it with the version that wrote it"
+    )]
+    Format {
+        /// Which directory.
+        path: PathBuf,
+        /// The format on disk.
+        found: String,
+        /// Ours.
+        known: u32,
+    },
+    /// It holds another accelerated directory's data.
+    #[error("the burst buffer {path} holds the data of {found:?}, not of {wanted:?}: name another directory for it")]
+    OtherStore {
+        /// Which directory.
+        path: PathBuf,
+        /// Whose data it is.
+        found: String,
+        /// Who was asked for.
+        wanted: String,
+    },
+    /// The catalogue does not open.
+    #[error("cannot open the burst buffer's catalogue")]
+    Catalogue(#[from] catalogue::Error),
+    /// A system call failed.
+    #[error("the burst buffer {path}: cannot {step}: {source}")]
+    Io {
+        /// Which file.
+        path: PathBuf,
+        /// What was being done.
+        step: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
