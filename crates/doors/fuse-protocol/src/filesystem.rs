@@ -3,8 +3,7 @@
 use std::ffi::{CStr, OsStr};
 
 use crate::{
-    Attr, AttrReply, DirSink, Entry, Errno, InitReply, KernelConfig, LockArgs, Opened, Parked, Request, SetAttr,
-    StatFs, TimeOrNow,
+    AttrReply, DirSink, Entry, Errno, InitReply, KernelConfig, LockArgs, Opened, Parked, Request, SetAttr, StatFs,
 };
 
 /// A file as the kernel names it: 1 is the root, others are minted by the file system and die at `forget`.

@@ -1,4 +1,28 @@
 //! Our own thin FUSE protocol layer: the kernel's structures, the session, notifications, passthrough, the mount.
 
+mod abi;
+mod decode;
+mod dir_sink;
+mod dispatch;
 mod filesystem;
+mod init;
+mod interrupts;
+pub mod limits;
+pub mod mount;
+mod notify;
+mod pool;
+mod reply;
+mod request;
+mod session;
+mod transport;
 mod types;
+
+pub use abi::{fopen, init_flags};
+pub use dir_sink::DirSink;
+pub use filesystem::{Filesystem, Handle, NodeId};
+pub use init::{InitReply, KernelConfig};
+pub use notify::{BackingId, Notifier};
+pub use request::{Parked, Request};
+pub use session::{End, Session, Threads};
+pub use transport::{Device, Transport};
+pub use types::*;

@@ -1,0 +1,124 @@
+//! Which requests are running, and which of them the kernel wants ended early.
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+
+use crate::limits::INTERRUPT_SHARDS;
+
+/// Runs at most once, when a request is interrupted.
+pub(crate) type OnInterrupt = Box<dyn FnOnce() + Send>;
+
+#[derive(Default)]
+struct Running {
+    interrupted: bool,
+    on_interrupt: Option<OnInterrupt>,
+}
+
+/// The table of running requests, from their arrival to their answer.
+#[derive(Default)]
+pub(crate) struct Interrupts {
+    shards: [Mutex<HashMap<u64, Running>>; INTERRUPT_SHARDS],
+}
+
+impl Interrupts {
+    fn shard(&self, unique: u64) -> &Mutex<HashMap<u64, Running>> {
+        // Bit 0 marks interrupts, so uniques are even.
+        &self.shards[(unique >> 1) as usize % INTERRUPT_SHARDS]
+    }
+
+    /// A request has arrived.
+    pub fn begin(&self, unique: u64) {
+        self.shard(unique).lock().insert(unique, Running::default());
+    }
+
+    /// It is answered.
+    pub fn end(&self, unique: u64) {
+        let running = self.shard(unique).lock().remove(&unique);
+        // The callback's own drop may take locks: never under ours.
+        drop(running);
+    }
+
+    pub fn interrupted(&self, unique: u64) -> bool {
+        self.shard(unique).lock().get(&unique).is_some_and(|running| running.interrupted)
+    }
+
+    /// Keeps `call` for the interrupt, or runs it now if that has come. Dropped when the request is answered.
+    pub fn on_interrupt(&self, unique: u64, call: OnInterrupt) {
+        let mut shard = self.shard(unique).lock();
+        match shard.get_mut(&unique) {
+            Some(running) if !running.interrupted => {
+                let former = running.on_interrupt.replace(call);
+                drop(shard);
+                drop(former);
+            }
+            Some(_) => {
+                drop(shard);
+                call();
+            }
+            None => {}
+        }
+    }
+
+    /// Marks a request; false when it is not running here: not yet, or no more.
+    pub fn interrupt(&self, unique: u64) -> bool {
+        let mut shard = self.shard(unique).lock();
+        let Some(running) = shard.get_mut(&unique) else { return false };
+        running.interrupted = true;
+        let call = running.on_interrupt.take();
+        drop(shard);
+        if let Some(call) = call {
+            call();
+        }
+        true
+    }
+
+    /// Marks all: the session ends, and nobody else will wake those who wait.
+    pub fn interrupt_all(&self) {
+        for shard in &self.shards {
+            let running: Vec<u64> = shard.lock().keys().copied().collect();
+            for unique in running {
+                self.interrupt(unique);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn an_interrupt_marks_a_running_request_and_runs_its_callback_once() {
+        let (interrupts, runs) = (Interrupts::default(), Arc::new(AtomicU32::new(0)));
+        interrupts.begin(2);
+        let counter = Arc::clone(&runs);
+        interrupts.on_interrupt(2, Box::new(move || _ = counter.fetch_add(1, Ordering::Relaxed)));
+        assert!(!interrupts.interrupted(2));
+        assert!(interrupts.interrupt(2) && interrupts.interrupt(2));
+        assert!(interrupts.interrupted(2));
+        assert_eq!(runs.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn a_callback_that_comes_after_the_interrupt_runs_at_once() {
+        let (interrupts, runs) = (Interrupts::default(), Arc::new(AtomicU32::new(0)));
+        interrupts.begin(4);
+        interrupts.interrupt_all();
+        let counter = Arc::clone(&runs);
+        interrupts.on_interrupt(4, Box::new(move || _ = counter.fetch_add(1, Ordering::Relaxed)));
+        assert_eq!(runs.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn a_request_that_is_not_running_cannot_be_interrupted() {
+        let interrupts = Interrupts::default();
+        assert!(!interrupts.interrupt(6));
+        interrupts.begin(6);
+        interrupts.end(6);
+        assert!(!interrupts.interrupt(6) && !interrupts.interrupted(6));
+    }
+}

@@ -1,0 +1,46 @@
+//! The named bounds of the protocol layer, each with its reason.
+
+use std::time::Duration;
+
+/// Threads that stay when there is nothing to do: one to read while the other answers.
+pub const THREADS_IDLE_MIN: usize = 2;
+
+/// Most threads of a session. Handlers block on the global store, so this is the number of its requests under way, not
+/// of processors; parallel file systems are busy with a few dozen, and 64 pairs of 1 MiB buffers are still 128 MiB.
+pub const THREADS_MAX: usize = 64;
+
+/// How long a thread without work is kept warm beyond the idle minimum: bursts of metadata come seconds apart, and a
+/// new thread costs about 20 us.
+pub const SPARE_THREAD: Duration = Duration::from_secs(10);
+
+/// Requests taken from the kernel while all threads are blocked. The kernel sends an interrupt behind whatever waits
+/// before it, so somebody must go on reading; beyond this many the reader runs one itself.
+pub const WAITING_REQUESTS_MAX: usize = 1024;
+
+/// Bytes of those requests: one 1 MiB write of each thread.
+pub const WAITING_BYTES_MAX: usize = 64 << 20;
+
+/// Most bytes of one write request. 1 MiB is the kernel's default ceiling (`fs.fuse.max_pages_limit` = 256 pages).
+pub const WRITE_MAX: u32 = 1 << 20;
+
+/// Most pages of one request, the kernel's ceiling for an unprivileged setting.
+pub const PAGES_MAX: u16 = 256;
+
+/// Room before the data of a write: the kernel demands at least its header plus `fuse_write_in` (80 bytes), and a page
+/// keeps the data page aligned in the buffer.
+pub const HEADER_ROOM: usize = 4096;
+
+/// Most bytes of a reply that a request may ask for: a read of [`PAGES_MAX`] pages of 4 KiB.
+pub const READ_MAX: usize = 1 << 20;
+
+/// Largest value of an extended attribute, `XATTR_SIZE_MAX` of the kernel.
+pub const XATTR_MAX: usize = 64 << 10;
+
+/// Oldest protocol minor that is served: 7.31 (Linux 5.4) has max_pages, readdirplus and every structure decoded here.
+pub const MINOR_MIN: u32 = 31;
+
+/// The protocol minor that this layer speaks.
+pub const MINOR: u32 = 45;
+
+/// Shards of the table of running requests: enough that 64 threads rarely meet.
+pub const INTERRUPT_SHARDS: usize = 16;

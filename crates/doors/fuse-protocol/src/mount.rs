@@ -1,0 +1,102 @@
+//! Opening `/dev/fuse`, mounting it over a directory, unmounting.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::mount::{MountFlags, UnmountFlags};
+
+/// How a file system is mounted.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// What `findmnt` shows as the source.
+    pub source: String,
+    /// The type is shown as `fuse.` and this; only `fuse` when empty.
+    pub subtype: String,
+    /// Users other than the mounter may enter.
+    pub allow_other: bool,
+    /// The kernel checks modes and ACLs itself.
+    pub default_permissions: bool,
+    /// No change passes.
+    pub read_only: bool,
+    /// Further flags, commonly those of the mount below: [`flags_of`].
+    pub flags: MountFlags,
+    /// Most bytes of one read request, at most [`crate::limits::READ_MAX`]; 0: that.
+    pub max_read: u32,
+}
+
+/// Opens `/dev/fuse`. `ENOENT` or `ENODEV` when the kernel has no FUSE.
+pub fn device() -> io::Result<OwnedFd> {
+    Ok(rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// Mounts over `dir`, which then shows what the session of `device` serves. Returns before INIT is answered. Errors are
+/// those of mount(2): `EPERM` without `CAP_SYS_ADMIN`.
+pub fn mount(dir: &Path, device: BorrowedFd<'_>, options: &Options) -> io::Result<()> {
+    let mut kind = String::from("fuse");
+    if !options.subtype.is_empty() {
+        kind = format!("fuse.{}", options.subtype);
+    }
+    let data = CString::new(data(device, options))?;
+    let mut flags = options.flags;
+    flags.set(MountFlags::RDONLY, options.read_only);
+    rustix::mount::mount(options.source.as_str(), dir, kind.as_str(), flags, data.as_c_str())?;
+    Ok(())
+}
+
+fn data(device: BorrowedFd<'_>, options: &Options) -> String {
+    let read_max = crate::limits::READ_MAX as u32;
+    let max_read = if options.max_read == 0 { read_max } else { options.max_read.min(read_max) };
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let mut data =
+        format!("fd={},rootmode=40000,user_id={uid},group_id={gid},max_read={max_read}", device.as_raw_fd());
+    if options.allow_other {
+        data.push_str(",allow_other");
+    }
+    if options.default_permissions {
+        data.push_str(",default_permissions");
+    }
+    data
+}
+
+/// Unmounts `dir`. `EBUSY` while it is in use, unless `lazy`, which takes it out of the tree at once and ends it with
+/// its last user.
+pub fn unmount(dir: &Path, lazy: bool) -> io::Result<()> {
+    let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+    Ok(rustix::mount::unmount(dir, flags | UnmountFlags::NOFOLLOW)?)
+}
+
+/// The mount flags of the file system that holds `dir` (`nosuid`, `nodev`, `noexec`, `noatime`, ...), so that what is
+/// mounted over it behaves alike. Read-only is [`Options::read_only`]'s affair and left out.
+pub fn flags_of(dir: BorrowedFd<'_>) -> io::Result<MountFlags> {
+    use rustix::fs::StatVfsMountFlags as Below;
+    let below = rustix::fs::fstatvfs(dir)?.f_flag;
+    let mut flags = MountFlags::empty();
+    for (one, as_flag) in [
+        (Below::NOSUID, MountFlags::NOSUID),
+        (Below::NODEV, MountFlags::NODEV),
+        (Below::NOEXEC, MountFlags::NOEXEC),
+        (Below::NOATIME, MountFlags::NOATIME),
+        (Below::NODIRATIME, MountFlags::NODIRATIME),
+        (Below::RELATIME, MountFlags::RELATIME),
+        (Below::SYNCHRONOUS, MountFlags::SYNCHRONOUS),
+    ] {
+        flags.set(as_flag, below.contains(one));
+    }
+    Ok(flags)
+}
+
+/// Whether something is mounted exactly at `dir`, as this mount namespace sees it.
+pub fn is_mounted(dir: &Path) -> io::Result<bool> {
+    // Without AT_NO_AUTOMOUNT or a look inside: a hanging server must not hang us.
+    let stat = rustix::fs::statx(
+        rustix::fs::CWD,
+        dir.as_os_str().as_bytes(),
+        rustix::fs::AtFlags::NO_AUTOMOUNT,
+        rustix::fs::StatxFlags::MNT_ID,
+    )?;
+    Ok(stat.stx_attributes.contains(rustix::fs::StatxAttributes::MOUNT_ROOT))
+}

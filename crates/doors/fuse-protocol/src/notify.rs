@@ -1,0 +1,87 @@
+//! What we tell the kernel unasked: that what it cached is no longer so; and which backing files there are.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::os::fd::BorrowedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+use crate::NodeId;
+use crate::abi::{
+    INVAL_ENTRY_EXPIRE_ONLY, NotifyDeleteOut, NotifyInvalEntryOut, NotifyInvalInodeOut, OutHeader, bytes_of, notify_code,
+};
+use crate::transport::Transport;
+
+/// A backing file registered with the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct BackingId(pub i32);
+
+/// Sends notifications. Never from a handler that serves the same inode or directory: the kernel may hold its lock
+/// until the handler answers, and the notification waits for that lock.
+#[derive(Clone)]
+pub struct Notifier {
+    transport: Arc<dyn Transport>,
+}
+
+impl fmt::Debug for Notifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Notifier")
+    }
+}
+
+impl Notifier {
+    pub(crate) fn new(transport: Arc<dyn Transport>) -> Notifier {
+        Notifier { transport }
+    }
+
+    /// The name is to be looked up again, and the node under it let go when unused. `ENOENT` when the kernel has no
+    /// such name cached, which is as good.
+    pub fn inval_entry(&self, parent: NodeId, name: &OsStr) -> io::Result<()> {
+        self.entry(parent, name, 0)
+    }
+
+    /// The name is to be looked up again; unlike [`Notifier::inval_entry`] nothing below it is unmounted or let go.
+    /// Needs `HAS_EXPIRE_ONLY`, else it is an invalidation.
+    pub fn expire_entry(&self, parent: NodeId, name: &OsStr) -> io::Result<()> {
+        self.entry(parent, name, INVAL_ENTRY_EXPIRE_ONLY)
+    }
+
+    /// The name of `child` is gone. Errors as [`Notifier::inval_entry`], and `ENOTEMPTY`.
+    pub fn delete(&self, parent: NodeId, child: NodeId, name: &OsStr) -> io::Result<()> {
+        let body = NotifyDeleteOut { parent, child, namelen: name.len() as u32, padding: 0 };
+        self.send(notify_code::DELETE, bytes_of(&body), name.as_bytes(), true)
+    }
+
+    /// Attributes and `len` bytes of cached data from `offset` are no longer so; `len` 0 means to the end, `offset` -1
+    /// attributes alone. `ENOENT` when the kernel does not know the node.
+    pub fn inval_inode(&self, node: NodeId, offset: i64, len: i64) -> io::Result<()> {
+        let body = NotifyInvalInodeOut { ino: node, off: offset, len };
+        self.send(notify_code::INVAL_INODE, bytes_of(&body), &[], false)
+    }
+
+    /// Registers a file - an `O_PATH` descriptor serves - for [`crate::Opened::backing`]. `EPERM` without
+    /// `CAP_SYS_ADMIN`, `ELOOP` when its file system is stacked deeper than agreed.
+    pub fn backing_open(&self, file: BorrowedFd<'_>) -> io::Result<BackingId> {
+        self.transport.backing_open(file)
+    }
+
+    /// Takes a registration back; files opened with it go on.
+    pub fn backing_close(&self, id: BackingId) -> io::Result<()> {
+        self.transport.backing_close(id)
+    }
+
+    fn entry(&self, parent: NodeId, name: &OsStr, flags: u32) -> io::Result<()> {
+        let body = NotifyInvalEntryOut { parent, namelen: name.len() as u32, flags };
+        self.send(notify_code::INVAL_ENTRY, bytes_of(&body), name.as_bytes(), true)
+    }
+
+    fn send(&self, code: i32, body: &[u8], name: &[u8], named: bool) -> io::Result<()> {
+        // The kernel takes names with their terminating NUL, which `namelen` does not count.
+        let end: &[u8] = if named { &[0] } else { &[] };
+        let len = size_of::<OutHeader>() + body.len() + name.len() + end.len();
+        let header = OutHeader { len: len as u32, error: code, unique: 0 };
+        let parts = [bytes_of(&header), body, name, end].map(IoSlice::new);
+        self.transport.send(&parts)
+    }
+}

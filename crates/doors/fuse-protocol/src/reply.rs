@@ -1,0 +1,132 @@
+//! Replies on their way to the kernel.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+use std::time::Duration;
+
+use types::Timestamp;
+
+use crate::abi::{self, OutHeader, bytes_of};
+use crate::interrupts::Interrupts;
+use crate::transport::Transport;
+use crate::{Attr, AttrReply, Entry, Errno, Opened, StatFs, fopen};
+
+/// What every answer needs: where it goes, and who is still running.
+pub(crate) struct Channel {
+    pub transport: Arc<dyn Transport>,
+    pub interrupts: Interrupts,
+}
+
+impl Channel {
+    pub fn new(transport: Arc<dyn Transport>) -> Channel {
+        Channel { transport, interrupts: Interrupts::default() }
+    }
+
+    /// Answers success with a body; false when nobody waits for it any more.
+    pub fn ok(&self, unique: u64, body: &[&[u8]]) -> bool {
+        self.send(unique, 0, body)
+    }
+
+    /// Answers an error; false when nobody waits for it any more.
+    pub fn error(&self, unique: u64, errno: Errno) -> bool {
+        // A number outside the kernel's range would make the reply invalid and leave the caller hanging.
+        let errno = if (1..=4095).contains(&errno.0) { errno.0 } else { libc::EIO };
+        self.send(unique, -errno, &[])
+    }
+
+    fn send(&self, unique: u64, error: i32, body: &[&[u8]]) -> bool {
+        let bytes: usize = body.iter().map(|part| part.len()).sum();
+        let header = OutHeader { len: (size_of::<OutHeader>() + bytes) as u32, error, unique };
+        let mut parts = [IoSlice::new(bytes_of(&header)), IoSlice::new(&[]), IoSlice::new(&[])];
+        for (part, bytes) in parts[1..].iter_mut().zip(body) {
+            *part = IoSlice::new(bytes);
+        }
+        let sent = self.transport.send(&parts[..=body.len()]);
+        // Only now: an interrupt that comes before the kernel has the answer must still find the request.
+        self.interrupts.end(unique);
+        match sent {
+            Ok(()) => true,
+            Err(error) => {
+                match error.raw_os_error() {
+                    // Aborted or unmounted meanwhile.
+                    Some(libc::ENOENT | libc::ENODEV | libc::ECONNABORTED | libc::EPERM) => {}
+                    _ => tracing::error!(unique, %error, "the kernel refused a reply"),
+                }
+                false
+            }
+        }
+    }
+}
+
+fn nanos_of(time: Timestamp) -> (u64, u32) {
+    (time.seconds.cast_unsigned(), time.nanos)
+}
+
+fn validity(time: Duration) -> (u64, u32) {
+    (time.as_secs(), time.subsec_nanos())
+}
+
+pub(crate) fn attr_out(attr: &Attr) -> abi::Attr {
+    let ((atime, atimensec), (mtime, mtimensec), (ctime, ctimensec)) =
+        (nanos_of(attr.atime), nanos_of(attr.mtime), nanos_of(attr.ctime));
+    abi::Attr {
+        ino: attr.ino,
+        size: attr.size,
+        blocks: attr.blocks,
+        atime,
+        mtime,
+        ctime,
+        atimensec,
+        mtimensec,
+        ctimensec,
+        mode: attr.mode,
+        nlink: attr.nlink,
+        uid: attr.uid,
+        gid: attr.gid,
+        rdev: attr.rdev,
+        blksize: attr.blksize,
+        flags: 0,
+    }
+}
+
+pub(crate) fn attr_reply_out(reply: &AttrReply) -> abi::AttrOut {
+    let (attr_valid, attr_valid_nsec) = validity(reply.valid);
+    abi::AttrOut { attr_valid, attr_valid_nsec, dummy: 0, attr: attr_out(&reply.attr) }
+}
+
+pub(crate) fn entry_out(entry: &Entry) -> abi::EntryOut {
+    let (entry_valid, entry_valid_nsec) = validity(entry.entry_valid);
+    let (attr_valid, attr_valid_nsec) = validity(entry.attr_valid);
+    // Node ids are never reused, so one generation is enough.
+    abi::EntryOut {
+        nodeid: entry.node,
+        generation: 0,
+        entry_valid,
+        attr_valid,
+        entry_valid_nsec,
+        attr_valid_nsec,
+        attr: attr_out(&entry.attr),
+    }
+}
+
+pub(crate) fn open_out(opened: &Opened) -> abi::OpenOut {
+    let flags = opened.flags & !fopen::PASSTHROUGH;
+    match opened.backing {
+        None => abi::OpenOut { fh: opened.handle, open_flags: flags, backing_id: 0 },
+        Some(id) => abi::OpenOut { fh: opened.handle, open_flags: flags | fopen::PASSTHROUGH, backing_id: id.0 },
+    }
+}
+
+pub(crate) fn statfs_out(stat: &StatFs) -> abi::StatfsOut {
+    abi::StatfsOut {
+        blocks: stat.blocks,
+        bfree: stat.bfree,
+        bavail: stat.bavail,
+        files: stat.files,
+        ffree: stat.ffree,
+        bsize: stat.bsize,
+        namelen: stat.namelen,
+        frsize: stat.frsize,
+        ..abi::StatfsOut::default()
+    }
+}

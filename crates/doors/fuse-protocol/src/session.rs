@@ -1,0 +1,145 @@
+//! One mounted file system from INIT to its end.
+
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use crate::abi::{InHeader, InitCompatIn, KERNEL_MAJOR, Opcode, bytes_of, take};
+use crate::init::{Agreed, agree, offer};
+use crate::pool::Pool;
+use crate::reply::Channel;
+use crate::transport::{Device, Transport};
+use crate::{Errno, Filesystem, Notifier, limits};
+
+/// How many threads serve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Threads {
+    /// These many stay when idle; at least 1.
+    pub idle_min: usize,
+    /// Never more than these; at least 2 are used, so that an interrupt is read while a handler blocks.
+    pub max: usize,
+}
+
+impl Default for Threads {
+    fn default() -> Threads {
+        Threads { idle_min: limits::THREADS_IDLE_MIN, max: limits::THREADS_MAX }
+    }
+}
+
+/// How a session ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// The last mount is gone.
+    Unmounted,
+    /// The connection was cut (`/sys/fs/fuse/connections/N/abort`, `umount -f`) while mounted.
+    Aborted,
+}
+
+/// A file system and its connection to the kernel.
+pub struct Session {
+    fs: Arc<dyn Filesystem>,
+    channel: Arc<Channel>,
+    threads: Threads,
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").field("threads", &self.threads).finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    /// A session over `/dev/fuse`; it serves once [`Session::run`] is called.
+    pub fn new<F: Filesystem>(fs: Arc<F>, device: OwnedFd, threads: Threads) -> Session {
+        Session::over(fs, Arc::new(Device::new(device)), threads)
+    }
+
+    /// A session over any transport.
+    pub fn over<F: Filesystem>(fs: Arc<F>, transport: Arc<dyn Transport>, threads: Threads) -> Session {
+        Session { fs, channel: Arc::new(Channel::new(transport)), threads }
+    }
+
+    /// Sends notifications and registers backing files, from any thread.
+    pub fn notifier(&self) -> Notifier {
+        Notifier::new(Arc::clone(&self.channel.transport))
+    }
+
+    /// Serves until unmounted or aborted, then waits for running handlers (all are told that they are interrupted) and
+    /// calls `destroy`. Errors: INIT failed, or the device cannot be read.
+    pub fn run(&self) -> io::Result<End> {
+        let agreed = match self.agree() {
+            Ok(agreed) => agreed,
+            Err(error) => return ended(error),
+        };
+        let pool = Pool::new(Arc::clone(&self.fs), Arc::clone(&self.channel), agreed, self.threads);
+        let end = pool.run();
+        self.fs.destroy();
+        ended(end)
+    }
+
+    /// Reads requests until INIT is answered.
+    fn agree(&self) -> io::Result<Agreed> {
+        // The kernel demands this much room even for INIT.
+        let mut buffer = vec![0; limits::HEADER_ROOM + limits::WRITE_MAX as usize];
+        loop {
+            let received = match self.channel.transport.receive(&mut buffer) {
+                Ok(received) => received,
+                Err(error) if is_transient(&error) => continue,
+                Err(error) => return Err(error),
+            };
+            if let Some(agreed) = self.answer_init(&buffer[..received])? {
+                return Ok(agreed);
+            }
+        }
+    }
+
+    fn answer_init(&self, message: &[u8]) -> io::Result<Option<Agreed>> {
+        let Some((header, body)) = take::<InHeader>(message) else { return Ok(None) };
+        let init = take::<InitCompatIn>(body).filter(|_| Opcode::of(header.opcode) == Some(Opcode::Init));
+        let Some((fixed, rest)) = init else {
+            self.channel.error(header.unique, Errno::EIO);
+            return Ok(None);
+        };
+        if fixed.major > KERNEL_MAJOR {
+            // The kernel asks again with our major.
+            let ours = crate::abi::InitOut { major: KERNEL_MAJOR, minor: limits::MINOR, ..Default::default() };
+            self.channel.ok(header.unique, &[bytes_of(&ours)]);
+            return Ok(None);
+        }
+        if fixed.major < KERNEL_MAJOR || fixed.minor < limits::MINOR_MIN {
+            self.channel.error(header.unique, Errno(libc::EPROTO));
+            return Err(io::Error::other(format!(
+                "the kernel speaks FUSE {}.{}; 7.{} is the oldest served",
+                fixed.major,
+                fixed.minor,
+                limits::MINOR_MIN
+            )));
+        }
+        let kernel = offer(&fixed, rest);
+        match self.fs.init(&kernel) {
+            Ok(wanted) => {
+                let (agreed, out) = agree(&kernel, &wanted);
+                self.channel.ok(header.unique, &[bytes_of(&out)]);
+                Ok(Some(agreed))
+            }
+            Err(errno) => {
+                self.channel.error(header.unique, errno);
+                Err(io::Error::from_raw_os_error(errno.0))
+            }
+        }
+    }
+}
+
+/// A signal, or a request that was withdrawn while it was being read: read again.
+pub(crate) fn is_transient(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::ENOENT))
+}
+
+fn ended(error: io::Error) -> io::Result<End> {
+    match error.raw_os_error() {
+        Some(libc::ENODEV) => Ok(End::Unmounted),
+        Some(libc::ECONNABORTED) => Ok(End::Aborted),
+        _ => Err(error),
+    }
+}
