@@ -1,0 +1,37 @@
+# Two commands do everything on a fresh Debian 12 machine with Rust: `make test` and `make demo`, as root.
+
+.PHONY: all bootstrap build test quick demo bench lint clean help
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST)
+
+all: build
+
+bootstrap: ## install what is missing from the distribution
+	@scripts/bootstrap.sh
+
+build: bootstrap ## build everything (target/debug/forebay)
+	cargo build --workspace
+
+test: bootstrap ## every test and suite, in a private mount namespace
+	@scripts/test.sh all
+
+quick: bootstrap ## the workspace's own tests only
+	@scripts/test.sh quick
+
+demo: bootstrap ## real programs on a slow store, directly and accelerated, in one table
+	@scripts/bootstrap.sh python3-h5py
+	@cargo build --quiet --workspace
+	@demo/demo.sh
+
+bench: bootstrap ## the ratios that the README states
+	@cargo build --quiet --release --workspace
+	@benches/all.sh
+
+lint: ## format, clippy and the rules of the house
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	cargo xtask tidy
+
+clean: ## remove what was built
+	cargo clean

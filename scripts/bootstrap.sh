@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Installs from the distribution what is missing, and says what to do about Rust. Quiet unless something is wrong.
+#
+#   scripts/bootstrap.sh [PACKAGE...]     the packages that every test needs, or those named
+set -euo pipefail
+
+RUST_MINOR=95 # the oldest 1.x that compiles the workspace; as rust-version in Cargo.toml
+
+packages=(build-essential pkg-config git fio sqlite3 attr acl libacl1-dev python3 procps psmisc)
+[ $# -gt 0 ] && packages=("$@")
+
+as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo --non-interactive "$@"; fi; }
+
+# Runs a command with its output kept back; shows it when the command fails for the third time.
+quietly() {
+  local log try
+  log=$(mktemp)
+  for try in 1 2 3; do
+    if "$@" >"$log" 2>&1 </dev/null; then
+      rm -f "$log"
+      return 0
+    fi
+    sleep $((try * 2))
+  done
+  echo "failed three times: $*" >&2
+  tail -n 40 "$log" >&2
+  rm -f "$log"
+  return 1
+}
+
+missing=()
+for package in "${packages[@]}"; do
+  state=$(dpkg-query --show --showformat='${db:Status-Status}' "$package" 2>/dev/null || true)
+  [ "$state" = installed ] || missing+=("$package")
+done
+if [ ${#missing[@]} -gt 0 ]; then
+  echo "installing ${missing[*]}"
+  apt=(env DEBIAN_FRONTEND=noninteractive timeout 300 apt-get -o DPkg::Lock::Timeout=120 -q -y)
+  quietly as_root "${apt[@]}" update
+  quietly as_root "${apt[@]}" install --no-install-recommends "${missing[@]}"
+fi
+
+# shellcheck source=scripts/environment.sh
+. "$(dirname "$0")/environment.sh"
+if ! command -v cargo >/dev/null; then
+  echo "cargo is missing: install Rust 1.$RUST_MINOR or newer (https://rustup.rs) and run this again" >&2
+  exit 1
+fi
+version=$(cargo --version | cut -d' ' -f2)
+minor=$(cut -d. -f2 <<<"$version")
+if [ "$minor" -lt "$RUST_MINOR" ]; then
+  echo "cargo $version is too old: run 'rustup toolchain install stable && rustup default stable' for 1.$RUST_MINOR or newer" >&2
+  exit 1
+fi
