@@ -1,0 +1,13 @@
+//! Every bound of this crate, with its reason.
+
+/// Largest kernel file handle in bytes (`MAX_HANDLE_SZ` of `fs/exportfs`).
+pub const HANDLE_BYTES_MAX: usize = 128;
+
+/// Largest mark in bytes. Marks are a few dozen; more is somebody else's attribute and is cut off as an error.
+pub const MARK_BYTES_MAX: usize = 4096;
+
+/// How often `sync_name` looks for a file that is renamed under its hands before it syncs the whole store.
+pub const SYNC_NAME_TRIES: usize = 4;
+
+/// Zeros written in one call where a store has no holes: large enough to be cheap, small enough for the stack's heap.
+pub const ZERO_BYTES: usize = 64 * 1024;

@@ -1,0 +1,132 @@
+//! Anchors and open files of the memory store.
+
+use std::io;
+use std::path::PathBuf;
+
+use types::{ByteRange, Identity, Timestamp};
+
+use super::{MemoryStore, Operation, stale};
+use crate::{Access, Anchor, Attributes, OpenFile};
+
+#[derive(Clone)]
+pub(super) struct MemoryAnchor {
+    store: MemoryStore,
+    identity: Identity,
+}
+
+impl MemoryAnchor {
+    pub(super) fn new(store: MemoryStore, identity: Identity) -> MemoryAnchor {
+        MemoryAnchor { store, identity }
+    }
+
+    fn sync_as(&self, operation: Operation) -> io::Result<()> {
+        self.store.operate(operation, &self.identity, |state| {
+            let inode = state.files.get_mut(&self.identity).ok_or_else(stale)?;
+            inode.durable = inode.content.clone();
+            Ok(())
+        })
+    }
+}
+
+impl Anchor for MemoryAnchor {
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    fn attributes(&self) -> io::Result<Attributes> {
+        self.store.operate(Operation::Attributes, &self.identity, |state| {
+            Ok(state.files.get(&self.identity).ok_or_else(stale)?.attributes())
+        })
+    }
+
+    fn open(&self, access: Access) -> io::Result<Box<dyn OpenFile>> {
+        self.store.operate(Operation::Open(access), &self.identity, |_| {
+            Ok(Box::new(MemoryFile { anchor: self.clone(), writable: access == Access::Write }) as Box<dyn OpenFile>)
+        })
+    }
+
+    fn path_hint(&self) -> PathBuf {
+        let state = self.store.state.lock();
+        let name = state.names.iter().find(|(_, identity)| **identity == self.identity);
+        name.map(|(path, _)| path.clone()).unwrap_or_default()
+    }
+
+    fn sync_name(&self) -> io::Result<()> {
+        self.sync_as(Operation::SyncName)
+    }
+
+    fn mark(&self) -> io::Result<Option<Vec<u8>>> {
+        self.store.operate(Operation::Mark, &self.identity, |state| {
+            Ok(state.files.get(&self.identity).ok_or_else(stale)?.mark.clone())
+        })
+    }
+
+    fn set_mark(&self, mark: Option<&[u8]>) -> io::Result<()> {
+        let mark = mark.map(<[u8]>::to_vec);
+        self.store.operate(Operation::SetMark(mark.clone()), &self.identity, |state| {
+            // Removing none changes nothing.
+            if mark.is_none() && state.files.get(&self.identity).is_some_and(|inode| inode.mark.is_none()) {
+                return Ok(());
+            }
+            state.touch(&self.identity, |inode| inode.mark = mark)
+        })
+    }
+}
+
+struct MemoryFile {
+    anchor: MemoryAnchor,
+    writable: bool,
+}
+
+impl MemoryFile {
+    fn change(&self, operation: Operation, change: impl FnOnce(&mut super::Content)) -> io::Result<()> {
+        if !self.writable {
+            return Err(io::Error::from_raw_os_error(libc::EBADF));
+        }
+        let identity = &self.anchor.identity;
+        self.anchor.store.operate(operation, identity, |state| state.modify(identity, change))
+    }
+}
+
+impl OpenFile for MemoryFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let range = ByteRange::at(offset, buffer.len() as u64);
+        self.anchor.store.operate(Operation::Read(range), &self.anchor.identity, |state| {
+            Ok(state.files.get(&self.anchor.identity).ok_or_else(stale)?.content.read(buffer, offset))
+        })
+    }
+
+    fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        let range = ByteRange::at(offset, data.len() as u64);
+        self.change(Operation::Write(range), |content| content.write(data, offset))
+    }
+
+    fn next_data(&self, offset: u64) -> io::Result<Option<ByteRange>> {
+        self.anchor.store.operate(Operation::NextData, &self.anchor.identity, |state| {
+            Ok(state.files.get(&self.anchor.identity).ok_or_else(stale)?.content.next_data(offset))
+        })
+    }
+
+    fn punch(&self, range: ByteRange) -> io::Result<()> {
+        self.change(Operation::Punch(range), |content| content.punch(range))
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.change(Operation::SetLen(len), |content| content.set_len(len))
+    }
+
+    fn set_mtime(&self, mtime: Timestamp) -> io::Result<()> {
+        let identity = &self.anchor.identity;
+        self.anchor.store.operate(Operation::SetMtime(mtime), identity, |state| {
+            state.touch(identity, |inode| inode.content.mtime = mtime)
+        })
+    }
+
+    fn attributes(&self) -> io::Result<Attributes> {
+        self.anchor.attributes()
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.anchor.sync_as(Operation::Sync)
+    }
+}

@@ -1,0 +1,176 @@
+//! A file held by an `O_PATH` descriptor.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{self, AtFlags, OFlags, XattrFlags};
+use rustix::io::Errno;
+use types::Identity;
+
+use super::file::PosixFile;
+use super::{Root, attributes_of, locate, proc_link, proc_path, reopen};
+use crate::limits::{MARK_BYTES_MAX, SYNC_NAME_TRIES};
+use crate::{Access, Anchor, Attributes, OpenFile};
+
+const MARK: &str = "user.forebay.dirty";
+
+/// What the kernel appends to the path of a file whose name is gone.
+const DELETED: &[u8] = b" (deleted)";
+
+pub(super) struct PosixAnchor {
+    root: Arc<Root>,
+    fd: OwnedFd,
+    created: Option<OwnedFd>,
+    identity: Identity,
+}
+
+impl PosixAnchor {
+    pub(super) fn new(root: Arc<Root>, fd: OwnedFd, created: Option<OwnedFd>, identity: Identity) -> PosixAnchor {
+        PosixAnchor { root, fd, created, identity }
+    }
+
+    /// Uses the descriptor that creation gave when a fresh open was refused.
+    fn or_created(&self, opened: io::Result<File>) -> io::Result<File> {
+        match (opened, &self.created) {
+            (Err(error), Some(created)) if is_refusal(&error) => Ok(File::from(created.try_clone()?)),
+            (opened, _) => opened,
+        }
+    }
+
+    fn open_file(&self, access: Access) -> io::Result<File> {
+        let fd = self.fd.as_fd();
+        let opened = match access {
+            Access::Write => reopen(fd, OFlags::RDWR),
+            // Only the owner may keep atime where it is.
+            Access::Read => match reopen(fd, OFlags::RDONLY | OFlags::NOATIME) {
+                Err(error) if error.raw_os_error() == Some(libc::EPERM) => reopen(fd, OFlags::RDONLY),
+                other => other,
+            },
+        };
+        self.or_created(opened)
+    }
+
+    /// Where the kernel says it is, below the root; empty when it is elsewhere or has no name.
+    fn hint(&self) -> io::Result<PathBuf> {
+        if fs::fstat(&self.fd)?.st_nlink == 0 {
+            return Ok(PathBuf::new());
+        }
+        let (root, path) = (proc_link(self.root.fd.as_fd())?, proc_link(self.fd.as_fd())?);
+        let Ok(below) = path.strip_prefix(&root) else { return Ok(PathBuf::new()) };
+        // This name is gone and another remains - or the file is really called so.
+        if below.as_os_str().as_bytes().ends_with(DELETED)
+            && locate::at_path(&self.root, &self.identity, below)?.is_none()
+        {
+            return Ok(PathBuf::new());
+        }
+        Ok(below.to_path_buf())
+    }
+
+    /// Syncs the directory of `path` if the file is still in it.
+    fn sync_directory(&self, path: &Path) -> io::Result<bool> {
+        let (parent, name) = (path.parent().unwrap_or(Path::new("")), path.file_name().unwrap_or(OsStr::new(".")));
+        let directory = match locate::open_beneath(&self.root, parent, OFlags::RDONLY | OFlags::DIRECTORY) {
+            Ok(directory) => directory,
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        let (here, ours) = match fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => (stat, fs::fstat(&self.fd)?),
+            Err(Errno::NOENT) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        };
+        if (here.st_dev, here.st_ino) != (ours.st_dev, ours.st_ino) {
+            return Ok(false);
+        }
+        fs::fsync(&directory)?;
+        Ok(true)
+    }
+}
+
+impl Anchor for PosixAnchor {
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    fn attributes(&self) -> io::Result<Attributes> {
+        attributes_of(self.fd.as_fd())
+    }
+
+    fn open(&self, access: Access) -> io::Result<Box<dyn OpenFile>> {
+        Ok(Box::new(PosixFile::new(self.open_file(access)?)))
+    }
+
+    fn path_hint(&self) -> PathBuf {
+        self.hint().unwrap_or_default()
+    }
+
+    fn sync_name(&self) -> io::Result<()> {
+        // A file that may only be written is synced through a descriptor for writing.
+        let file = match self.open_file(Access::Read) {
+            Err(error) if is_refusal(&error) => reopen(self.fd.as_fd(), OFlags::WRONLY)?,
+            other => other?,
+        };
+        fs::fsync(&file)?;
+        for _ in 0..SYNC_NAME_TRIES {
+            if fs::fstat(&self.fd)?.st_nlink == 0 {
+                return Ok(());
+            }
+            let hint = self.hint()?;
+            if hint.as_os_str().is_empty() {
+                break;
+            }
+            match self.sync_directory(&hint) {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(error) if is_refusal(&error) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        // Its directory is out of reach or keeps changing: the whole store has the name as well.
+        self.root.sync()
+    }
+
+    fn mark(&self) -> io::Result<Option<Vec<u8>>> {
+        let mut value = vec![0; MARK_BYTES_MAX];
+        let mut got = fs::getxattr(proc_path(self.fd.as_fd()), MARK, &mut value[..]);
+        if let (Err(Errno::ACCESS | Errno::PERM), Some(created)) = (got, &self.created) {
+            got = fs::fgetxattr(created, MARK, &mut value[..]);
+        }
+        match got {
+            Ok(len) => {
+                value.truncate(len);
+                Ok(Some(value))
+            }
+            // A store without attributes has no marks.
+            Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn set_mark(&self, mark: Option<&[u8]>) -> io::Result<()> {
+        let path = proc_path(self.fd.as_fd());
+        let mut done = match mark {
+            Some(value) => fs::setxattr(&path, MARK, value, XattrFlags::empty()),
+            None => fs::removexattr(&path, MARK),
+        };
+        if let (Err(Errno::ACCESS | Errno::PERM), Some(created)) = (done, &self.created) {
+            done = match mark {
+                Some(value) => fs::fsetxattr(created, MARK, value, XattrFlags::empty()),
+                None => fs::fremovexattr(created, MARK),
+            };
+        }
+        match done {
+            Err(Errno::NODATA | Errno::OPNOTSUPP) if mark.is_none() => Ok(()),
+            other => Ok(other?),
+        }
+    }
+}
+
+fn is_refusal(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM))
+}

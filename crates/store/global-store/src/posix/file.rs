@@ -1,0 +1,110 @@
+//! Data of one open file.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::{self, FallocateFlags, SeekFrom, Timespec, Timestamps};
+use rustix::io::Errno;
+use types::{ByteRange, Timestamp};
+
+use super::attributes_of;
+use crate::limits::ZERO_BYTES;
+use crate::{Attributes, OpenFile};
+
+/// All its calls are positioned, so that it may share a descriptor's offset with anybody.
+pub(super) struct PosixFile {
+    file: File,
+}
+
+impl PosixFile {
+    pub(super) fn new(file: File) -> PosixFile {
+        PosixFile { file }
+    }
+
+    fn write_zeros(&self, range: ByteRange) -> io::Result<()> {
+        let zeros = vec![0; ZERO_BYTES.min(range.len() as usize)];
+        let mut at = range.start;
+        while at < range.end {
+            let len = (range.end - at).min(zeros.len() as u64) as usize;
+            self.file.write_all_at(&zeros[..len], at)?;
+            at += len as u64;
+        }
+        Ok(())
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        Ok(fs::fstat(&self.file)?.st_size as u64)
+    }
+}
+
+impl OpenFile for PosixFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut done = 0;
+        while done < buffer.len() {
+            match self.file.read_at(&mut buffer[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        self.file.write_all_at(data, offset)
+    }
+
+    fn next_data(&self, offset: u64) -> io::Result<Option<ByteRange>> {
+        let start = match fs::seek(&self.file, SeekFrom::Data(offset)) {
+            Ok(start) => start,
+            Err(Errno::NXIO) => return Ok(None),
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => {
+                let all = ByteRange::new(offset, self.size()?);
+                return Ok((!all.is_empty()).then_some(all));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        match fs::seek(&self.file, SeekFrom::Hole(start)) {
+            Ok(end) => Ok(Some(ByteRange::new(start, end))),
+            // Cut between the two calls.
+            Err(Errno::NXIO) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn punch(&self, range: ByteRange) -> io::Result<()> {
+        let range = range.intersection(&ByteRange::new(0, self.size()?));
+        if range.is_empty() {
+            return Ok(());
+        }
+        let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        loop {
+            match fs::fallocate(&self.file, mode, range.start, range.len()) {
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => return self.write_zeros(range),
+                Err(Errno::INTR) => {}
+                other => return Ok(other?),
+            }
+        }
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+
+    fn set_mtime(&self, mtime: Timestamp) -> io::Result<()> {
+        let omit = Timespec { tv_sec: 0, tv_nsec: fs::UTIME_OMIT };
+        let mtime = Timespec { tv_sec: mtime.seconds, tv_nsec: mtime.nanos.into() };
+        Ok(fs::futimens(&self.file, &Timestamps { last_access: omit, last_modification: mtime })?)
+    }
+
+    fn attributes(&self) -> io::Result<Attributes> {
+        attributes_of(self.file.as_fd())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync_all()
+    }
+}

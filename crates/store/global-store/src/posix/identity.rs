@@ -1,0 +1,114 @@
+//! Who a file is, whatever its path becomes.
+//!
+//! The bytes: kind, then
+//! * kind 1: the handle's type (3 bytes, little endian) and the handle, up to 128 bytes;
+//! * kind 2: inode number (8 bytes), birth time (8 bytes of seconds, 4 of nanoseconds), all little endian;
+//! * kind 3: inode number alone, where the store tells no birth time. A number that is used again is then the same
+//!   identity: such a store should not be used by programs that delete files outside Forebay.
+//!
+//! `st_dev` is never in it: it changes when the store is mounted again.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use rustix::fs::{self, AtFlags, StatxFlags};
+use types::Identity;
+
+use crate::limits::HANDLE_BYTES_MAX;
+
+const KIND_HANDLE: u8 = 1;
+const KIND_BORN: u8 = 2;
+const KIND_NUMBER: u8 = 3;
+
+/// `statfs` type of every FUSE file system. Its handles name the server's node ids, which die with the mount.
+pub(super) const FUSE_MAGIC: i64 = 0x6573_5546;
+
+/// A kernel file handle: `struct file_handle` with room for the longest.
+#[repr(C)]
+struct Handle {
+    bytes: libc::c_uint,
+    kind: libc::c_int,
+    data: [u8; HANDLE_BYTES_MAX],
+}
+
+/// Whether handles on this file system outlive its mount.
+pub(super) fn handles_are_durable(fd: BorrowedFd) -> io::Result<bool> {
+    Ok(fs::fstatfs(fd)?.f_type as i64 != FUSE_MAGIC)
+}
+
+/// The identity of an open file (`O_PATH` is enough); `handles` says whether its handle may serve.
+pub(super) fn identify(fd: BorrowedFd, handles: bool) -> io::Result<Identity> {
+    if handles && let Some(handle) = handle_of(fd) {
+        let mut bytes = Vec::with_capacity(4 + handle.bytes as usize);
+        bytes.push(KIND_HANDLE);
+        bytes.extend_from_slice(&handle.kind.to_le_bytes()[..3]);
+        bytes.extend_from_slice(&handle.data[..handle.bytes as usize]);
+        return Identity::new(bytes).map_err(io::Error::other);
+    }
+    let mask = StatxFlags::INO | StatxFlags::BTIME;
+    let stat = fs::statx(fd, "", AtFlags::EMPTY_PATH, mask)?;
+    let mut bytes = vec![KIND_BORN];
+    bytes.extend_from_slice(&stat.stx_ino.to_le_bytes());
+    if StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME) {
+        bytes.extend_from_slice(&stat.stx_btime.tv_sec.to_le_bytes());
+        bytes.extend_from_slice(&stat.stx_btime.tv_nsec.to_le_bytes());
+    } else {
+        bytes[0] = KIND_NUMBER;
+    }
+    Identity::new(bytes).map_err(io::Error::other)
+}
+
+/// The inode number in an identity that is none of a handle: a cheap filter for a walk.
+pub(super) fn inode_of(identity: &Identity) -> Option<u64> {
+    match identity.as_bytes() {
+        [KIND_BORN | KIND_NUMBER, rest @ ..] => Some(u64::from_le_bytes(rest.get(..8)?.try_into().ok()?)),
+        _ => None,
+    }
+}
+
+fn handle_of(fd: BorrowedFd) -> Option<Handle> {
+    let mut handle = Handle { bytes: HANDLE_BYTES_MAX as u32, kind: 0, data: [0; HANDLE_BYTES_MAX] };
+    let mut mount: libc::c_int = 0;
+    // SAFETY: `handle` starts with the two fields of `struct file_handle` (both are `repr(C)`) and has as many bytes
+    // behind them as it says; the path is a C string and the mount id is written to a live integer.
+    let result = unsafe {
+        libc::name_to_handle_at(fd.as_raw_fd(), c"".as_ptr(), (&raw mut handle).cast(), &mut mount, libc::AT_EMPTY_PATH)
+    };
+    // A type of more than 24 bits fits no identity; no file system has one.
+    let usable = result == 0 && handle.bytes as usize <= HANDLE_BYTES_MAX && (0..1 << 24).contains(&handle.kind);
+    usable.then_some(handle)
+}
+
+/// What came of opening a file by its handle.
+pub(super) enum ByHandle {
+    /// An `O_PATH` descriptor.
+    Found(OwnedFd),
+    /// The store says that there is no such file any more.
+    Gone,
+    /// This identity has no handle, or handles cannot be opened here (it takes `CAP_DAC_READ_SEARCH`).
+    Unable,
+}
+
+/// Opens by handle. `root` is a descriptor opened for reading, not `O_PATH`, on the same mount.
+pub(super) fn open_by_handle(root: BorrowedFd, identity: &Identity) -> io::Result<ByHandle> {
+    let [KIND_HANDLE, k0, k1, k2, data @ ..] = identity.as_bytes() else { return Ok(ByHandle::Unable) };
+    if data.len() > HANDLE_BYTES_MAX {
+        return Ok(ByHandle::Unable);
+    }
+    let mut handle =
+        Handle { bytes: data.len() as u32, kind: i32::from_le_bytes([*k0, *k1, *k2, 0]), data: [0; HANDLE_BYTES_MAX] };
+    handle.data[..data.len()].copy_from_slice(data);
+    // SAFETY: as above; the kernel only reads the handle.
+    let fd =
+        unsafe { libc::open_by_handle_at(root.as_raw_fd(), (&raw mut handle).cast(), libc::O_PATH | libc::O_CLOEXEC) };
+    if fd >= 0 {
+        // SAFETY: the kernel just gave us this descriptor and nobody else has it.
+        return Ok(ByHandle::Found(unsafe { OwnedFd::from_raw_fd(fd) }));
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::ESTALE | libc::ENOENT) => Ok(ByHandle::Gone),
+        Some(libc::EPERM | libc::EACCES | libc::EOPNOTSUPP | libc::EINVAL | libc::ENOSYS) => Ok(ByHandle::Unable),
+        _ => Err(error),
+    }
+}

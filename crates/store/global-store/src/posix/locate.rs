@@ -1,0 +1,126 @@
+//! Finding a file again by its identity.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{self, Dir, FileType, Mode, OFlags, ResolveFlags};
+use types::Identity;
+
+use super::Root;
+use super::identity::{self, ByHandle};
+
+/// Opens `path` below the root as `O_PATH`: never a symbolic link, never out of the root or onto another mount.
+pub(super) fn open_beneath(root: &Root, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    loop {
+        // EAGAIN: a rename raced with the walk, which the kernel could then not prove to stay beneath.
+        match fs::openat2(&root.fd, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve) {
+            Err(rustix::io::Errno::AGAIN) => continue,
+            other => return Ok(other?),
+        }
+    }
+}
+
+/// The file as an `O_PATH` descriptor. The hint comes first: it costs as much as the handle, and a descriptor that was
+/// reached by name knows its path, which one opened by handle may not.
+pub(super) fn locate(root: &Root, identity: &Identity, hint: &Path, scan: bool) -> io::Result<Option<OwnedFd>> {
+    if !hint.as_os_str().is_empty()
+        && let Some(fd) = at_path(root, identity, hint)?
+    {
+        return Ok(Some(fd));
+    }
+    if let Some(readable) = &root.readable {
+        match identity::open_by_handle(readable.as_fd(), identity)? {
+            ByHandle::Found(fd) => return Ok(is_alive(&fd)?.then_some(fd)),
+            ByHandle::Gone => return Ok(None),
+            ByHandle::Unable => {}
+        }
+    }
+    if scan { walk(root, identity) } else { Ok(None) }
+}
+
+/// A regular file that still has a name.
+fn is_alive(fd: &OwnedFd) -> io::Result<bool> {
+    let stat = fs::fstat(fd)?;
+    Ok(stat.st_nlink > 0 && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile)
+}
+
+/// The file at a path, if it is the one looked for.
+pub(super) fn at_path(root: &Root, identity: &Identity, path: &Path) -> io::Result<Option<OwnedFd>> {
+    let fd = match open_beneath(root, path, OFlags::PATH | OFlags::NOFOLLOW) {
+        Ok(fd) => fd,
+        Err(error) => {
+            return match error.raw_os_error() {
+                // Whatever stands there now, it is not the file: absent, behind a link, or on another mount.
+                Some(
+                    libc::ENOENT
+                    | libc::ENOTDIR
+                    | libc::ELOOP
+                    | libc::EXDEV
+                    | libc::EACCES
+                    | libc::ENAMETOOLONG
+                    | libc::EINVAL,
+                ) => Ok(None),
+                _ => Err(error),
+            };
+        }
+    };
+    let same = is_alive(&fd)? && identity::identify(fd.as_fd(), root.handles)? == *identity;
+    Ok(same.then_some(fd))
+}
+
+/// Looks at every file of the tree. A directory that cannot be read makes "not found" an error, because the file could
+/// be in there.
+fn walk(root: &Root, identity: &Identity) -> io::Result<Option<OwnedFd>> {
+    let wanted = identity::inode_of(identity);
+    let mut unread = None;
+    let mut directories = vec![PathBuf::new()];
+    while let Some(directory) = directories.pop() {
+        match walk_directory(root, identity, wanted, &directory, &mut directories) {
+            Ok(Some(fd)) => return Ok(Some(fd)),
+            Ok(None) => {}
+            // Removed or replaced since it was listed, or a mount point.
+            Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP | libc::EXDEV)) => {}
+            Err(e) => unread = Some(e),
+        }
+    }
+    unread.map_or(Ok(None), Err)
+}
+
+fn walk_directory(
+    root: &Root,
+    identity: &Identity,
+    wanted: Option<u64>,
+    directory: &Path,
+    directories: &mut Vec<PathBuf>,
+) -> io::Result<Option<OwnedFd>> {
+    let fd = open_beneath(root, directory, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW)?;
+    for entry in Dir::new(fd)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name == b"." || name == b".." {
+            continue;
+        }
+        let path = directory.join(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(name));
+        let kind = entry.file_type();
+        if kind == FileType::Directory {
+            directories.push(path);
+            continue;
+        }
+        if kind != FileType::RegularFile && kind != FileType::Unknown {
+            continue;
+        }
+        if kind == FileType::RegularFile && wanted.is_some_and(|inode| inode != entry.ino()) {
+            continue;
+        }
+        if let Some(fd) = at_path(root, identity, &path)? {
+            return Ok(Some(fd));
+        }
+        if kind == FileType::Unknown && open_beneath(root, &path, OFlags::PATH | OFlags::DIRECTORY).is_ok() {
+            directories.push(path);
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,157 @@
+//! A global store that is a mounted file system, worked on below one directory by descriptor only.
+
+mod anchor;
+mod file;
+mod identity;
+mod locate;
+mod sharing;
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{self, FileType, Mode, OFlags};
+use types::{Fingerprint, Identity, Timestamp};
+
+use crate::{Anchor, Attributes, GlobalStore};
+use anchor::PosixAnchor;
+
+/// What cannot be found out, or what the owner knows better.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Options {
+    /// Whether other machines may change the store; `None` finds it out from the type of the file system.
+    pub shared: Option<bool>,
+}
+
+/// A mounted file system from one directory downwards. Cheap to clone.
+#[derive(Clone)]
+pub struct PosixStore {
+    root: Arc<Root>,
+}
+
+/// What every anchor shares.
+struct Root {
+    /// The accelerated directory, as it was given: perhaps only `O_PATH`.
+    fd: OwnedFd,
+    /// The same opened for reading, which `open_by_handle_at` and `syncfs` want; `None` without permission to read it.
+    readable: Option<OwnedFd>,
+    /// Whether file handles outlive a remount here.
+    handles: bool,
+    shared: bool,
+}
+
+impl PosixStore {
+    /// Takes over the directory `root` (an `O_PATH` or ordinary descriptor, for example of an `open_tree` clone).
+    ///
+    /// Errors: `ENOTDIR` when it is none; what `fstat` and `fstatfs` say.
+    pub fn new(root: OwnedFd, options: Options) -> io::Result<PosixStore> {
+        let stat = fs::fstat(&root)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+            return Err(io::Error::from_raw_os_error(libc::ENOTDIR));
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let readable = fs::openat(&root, ".", flags, Mode::empty()).ok();
+        let handles = identity::handles_are_durable(root.as_fd())?;
+        let shared = match options.shared {
+            Some(known) => known,
+            None => sharing::is_shared(root.as_fd(), stat.st_dev)?,
+        };
+        Ok(PosixStore { root: Arc::new(Root { fd: root, readable, handles, shared }) })
+    }
+
+    /// The accelerated directory.
+    pub fn root(&self) -> BorrowedFd<'_> {
+        self.root.fd.as_fd()
+    }
+
+    /// Anchors a regular file by its `O_PATH` descriptor. `created` is the read-write descriptor that creation gave;
+    /// the anchor keeps it for when a later open is refused, and clears its `O_APPEND` and `O_DIRECT`, under which
+    /// positioned writes would go elsewhere or fail.
+    ///
+    /// Errors: `EISDIR` or `EINVAL` for what is no regular file; what `fstat` says.
+    pub fn anchor(&self, fd: OwnedFd, created: Option<OwnedFd>) -> io::Result<Arc<dyn Anchor>> {
+        match FileType::from_raw_mode(fs::fstat(&fd)?.st_mode) {
+            FileType::RegularFile => {}
+            FileType::Directory => return Err(io::Error::from_raw_os_error(libc::EISDIR)),
+            _ => return Err(io::Error::from_raw_os_error(libc::EINVAL)),
+        }
+        if let Some(created) = &created {
+            let flags = fs::fcntl_getfl(created)?;
+            let surprising = OFlags::APPEND | OFlags::DIRECT;
+            if flags.intersects(surprising) {
+                fs::fcntl_setfl(created, flags - surprising)?;
+            }
+        }
+        let identity = self.identify(fd.as_fd())?;
+        Ok(Arc::new(PosixAnchor::new(self.root.clone(), fd, created, identity)))
+    }
+
+    /// The identity of any file below the root: [`identity_of`](PosixStore::identity_of) without its `fstatfs`.
+    pub fn identify(&self, fd: BorrowedFd) -> io::Result<Identity> {
+        identity::identify(fd, self.root.handles)
+    }
+
+    /// The identity of the file behind a descriptor of any kind: its durable handle, else (on FUSE, and where there
+    /// are no handles) inode number and birth time.
+    pub fn identity_of(fd: BorrowedFd) -> io::Result<Identity> {
+        identity::identify(fd, identity::handles_are_durable(fd)?)
+    }
+}
+
+impl GlobalStore for PosixStore {
+    fn locate(&self, identity: &Identity, hint: &Path, scan: bool) -> io::Result<Option<Arc<dyn Anchor>>> {
+        let found = locate::locate(&self.root, identity, hint, scan)?;
+        Ok(found.map(|fd| Arc::new(PosixAnchor::new(self.root.clone(), fd, None, identity.clone())) as Arc<dyn Anchor>))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.root.sync()
+    }
+
+    fn is_shared(&self) -> bool {
+        self.root.shared
+    }
+}
+
+impl Root {
+    /// `syncfs`, or `sync` of the whole machine where the root cannot be opened.
+    fn sync(&self) -> io::Result<()> {
+        match &self.readable {
+            Some(fd) => fs::syncfs(fd)?,
+            None => fs::sync(),
+        }
+        Ok(())
+    }
+}
+
+/// The path through which a descriptor is reopened. It is short enough that no allocation matters.
+fn proc_path(fd: BorrowedFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()))
+}
+
+/// Where the kernel says that a descriptor's file is now.
+fn proc_link(fd: BorrowedFd) -> io::Result<PathBuf> {
+    std::fs::read_link(proc_path(fd))
+}
+
+fn attributes_of(fd: BorrowedFd) -> io::Result<Attributes> {
+    let stat = fs::fstat(fd)?;
+    let time = |seconds, nanos| Timestamp { seconds, nanos: u32::try_from(nanos).unwrap_or(0) };
+    Ok(Attributes {
+        fingerprint: Fingerprint {
+            size: stat.st_size as u64,
+            mtime: time(stat.st_mtime, stat.st_mtime_nsec),
+            ctime: time(stat.st_ctime, stat.st_ctime_nsec),
+        },
+        links: stat.st_nlink,
+        mode: stat.st_mode,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+    })
+}
+
+fn reopen(fd: BorrowedFd, flags: OFlags) -> io::Result<File> {
+    Ok(File::from(fs::open(proc_path(fd), flags | OFlags::CLOEXEC, Mode::empty())?))
+}

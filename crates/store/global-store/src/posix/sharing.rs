@@ -1,0 +1,108 @@
+//! Whether other machines may change a file system, from its type.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use rustix::fs;
+
+use super::identity::FUSE_MAGIC;
+
+/// `statfs` types of file systems that several machines mount.
+const SHARED: [i64; 17] = [
+    0x6969,      // NFS
+    0x0BD0_0BD0, // Lustre
+    0x00C3_6400, // Ceph
+    0x4750_4653, // GPFS, Storage Scale
+    0x1983_0326, // BeeGFS
+    0x517B,      // SMB
+    0xFF53_4D42, // CIFS
+    0xFE53_4D42, // SMB 2 and 3
+    0x0102_1997, // 9p
+    0x5346_414F, // AFS
+    0x6B41_4653, // kAFS
+    0x7461_636F, // OCFS2
+    0x0116_1970, // GFS2
+    0x2003_0528, // OrangeFS
+    0x1803_1977, // WekaFS
+    0xAAD7_AAEA, // PanFS
+    0x7375_7245, // Coda
+];
+
+/// Subtypes of FUSE file systems that several machines mount. Others are local: archives, encryption, test beds.
+const SHARED_FUSE: [&str; 24] = [
+    "alluxio",
+    "beegfs",
+    "ceph",
+    "ceph-fuse",
+    "curvefs",
+    "cvmfs2",
+    "gcsfuse",
+    "glusterfs",
+    "gpfs",
+    "hdfs",
+    "juicefs",
+    "JuiceFS",
+    "lizardfs",
+    "mfs",
+    "moosefs",
+    "mount-s3",
+    "orangefs",
+    "quobyte",
+    "rclone",
+    "s3fs",
+    "saunafs",
+    "seaweedfs",
+    "sshfs",
+    "davfs2",
+];
+
+/// Finds out for the file system of an open directory; `device` is its `st_dev`.
+pub(super) fn is_shared(root: BorrowedFd, device: u64) -> io::Result<bool> {
+    let kind = fs::fstatfs(root)?.f_type as i64;
+    if kind == FUSE_MAGIC {
+        let table = std::fs::read_to_string("/proc/self/mountinfo")?;
+        return Ok(fuse_subtype(&table, device).is_some_and(|subtype| SHARED_FUSE.contains(&subtype)));
+    }
+    Ok(SHARED.contains(&kind))
+}
+
+/// The subtype of the FUSE mount of a device in the text of `mountinfo`. A detached clone is not listed, but the mount
+/// that it was cloned from has the same device.
+fn fuse_subtype(table: &str, device: u64) -> Option<&str> {
+    let device = format!("{}:{}", fs::major(device), fs::minor(device));
+    table.lines().find_map(|line| {
+        let (mount, kind) = line.split_once(" - ")?;
+        if mount.split(' ').nth(2)? != device {
+            return None;
+        }
+        kind.split(' ').next()?.strip_prefix("fuse.")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "\
+22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n\
+40 22 0:51 / /mnt/gluster rw,nosuid master:3 shared:7 - fuse.glusterfs server:/volume rw,user_id=0\n\
+41 22 0:52 / /mnt/plain rw,nosuid - fuse /dev/fuse rw,user_id=0\n\
+42 22 0:53 / /mnt/archive rw,nosuid - fuse.archivemount archive rw,user_id=0\n";
+
+    #[test]
+    fn the_subtype_of_a_fuse_mount_is_found_by_device() {
+        assert_eq!(fuse_subtype(TABLE, fs::makedev(0, 51)), Some("glusterfs"));
+        assert_eq!(fuse_subtype(TABLE, fs::makedev(0, 52)), None);
+        assert_eq!(fuse_subtype(TABLE, fs::makedev(0, 53)), Some("archivemount"));
+        assert_eq!(fuse_subtype(TABLE, fs::makedev(0, 99)), None);
+        assert!(SHARED_FUSE.contains(&"glusterfs") && !SHARED_FUSE.contains(&"archivemount"));
+    }
+
+    #[test]
+    fn a_temporary_directory_of_this_machine_is_not_shared() {
+        let directory = tempfile::tempdir().unwrap();
+        let fd = std::fs::File::open(directory.path()).unwrap();
+        let device = fs::fstat(&fd).unwrap().st_dev;
+        assert!(!is_shared(std::os::fd::AsFd::as_fd(&fd), device).unwrap());
+    }
+}
