@@ -1,0 +1,149 @@
+//! Promises are tests: each numbered clause of `docs/semantics.md` names the tests that prove it, and they exist.
+//!
+//! A clause begins with a line `**S7.** ...` and ends before the next one; in it, `Tests:` is followed by names in
+//! backquotes, of functions in Rust sources or, as `suite/NAME`, of scripts in `tests/suites`.
+
+use std::collections::BTreeSet;
+
+use crate::report::Report;
+use crate::sources::Sources;
+
+const FILE: &str = "docs/semantics.md";
+
+struct Clause<'a> {
+    number: usize,
+    text: &'a str,
+}
+
+/// Checks that clauses are numbered without a gap and that each names existing tests.
+pub fn check(sources: &Sources) -> Report {
+    let mut report = Report::default();
+    let Some(text) = sources.file(FILE) else {
+        report.error(format!("{FILE} is missing"));
+        return report;
+    };
+    let functions = function_names(sources);
+    let clauses = clauses(text);
+    if clauses.is_empty() {
+        report.error(format!("{FILE}: no clause"));
+    }
+    for (position, clause) in clauses.iter().enumerate() {
+        let number = clause.number;
+        if number != position + 1 {
+            report.error(format!("{FILE}: S{number} stands where S{} should", position + 1));
+        }
+        let tests = tests_of(clause.text);
+        if tests.is_empty() {
+            report.error(format!("{FILE}: S{number} names no test"));
+        }
+        for test in tests {
+            let exists = match test.strip_prefix("suite/") {
+                Some(suite) => sources.file(&format!("tests/suites/{suite}.sh")).is_some(),
+                None => functions.contains(test),
+            };
+            if !exists {
+                report.error(format!("{FILE}: S{number} names the test `{test}`, which does not exist"));
+            }
+        }
+    }
+    report
+}
+
+/// Checks that each line of each `tests/suites/*.expected` file, `TEST-CASE S7 REASON`, names an existing clause.
+pub fn check_expected_failures(sources: &Sources) -> Report {
+    let mut report = Report::default();
+    let clauses = clauses(sources.file(FILE).unwrap_or_default());
+    for (path, text) in sources.matching("tests/suites/", ".expected") {
+        for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+            let clause = line.split_whitespace().nth(1).and_then(|word| word.strip_prefix('S'));
+            let number = clause.and_then(|digits| digits.parse::<usize>().ok());
+            if !number.is_some_and(|number| clauses.iter().any(|clause| clause.number == number)) {
+                report.error(format!("{path}: no clause of {FILE} is named in: {line}"));
+            }
+        }
+    }
+    report
+}
+
+fn clauses(text: &str) -> Vec<Clause<'_>> {
+    let mut clauses: Vec<Clause<'_>> = Vec::new();
+    let starts: Vec<(usize, usize)> = text
+        .match_indices("**S")
+        .filter(|(at, _)| *at == 0 || text[..*at].ends_with('\n'))
+        .filter_map(|(at, _)| Some((at, text[at + 3..].split_once(".**")?.0.parse().ok()?)))
+        .collect();
+    for (position, (at, number)) in starts.iter().enumerate() {
+        let end = starts.get(position + 1).map_or(text.len(), |next| next.0);
+        clauses.push(Clause { number: *number, text: &text[*at..end] });
+    }
+    clauses
+}
+
+fn tests_of(clause: &str) -> Vec<&str> {
+    let Some((_, list)) = clause.split_once("Tests:") else { return Vec::new() };
+    let list = list.split("\n\n").next().unwrap_or(list);
+    list.split('`').skip(1).step_by(2).collect()
+}
+
+/// The name of every function marked as a test.
+fn function_names(sources: &Sources) -> BTreeSet<&str> {
+    let mut names = BTreeSet::new();
+    for (_, text) in sources.matching("crates/", ".rs") {
+        let mut marked = false;
+        for line in text.lines().map(str::trim) {
+            if line.starts_with("#[test]") {
+                marked = true;
+            } else if let Some(rest) = line.strip_prefix("fn ")
+                && std::mem::take(&mut marked)
+            {
+                names.extend(rest.split('(').next());
+            }
+        }
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEST: (&str, &str) = ("crates/a/tests/b.rs", "#[test]\nfn a_fact() {}\nfn not_a_test() {}\n");
+
+    fn errors(semantics: &str) -> usize {
+        check(&Sources::of(&[(FILE, semantics), TEST, ("tests/suites/fsx.sh", "")])).errors().len()
+    }
+
+    #[test]
+    fn a_clause_with_an_existing_test_is_right() {
+        assert_eq!(
+            errors("**S1.** A promise.\nTests: `a_fact`.\n\n**S2.** One more.\nTests: `suite/fsx`,\n`a_fact`.\n"),
+            0
+        );
+    }
+
+    #[test]
+    fn a_clause_without_a_test_is_an_error() {
+        assert_eq!(errors("**S1.** A promise about `a_fact`.\n"), 1);
+    }
+
+    #[test]
+    fn a_test_that_does_not_exist_is_an_error() {
+        assert_eq!(errors("**S1.** A promise. Tests: `not_a_test`, `nothing`, `suite/nothing`.\n"), 3);
+    }
+
+    #[test]
+    fn a_gap_in_the_numbers_is_an_error() {
+        assert_eq!(errors("**S1.** One. Tests: `a_fact`.\n\n**S3.** Three. Tests: `a_fact`.\n"), 1);
+    }
+
+    #[test]
+    fn an_expected_failure_must_name_a_clause() {
+        let check_line = |line: &str| {
+            let files = [(FILE, "**S1.** A promise.\n"), ("tests/suites/pjdfstest.expected", line)];
+            check_expected_failures(&Sources::of(&files)).errors().len()
+        };
+        assert_eq!(check_line("# a comment\n\nchmod::case S1 because\n"), 0);
+        assert_eq!(check_line("chmod::case S2 because\n"), 1);
+        assert_eq!(check_line("chmod::case because\n"), 1);
+    }
+}
