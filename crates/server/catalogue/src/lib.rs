@@ -3,9 +3,17 @@
 //! Two implementations of [`Catalogue`]: [`fjall`](https://docs.rs/fjall) on disk and one in memory for tests and
 //! models.
 
+mod disk;
+mod layout;
+pub mod limits;
+mod memory;
+
 use std::path::PathBuf;
 
 use types::{Epoch, Fingerprint, Identity, Version};
+
+pub use disk::FjallCatalogue;
+pub use memory::MemoryCatalogue;
 
 /// The durable part of a replica's residency. `ABSENT` is the lack of a record; `FETCHING` is not recorded (a replica
 /// file without a record is garbage); `QUEUED` is `Dirty` without a writer.
@@ -114,9 +122,6 @@ pub trait Catalogue: Send + Sync {
     /// Calls `each` for every record that is not `Clean`, without reading the clean ones.
     fn unclean(&self, each: &mut dyn FnMut(Identity, Record)) -> Result<(), Error>;
     /// Calls `each` for every record until it says `false`. Damaged records go to `damaged`.
-    fn scan(
-        &self,
-        each: &mut dyn FnMut(Identity, Record) -> bool,
-        damaged: &mut dyn FnMut(Error),
-    ) -> Result<(), Error>;
+    fn scan(&self, each: &mut dyn FnMut(Identity, Record) -> bool, damaged: &mut dyn FnMut(Error))
+    -> Result<(), Error>;
 }

@@ -1,0 +1,193 @@
+//! The one thread that commits.
+//!
+//! fjall has a trap: a commit that finds too many memtables unwritten waits for them in a loop that never ends if the
+//! threads that should write them have died of an error. So a group is only handed to fjall when there is room for it,
+//! this thread waits for room itself and looks for that error while it does, and callers wait a bounded time.
+
+use std::collections::HashMap;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
+
+use fjall::{AbstractTree, PersistMode};
+use parking_lot::{Condvar, Mutex};
+use types::Identity;
+
+use super::Database;
+use crate::limits::{COMMIT_WAIT, GROUP_CHANGES_MAX, ROOM_POLL, SEALED_MEMTABLES_MAX, UNMERGED_RUNS_MAX};
+use crate::{Change, Durability, Error, State, layout};
+
+pub(super) struct Committer {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    queue: Mutex<Queue>,
+    /// Something to commit, or the end.
+    work: Condvar,
+    /// A group is done, or the thread ended.
+    done: Condvar,
+}
+
+/// Holds at most one entry per thread that commits, because committing waits.
+#[derive(Default)]
+struct Queue {
+    waiting: Vec<Commit>,
+    /// Commits ever taken in: the number of the next one.
+    taken_in: u64,
+    /// Commits answered; all with a lower number have succeeded or `failed` says why not.
+    answered: u64,
+    failed: Option<Arc<str>>,
+    closing: bool,
+    ended: bool,
+}
+
+struct Commit {
+    changes: Vec<Change>,
+    durability: Durability,
+}
+
+impl Committer {
+    pub(super) fn start(database: &Database) -> io::Result<Committer> {
+        let shared =
+            Arc::new(Shared { queue: Mutex::new(Queue::default()), work: Condvar::new(), done: Condvar::new() });
+        let (thread_shared, database) = (shared.clone(), database.clone());
+        thread::Builder::new().name("catalogue".into()).spawn(move || {
+            // Not even a panic inside the database may leave callers waiting.
+            let outcome = catch_unwind(AssertUnwindSafe(|| run(&thread_shared, &database)));
+            drop(database);
+            let mut queue = thread_shared.queue.lock();
+            queue.ended = true;
+            if outcome.is_err() {
+                queue.failed = Some("the database panicked".into());
+            }
+            thread_shared.done.notify_all();
+        })?;
+        Ok(Committer { shared })
+    }
+
+    pub(super) fn commit(&self, changes: Vec<Change>, durability: Durability) -> Result<(), Error> {
+        let fail = |reason: &str| Err(Error::Io { step: "commit", reason: reason.into() });
+        let mut queue = self.shared.queue.lock();
+        if let Some(reason) = &queue.failed {
+            return fail(&format!("an earlier commit failed: {reason}"));
+        }
+        let number = queue.taken_in;
+        queue.taken_in += 1;
+        queue.waiting.push(Commit { changes, durability });
+        self.shared.work.notify_one();
+        let deadline = Instant::now() + COMMIT_WAIT + COMMIT_WAIT;
+        loop {
+            if queue.answered > number {
+                return Ok(());
+            }
+            if let Some(reason) = queue.failed.clone() {
+                return fail(&reason);
+            }
+            if self.shared.done.wait_until(&mut queue, deadline).timed_out() && queue.answered <= number {
+                queue.failed.get_or_insert_with(|| "the disk does not answer".into());
+            }
+        }
+    }
+}
+
+impl Drop for Committer {
+    /// Waits for the thread, which commits what it has; a thread that hangs in the disk is left behind.
+    fn drop(&mut self) {
+        let deadline = Instant::now() + COMMIT_WAIT;
+        let mut queue = self.shared.queue.lock();
+        queue.closing = true;
+        self.shared.work.notify_one();
+        while !queue.ended {
+            if self.shared.done.wait_until(&mut queue, deadline).timed_out() {
+                break;
+            }
+        }
+    }
+}
+
+fn run(shared: &Shared, database: &Database) {
+    loop {
+        let group = {
+            let mut queue = shared.queue.lock();
+            while queue.waiting.is_empty() && !queue.closing {
+                shared.work.wait(&mut queue);
+            }
+            if queue.waiting.is_empty() {
+                return;
+            }
+            let mut changes = 0;
+            let fitting = queue.waiting.iter().take_while(|commit| {
+                changes += commit.changes.len();
+                changes <= GROUP_CHANGES_MAX
+            });
+            // One that is too large on its own goes alone: a commit is never split.
+            let count = fitting.count().max(1);
+            queue.waiting.drain(..count).collect::<Vec<_>>()
+        };
+        let count = group.len() as u64;
+        let outcome = wait_for_room(database).and_then(|()| write(database, group));
+        let mut queue = shared.queue.lock();
+        match outcome {
+            Ok(()) if queue.failed.is_none() => queue.answered += count,
+            Ok(()) => {}
+            Err(reason) => {
+                queue.failed.get_or_insert(reason.into());
+            }
+        }
+        shared.done.notify_all();
+        if queue.failed.is_some() {
+            return;
+        }
+    }
+}
+
+/// Waits until tables are written to such an extent that fjall will not wait.
+fn wait_for_room(database: &Database) -> Result<(), String> {
+    let deadline = Instant::now() + COMMIT_WAIT;
+    let has_room = |keyspace: &fjall::Keyspace| {
+        keyspace.sealed_memtable_count() <= SEALED_MEMTABLES_MAX && keyspace.tree.l0_run_count() <= UNMERGED_RUNS_MAX
+    };
+    while !(has_room(&database.records) && has_room(&database.unclean)) {
+        // Says so when a thread that writes tables died.
+        database.db.persist(PersistMode::Buffer).map_err(|error| error.to_string())?;
+        if Instant::now() > deadline {
+            return Err("tables are not written in time".into());
+        }
+        thread::sleep(ROOM_POLL);
+    }
+    Ok(())
+}
+
+/// Writes a group as one batch. Within it the last change of an identity counts: a batch has one sequence number, under
+/// which a key must not appear twice.
+fn write(database: &Database, group: Vec<Commit>) -> Result<(), String> {
+    let machine = group.iter().any(|commit| commit.durability == Durability::Machine);
+    let mode = if machine { PersistMode::SyncData } else { PersistMode::Buffer };
+    let mut last: HashMap<Identity, Option<crate::Record>> = HashMap::new();
+    for change in group.into_iter().flat_map(|commit| commit.changes) {
+        match change {
+            Change::Put(identity, record) => last.insert(identity, Some(record)),
+            Change::Remove(identity) => last.insert(identity, None),
+        };
+    }
+    if last.is_empty() {
+        // Nothing to write, but a promise about the commits before.
+        return database.db.persist(mode).map_err(|error| error.to_string());
+    }
+    let mut batch = database.db.batch().durability(Some(mode));
+    for (identity, record) in &last {
+        let key = identity.as_bytes();
+        match record {
+            Some(record) => batch.insert(&database.records, key, layout::encode(identity, record)),
+            None => batch.remove(&database.records, key),
+        }
+        match record {
+            Some(record) if record.state != State::Clean => batch.insert(&database.unclean, key, []),
+            _ => batch.remove(&database.unclean, key),
+        }
+    }
+    batch.commit().map_err(|error| error.to_string())
+}

@@ -1,0 +1,145 @@
+//! The end of fjall's journal after a machine crash.
+//!
+//! Of what was written since the last sync the disk may have kept any pages and lost others. fjall cuts off an end that
+//! is missing, but refuses to open a journal in which a page is missing *inside* a batch, and trusts the lengths it
+//! finds there. So the newest journal is checked first (the older ones were synced before they were left): everything
+//! from the first batch that is not whole is set aside, and fjall sees a clean end.
+//!
+//! A batch is: tag 1, item count (4), sequence number (8); items; tag 3, XXH3-64 of the items' bytes (8), magic. An
+//! item is: tag 2, kind (1), compression (1), keyspace (8), key length (2), value length (4), stored length (4), key,
+//! value; or tag 4, keyspace (8). All little endian.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use xxhash_rust::xxh3::Xxh3;
+
+const START: u8 = 1;
+const ITEM: u8 = 2;
+const END: u8 = 3;
+const CLEAR: u8 = 4;
+const MAGIC: &[u8] = b"FJL\x03";
+
+/// Cuts the newest journal of `database` where it stops making sense, and keeps what follows in a file of `aside`.
+pub(super) fn set_torn_end_aside(database: &Path, aside: &Path) -> io::Result<()> {
+    let Some((_, path)) = newest(database)? else { return Ok(()) };
+    let mut file = OpenOptions::new().read(true).write(true).open(&path)?;
+    let whole = whole_bytes(&file)?;
+    let end = last_byte(&mut file, whole)?;
+    if end <= whole {
+        // Only room that was reserved and never used.
+        return Ok(());
+    }
+    file.seek(SeekFrom::Start(whole))?;
+    let mut kept = File::create(aside.join("torn-end"))?;
+    io::copy(&mut (&file).take(end - whole), &mut kept)?;
+    kept.sync_all()?;
+    file.set_len(whole)?;
+    file.sync_all()
+}
+
+/// One past the last byte at or after `from` that is not 0.
+fn last_byte(file: &mut File, from: u64) -> io::Result<u64> {
+    let mut chunk = vec![0; 1 << 16];
+    let (mut at, mut end) = (from, from);
+    file.seek(SeekFrom::Start(from))?;
+    loop {
+        let count = file.read(&mut chunk)?;
+        if count == 0 {
+            return Ok(end);
+        }
+        if let Some(last) = chunk[..count].iter().rposition(|&byte| byte != 0) {
+            end = at + last as u64 + 1;
+        }
+        at += count as u64;
+    }
+}
+
+fn newest(database: &Path) -> io::Result<Option<(u64, PathBuf)>> {
+    let mut newest = None;
+    for entry in fs::read_dir(database)? {
+        let path = entry?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(".jnl"));
+        if let Some(number) = name.and_then(|name| name.parse::<u64>().ok()) {
+            newest = newest.max(Some((number, path)));
+        }
+    }
+    Ok(newest)
+}
+
+/// How many bytes from the start are whole batches.
+fn whole_bytes(file: &File) -> io::Result<u64> {
+    let len = file.metadata()?.len();
+    let mut journal = Journal { reader: BufReader::with_capacity(1 << 16, file), at: 0, len, buffer: Vec::new() };
+    loop {
+        let start = journal.at;
+        match journal.batch() {
+            Ok(true) => {}
+            Ok(false) => return Ok(start),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(start),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+struct Journal<'a> {
+    reader: BufReader<&'a File>,
+    at: u64,
+    len: u64,
+    buffer: Vec<u8>,
+}
+
+impl Journal<'_> {
+    /// Reads `count` bytes behind those in the buffer.
+    fn more(&mut self, count: usize) -> io::Result<&[u8]> {
+        if self.at + count as u64 > self.len {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let start = self.buffer.len();
+        self.buffer.resize(start + count, 0);
+        self.reader.read_exact(&mut self.buffer[start..])?;
+        self.at += count as u64;
+        Ok(&self.buffer[start..])
+    }
+
+    /// Reads a batch and says whether it is whole.
+    fn batch(&mut self) -> io::Result<bool> {
+        self.buffer.clear();
+        let head = self.more(13)?;
+        if head[0] != START {
+            return Ok(false);
+        }
+        let items = u32::from_le_bytes([head[1], head[2], head[3], head[4]]);
+        let mut sum = Xxh3::new();
+        for _ in 0..items {
+            self.buffer.clear();
+            if !self.item()? {
+                return Ok(false);
+            }
+            sum.update(&self.buffer);
+        }
+        self.buffer.clear();
+        let end = self.more(9 + MAGIC.len())?;
+        Ok(end[0] == END && end[1..9] == sum.digest().to_le_bytes() && &end[9..] == MAGIC)
+    }
+
+    fn item(&mut self) -> io::Result<bool> {
+        match self.more(1)? {
+            [ITEM] => {
+                let head = self.more(20)?;
+                // Kinds: value, tombstone, weak tombstone, indirection. Compression: none, lz4.
+                let plausible = head[0] <= 4 && head[1] <= 1;
+                let key = u16::from_le_bytes([head[10], head[11]]);
+                let stored = u32::from_le_bytes([head[16], head[17], head[18], head[19]]);
+                if plausible {
+                    self.more(key as usize)?;
+                    self.more(stored as usize)?;
+                }
+                Ok(plausible)
+            }
+            [CLEAR] => self.more(8).map(|_| true),
+            _ => Ok(false),
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Records as bytes. All integers are little endian.
+//!
+//! | bytes | what |
+//! | --- | --- |
+//! | 1 | layout version, 1 |
+//! | 1 | bits 0..3 state, 3 was clean, 4 pinned, 5 orphaned; 6 and 7 are 0 |
+//! | 8, 8 | version of the replica, epoch |
+//! | 8, 8 + 4, 8 + 4 | base: size, mtime, ctime (seconds and nanoseconds) |
+//! | 8 | last use in seconds |
+//! | 2 + n | hint |
+//! | 2 + n | reason, UTF-8 |
+//! | 4 | CRC-32C of the identity and of all bytes before |
+//!
+//! The identity is part of the checksum, so that a record never passes for another file's.
+
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+
+use types::{Epoch, Fingerprint, Identity, Timestamp, Version};
+
+use crate::limits::{HINT_BYTES_MAX, REASON_BYTES_MAX};
+use crate::{Record, State};
+
+const LAYOUT: u8 = 1;
+const STATE_MASK: u8 = 0b0000_0111;
+const WAS_CLEAN: u8 = 0b0000_1000;
+const PINNED: u8 = 0b0001_0000;
+const ORPHANED: u8 = 0b0010_0000;
+const CHECKSUM_BYTES: usize = 4;
+
+/// A record's bytes. A hint that is too long is dropped, a reason cut.
+pub(crate) fn encode(identity: &Identity, record: &Record) -> Vec<u8> {
+    let hint = record.hint.as_os_str().as_bytes();
+    let hint = if hint.len() > HINT_BYTES_MAX { &[] } else { hint };
+    let reason = &record.reason.as_bytes()[..record.reason.floor_char_boundary(REASON_BYTES_MAX)];
+    let mut bytes = Vec::with_capacity(70 + hint.len() + reason.len());
+    bytes.push(LAYOUT);
+    bytes.push(flags(record));
+    bytes.extend_from_slice(&record.version.0.to_le_bytes());
+    bytes.extend_from_slice(&record.epoch.0.to_le_bytes());
+    bytes.extend_from_slice(&record.base.size.to_le_bytes());
+    for time in [record.base.mtime, record.base.ctime] {
+        bytes.extend_from_slice(&time.seconds.to_le_bytes());
+        bytes.extend_from_slice(&time.nanos.to_le_bytes());
+    }
+    bytes.extend_from_slice(&record.used_s.to_le_bytes());
+    for text in [hint, reason] {
+        bytes.extend_from_slice(&(text.len() as u16).to_le_bytes());
+        bytes.extend_from_slice(text);
+    }
+    let checksum = checksum(identity, &bytes);
+    bytes.extend_from_slice(&checksum.to_le_bytes());
+    bytes
+}
+
+fn flags(record: &Record) -> u8 {
+    let state = match record.state {
+        State::Clean => 0,
+        State::Dirty => 1,
+        State::Draining => 2,
+        State::Conflict => 3,
+        State::Failed => 4,
+    };
+    let bit = |set, bit| if set { bit } else { 0 };
+    state | bit(record.was_clean, WAS_CLEAN) | bit(record.pinned, PINNED) | bit(record.orphaned, ORPHANED)
+}
+
+fn checksum(identity: &Identity, bytes: &[u8]) -> u32 {
+    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+    digest.update(identity.as_bytes());
+    digest.update(bytes);
+    digest.finalize() as u32
+}
+
+/// The record in `bytes`, or what is wrong with them.
+pub(crate) fn decode(identity: &Identity, bytes: &[u8]) -> Result<Record, &'static str> {
+    let Some((body, sum)) = bytes.split_last_chunk::<CHECKSUM_BYTES>() else { return Err("too short") };
+    if body.first() != Some(&LAYOUT) {
+        return Err("unknown layout version");
+    }
+    if checksum(identity, body) != u32::from_le_bytes(*sum) {
+        return Err("wrong checksum");
+    }
+    parse(&body[1..]).ok_or("fields that make no sense")
+}
+
+/// The fields behind the layout version.
+fn parse(rest: &[u8]) -> Option<Record> {
+    let mut rest = Rest(rest);
+    let [flags] = rest.take()?;
+    let state = match flags & STATE_MASK {
+        0 => State::Clean,
+        1 => State::Dirty,
+        2 => State::Draining,
+        3 => State::Conflict,
+        4 => State::Failed,
+        _ => return None,
+    };
+    if flags & !(STATE_MASK | WAS_CLEAN | PINNED | ORPHANED) != 0 {
+        return None;
+    }
+    let version = Version(rest.u64()?);
+    let epoch = Epoch(rest.u64()?);
+    let base = Fingerprint { size: rest.u64()?, mtime: rest.timestamp()?, ctime: rest.timestamp()? };
+    let used_s = rest.u64()?;
+    let hint = PathBuf::from(std::ffi::OsString::from_vec(rest.text()?.to_vec()));
+    let reason = std::str::from_utf8(rest.text()?).ok()?.to_owned();
+    rest.0.is_empty().then_some(Record {
+        state,
+        version,
+        epoch,
+        base,
+        was_clean: flags & WAS_CLEAN != 0,
+        pinned: flags & PINNED != 0,
+        orphaned: flags & ORPHANED != 0,
+        hint,
+        used_s,
+        reason,
+    })
+}
+
+/// Bytes not yet read.
+struct Rest<'a>(&'a [u8]);
+
+impl<'a> Rest<'a> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (taken, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*taken)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_le_bytes)
+    }
+
+    fn timestamp(&mut self) -> Option<Timestamp> {
+        let seconds = i64::from_le_bytes(self.take()?);
+        let nanos = u32::from_le_bytes(self.take()?);
+        (nanos < 1_000_000_000).then_some(Timestamp { seconds, nanos })
+    }
+
+    fn text(&mut self) -> Option<&'a [u8]> {
+        let len = u16::from_le_bytes(self.take()?);
+        let (text, rest) = self.0.split_at_checked(len.into())?;
+        self.0 = rest;
+        Some(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity(byte: u8) -> Identity {
+        Identity::new(vec![1, 2, 3, byte]).unwrap()
+    }
+
+    fn record() -> Record {
+        Record {
+            state: State::Failed,
+            version: Version(7),
+            epoch: Epoch(u64::MAX),
+            base: Fingerprint {
+                size: 1 << 40,
+                mtime: Timestamp { seconds: -5, nanos: 999_999_999 },
+                ctime: Timestamp { seconds: 1_700_000_000, nanos: 0 },
+            },
+            was_clean: true,
+            pinned: false,
+            orphaned: true,
+            hint: PathBuf::from(std::ffi::OsString::from_vec(b"run/\xff\xfe name".to_vec())),
+            used_s: 12,
+            reason: "no space: 27 Б".into(),
+        }
+    }
+
+    #[test]
+    fn a_record_comes_back_as_it_was() {
+        for state in [State::Clean, State::Dirty, State::Draining, State::Conflict, State::Failed] {
+            let record = Record { state, pinned: state == State::Clean, ..record() };
+            assert_eq!(decode(&identity(4), &encode(&identity(4), &record)), Ok(record));
+        }
+    }
+
+    #[test]
+    fn a_record_with_a_usual_path_fits_in_256_bytes_with_its_key() {
+        let record = Record { hint: "projects/climate/run-0042/output/wrfout_d01_2026-01-01.nc".into(), ..record() };
+        assert!(encode(&identity(4), &record).len() + 24 <= 256);
+    }
+
+    #[test]
+    fn a_record_is_not_taken_for_another_files() {
+        assert_eq!(decode(&identity(5), &encode(&identity(4), &record())), Err("wrong checksum"));
+    }
+
+    #[test]
+    fn a_hint_too_long_is_dropped_and_a_reason_cut_at_a_character() {
+        let long = Record { hint: "x".repeat(5000).into(), reason: "é".repeat(5000), ..record() };
+        let back = decode(&identity(4), &encode(&identity(4), &long)).unwrap();
+        assert_eq!(back.hint, PathBuf::new());
+        assert!(back.reason.len() <= REASON_BYTES_MAX && long.reason.starts_with(&back.reason));
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_is_noticed() {
+        let good = encode(&identity(4), &record());
+        for at in 0..good.len() {
+            assert!(decode(&identity(4), &good[..at]).is_err());
+            for bit in 0..8 {
+                let mut bad = good.clone();
+                bad[at] ^= 1 << bit;
+                assert!(decode(&identity(4), &bad).is_err(), "byte {at} bit {bit}");
+            }
+        }
+    }
+
+    /// Bytes with a right checksum that nobody wrote: every value of every byte.
+    #[test]
+    fn hostile_fields_with_a_good_checksum_never_panic() {
+        let good = encode(&identity(4), &record());
+        let body = &good[..good.len() - CHECKSUM_BYTES];
+        for at in 0..body.len() {
+            for value in 0..=255 {
+                for end in [body.len(), at + 1] {
+                    let mut bad = body[..end].to_vec();
+                    bad[at] = value;
+                    let sum = checksum(&identity(4), &bad);
+                    bad.extend_from_slice(&sum.to_le_bytes());
+                    if let Ok(back) = decode(&identity(4), &bad) {
+                        assert_eq!(encode(&identity(4), &back), bad);
+                    }
+                }
+            }
+        }
+    }
+}

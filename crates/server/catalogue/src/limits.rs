@@ -1,0 +1,46 @@
+//! Every bound of this crate, with its reason.
+
+use std::time::Duration;
+
+/// Longest hint in bytes; the kernel's `PATH_MAX`. A longer one is dropped: it is only a hint.
+pub const HINT_BYTES_MAX: usize = 4096;
+
+/// Longest reason in bytes: a few lines for a person. The rest is cut off.
+pub const REASON_BYTES_MAX: usize = 1024;
+
+/// Changes that one write to the disk may carry. Larger groups save nothing and make everybody wait for the last.
+pub const GROUP_CHANGES_MAX: usize = 4096;
+
+/// Newest records in memory before they are written to a table. With the sealed ones behind it this is the larger part
+/// of the catalogue's memory, which must leave an agent below 64 MiB.
+pub const MEMTABLE_BYTES: u64 = 4 << 20;
+
+/// The same for the list of what is not clean, whose entries are a quarter as large.
+pub const UNCLEAN_MEMTABLE_BYTES: u64 = 1 << 20;
+
+/// Blocks kept in memory. Lookups come once per open of a file, and the page cache is behind it.
+pub const CACHE_BYTES: u64 = 4 << 20;
+
+/// Table files kept open: enough for 10^7 records, and a small part of the usual limit of 1024 descriptors.
+pub const OPEN_TABLES_MAX: usize = 64;
+
+/// Journals before old memtables are written out to be rid of them: the least that fjall accepts. It bounds the time
+/// of a reopen.
+pub const JOURNAL_BYTES_MAX: u64 = 64 << 20;
+
+/// Threads that write and merge tables: one is kept for writing, so that merging never stops commits.
+pub const WORKERS: usize = 2;
+
+/// Sealed memtables with which a commit still begins. fjall itself stops at 4, in a loop that does not see that its
+/// workers are dead; a commit adds at most two.
+pub const SEALED_MEMTABLES_MAX: usize = 1;
+
+/// Unmerged runs with which a commit still begins. fjall slows down at 20 and stops at 30, as above.
+pub const UNMERGED_RUNS_MAX: usize = 16;
+
+/// How long a commit waits for tables to be written, and its caller for the answer. Longer than a disk that retries a
+/// bad sector; after it the catalogue refuses further work, because nobody knows what was written.
+pub const COMMIT_WAIT: Duration = Duration::from_secs(60);
+
+/// How often a commit that waits for tables looks again.
+pub const ROOM_POLL: Duration = Duration::from_millis(5);

@@ -1,0 +1,118 @@
+//! A catalogue in memory, for tests and models.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use types::Identity;
+
+use crate::{Catalogue, Change, Durability, Error, Record, State};
+
+/// A catalogue that keeps exactly what it promised, and no more. Clones are the same catalogue.
+#[derive(Clone, Default)]
+pub struct MemoryCatalogue {
+    inner: Arc<Mutex<Inner>>,
+}
+
+#[derive(Default)]
+struct Inner {
+    records: BTreeMap<Identity, Record>,
+    /// As a machine crash would leave it.
+    durable: BTreeMap<Identity, Record>,
+    commits: u64,
+    /// Commits that still succeed, then those that fail.
+    fault: Option<(u64, u64)>,
+}
+
+impl MemoryCatalogue {
+    /// An empty catalogue.
+    pub fn new() -> MemoryCatalogue {
+        MemoryCatalogue::default()
+    }
+
+    /// The machine dies: every commit since the last with [`Durability::Machine`] is gone. (The death of the process
+    /// loses nothing: just use the catalogue again.)
+    pub fn crash(&self) {
+        let mut inner = self.inner.lock();
+        inner.records = inner.durable.clone();
+    }
+
+    /// Lets `after` commits succeed and then `times` fail without an effect.
+    pub fn fail_commits(&self, after: u64, times: u64) {
+        self.inner.lock().fault = Some((after, times));
+    }
+
+    /// Commits so far, those that failed among them.
+    pub fn commits(&self) -> u64 {
+        self.inner.lock().commits
+    }
+
+    /// How many records there are.
+    pub fn len(&self) -> usize {
+        self.inner.lock().records.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Inner {
+    /// Whether this commit is one that fails.
+    fn fails(&mut self) -> bool {
+        self.commits += 1;
+        match &mut self.fault {
+            Some((after, _)) if *after > 0 => *after -= 1,
+            Some((_, times)) if *times > 0 => {
+                *times -= 1;
+                return true;
+            }
+            _ => {}
+        }
+        false
+    }
+}
+
+impl Catalogue for MemoryCatalogue {
+    fn get(&self, identity: &Identity) -> Result<Option<Record>, Error> {
+        Ok(self.inner.lock().records.get(identity).cloned())
+    }
+
+    fn commit(&self, changes: Vec<Change>, durability: Durability) -> Result<(), Error> {
+        let mut inner = self.inner.lock();
+        if inner.fails() {
+            return Err(Error::Io { step: "commit", reason: "injected".into() });
+        }
+        for change in changes {
+            match change {
+                Change::Put(identity, record) => inner.records.insert(identity, record),
+                Change::Remove(identity) => inner.records.remove(&identity),
+            };
+        }
+        if durability == Durability::Machine {
+            inner.durable = inner.records.clone();
+        }
+        Ok(())
+    }
+
+    fn unclean(&self, each: &mut dyn FnMut(Identity, Record)) -> Result<(), Error> {
+        let records = self.inner.lock().records.clone();
+        records.into_iter().filter(|(_, record)| record.state != State::Clean).for_each(|(i, r)| each(i, r));
+        Ok(())
+    }
+
+    fn scan(
+        &self,
+        each: &mut dyn FnMut(Identity, Record) -> bool,
+        _damaged: &mut dyn FnMut(Error),
+    ) -> Result<(), Error> {
+        let records = self.inner.lock().records.clone();
+        for (identity, record) in records {
+            if !each(identity, record) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
