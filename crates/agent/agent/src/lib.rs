@@ -1,1 +1,27 @@
-//! Being written.
+//! The agent: what POSIX means on a node, over a global store that owns the names and a file cache that has the data.
+//!
+//! It knows nothing of FUSE. Nodes are `O_PATH` descriptors, so names may change below and above; every change of the
+//! namespace is made in the global store at once and as the user who asked; locks are keyed by identity.
+
+mod agent;
+mod attributes;
+mod caller;
+mod directory;
+pub mod limits;
+pub mod locks;
+mod names;
+mod node;
+mod open_file;
+mod policy_table;
+mod set_id;
+mod xattr;
+
+pub use agent::{Agent, Config};
+pub use attributes::{Attributes, NewAttributes, NewTime, Space};
+pub use caller::{Caller, Impersonator};
+pub use directory::{DirectoryEntry, OpenDirectory};
+pub use file_cache::SeekFor;
+pub use names::{Found, NewMode};
+pub use node::Node;
+pub use open_file::{Mode, OpenFile};
+pub use policy_table::{PolicyError, PolicyTable};

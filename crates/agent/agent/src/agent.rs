@@ -1,0 +1,106 @@
+//! The agent itself: what its operations share.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use config::Policy;
+use file_cache::{FileCache, Residency};
+use global_store::posix::PosixStore;
+use rustix::fs::{self, Mode, OFlags};
+
+use crate::caller::Impersonator;
+use crate::locks::LockTable;
+use crate::node::Node;
+use crate::policy_table::PolicyTable;
+
+/// What an agent is made of.
+pub struct Config {
+    /// Where the data is.
+    pub cache: FileCache,
+    /// The accelerated directory.
+    pub store: PosixStore,
+    /// The directories' rules.
+    pub policies: PolicyTable,
+}
+
+/// POSIX meaning on one node over one accelerated directory. All methods may be called from any thread.
+pub struct Agent {
+    pub(crate) cache: FileCache,
+    pub(crate) store: PosixStore,
+    pub(crate) policies: PolicyTable,
+    pub(crate) impersonator: Impersonator,
+    pub(crate) locks: LockTable,
+    /// `/proc/self/fd`, opened once: calls that want a path get `N` in it.
+    pub(crate) descriptors: OwnedFd,
+    root: Arc<Node>,
+}
+
+impl Agent {
+    /// An agent over an opened cache. Call it in the process that will serve: descriptors are named through `/proc`.
+    pub fn new(config: Config) -> io::Result<Agent> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let descriptors = fs::open("/proc/self/fd", flags, Mode::empty())?;
+        let root = fs::openat(config.store.root(), ".", flags, Mode::empty())?;
+        let stat = fs::fstat(&root)?;
+        let root = Arc::new(Node::new(&config.store, root, stat.st_mode, stat.st_ino)?);
+        Ok(Agent {
+            cache: config.cache,
+            store: config.store,
+            policies: config.policies,
+            impersonator: Impersonator::new(),
+            locks: LockTable::default(),
+            descriptors,
+            root,
+        })
+    }
+
+    /// The accelerated directory.
+    pub fn root(&self) -> &Arc<Node> {
+        &self.root
+    }
+
+    /// The file cache below.
+    pub fn cache(&self) -> &FileCache {
+        &self.cache
+    }
+
+    /// The directories' rules.
+    pub fn policies(&self) -> &PolicyTable {
+        &self.policies
+    }
+
+    /// The locks of all files, keyed by identity.
+    pub fn locks(&self) -> &LockTable {
+        &self.locks
+    }
+
+    /// The rules that hold for a node now: those of its directory and what that inherits.
+    pub fn policy_for(&self, node: &Node) -> Arc<Policy> {
+        if self.policies.is_empty() {
+            return self.policies.base();
+        }
+        self.policies.for_path(&self.path_of(node).unwrap_or_default())
+    }
+
+    /// Where a node is now, relative to the accelerated directory; a hint, for rules and messages.
+    pub fn path_of(&self, node: &Node) -> io::Result<PathBuf> {
+        let link = |node: &Node| std::fs::read_link(node.proc_path());
+        let (root, path) = (link(&self.root)?, link(node)?);
+        Ok(path.strip_prefix(root).map(Path::to_path_buf).unwrap_or_default())
+    }
+
+    /// The name of a node in `self.descriptors`.
+    pub(crate) fn descriptor_name(&self, node: &Node) -> String {
+        node.fd().as_raw_fd().to_string()
+    }
+
+    /// After our own change of a node's attributes or names: the file cache must not take it for an outsider's.
+    pub(crate) fn changed(&self, node: &Node) -> io::Result<()> {
+        if node.is_regular() && self.cache.state(node.identity()) != Residency::Absent {
+            self.cache.own_change(&*node.anchor(&self.store)?);
+        }
+        Ok(())
+    }
+}

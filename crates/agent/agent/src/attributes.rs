@@ -1,0 +1,182 @@
+//! What `stat` says, and changing it.
+
+use std::io;
+
+use rustix::fs::{self, AtFlags, Gid, Mode, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid};
+use types::Timestamp;
+
+use crate::agent::Agent;
+use crate::caller::Caller;
+use crate::limits;
+use crate::node::Node;
+use crate::open_file::OpenFile;
+
+/// Attributes of a node as programs see them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[allow(missing_docs, reason = "stat(3type) documents them")]
+pub struct Attributes {
+    pub ino: u64,
+    pub size: u64,
+    /// In units of 512 bytes.
+    pub blocks: u64,
+    pub atime: Timestamp,
+    pub mtime: Timestamp,
+    pub ctime: Timestamp,
+    /// Type and permission bits.
+    pub mode: u32,
+    pub nlink: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub rdev: u32,
+    /// Preferred I/O size, bytes.
+    pub blksize: u32,
+}
+
+/// File system statistics; those of the global store, in blocks of `frsize` bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[allow(missing_docs, reason = "statvfs(3) documents them")]
+pub struct Space {
+    pub blocks: u64,
+    pub bfree: u64,
+    pub bavail: u64,
+    pub files: u64,
+    pub ffree: u64,
+    pub bsize: u64,
+    pub namelen: u64,
+    pub frsize: u64,
+}
+
+/// A time to set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NewTime {
+    /// This moment.
+    At(Timestamp),
+    /// The moment of setting.
+    Now,
+}
+
+/// What is to be changed; `None` leaves it.
+#[derive(Debug, Clone, Copy, Default)]
+#[allow(missing_docs, reason = "the fields of stat(3type)")]
+pub struct NewAttributes {
+    pub mode: Option<u32>,
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+    pub size: Option<u64>,
+    pub atime: Option<NewTime>,
+    pub mtime: Option<NewTime>,
+    /// A change of size by somebody who may not keep set-id bits.
+    pub clear_set_id: bool,
+}
+
+pub(crate) fn of_stat(stat: &Stat) -> Attributes {
+    let time = |seconds, nanos| Timestamp { seconds, nanos: u32::try_from(nanos).unwrap_or(0) };
+    Attributes {
+        ino: stat.st_ino,
+        size: stat.st_size as u64,
+        blocks: stat.st_blocks as u64,
+        atime: time(stat.st_atime, stat.st_atime_nsec),
+        mtime: time(stat.st_mtime, stat.st_mtime_nsec),
+        ctime: time(stat.st_ctime, stat.st_ctime_nsec),
+        mode: stat.st_mode,
+        nlink: u32::try_from(stat.st_nlink).unwrap_or(u32::MAX),
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        rdev: (rustix::fs::minor(stat.st_rdev) & 0xff)
+            | (rustix::fs::major(stat.st_rdev) << 8)
+            | ((rustix::fs::minor(stat.st_rdev) & !0xff) << 12),
+        blksize: limits::PREFERRED_IO_BYTES,
+    }
+}
+
+impl Agent {
+    /// A node's attributes: the global store's, with what the replica knows better laid over them.
+    pub fn attributes(&self, node: &Node) -> io::Result<Attributes> {
+        Ok(self.overlaid(node, of_stat(&fs::fstat(node.fd())?)))
+    }
+
+    pub(crate) fn overlaid(&self, node: &Node, mut attributes: Attributes) -> Attributes {
+        if node.is_regular()
+            && let Some(overlay) = self.cache.attributes(node.identity())
+        {
+            attributes.size = overlay.size;
+            attributes.blocks = overlay.blocks;
+            attributes.mtime = overlay.mtime;
+            attributes.ctime = attributes.ctime.max(overlay.ctime);
+        }
+        attributes
+    }
+
+    /// Changes attributes as the caller, through the open file if there is one, and returns the new ones.
+    pub fn set_attributes(
+        &self,
+        caller: &Caller,
+        node: &Node,
+        open: Option<&OpenFile>,
+        new: &NewAttributes,
+    ) -> io::Result<Attributes> {
+        if new.uid.is_some() || new.gid.is_some() {
+            let _as_caller = self.impersonator.become_caller(caller)?;
+            let (uid, gid) = (new.uid.map(Uid::from_raw), new.gid.map(Gid::from_raw));
+            fs::chownat(node.fd(), "", uid, gid, AtFlags::EMPTY_PATH)?;
+        }
+        if let Some(mode) = new.mode {
+            let _as_caller = self.impersonator.become_caller(caller)?;
+            let mode = Mode::from_raw_mode(mode & 0o7777);
+            fs::chmodat(&self.descriptors, self.descriptor_name(node), mode, AtFlags::empty())?;
+        }
+        if new.uid.is_some() || new.gid.is_some() || new.mode.is_some() {
+            self.changed(node)?;
+        }
+        if let Some(size) = new.size {
+            match open {
+                Some(open) => open.set_len(size)?,
+                None if node.is_regular() => {
+                    self.cache.set_len(&node.anchor(&self.store)?, size, &self.policy_for(node))?;
+                }
+                None => return Err(io::Error::from_raw_os_error(libc::EINVAL)),
+            }
+            self.drop_privileges_of(node, new.clear_set_id)?;
+        }
+        if new.atime.is_some() || new.mtime.is_some() {
+            self.set_times(caller, node, new)?;
+        }
+        self.attributes(node)
+    }
+
+    fn set_times(&self, caller: &Caller, node: &Node, new: &NewAttributes) -> io::Result<()> {
+        let times = Timestamps { last_access: timespec(new.atime), last_modification: timespec(new.mtime) };
+        let name = self.descriptor_name(node);
+        let mut apply = || {
+            let _as_caller = self.impersonator.become_caller(caller)?;
+            Ok(fs::utimensat(&self.descriptors, &name, &times, AtFlags::empty())?)
+        };
+        if !node.is_regular() {
+            return apply();
+        }
+        self.cache.set_times(&node.anchor(&self.store)?, new.mtime.is_some(), &mut apply)
+    }
+
+    /// The global store's space.
+    pub fn space(&self) -> io::Result<Space> {
+        let stat = fs::fstatvfs(self.root().fd())?;
+        Ok(Space {
+            blocks: stat.f_blocks,
+            bfree: stat.f_bfree,
+            bavail: stat.f_bavail,
+            files: stat.f_files,
+            ffree: stat.f_ffree,
+            bsize: stat.f_bsize,
+            namelen: stat.f_namemax,
+            frsize: stat.f_frsize,
+        })
+    }
+}
+
+fn timespec(time: Option<NewTime>) -> Timespec {
+    match time {
+        None => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        Some(NewTime::Now) => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
+        Some(NewTime::At(at)) => Timespec { tv_sec: at.seconds, tv_nsec: at.nanos.into() },
+    }
+}

@@ -1,0 +1,240 @@
+//! Who asks, and doing things below as that user and not as the agent.
+//!
+//! Linux keeps credentials per thread at the system call's level; glibc's wrappers spread them over the process, so
+//! the raw calls are used. Supplementary groups are changed lazily and left as they are between requests: for a root
+//! caller its capabilities decide, for any other they are set again before use.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+
+use crate::limits;
+
+/// The process that asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Caller {
+    /// Its file-system user id.
+    pub uid: u32,
+    /// Its file-system group id.
+    pub gid: u32,
+    /// Its thread id; 0 if it is not visible from here.
+    pub pid: u32,
+}
+
+impl Caller {
+    /// The agent itself.
+    pub fn own() -> Caller {
+        Caller {
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            pid: std::process::id(),
+        }
+    }
+}
+
+type RememberedGroups = HashMap<Caller, (Instant, Arc<[u32]>)>;
+
+/// Turns the calling thread into a caller, for one operation.
+pub struct Impersonator {
+    /// Without privilege everything is done as the agent's own user, who is then the only caller.
+    privileged: bool,
+    groups: Mutex<RememberedGroups>,
+}
+
+thread_local! {
+    static THREAD_GROUPS: RefCell<Option<Arc<[u32]>>> = const { RefCell::new(None) };
+}
+
+impl Default for Impersonator {
+    fn default() -> Impersonator {
+        Impersonator::new()
+    }
+}
+
+impl Impersonator {
+    /// For the credentials that the process has now.
+    pub fn new() -> Impersonator {
+        Impersonator { privileged: rustix::process::geteuid().is_root(), groups: Mutex::default() }
+    }
+
+    /// Until the guard drops, this thread's file-system calls are judged and owned as the caller's. `EPERM` if the
+    /// kernel refuses, which it does not for a privileged agent.
+    pub fn become_caller(&self, caller: &Caller) -> io::Result<Assumed> {
+        if !self.privileged || (caller.uid == 0 && caller.gid == 0) {
+            return Ok(Assumed { gid: false, uid: false, thread: PhantomData });
+        }
+        if caller.uid != 0 {
+            set_thread_groups(self.groups_of(caller))?;
+        }
+        let mut assumed = Assumed { gid: false, uid: false, thread: PhantomData };
+        set_fs_id(libc::SYS_setfsgid, caller.gid)?;
+        assumed.gid = true;
+        if caller.uid != 0 {
+            set_fs_id(libc::SYS_setfsuid, caller.uid)?;
+            assumed.uid = true;
+        }
+        Ok(assumed)
+    }
+
+    fn groups_of(&self, caller: &Caller) -> Arc<[u32]> {
+        let now = Instant::now();
+        let mut known = self.groups.lock();
+        if let Some((since, groups)) = known.get(caller)
+            && now.duration_since(*since) < limits::GROUPS_TRUSTED
+        {
+            return groups.clone();
+        }
+        let groups: Arc<[u32]> = read_groups(caller.pid).unwrap_or_default().into();
+        if known.len() >= limits::GROUPS_REMEMBERED_MAX {
+            known.clear();
+        }
+        known.insert(*caller, (now, groups.clone()));
+        groups
+    }
+}
+
+/// This thread acts as a caller until this drops. It stays on its thread.
+#[must_use = "dropping it ends the impersonation"]
+pub struct Assumed {
+    gid: bool,
+    uid: bool,
+    thread: PhantomData<*const ()>,
+}
+
+impl Drop for Assumed {
+    fn drop(&mut self) {
+        // Going on with a stranger's rights would be worse than ending: neither can fail for a privileged process.
+        if self.uid && set_fs_id(libc::SYS_setfsuid, 0).is_err() {
+            std::process::abort();
+        }
+        if self.gid && set_fs_id(libc::SYS_setfsgid, rustix::process::getegid().as_raw()).is_err() {
+            std::process::abort();
+        }
+    }
+}
+
+fn set_fs_id(call: libc::c_long, id: u32) -> io::Result<()> {
+    // SAFETY: both calls take one integer and change this thread's credentials only.
+    unsafe { libc::syscall(call, id) };
+    // They report the former id whatever happened; asking with an impossible id tells what holds now.
+    // SAFETY: as above; u32::MAX is never valid and changes nothing.
+    let now = unsafe { libc::syscall(call, u32::MAX) };
+    if now as u32 == id { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EPERM)) }
+}
+
+fn set_thread_groups(groups: Arc<[u32]>) -> io::Result<()> {
+    THREAD_GROUPS.with_borrow_mut(|current| {
+        if current.as_ref().is_some_and(|current| **current == *groups) {
+            return Ok(());
+        }
+        // SAFETY: the pointer and the count describe `groups`; the raw call changes this thread only.
+        let done = unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) };
+        if done != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        *current = Some(groups);
+        Ok(())
+    })
+}
+
+fn read_groups(pid: u32) -> Option<Vec<u32>> {
+    if pid == 0 {
+        return None;
+    }
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Groups:"))?;
+    Some(line.split_whitespace().filter_map(|group| group.parse().ok()).collect())
+}
+
+thread_local! {
+    static OWN_UMASK: bool = {
+        // SAFETY: unshare with CLONE_FS gives this thread its own umask and working directory and touches no memory.
+        unsafe { libc::unshare(libc::CLONE_FS) == 0 }
+    };
+}
+
+/// Runs a creation under the caller's umask, so that the store below applies it, or a default ACL instead of it, itself.
+/// `create` gets the mode to use. The umask is this thread's own; where threads cannot have one, the mode is masked.
+pub fn with_umask<T>(mode: u32, umask: u32, create: impl FnOnce(u32) -> T) -> T {
+    struct Restore(libc::mode_t);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            // SAFETY: umask cannot fail and is this thread's own.
+            unsafe { libc::umask(self.0) };
+        }
+    }
+    if !OWN_UMASK.with(|own| *own) {
+        return create(mode & !(umask & 0o777));
+    }
+    // SAFETY: as above.
+    let _restore = Restore(unsafe { libc::umask(umask & 0o777) });
+    create(mode)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn is_root() -> bool {
+        rustix::process::geteuid().is_root()
+    }
+
+    #[test]
+    fn a_file_made_for_a_caller_is_the_callers_and_the_agent_is_itself_again() {
+        if !is_root() {
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o777)).unwrap();
+        let impersonator = Impersonator::new();
+        {
+            let _as_caller = impersonator.become_caller(&Caller { uid: 1234, gid: 4321, pid: 0 }).unwrap();
+            std::fs::write(directory.path().join("theirs"), b"x").unwrap();
+        }
+        std::fs::write(directory.path().join("ours"), b"x").unwrap();
+        let theirs = std::fs::metadata(directory.path().join("theirs")).unwrap();
+        assert_eq!((theirs.uid(), theirs.gid()), (1234, 4321));
+        assert_eq!(std::fs::metadata(directory.path().join("ours")).unwrap().uid(), 0);
+    }
+
+    #[test]
+    fn a_caller_cannot_do_what_its_user_cannot() {
+        if !is_root() {
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        let impersonator = Impersonator::new();
+        let _as_caller = impersonator.become_caller(&Caller { uid: 1234, gid: 4321, pid: 0 }).unwrap();
+        let refused = std::fs::write(directory.path().join("theirs"), b"x").unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
+    }
+
+    #[test]
+    fn the_umask_is_the_threads_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let (inside, outside) = (directory.path().join("inside"), directory.path().join("outside"));
+        let other = with_umask(0o666, 0o077, |_| {
+            std::fs::write(&inside, b"").unwrap();
+            let outside = outside.clone();
+            std::thread::spawn(move || with_umask(0o666, 0o002, |_| std::fs::write(outside, b"").unwrap())).join()
+        });
+        other.unwrap();
+        assert_eq!(std::fs::metadata(inside).unwrap().mode() & 0o777, 0o600);
+        assert_eq!(std::fs::metadata(outside).unwrap().mode() & 0o777, 0o664);
+    }
+
+    #[test]
+    fn groups_are_read_of_a_live_process() {
+        assert!(read_groups(std::process::id()).is_some());
+        assert_eq!(read_groups(0), None);
+    }
+}

@@ -1,0 +1,101 @@
+//! Reading directories by the global store's own offsets, which survive changes as well as that store lets them.
+
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+
+use parking_lot::Mutex;
+use rustix::fs::{self, FileType, Mode, OFlags, RawDir, SeekFrom};
+
+use crate::agent::Agent;
+use crate::caller::Caller;
+use crate::limits;
+use crate::node::Node;
+
+/// One entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DirectoryEntry {
+    /// Inode number.
+    pub ino: u64,
+    /// Where reading goes on after it.
+    pub next: u64,
+    /// Its type.
+    pub kind: FileType,
+    /// Its name; `.` and `..` are among the entries.
+    pub name: OsString,
+}
+
+/// An open directory.
+pub struct OpenDirectory {
+    fd: OwnedFd,
+    read: Mutex<ReadAhead>,
+}
+
+/// What was read and not yet given. Invariant: the first of `entries` is the one that follows `at`.
+#[derive(Default)]
+struct ReadAhead {
+    at: u64,
+    entries: VecDeque<DirectoryEntry>,
+}
+
+impl Agent {
+    /// Opens a directory for reading, as the caller.
+    pub fn open_directory(&self, caller: &Caller, node: &Node) -> io::Result<OpenDirectory> {
+        let _as_caller = self.impersonator.become_caller(caller)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = fs::openat(node.fd(), ".", flags, Mode::empty())?;
+        Ok(OpenDirectory { fd, read: Mutex::default() })
+    }
+}
+
+impl OpenDirectory {
+    /// Gives the entries that follow `offset` (0: from the start, afresh) until `take` refuses one or all were given.
+    pub fn read(&self, offset: u64, mut take: impl FnMut(&DirectoryEntry) -> bool) -> io::Result<()> {
+        let mut read = self.read.lock();
+        if offset == 0 || offset != read.at {
+            fs::seek(&self.fd, SeekFrom::Start(offset))?;
+            read.entries.clear();
+            read.at = offset;
+        }
+        loop {
+            while let Some(entry) = read.entries.front() {
+                if !take(entry) {
+                    return Ok(());
+                }
+                let next = entry.next;
+                read.at = next;
+                read.entries.pop_front();
+            }
+            self.fill(&mut read.entries)?;
+            if read.entries.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn fill(&self, entries: &mut VecDeque<DirectoryEntry>) -> io::Result<()> {
+        let mut buffer = [MaybeUninit::<u8>::uninit(); limits::DIRECTORY_BUFFER_BYTES];
+        let mut raw = RawDir::new(&self.fd, &mut buffer);
+        while let Some(entry) = raw.next() {
+            let entry = entry?;
+            entries.push_back(DirectoryEntry {
+                ino: entry.ino(),
+                next: entry.next_entry_cookie(),
+                kind: entry.file_type(),
+                name: OsStr::from_bytes(entry.file_name().to_bytes()).to_os_string(),
+            });
+            if raw.is_buffer_empty() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the directory's names durable.
+    pub fn sync(&self) -> io::Result<()> {
+        Ok(fs::fsync(&self.fd)?)
+    }
+}

@@ -1,0 +1,43 @@
+//! The agent's bounds, each with its reason.
+
+use std::time::Duration;
+
+/// How long a process's supplementary groups are trusted. Long enough that a burst of creations reads
+/// `/proc/PID/status` once, short enough that a reused process id does not inherit another's groups for long.
+pub const GROUPS_TRUSTED: Duration = Duration::from_secs(1);
+
+/// Processes whose groups are remembered; beyond it the table is emptied. A busy node has some hundreds of writers.
+pub const GROUPS_REMEMBERED_MAX: usize = 4096;
+
+/// Bytes of directory entries read from the global store at once: what `getdents64` gives one `readdir(3)` call of glibc.
+pub const DIRECTORY_BUFFER_BYTES: usize = 32 << 10;
+
+/// Longest value of an extended attribute: the kernel's `XATTR_SIZE_MAX`.
+pub const XATTR_VALUE_BYTES_MAX: usize = 64 << 10;
+
+/// Longest list of extended attribute names: the kernel's `XATTR_LIST_MAX`.
+pub const XATTR_LIST_BYTES_MAX: usize = 64 << 10;
+
+/// Most bytes one `copy_file_range` request copies: the caller comes again for the rest, and can be interrupted between.
+pub const COPY_BYTES_PER_CALL: usize = 8 << 20;
+
+/// The buffer of a copy: large enough for full speed, small enough for many at once.
+pub const COPY_BUFFER_BYTES: usize = 1 << 20;
+
+/// What `stat` calls the preferred size of an I/O: the block of the burst buffer.
+pub const PREFERRED_IO_BYTES: u32 = 1 << 20;
+
+/// Most locks, held and waiting, on one file: a bound on what one program can make the agent remember.
+pub const LOCKS_PER_FILE_MAX: usize = 1 << 16;
+
+/// Longest line of a request on the control socket, bytes.
+pub const CONTROL_LINE_BYTES_MAX: usize = 1 << 20;
+
+/// Most commands served at once on the control socket: each has a thread.
+pub const CONTROL_CONNECTIONS_MAX: usize = 32;
+
+/// How long the control socket's thread sleeps at most before it looks whether it should end.
+pub const CONTROL_POLL: Duration = Duration::from_millis(200);
+
+/// How long an answer may stand unread in the control socket before the command is given up.
+pub const CONTROL_WRITE_TIMEOUT: Duration = Duration::from_secs(30);

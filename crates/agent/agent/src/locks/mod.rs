@@ -1,0 +1,31 @@
+//! Locks of the files of one node: POSIX byte ranges, open-file-description ranges and whole-file flocks.
+//!
+//! They are kept here, by identity, and not in the kernel, because a file that was changed below has two inodes for a
+//! while - the old version's and the new one's - and both must mean the same locks.
+
+mod ranges;
+mod table;
+mod whole;
+
+pub use ranges::{RangeLock, RangeLocks};
+pub use table::{Grant, LockRequest, LockTable, Ticket};
+pub use whole::WholeLocks;
+
+/// Shared or exclusive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LockKind {
+    /// Any number of owners at once.
+    Shared,
+    /// One owner alone.
+    Exclusive,
+}
+
+impl LockKind {
+    /// Whether two owners cannot have both at once.
+    pub fn conflicts(self, other: LockKind) -> bool {
+        self == LockKind::Exclusive || other == LockKind::Exclusive
+    }
+}
+
+/// Who holds or wants a lock: the number by which the door knows the process or the open file.
+pub type Owner = u64;

@@ -1,0 +1,265 @@
+//! All locks of a node and who waits for them.
+//!
+//! Nobody's thread waits: a request that must wait leaves a [`Grant`], which is called exactly once - granted, refused
+//! as a deadlock, or cancelled - never with the table's mutex held. Waiters of one file are served in the order they
+//! came; like Linux, a newcomer that nobody holding stands in the way of does not queue behind them.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use types::Identity;
+
+use super::{LockKind, Owner, RangeLock, RangeLocks, WholeLocks};
+use crate::limits;
+
+/// Called once with the outcome of a lock that had to wait: `EINTR` when cancelled, `EDEADLK`, or granted.
+pub type Grant = Box<dyn FnOnce(Result<(), Errno>) + Send>;
+
+/// Names a waiting request until its grant is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Ticket(u64);
+
+/// A wanted lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LockRequest {
+    /// Where and by whom; for a flock the range is ignored.
+    pub range: RangeLock,
+    /// A whole-file flock, independent of ranges.
+    pub flock: bool,
+}
+
+impl LockRequest {
+    fn owner(&self) -> Owner {
+        self.range.owner
+    }
+}
+
+struct Waiter {
+    ticket: Ticket,
+    request: LockRequest,
+    grant: Grant,
+}
+
+#[derive(Default)]
+struct FileLocks {
+    ranges: RangeLocks,
+    whole: WholeLocks,
+    waiting: VecDeque<Waiter>,
+}
+
+impl FileLocks {
+    fn blocked(&self, request: &LockRequest) -> bool {
+        if request.flock {
+            self.whole.conflicts(request.owner(), request.range.kind)
+        } else {
+            self.ranges.conflict(&request.range).is_some()
+        }
+    }
+
+    fn take(&mut self, request: &LockRequest) {
+        if request.flock {
+            self.whole.take(request.owner(), request.range.kind);
+        } else {
+            self.ranges.take(request.range);
+        }
+    }
+
+    /// Grants what can be granted now, in order.
+    fn serve(&mut self, granted: &mut Vec<Grant>) {
+        let mut at = 0;
+        while at < self.waiting.len() {
+            if self.blocked(&self.waiting[at].request) {
+                at += 1;
+                continue;
+            }
+            if let Some(waiter) = self.waiting.remove(at) {
+                self.take(&waiter.request);
+                granted.push(waiter.grant);
+                // A conversion can also have made room for those before.
+                at = 0;
+            }
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.ranges.is_empty() && self.whole.is_empty() && self.waiting.is_empty()
+    }
+
+    fn count(&self) -> usize {
+        self.ranges.len() + self.whole.len() + self.waiting.len()
+    }
+}
+
+#[derive(Default)]
+struct Tables {
+    files: HashMap<Identity, FileLocks>,
+    next_ticket: u64,
+}
+
+/// The locks of all files of a node. One mutex: an operation touches one file, deadlock detection all waiters.
+#[derive(Default)]
+pub struct LockTable {
+    tables: Mutex<Tables>,
+}
+
+impl LockTable {
+    /// A held range that stands in the way of `wanted`, if one does.
+    pub fn test(&self, file: &Identity, wanted: &RangeLock) -> Option<RangeLock> {
+        self.tables.lock().files.get(file)?.ranges.conflict(wanted).copied()
+    }
+
+    /// Takes the lock now, or fails: `EAGAIN` if another holds it, `ENOLCK` if the file has too many.
+    pub fn try_lock(&self, file: &Identity, request: LockRequest) -> Result<(), Errno> {
+        self.change(|tables, granted| {
+            let locks = tables.files.entry(file.clone()).or_default();
+            let outcome = attempt(locks, &request, granted);
+            if locks.is_empty() {
+                tables.files.remove(file);
+            }
+            outcome
+        })
+    }
+
+    /// Takes the lock now or when it becomes free; `grant` is called before this returns if the outcome is known at
+    /// once, and the ticket is `None` then.
+    pub fn lock(&self, file: &Identity, request: LockRequest, grant: Grant) -> Option<Ticket> {
+        let parked = self.change(|tables, granted| {
+            let outcome = attempt(tables.files.entry(file.clone()).or_default(), &request, granted);
+            if outcome != Err(Errno::AGAIN) {
+                return Err((outcome, grant));
+            }
+            if !request.flock && would_deadlock(&tables.files, file, &request) {
+                return Err((Err(Errno::DEADLK), grant));
+            }
+            let ticket = Ticket(tables.next_ticket);
+            tables.next_ticket += 1;
+            tables.files.entry(file.clone()).or_default().waiting.push_back(Waiter { ticket, request, grant });
+            Ok(ticket)
+        });
+        match parked {
+            Ok(ticket) => Some(ticket),
+            Err((outcome, grant)) => {
+                grant(outcome);
+                None
+            }
+        }
+    }
+
+    /// Gives up waiting: the grant is called with `EINTR` unless it has been called already.
+    pub fn cancel(&self, file: &Identity, ticket: Ticket) {
+        let waiter = {
+            let mut tables = self.tables.lock();
+            let Some(locks) = tables.files.get_mut(file) else { return };
+            let Some(at) = locks.waiting.iter().position(|waiter| waiter.ticket == ticket) else { return };
+            let waiter = locks.waiting.remove(at);
+            if locks.is_empty() {
+                tables.files.remove(file);
+            }
+            waiter
+        };
+        if let Some(waiter) = waiter {
+            (waiter.grant)(Err(Errno::INTR));
+        }
+    }
+
+    /// Releases a range of an owner.
+    pub fn unlock(&self, file: &Identity, owner: Owner, start: u64, end: u64) {
+        self.release(file, |locks| locks.ranges.release(owner, start, end));
+    }
+
+    /// Releases an owner's flock.
+    pub fn unlock_flock(&self, file: &Identity, owner: Owner) {
+        self.release(file, |locks| locks.whole.release(owner));
+    }
+
+    /// The last descriptor of an open file is gone: releases the ranges that were taken through it.
+    pub fn release_handle(&self, file: &Identity, handle: u64) {
+        self.release(file, |locks| locks.ranges.release_handle(handle));
+    }
+
+    /// Whether anybody holds or awaits a lock.
+    pub fn is_empty(&self) -> bool {
+        self.tables.lock().files.is_empty()
+    }
+
+    fn release(&self, file: &Identity, release: impl FnOnce(&mut FileLocks) -> bool) {
+        self.change(|tables, granted| {
+            let Some(locks) = tables.files.get_mut(file) else { return };
+            if release(locks) {
+                locks.serve(granted);
+            }
+            if locks.is_empty() {
+                tables.files.remove(file);
+            }
+        });
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Tables, &mut Vec<Grant>) -> T) -> T {
+        let mut granted = Vec::new();
+        let outcome = change(&mut self.tables.lock(), &mut granted);
+        granted.into_iter().for_each(|grant| grant(Ok(())));
+        outcome
+    }
+}
+
+/// Takes it if nobody stands in the way. A flock that is converted is given up first, as flock(2) says.
+fn attempt(locks: &mut FileLocks, request: &LockRequest, granted: &mut Vec<Grant>) -> Result<(), Errno> {
+    if request.flock && locks.whole.held_by(request.owner()).is_some_and(|held| held != request.range.kind) {
+        locks.whole.release(request.owner());
+        if locks.blocked(request) {
+            locks.serve(granted);
+        }
+    }
+    if locks.blocked(request) {
+        return Err(Errno::AGAIN);
+    }
+    if locks.count() >= limits::LOCKS_PER_FILE_MAX {
+        return Err(Errno::NOLCK);
+    }
+    locks.take(request);
+    // Replacing an exclusive range by a shared one lets others in.
+    locks.serve(granted);
+    Ok(())
+}
+
+/// Whether somebody whom `request` would wait for waits, directly or through others, for its owner.
+fn would_deadlock(files: &HashMap<Identity, FileLocks>, file: &Identity, request: &LockRequest) -> bool {
+    let blockers = |locks: &FileLocks, wanted: RangeLock| -> Vec<Owner> {
+        locks.ranges.conflicts(wanted).map(|held| held.owner).collect()
+    };
+    let Some(locks) = files.get(file) else { return false };
+    let mut seen = HashSet::new();
+    let mut next = blockers(locks, request.range);
+    while let Some(owner) = next.pop() {
+        if owner == request.owner() {
+            return true;
+        }
+        if !seen.insert(owner) {
+            continue;
+        }
+        for locks in files.values() {
+            let waiting =
+                locks.waiting.iter().filter(|waiter| !waiter.request.flock && waiter.request.owner() == owner);
+            waiting.for_each(|waiter| next.extend(blockers(locks, waiter.request.range)));
+        }
+    }
+    false
+}
+
+/// The request for a range, for callers that have no need of the struct's other fields.
+impl LockRequest {
+    /// A range of an owner through an open file.
+    pub fn range(start: u64, end: u64, kind: LockKind, owner: Owner, pid: u32, handle: u64) -> LockRequest {
+        LockRequest { range: RangeLock { start, end, kind, owner, pid, handle }, flock: false }
+    }
+
+    /// A whole-file lock.
+    pub fn flock(kind: LockKind, owner: Owner, pid: u32, handle: u64) -> LockRequest {
+        LockRequest { range: RangeLock { start: 0, end: u64::MAX, kind, owner, pid, handle }, flock: true }
+    }
+}
+
+#[cfg(test)]
+#[path = "table_tests.rs"]
+mod tests;

@@ -1,0 +1,212 @@
+//! The namespace, which is the global store's: every change is made there, as the caller, and at once.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::sync::Arc;
+
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+
+use crate::agent::Agent;
+use crate::attributes::{Attributes, of_stat};
+use crate::caller::{Caller, with_umask};
+use crate::node::Node;
+
+/// A node with what is known of it at the moment it was found or made.
+pub struct Found {
+    /// The node.
+    pub node: Arc<Node>,
+    /// Its attributes.
+    pub attributes: Attributes,
+}
+
+/// The permission bits of a creation and the caller's umask, which a default ACL of the directory rules out.
+#[derive(Debug, Clone, Copy)]
+pub struct NewMode {
+    /// Bits asked for; those of the type are ignored except by [`Agent::make_node`].
+    pub mode: u32,
+    /// Bits the caller never wants.
+    pub umask: u32,
+}
+
+impl Agent {
+    /// Finds a name.
+    pub fn lookup(&self, parent: &Node, name: &OsStr) -> io::Result<Found> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        self.found(fs::openat(parent.fd(), plain(name)?, flags, Mode::empty())?)
+    }
+
+    fn found(&self, fd: OwnedFd) -> io::Result<Found> {
+        let stat = fs::fstat(&fd)?;
+        let node = Node::new(&self.store, fd, stat.st_mode, stat.st_ino)?;
+        let attributes = self.overlaid(&node, of_stat(&stat));
+        Ok(Found { node: Arc::new(node), attributes })
+    }
+
+    /// Makes a directory.
+    pub fn make_directory(&self, caller: &Caller, parent: &Node, name: &OsStr, new: NewMode) -> io::Result<Found> {
+        {
+            let _as_caller = self.impersonator.become_caller(caller)?;
+            let make = |mode| fs::mkdirat(parent.fd(), plain(name)?, Mode::from_raw_mode(mode & 0o7777));
+            with_umask(new.mode, new.umask, make)?;
+        }
+        self.lookup(parent, name)
+    }
+
+    /// Makes a fifo, socket, device or empty file; the type is in the mode.
+    pub fn make_node(
+        &self,
+        caller: &Caller,
+        parent: &Node,
+        name: &OsStr,
+        new: NewMode,
+        device: u32,
+    ) -> io::Result<Found> {
+        {
+            let _as_caller = self.impersonator.become_caller(caller)?;
+            let kind = FileType::from_raw_mode(new.mode);
+            let device = fs::makedev(device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xfff00);
+            let make = |mode| fs::mknodat(parent.fd(), plain(name)?, kind, Mode::from_raw_mode(mode & 0o7777), device);
+            with_umask(new.mode, new.umask, make)?;
+        }
+        self.lookup(parent, name)
+    }
+
+    /// Makes a symbolic link.
+    pub fn make_symlink(&self, caller: &Caller, parent: &Node, name: &OsStr, target: &OsStr) -> io::Result<Found> {
+        {
+            let _as_caller = self.impersonator.become_caller(caller)?;
+            fs::symlinkat(target, parent.fd(), plain(name)?)?;
+        }
+        self.lookup(parent, name)
+    }
+
+    /// What a symbolic link holds.
+    pub fn read_symlink(&self, node: &Node) -> io::Result<Vec<u8>> {
+        let target = fs::readlinkat(node.fd(), "", Vec::new())?;
+        Ok(std::ffi::OsString::from_vec(target.into_bytes()).into_vec())
+    }
+
+    /// Gives a node another name; a file created without one gets its first.
+    pub fn link(&self, caller: &Caller, node: &Node, parent: &Node, name: &OsStr) -> io::Result<Found> {
+        {
+            let _as_caller = self.impersonator.become_caller(caller)?;
+            let (from, follow) = (self.descriptor_name(node), AtFlags::SYMLINK_FOLLOW);
+            fs::linkat(&self.descriptors, from, parent.fd(), plain(name)?, follow)?;
+        }
+        self.changed(node)?;
+        self.lookup(parent, name)
+    }
+
+    /// Removes a name that is no directory. The file's data goes with its last name.
+    pub fn unlink(&self, caller: &Caller, parent: &Node, name: &OsStr) -> io::Result<()> {
+        let victim = self.lookup(parent, name)?;
+        {
+            let _as_caller = self.impersonator.become_caller(caller)?;
+            fs::unlinkat(parent.fd(), plain(name)?, AtFlags::empty())?;
+        }
+        self.lost_a_name(&victim.node)
+    }
+
+    /// Removes an empty directory.
+    pub fn remove_directory(&self, caller: &Caller, parent: &Node, name: &OsStr) -> io::Result<()> {
+        let _as_caller = self.impersonator.become_caller(caller)?;
+        Ok(fs::unlinkat(parent.fd(), plain(name)?, AtFlags::REMOVEDIR)?)
+    }
+
+    /// Renames; `flags` are those of renameat2(2). Under the policy `rename = commit` a dirty source is staged out
+    /// before it replaces an existing file, so that a lost burst buffer never takes both; `EINTR` if `interrupted`
+    /// says so meanwhile.
+    pub fn rename(
+        &self,
+        caller: &Caller,
+        from: (&Node, &OsStr),
+        to: (&Node, &OsStr),
+        flags: u32,
+        interrupted: &dyn Fn() -> bool,
+    ) -> io::Result<()> {
+        let flags = RenameFlags::from_bits_retain(flags);
+        let replaces = !flags.intersects(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE);
+        let source = self.lookup(from.0, from.1)?.node;
+        let target = match self.lookup(to.0, to.1) {
+            Ok(found) => Some(found.node),
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => None,
+            Err(error) => return Err(error),
+        };
+        if replaces && target.as_ref().is_some_and(|target| target.is_regular()) {
+            self.commit_before_replacing(&source, interrupted)?;
+        }
+        {
+            let _as_caller = self.impersonator.become_caller(caller)?;
+            fs::renameat_with(from.0.fd(), plain(from.1)?, to.0.fd(), plain(to.1)?, flags)?;
+        }
+        self.changed(&source)?;
+        match target {
+            Some(target) if replaces => self.lost_a_name(&target),
+            Some(target) => self.changed(&target),
+            None => Ok(()),
+        }
+    }
+
+    fn commit_before_replacing(&self, source: &Node, interrupted: &dyn Fn() -> bool) -> io::Result<()> {
+        if !source.is_regular() || !self.cache.is_dirty(source.identity()) || !self.policy_for(source).rename_commits {
+            return Ok(());
+        }
+        self.cache.drain_file(source.identity(), interrupted).map_err(|stuck| {
+            tracing::warn!(path = %stuck.path_hint.display(), reason = stuck.reason, "not renamed: not staged out");
+            io::Error::from_raw_os_error(if stuck.errno > 0 { stuck.errno } else { libc::EIO })
+        })
+    }
+
+    /// A name of it is gone: if it was the last, the replica goes once nobody has the file open.
+    fn lost_a_name(&self, node: &Node) -> io::Result<()> {
+        if !node.is_regular() {
+            return Ok(());
+        }
+        if fs::fstat(node.fd())?.st_nlink == 0 {
+            self.cache.unlinked(node.identity());
+            return Ok(());
+        }
+        self.changed(node)
+    }
+
+    /// Creates a regular file that was not there and opens it for reading and writing, below. `ESTALE` when it is
+    /// there although the caller thought otherwise: the kernel then looks again.
+    pub(crate) fn create_below(
+        &self,
+        caller: &Caller,
+        parent: &Node,
+        name: Option<&OsStr>,
+        new: NewMode,
+        exclusive: bool,
+    ) -> io::Result<(Found, OwnedFd)> {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC;
+        let (flags, name) = match name {
+            Some(name) => (flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW, plain(name)?),
+            None if exclusive => (flags | OFlags::TMPFILE | OFlags::EXCL, OsStr::new(".")),
+            None => (flags | OFlags::TMPFILE, OsStr::new(".")),
+        };
+        let created = {
+            let _as_caller = self.impersonator.become_caller(caller)?;
+            let create = |mode| fs::openat(parent.fd(), name, flags, Mode::from_raw_mode(mode & 0o7777));
+            match with_umask(new.mode, new.umask, create) {
+                Err(Errno::EXIST) if !exclusive => return Err(Errno::STALE.into()),
+                created => created?,
+            }
+        };
+        let path = created.as_raw_fd().to_string();
+        let node = fs::openat(self.descriptors.as_fd(), path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        Ok((self.found(node)?, created))
+    }
+}
+
+/// A name as the kernel passes it: one component that is neither `.` nor `..`.
+fn plain(name: &OsStr) -> Result<&OsStr, Errno> {
+    match name.as_bytes() {
+        b"" | b"." | b".." => Err(Errno::INVAL),
+        bytes if bytes.contains(&b'/') => Err(Errno::INVAL),
+        _ => Ok(name),
+    }
+}

@@ -1,0 +1,240 @@
+//! Open files.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use file_cache::{File, FileCache, FileHandle, OpenHow, SeekFor};
+use rustix::fs::{self, Access, AtFlags};
+use types::ByteRange;
+
+use crate::agent::Agent;
+use crate::caller::Caller;
+use crate::limits;
+use crate::names::{Found, NewMode};
+use crate::node::Node;
+
+/// How a program opens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Mode {
+    /// For reading.
+    pub read: bool,
+    /// For writing.
+    pub write: bool,
+    /// Every write goes to the end.
+    pub append: bool,
+    /// The content goes.
+    pub truncate: bool,
+    /// With `truncate`: by somebody who may not keep set-id bits.
+    pub clear_set_id: bool,
+}
+
+impl Mode {
+    /// From the flags of open(2).
+    pub fn from_flags(flags: i32) -> Mode {
+        let access = flags & libc::O_ACCMODE;
+        Mode {
+            read: access != libc::O_WRONLY,
+            write: access != libc::O_RDONLY,
+            append: flags & libc::O_APPEND != 0,
+            truncate: flags & libc::O_TRUNC != 0,
+            clear_set_id: false,
+        }
+    }
+}
+
+/// One open file description.
+pub struct OpenFile {
+    node: Arc<Node>,
+    handle: FileHandle,
+    cache: FileCache,
+    append: bool,
+    /// The file had set-id bits or capabilities when it was opened for writing, and no write has taken them yet.
+    privileged: AtomicBool,
+    /// It may still be without a name at the end: then its data goes with it.
+    nameless: bool,
+}
+
+impl Agent {
+    /// Opens an existing regular file as the caller. `EACCES` if its user may not, whatever the kernel believed.
+    pub fn open(&self, caller: &Caller, node: &Arc<Node>, mode: Mode) -> io::Result<OpenFile> {
+        if !node.is_regular() {
+            let errno = if node.is_directory() { libc::EISDIR } else { libc::ENXIO };
+            return Err(io::Error::from_raw_os_error(errno));
+        }
+        self.check_access(caller, node, mode)?;
+        let writes = mode.write || mode.truncate;
+        let privileged = writes && self.has_privileges(node)?;
+        let how = OpenHow {
+            read: mode.read,
+            write: writes,
+            truncate: mode.truncate,
+            created: false,
+            policy: self.policy_for(node),
+        };
+        let handle = self.cache.open_file(node.anchor(&self.store)?, how)?;
+        if mode.truncate && privileged {
+            self.drop_privileges_of(node, mode.clear_set_id)?;
+        }
+        Ok(self.opened(node.clone(), handle, mode.append, privileged, false))
+    }
+
+    fn check_access(&self, caller: &Caller, node: &Node, mode: Mode) -> io::Result<()> {
+        if caller.uid == 0 {
+            return Ok(());
+        }
+        let _as_caller = self.impersonator.become_caller(caller)?;
+        let mut access = Access::empty();
+        access.set(Access::WRITE_OK, mode.write || mode.truncate);
+        // A program that may only be executed is opened for reading by the kernel itself, which has judged already.
+        if access.is_empty() {
+            return Ok(());
+        }
+        Ok(fs::accessat(&self.descriptors, self.descriptor_name(node), access, AtFlags::EACCESS)?)
+    }
+
+    /// Creates a regular file and opens it; without a name until linked if `name` is `None` (`exclusive`: for ever).
+    /// `ESTALE` when the name is there already and not `exclusive`.
+    pub fn create(
+        &self,
+        caller: &Caller,
+        parent: &Node,
+        name: Option<&OsStr>,
+        new: NewMode,
+        exclusive: bool,
+        mode: Mode,
+    ) -> io::Result<(Found, OpenFile)> {
+        let (found, created) = self.create_below(caller, parent, name, new, exclusive)?;
+        let anchor = found.node.anchor_created(&self.store, created)?;
+        let policy = if name.is_some() { self.policy_for(&found.node) } else { self.policy_for(parent) };
+        let how = OpenHow { read: true, write: true, truncate: false, created: true, policy };
+        let opened = self.cache.open_file(anchor, how);
+        if opened.is_err()
+            && let Some(name) = name
+        {
+            // A file that could not be opened was never created, as far as the caller can tell.
+            let _ = self.unlink(caller, parent, name);
+        }
+        let open = self.opened(found.node.clone(), opened?, mode.append, false, name.is_none());
+        Ok((found, open))
+    }
+
+    fn opened(&self, node: Arc<Node>, handle: FileHandle, append: bool, privileged: bool, nameless: bool) -> OpenFile {
+        let cache = self.cache.clone();
+        OpenFile { node, handle, cache, append, privileged: AtomicBool::new(privileged), nameless }
+    }
+
+    /// Writes at `offset`, or at the end of a file opened so. `clear_set_id`: the writer may not keep set-id bits.
+    pub fn write(&self, open: &OpenFile, data: &[u8], offset: u64, clear_set_id: bool) -> io::Result<usize> {
+        if clear_set_id || open.privileged.load(Ordering::Relaxed) {
+            self.before_write(open, clear_set_id)?;
+        }
+        Ok(open.handle.write_at(data, offset, open.append)?.written)
+    }
+
+    fn before_write(&self, open: &OpenFile, clear_set_id: bool) -> io::Result<()> {
+        let mode = fs::Mode::from_raw_mode(fs::fstat(open.node.fd())?.st_mode);
+        let set_id = mode.intersects(fs::Mode::SUID | fs::Mode::SGID);
+        if (set_id && clear_set_id) || open.privileged.load(Ordering::Relaxed) {
+            self.drop_privileges_of(&open.node, clear_set_id)?;
+            // A privileged writer leaves the set-id bits for a later, unprivileged one to clear.
+            open.privileged.store(set_id && !clear_set_id, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Allocates, punches or zeroes; `mode` holds the `FALLOC_FL_*` bits.
+    pub fn allocate(&self, open: &OpenFile, mode: u32, range: ByteRange, clear_set_id: bool) -> io::Result<()> {
+        if range.is_empty() {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        if open.privileged.load(Ordering::Relaxed) {
+            self.before_write(open, clear_set_id)?;
+        }
+        open.handle.fallocate(mode, range.start, range.len())
+    }
+
+    /// Copies between open files; how many bytes, which may be fewer than asked: the caller comes again.
+    pub fn copy(&self, from: (&OpenFile, u64), to: (&OpenFile, u64), len: u64) -> io::Result<usize> {
+        let len = usize::try_from(len).unwrap_or(usize::MAX).min(limits::COPY_BYTES_PER_CALL);
+        let mut buffer = vec![0; len.min(limits::COPY_BUFFER_BYTES)];
+        let mut done = 0;
+        while done < len {
+            let part = buffer.len().min(len - done);
+            let got = match from.0.handle.read_at(&mut buffer[..part], from.1 + done as u64) {
+                Err(error) if done == 0 => return Err(error),
+                Err(_) | Ok(0) => break,
+                Ok(got) => got,
+            };
+            match self.write(to.0, &buffer[..got], to.1 + done as u64, false) {
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => break,
+                Ok(_) => done += got,
+            }
+        }
+        Ok(done)
+    }
+}
+
+impl OpenFile {
+    /// The file.
+    pub fn node(&self) -> &Arc<Node> {
+        &self.node
+    }
+
+    /// The version of the data that is open.
+    pub fn file(&self) -> &Arc<File> {
+        self.handle.file()
+    }
+
+    /// The complete replica as an `O_PATH` descriptor, for the kernel to read and write itself.
+    pub fn backing(&self) -> Option<BorrowedFd<'_>> {
+        self.handle.backing()
+    }
+
+    /// Whether writes must be seen by the agent although the replica is complete.
+    pub fn writes_must_pass(&self) -> bool {
+        self.privileged.load(Ordering::Relaxed)
+    }
+
+    /// The kernel was given the replica.
+    pub fn use_passthrough(&self) {
+        self.handle.use_passthrough();
+    }
+
+    /// Reads; fewer bytes than asked only at the end of the file.
+    pub fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.handle.read_at(buffer, offset)
+    }
+
+    /// Cuts or extends.
+    pub fn set_len(&self, len: u64) -> io::Result<()> {
+        self.handle.set_len(len)
+    }
+
+    /// Finds data or a hole.
+    pub fn seek(&self, offset: u64, what: SeekFor) -> io::Result<u64> {
+        self.handle.seek(offset, what)
+    }
+
+    /// fsync or fdatasync.
+    pub fn sync(&self, data_only: bool) -> io::Result<()> {
+        self.handle.sync(data_only)
+    }
+
+    /// A descriptor was closed.
+    pub fn flush(&self) -> io::Result<()> {
+        self.handle.flush()
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        // Before the handle goes, so that nothing is staged out to a file that goes with it.
+        if self.nameless && fs::fstat(self.node.fd()).is_ok_and(|stat| stat.st_nlink == 0) {
+            self.cache.unlinked(self.node.identity());
+        }
+    }
+}

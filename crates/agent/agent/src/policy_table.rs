@@ -1,0 +1,251 @@
+//! The directories' rules: kept in a file of the burst buffer, inherited downwards, live for new opens.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use config::{Policy, PolicySet};
+use parking_lot::{Mutex, RwLock};
+
+/// Why rules cannot be read or kept.
+#[derive(Debug, thiserror::Error)]
+pub enum PolicyError {
+    /// The file cannot be read or written.
+    #[error("cannot {step} the policies {path}: {source}")]
+    Io {
+        /// What was being done.
+        step: &'static str,
+        /// Which file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// What is in the file is no table of rules.
+    #[error("the policies {path} cannot be understood: {reason}")]
+    Content {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The path leaves the accelerated directory.
+    #[error("{path} is not a path inside the accelerated directory")]
+    Outside {
+        /// As it was given.
+        path: PathBuf,
+    },
+    /// A key or value is not known.
+    #[error(transparent)]
+    Key(#[from] config::KeyError),
+}
+
+#[derive(Default)]
+struct Rules {
+    /// What was said, by directory relative to the accelerated one (empty: that itself).
+    sets: BTreeMap<PathBuf, PolicySet>,
+    /// For each of these directories, what holds there with all it inherits.
+    resolved: BTreeMap<PathBuf, Arc<Policy>>,
+}
+
+impl Rules {
+    fn resolve(&mut self, base: &Policy) {
+        let chain = |path: &Path| {
+            let mut above: Vec<&Path> = path.ancestors().collect();
+            above.reverse();
+            let sets = above.into_iter().filter_map(|ancestor| self.sets.get(ancestor));
+            Arc::new(sets.fold(base.clone(), |policy, set| set.apply(policy)))
+        };
+        self.resolved = self.sets.keys().map(|path| (path.clone(), chain(path))).collect();
+    }
+}
+
+/// The rules of all directories over a base that holds where nothing is said.
+pub struct PolicyTable {
+    base: Arc<Policy>,
+    file: Option<PathBuf>,
+    any: AtomicBool,
+    rules: RwLock<Rules>,
+    /// One change at a time, from reading the rules to the file's new content.
+    change: Mutex<()>,
+}
+
+impl PolicyTable {
+    /// No rules, none kept.
+    pub fn new(base: Policy) -> PolicyTable {
+        PolicyTable {
+            base: Arc::new(base),
+            file: None,
+            any: AtomicBool::new(false),
+            rules: RwLock::default(),
+            change: Mutex::new(()),
+        }
+    }
+
+    /// The rules kept in `file`, which need not exist yet.
+    pub fn load(base: Policy, file: impl Into<PathBuf>) -> Result<PolicyTable, PolicyError> {
+        let file = file.into();
+        let text = match std::fs::read_to_string(&file) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            Err(source) => return Err(PolicyError::Io { step: "read", path: file, source }),
+        };
+        let sets: BTreeMap<PathBuf, PolicySet> = toml::from_str(&text)
+            .map_err(|error| PolicyError::Content { path: file.clone(), reason: error.message().to_owned() })?;
+        let sets = sets.into_iter().map(|(path, set)| Ok((inside(&path)?, set))).collect::<Result<_, PolicyError>>()?;
+        let table = PolicyTable { file: Some(file), ..PolicyTable::new(base) };
+        table.install(sets);
+        Ok(table)
+    }
+
+    /// Whether no directory has rules: the base holds everywhere.
+    pub fn is_empty(&self) -> bool {
+        !self.any.load(Ordering::Acquire)
+    }
+
+    /// What holds where nothing is said.
+    pub fn base(&self) -> Arc<Policy> {
+        self.base.clone()
+    }
+
+    /// What holds for a file or directory, by its path relative to the accelerated directory.
+    pub fn for_path(&self, path: &Path) -> Arc<Policy> {
+        let rules = self.rules.read();
+        path.ancestors().find_map(|ancestor| rules.resolved.get(ancestor)).unwrap_or(&self.base).clone()
+    }
+
+    /// What was said of one directory itself.
+    pub fn get(&self, path: &Path) -> Result<PolicySet, PolicyError> {
+        Ok(self.rules.read().sets.get(&inside(path)?).cloned().unwrap_or_default())
+    }
+
+    /// All directories with rules.
+    pub fn list(&self) -> BTreeMap<PathBuf, PolicySet> {
+        self.rules.read().sets.clone()
+    }
+
+    /// Adds rules to a directory; they are kept when this returns.
+    pub fn set(&self, path: &Path, rules: &PolicySet) -> Result<(), PolicyError> {
+        self.edit(path, |set| {
+            set.extend(rules);
+            Ok(())
+        })
+    }
+
+    /// Forgets keys of a directory, or all when `keys` is empty.
+    pub fn unset(&self, path: &Path, keys: &[String]) -> Result<(), PolicyError> {
+        self.edit(path, |set| {
+            if keys.is_empty() {
+                *set = PolicySet::new();
+            }
+            keys.iter().try_for_each(|key| set.unset(key).map(|_| ()))
+        })
+    }
+
+    fn edit(
+        &self,
+        path: &Path,
+        edit: impl FnOnce(&mut PolicySet) -> Result<(), config::KeyError>,
+    ) -> Result<(), PolicyError> {
+        let path = inside(path)?;
+        let _one = self.change.lock();
+        let mut sets = self.list();
+        let set = sets.entry(path.clone()).or_default();
+        edit(set)?;
+        if set.is_empty() {
+            sets.remove(&path);
+        }
+        self.keep(&sets)?;
+        self.install(sets);
+        Ok(())
+    }
+
+    fn install(&self, sets: BTreeMap<PathBuf, PolicySet>) {
+        let mut rules = self.rules.write();
+        self.any.store(!sets.is_empty(), Ordering::Release);
+        rules.sets = sets;
+        rules.resolve(&self.base);
+    }
+
+    fn keep(&self, sets: &BTreeMap<PathBuf, PolicySet>) -> Result<(), PolicyError> {
+        let Some(file) = &self.file else { return Ok(()) };
+        let named: BTreeMap<&Path, &PolicySet> = sets
+            .iter()
+            .map(|(path, set)| (if path.as_os_str().is_empty() { Path::new(".") } else { path }, set))
+            .collect();
+        let text = toml::to_string(&named)
+            .map_err(|error| PolicyError::Content { path: file.clone(), reason: error.to_string() })?;
+        let fresh = file.with_extension("toml.new");
+        let written = std::fs::File::create(&fresh)
+            .and_then(|mut out| out.write_all(text.as_bytes()).and_then(|()| out.sync_all()))
+            .and_then(|()| std::fs::rename(&fresh, file));
+        written.map_err(|source| PolicyError::Io { step: "write", path: file.clone(), source })
+    }
+}
+
+/// A path inside the accelerated directory, without `.` in it.
+pub(crate) fn inside(path: &Path) -> Result<PathBuf, PolicyError> {
+    let mut clean = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::CurDir => {}
+            Component::Normal(name) => clean.push(name),
+            _ => return Err(PolicyError::Outside { path: path.to_owned() }),
+        }
+    }
+    Ok(clean)
+}
+
+#[cfg(test)]
+mod tests {
+    use config::Cache;
+
+    use super::*;
+
+    fn rules(items: &[&str]) -> PolicySet {
+        PolicySet::parse(items.iter().copied()).unwrap()
+    }
+
+    #[test]
+    fn a_directory_inherits_and_may_say_otherwise() {
+        let table = PolicyTable::new(Policy::default());
+        assert!(table.is_empty());
+        table.set(Path::new("."), &rules(&["cache=preload", "verify=full"])).unwrap();
+        table.set(Path::new("a/b"), &rules(&["cache=through"])).unwrap();
+        assert_eq!(table.for_path(Path::new("a/file")).cache, Cache::Preload);
+        let inner = table.for_path(Path::new("a/b/c/file"));
+        assert_eq!((inner.cache, inner.verify), (Cache::Through, config::Verify::Full));
+        assert_eq!(table.for_path(Path::new("a/bc")).cache, Cache::Preload);
+    }
+
+    #[test]
+    fn rules_are_there_after_a_restart_and_gone_once_unset() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("policies.toml");
+        let table = PolicyTable::load(Policy::default(), &file).unwrap();
+        table.set(Path::new("."), &rules(&["keep_after=2h"])).unwrap();
+        table.set(Path::new("deep/er"), &rules(&["cache=through"])).unwrap();
+        let again = PolicyTable::load(Policy::default(), &file).unwrap();
+        assert_eq!(again.list(), table.list());
+        again.unset(Path::new("deep/er"), &["cache".into()]).unwrap();
+        again.unset(Path::new("."), &[]).unwrap();
+        assert!(PolicyTable::load(Policy::default(), &file).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_path_that_leaves_the_directory_is_refused() {
+        let table = PolicyTable::new(Policy::default());
+        assert!(matches!(table.set(Path::new("../x"), &rules(&[])), Err(PolicyError::Outside { .. })));
+        assert!(matches!(table.get(Path::new("/etc")), Err(PolicyError::Outside { .. })));
+    }
+
+    #[test]
+    fn a_damaged_file_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("policies.toml");
+        std::fs::write(&file, "[x]\ncahce = \"both\"").unwrap();
+        let error = PolicyTable::load(Policy::default(), &file).err().unwrap().to_string();
+        assert!(error.contains("policies.toml") && error.contains("cache"), "{error}");
+    }
+}

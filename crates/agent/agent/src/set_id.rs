@@ -1,0 +1,50 @@
+//! Set-id bits and file capabilities, which a write takes away.
+
+use std::io;
+
+use rustix::fs::{self, AtFlags, Mode};
+use rustix::io::Errno;
+
+use crate::agent::Agent;
+use crate::node::Node;
+
+const CAPABILITY: &str = "security.capability";
+
+impl Agent {
+    /// Whether a write to the file has privileges to take away: such a file's writes must pass through the agent.
+    pub(crate) fn has_privileges(&self, node: &Node) -> io::Result<bool> {
+        let mode = Mode::from_raw_mode(fs::fstat(node.fd())?.st_mode);
+        Ok(mode.intersects(Mode::SUID | Mode::SGID) || has_capability(node))
+    }
+
+    /// What a write or truncation does to them: capabilities go always, set-id bits if `set_id`, as the writer was no
+    /// privileged one. Set-group-id without group execution means mandatory locking of old and stays.
+    pub(crate) fn drop_privileges_of(&self, node: &Node, set_id: bool) -> io::Result<()> {
+        let mode = Mode::from_raw_mode(fs::fstat(node.fd())?.st_mode);
+        let mut kept = mode & Mode::from_raw_mode(0o7777);
+        if set_id {
+            kept -= Mode::SUID;
+            if kept.contains(Mode::XGRP) {
+                kept -= Mode::SGID;
+            }
+        }
+        let mut changed = false;
+        if kept != mode & Mode::from_raw_mode(0o7777) {
+            fs::chmodat(&self.descriptors, self.descriptor_name(node), kept, AtFlags::empty())?;
+            changed = true;
+        }
+        match fs::removexattr(node.proc_path(), CAPABILITY) {
+            Ok(()) => changed = true,
+            Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS) => {}
+            Err(error) => return Err(error.into()),
+        }
+        if changed {
+            self.changed(node)?;
+        }
+        Ok(())
+    }
+}
+
+fn has_capability(node: &Node) -> bool {
+    fs::getxattr(node.proc_path(), CAPABILITY, &mut [0u8; 0][..]).is_ok_and(|len| len > 0)
+}

@@ -1,0 +1,100 @@
+//! Extended attributes and ACLs: the global store's, except our own, which nobody sees.
+
+use std::ffi::CStr;
+use std::io;
+
+use rustix::fs::{self, Mode, XattrFlags};
+use rustix::io::Errno;
+
+use crate::agent::Agent;
+use crate::caller::Caller;
+use crate::limits;
+use crate::node::Node;
+
+/// Ours; a program neither sees nor sets them.
+const HIDDEN: &[u8] = b"user.forebay.";
+
+const ACCESS_ACL: &CStr = c"system.posix_acl_access";
+const DEFAULT_ACL: &CStr = c"system.posix_acl_default";
+
+fn is_acl(name: &CStr) -> bool {
+    name == ACCESS_ACL || name == DEFAULT_ACL
+}
+
+impl Agent {
+    /// Whether the global store keeps POSIX ACLs.
+    pub fn keeps_acls(&self) -> bool {
+        !matches!(fs::getxattr(self.root().proc_path(), ACCESS_ACL, &mut [0u8; 0][..]), Err(Errno::OPNOTSUPP))
+    }
+
+    /// The value of an attribute. `ENODATA` if there is none.
+    pub fn xattr(&self, node: &Node, name: &CStr) -> io::Result<Vec<u8>> {
+        if name.to_bytes().starts_with(HIDDEN) {
+            return Err(Errno::NODATA.into());
+        }
+        // Most values are small; the rare long one costs a second call.
+        let mut small = [0u8; 256];
+        match fs::getxattr(node.proc_path(), name, &mut small[..]) {
+            Ok(len) => Ok(small[..len].to_vec()),
+            Err(Errno::RANGE) => {
+                let mut value = vec![0; limits::XATTR_VALUE_BYTES_MAX];
+                let len = fs::getxattr(node.proc_path(), name, &mut value[..])?;
+                value.truncate(len);
+                Ok(value)
+            }
+            // The kernel above asks for ACLs of every kind of file; one that has none must not fail its lookup.
+            Err(Errno::OPNOTSUPP) if is_acl(name) => Err(Errno::NODATA.into()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// All names, each ended by a NUL byte. `trusted.` ones are the superuser's.
+    pub fn xattr_names(&self, caller: &Caller, node: &Node) -> io::Result<Vec<u8>> {
+        let mut names = vec![0; limits::XATTR_LIST_BYTES_MAX];
+        let len = fs::listxattr(node.proc_path(), &mut names[..])?;
+        names.truncate(len);
+        let seen = names
+            .split_inclusive(|&byte| byte == 0)
+            .filter(|name| !name.starts_with(HIDDEN) && (caller.uid == 0 || !name.starts_with(b"trusted.")));
+        Ok(seen.flatten().copied().collect())
+    }
+
+    /// Sets an attribute; `flags` are those of setxattr(2). `clear_set_gid`: an ACL set by one outside the file's group.
+    pub fn set_xattr(
+        &self,
+        caller: &Caller,
+        node: &Node,
+        name: &CStr,
+        value: &[u8],
+        flags: u32,
+        clear_set_gid: bool,
+    ) -> io::Result<()> {
+        refuse_hidden(name)?;
+        {
+            let _as_caller = self.impersonator.become_caller(caller)?;
+            fs::setxattr(node.proc_path(), name, value, XattrFlags::from_bits_retain(flags))?;
+        }
+        if clear_set_gid {
+            let mode = Mode::from_raw_mode(fs::fstat(node.fd())?.st_mode & 0o7777);
+            if mode.contains(Mode::SGID) {
+                let name = self.descriptor_name(node);
+                fs::chmodat(&self.descriptors, name, mode - Mode::SGID, fs::AtFlags::empty())?;
+            }
+        }
+        self.changed(node)
+    }
+
+    /// Removes an attribute.
+    pub fn remove_xattr(&self, caller: &Caller, node: &Node, name: &CStr) -> io::Result<()> {
+        refuse_hidden(name)?;
+        {
+            let _as_caller = self.impersonator.become_caller(caller)?;
+            fs::removexattr(node.proc_path(), name)?;
+        }
+        self.changed(node)
+    }
+}
+
+fn refuse_hidden(name: &CStr) -> io::Result<()> {
+    if name.to_bytes().starts_with(HIDDEN) { Err(Errno::PERM.into()) } else { Ok(()) }
+}
