@@ -1,0 +1,404 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use config::PolicySet;
+
+use crate::exit::{self, Failure};
+
+/// The whole command line.
+#[derive(Debug, Parser)]
+#[command(name = "forebay", version, about = "Transparent storage acceleration for existing programs and paths")]
+#[command(
+    after_help = "Exit status: 64 usage, 66 no such input, 69 not available, 70 internal error, 73 cannot create,\n\
+    75 data is not in the global store yet, 77 not permitted; `run` otherwise exits as its command does."
+)]
+#[command(max_term_width = 110)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run one command with directories accelerated, for it and its descendants alone
+    Run(RunArgs),
+    /// Accelerate a directory for the whole node
+    Mount(MountArgs),
+    /// Drain an accelerated directory and end its acceleration
+    Umount(UmountArgs),
+    /// Show what is accelerated, what is cached and what is still to be drained
+    Status(StatusArgs),
+    /// Move files' data between the tiers, and pin it
+    #[command(subcommand)]
+    Stage(StageCommand),
+    /// Stage out everything dirty
+    Drain(DrainArgs),
+    /// Let new writes go to the global store and drain, for a backup or another machine
+    Quiesce(QuiesceArgs),
+    /// Decide which copy stays when a file changed in both places, or could not be staged out
+    Resolve(ResolveArgs),
+    /// Show and change the rules of directories
+    #[command(subcommand)]
+    Policy(PolicyCommand),
+    /// Drain what an agent that was killed, or a machine that crashed, left in a burst buffer
+    Recover(RecoverArgs),
+    /// Check a burst buffer that no agent uses
+    Check(CheckArgs),
+    /// Say what works on this machine and what to do about the rest
+    Doctor(DoctorArgs),
+    /// Print a completion script
+    Completions {
+        /// For which shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page, or write a page for every command into a directory
+    Man {
+        /// Where to write the pages
+        dir: Option<PathBuf>,
+    },
+    /// One probe of `doctor`, in a process of its own because it may hang
+    #[command(hide = true)]
+    Probe {
+        /// Which
+        name: String,
+    },
+}
+
+/// Where replicas are kept.
+#[derive(Debug, Args)]
+pub struct BurstBuffer {
+    /// Directory on a fast device that keeps files' data [env: FOREBAY_BURST_BUFFER]
+    #[arg(long = "burst-buffer", value_name = "BB")]
+    burst_buffer: Option<PathBuf>,
+}
+
+impl BurstBuffer {
+    /// From the option or the environment.
+    pub fn get(&self) -> Option<PathBuf> {
+        let from_env = || std::env::var_os("FOREBAY_BURST_BUFFER").filter(|v| !v.is_empty()).map(PathBuf::from);
+        self.burst_buffer.clone().or_else(from_env)
+    }
+
+    /// As [`BurstBuffer::get`]; a usage error when neither says it.
+    pub fn required(&self) -> Result<PathBuf, Failure> {
+        self.get().ok_or_else(|| {
+            Failure::new(exit::USAGE, "no burst buffer is named")
+                .remedy("add --burst-buffer BB, or set FOREBAY_BURST_BUFFER, to a directory on a fast device")
+        })
+    }
+}
+
+/// `KEY=VALUE` rules.
+#[derive(Debug, Args)]
+pub struct Rules {
+    /// A rule for all files, for example cache=preload; `forebay policy list --keys` shows them
+    #[arg(long = "policy", value_name = "KEY=VALUE", value_parser = rule)]
+    rules: Vec<PolicySet>,
+}
+
+impl Rules {
+    /// All of them, later ones winning.
+    pub fn set(&self) -> PolicySet {
+        self.rules.iter().fold(PolicySet::new(), |mut all, rule| {
+            all.extend(rule);
+            all
+        })
+    }
+}
+
+fn rule(text: &str) -> Result<PolicySet, config::KeyError> {
+    PolicySet::parse([text])
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    config::parse_duration(text)
+}
+
+/// `forebay run`
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    #[command(flatten)]
+    pub burst_buffer: BurstBuffer,
+    /// Directory to accelerate; may be repeated [default: the current one] [env: FOREBAY_DIRS, colon-separated]
+    #[arg(long = "dir", value_name = "DIR")]
+    pub dirs: Vec<PathBuf>,
+    #[command(flatten)]
+    pub rules: Rules,
+    /// Write a report as JSON
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+    /// Wait at most this long for processes that the command left behind with open files [default: for ever]
+    #[arg(long, value_name = "T", value_parser = duration)]
+    pub linger: Option<Duration>,
+    /// Say nothing unless something goes wrong
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
+}
+
+impl RunArgs {
+    /// The directories: options, else environment, else the current one.
+    pub fn dirs(&self) -> Vec<PathBuf> {
+        if !self.dirs.is_empty() {
+            return self.dirs.clone();
+        }
+        let value = std::env::var_os("FOREBAY_DIRS").unwrap_or_default();
+        let dirs: Vec<PathBuf> = std::env::split_paths(&value).filter(|dir| !dir.as_os_str().is_empty()).collect();
+        if dirs.is_empty() { vec![PathBuf::from(".")] } else { dirs }
+    }
+}
+
+/// `forebay mount`
+#[derive(Debug, Args)]
+pub struct MountArgs {
+    /// Directory to accelerate
+    pub dir: PathBuf,
+    #[command(flatten)]
+    pub burst_buffer: BurstBuffer,
+    #[command(flatten)]
+    pub rules: Rules,
+    /// No other machine changes the directory: leave no marks on files
+    #[arg(long)]
+    pub exclusive: bool,
+    /// Stay in the foreground
+    #[arg(long)]
+    pub foreground: bool,
+}
+
+/// `forebay umount`
+#[derive(Debug, Args)]
+pub struct UmountArgs {
+    /// Accelerated directory
+    pub dir: PathBuf,
+    /// End it even if data cannot be drained; what stays in the burst buffer is listed
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// `forebay status`
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// Accelerated directory, or any path inside [default: all]
+    pub dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub burst_buffer: BurstBuffer,
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `forebay stage ...`
+#[derive(Debug, Subcommand)]
+pub enum StageCommand {
+    /// Copy files' data into the burst buffer
+    In(StageArgs),
+    /// Copy files' dirty data to the global store
+    Out(StageArgs),
+    /// Drop clean data from the burst buffer
+    Evict(StageArgs),
+    /// Keep data in the burst buffer whatever happens; stages it in first
+    Pin(StageArgs),
+    /// Let pinned data go again
+    Unpin(StageArgs),
+    /// Show where files' data is
+    State(StageArgs),
+}
+
+/// What is staged.
+#[derive(Debug, Args)]
+pub struct StageArgs {
+    /// Files, or directories with --recursive
+    #[arg(required = true)]
+    pub paths: Vec<PathBuf>,
+    /// Everything below directories too
+    #[arg(short, long)]
+    pub recursive: bool,
+    /// Return only when it is done
+    #[arg(long)]
+    pub wait: bool,
+    #[command(flatten)]
+    pub burst_buffer: BurstBuffer,
+}
+
+/// `forebay drain`
+#[derive(Debug, Args)]
+pub struct DrainArgs {
+    /// Accelerated directory, or any path inside
+    #[arg(default_value = ".")]
+    pub dir: PathBuf,
+    /// Return only when everything is in the global store
+    #[arg(long)]
+    pub wait: bool,
+    #[command(flatten)]
+    pub burst_buffer: BurstBuffer,
+}
+
+/// `forebay quiesce`
+#[derive(Debug, Args)]
+pub struct QuiesceArgs {
+    /// Accelerated directory
+    pub dir: PathBuf,
+    /// Take writes into the burst buffer again
+    #[arg(long)]
+    pub resume: bool,
+    #[command(flatten)]
+    pub burst_buffer: BurstBuffer,
+}
+
+/// Which copy stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum KeepArg {
+    /// The burst buffer's copy replaces the global one
+    BurstBuffer,
+    /// The global copy stays; the burst buffer's is removed
+    Global,
+    /// The global copy stays; the burst buffer's is saved beside it
+    Both,
+}
+
+impl KeepArg {
+    /// As written on the command line and to the agent.
+    pub fn word(self) -> &'static str {
+        match self {
+            KeepArg::BurstBuffer => "burst-buffer",
+            KeepArg::Global => "global",
+            KeepArg::Both => "both",
+        }
+    }
+}
+
+/// `forebay resolve`
+#[derive(Debug, Args)]
+pub struct ResolveArgs {
+    /// File in conflict, or that failed; for one that is gone from the directory the identity that `status` shows
+    pub path: PathBuf,
+    /// Which copy stays
+    #[arg(long, value_enum)]
+    pub keep: KeepArg,
+    #[command(flatten)]
+    pub burst_buffer: BurstBuffer,
+}
+
+/// `forebay policy ...`
+#[derive(Debug, Subcommand)]
+pub enum PolicyCommand {
+    /// Show the rules that hold for a path
+    Get {
+        /// File or directory
+        path: PathBuf,
+        /// Only this key
+        key: Option<String>,
+    },
+    /// Set rules of a directory, for files opened from now on
+    Set {
+        /// Directory
+        path: PathBuf,
+        /// Rules
+        #[arg(required = true, value_name = "KEY=VALUE", value_parser = rule)]
+        rules: Vec<PolicySet>,
+    },
+    /// Take rules of a directory back: the inherited ones hold again
+    Unset {
+        /// Directory
+        path: PathBuf,
+        /// Keys
+        #[arg(required = true)]
+        keys: Vec<String>,
+    },
+    /// List the directories that have rules of their own, or with --keys every key
+    List {
+        /// Where to look
+        #[arg(default_value = ".")]
+        path: PathBuf,
+        /// Every key with its values, default and meaning
+        #[arg(long)]
+        keys: bool,
+    },
+}
+
+/// `forebay recover`
+#[derive(Debug, Args)]
+pub struct RecoverArgs {
+    /// The burst buffer that was left
+    #[arg(value_name = "BB")]
+    pub burst_buffer: PathBuf,
+    /// The directory that it served [default: as the burst buffer says]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+}
+
+/// `forebay check`
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// A burst buffer that no agent uses
+    #[arg(value_name = "BB")]
+    pub burst_buffer: PathBuf,
+    /// Mend what can be mended; dirty data is never removed
+    #[arg(long)]
+    pub repair: bool,
+}
+
+/// `forebay doctor`
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    #[command(flatten)]
+    pub burst_buffer: BurstBuffer,
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Reads the command line. `Err`: the exit status, everything else is said.
+pub fn parse() -> Result<Cli, u8> {
+    Cli::try_parse().map_err(|error| {
+        // A closed stdout or stderr is no reason to fail differently.
+        let _ = error.print();
+        if error.use_stderr() { exit::USAGE } else { 0 }
+    })
+}
+
+/// Writes the manual: one page to stdout, or all pages into a directory.
+pub fn man(dir: Option<&Path>) -> Result<(), Failure> {
+    let failed = |e: std::io::Error| Failure::io("write the manual", &e);
+    match dir {
+        Some(dir) => clap_mangen::generate_to(Cli::command(), dir).map_err(failed),
+        None => clap_mangen::Man::new(Cli::command()).render(&mut std::io::stdout()).map_err(failed),
+    }
+}
+
+/// Writes a completion script to stdout.
+pub fn completions(shell: clap_complete::Shell) {
+    clap_complete::generate(shell, &mut Cli::command(), "forebay", &mut std::io::stdout());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn options_after_the_command_belong_to_the_command() {
+        let cli = Cli::try_parse_from(["forebay", "run", "--burst-buffer", "/bb", "--", "ls", "--dir", "-l"]).unwrap();
+        let Command::Run(run) = cli.command else { panic!() };
+        assert_eq!(run.command, ["ls", "--dir", "-l"]);
+        assert_eq!(run.burst_buffer.get(), Some(PathBuf::from("/bb")));
+    }
+
+    #[test]
+    fn a_mistyped_policy_is_refused_with_the_nearest_key() {
+        let error = Cli::try_parse_from(["forebay", "run", "--policy", "cahce=both", "true"]).unwrap_err();
+        assert!(error.to_string().contains("did you mean `cache`"), "{error}");
+    }
+}

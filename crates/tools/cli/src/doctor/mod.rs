@@ -1,0 +1,84 @@
+//! `forebay doctor`: what works here, what does not, and what to do about it.
+
+mod fuse;
+mod machine;
+mod medium;
+pub mod probe;
+
+use serde::Serialize;
+
+use crate::args::DoctorArgs;
+use crate::exit::{self, Failure, out};
+
+/// How well something works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// As well as it can.
+    Ok,
+    /// It works, slower or with a restriction.
+    Limited,
+    /// Forebay cannot work without it.
+    Missing,
+}
+
+/// One thing that was looked at.
+#[derive(Debug, Clone, Serialize)]
+pub struct Check {
+    /// What.
+    pub name: &'static str,
+    /// How well it works.
+    pub verdict: Verdict,
+    /// What was found.
+    pub found: String,
+    /// What to do; empty if nothing needs to be done.
+    pub remedy: String,
+}
+
+impl Check {
+    fn ok(name: &'static str, found: impl Into<String>) -> Check {
+        Check { name, verdict: Verdict::Ok, found: found.into(), remedy: String::new() }
+    }
+
+    fn limited(name: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Check {
+        Check { name, verdict: Verdict::Limited, found: found.into(), remedy: remedy.into() }
+    }
+
+    fn missing(name: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Check {
+        Check { name, verdict: Verdict::Missing, found: found.into(), remedy: remedy.into() }
+    }
+}
+
+/// Looks at everything. Fails with 69 if something is missing that Forebay needs.
+pub fn run(args: &DoctorArgs) -> Result<u8, Failure> {
+    let buffer = args.burst_buffer.get();
+    let mut checks = vec![machine::kernel(), machine::privileges(), machine::user_namespaces()];
+    checks.extend(fuse::checks(buffer.as_deref()));
+    checks.extend([machine::memory(), machine::open_files()]);
+    match &buffer {
+        Some(dir) => checks.extend(medium::checks(dir)),
+        None => checks.push(Check::ok("burst buffer", "none named; add --burst-buffer BB to look at one")),
+    }
+    let worst = checks.iter().map(|check| check.verdict).max().unwrap_or(Verdict::Ok);
+    if args.json {
+        let text = serde_json::to_string_pretty(&serde_json::json!({ "verdict": worst, "checks": checks }));
+        out!("{}", text.map_err(|e| Failure::new(exit::SOFTWARE, e.to_string()))?);
+    } else {
+        print(&checks);
+    }
+    Ok(if worst == Verdict::Missing { exit::UNAVAILABLE } else { 0 })
+}
+
+fn print(checks: &[Check]) {
+    for check in checks {
+        let verdict = match check.verdict {
+            Verdict::Ok => "ok     ",
+            Verdict::Limited => "limited",
+            Verdict::Missing => "missing",
+        };
+        out!("{verdict}  {:<16} {}", check.name, check.found);
+        if !check.remedy.is_empty() {
+            out!("{:26}-> {}", "", check.remedy);
+        }
+    }
+}

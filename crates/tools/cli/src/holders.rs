@@ -1,0 +1,125 @@
+//! Which processes use a mount: by open files, working directory, root, or mappings.
+//!
+//! Only `/proc` is read, and of a process in uninterruptible sleep only its descriptors: its mappings may be
+//! locked until it wakes.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::mounts::{self, Mount};
+
+/// A process that uses a mount, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holder {
+    /// Its process id.
+    pub pid: i32,
+    /// Its name, at most 15 bytes.
+    pub name: String,
+    /// The first few uses: `cwd`, `fd 3`, `mapping` and the paths.
+    pub uses: Vec<(String, PathBuf)>,
+}
+
+/// Most uses told of one process.
+const USES_MAX: usize = 3;
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.pid, self.name)?;
+        for (how, path) in &self.uses {
+            write!(f, "  {how} {}", path.display())?;
+        }
+        Ok(())
+    }
+}
+
+/// The processes, other than this one, that use the mount which each of them sees at `point` as ours. Processes that
+/// may not be looked into are left out.
+pub fn of(point: &Path) -> Vec<Holder> {
+    let own = std::process::id() as i32;
+    processes().into_iter().filter(|pid| *pid != own).filter_map(|pid| look(pid, point)).collect()
+}
+
+fn processes() -> Vec<i32> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let mut pids: Vec<i32> = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect();
+    pids.sort_unstable();
+    pids
+}
+
+/// Name and state letter of a process.
+fn stat(pid: i32) -> Option<(String, char)> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (before, after) = stat.rsplit_once(')')?;
+    let name = before.split_once('(')?.1.to_string();
+    Some((name, after.trim_start().chars().next()?))
+}
+
+fn look(pid: i32, point: &Path) -> Option<Holder> {
+    let (name, state) = stat(pid)?;
+    if matches!(state, 'Z' | 'X') {
+        return None;
+    }
+    let seen = mounts::seen_by(pid).ok()?;
+    let mount = seen.iter().find(|mount| mount.is_ours() && mount.point == point)?;
+    let mut uses = Vec::new();
+    for link in ["cwd", "root"] {
+        let target = fs::read_link(format!("/proc/{pid}/{link}")).ok();
+        let inside = target.filter(|path| mounts::covering(&seen, path).is_some_and(|m| m.id == mount.id));
+        uses.extend(inside.map(|path| (link.to_string(), path)));
+    }
+    uses.extend(descriptors(pid, mount));
+    if state != 'D' {
+        uses.extend(mappings(pid, mount));
+    }
+    uses.truncate(USES_MAX);
+    (!uses.is_empty()).then_some(Holder { pid, name, uses })
+}
+
+/// Open files: `fdinfo` names the mount, so that no file of the mount is touched.
+fn descriptors(pid: i32, mount: &Mount) -> Vec<(String, PathBuf)> {
+    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fdinfo")) else { return Vec::new() };
+    let wanted = format!("mnt_id:\t{}", mount.id);
+    let held = |fd: &String| {
+        let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).unwrap_or_default();
+        info.lines().any(|line| line == wanted)
+    };
+    let fds = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).filter(held);
+    let path = |fd: &String| fs::read_link(format!("/proc/{pid}/fd/{fd}")).unwrap_or_default();
+    fds.map(|fd| (format!("fd {fd}"), path(&fd))).collect()
+}
+
+/// Mapped files: by device, and by path because a file mapped past the agent shows its replica's device.
+fn mappings(pid: i32, mount: &Mount) -> Vec<(String, PathBuf)> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let device = mount.device.split_once(':').and_then(|(major, minor)| {
+        Some(format!("{:02x}:{:02x}", major.parse::<u32>().ok()?, minor.parse::<u32>().ok()?))
+    });
+    let mut found = Vec::new();
+    for line in maps.lines() {
+        let mut fields = line.split_ascii_whitespace();
+        let (dev, path) = (fields.nth(3), fields.nth(1).map(PathBuf::from).unwrap_or_default());
+        let ours = dev == device.as_deref() || path.starts_with(&mount.point);
+        if ours && !found.iter().any(|(_, known)| *known == path) {
+            found.push(("mapping".to_string(), path));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_has_a_name_and_runs() {
+        let (name, state) = stat(std::process::id() as i32).unwrap();
+        assert!(!name.is_empty());
+        assert!("RSD".contains(state));
+    }
+
+    #[test]
+    fn a_place_that_is_no_mount_of_ours_has_no_holders() {
+        assert_eq!(of(Path::new("/")), Vec::new());
+    }
+}

@@ -1,0 +1,29 @@
+//! Every bound of the program, with its reason.
+
+use std::time::Duration;
+
+/// How often a wait looks again: short enough to feel immediate, long enough to cost nothing.
+pub const POLL: Duration = Duration::from_millis(50);
+/// How long the namespace of an ended command may take to vanish before its users are looked for. The kernel needs
+/// milliseconds; a loaded machine a second.
+pub const NAMESPACE_END: Duration = Duration::from_millis(300);
+/// Bytes at which `agent.log` is renamed to `agent.log.1`; two files at most.
+pub const LOG_BYTES_MAX: u64 = 8 << 20;
+/// Time between plain progress lines where there is no terminal: a log of an hour's drain stays readable.
+pub const PROGRESS_LINE: Duration = Duration::from_secs(5);
+/// Time between redraws of a progress bar.
+pub const PROGRESS_DRAW: Duration = Duration::from_millis(100);
+/// Most dirty files or holders listed before "and N more".
+pub const LISTED_MAX: usize = 20;
+/// Longest error text that a child process hands to its parent.
+pub const MESSAGE_BYTES_MAX: usize = 4096;
+/// Most directories accelerated by one `run`: each has its own cache and threads.
+pub const DIRS_MAX: usize = 16;
+/// How long `doctor` waits for a probe before it is killed and called hanging.
+pub const PROBE: Duration = Duration::from_secs(10);
+/// How long `umount` waits for the agent to end after the mount is gone.
+pub const AGENT_END: Duration = Duration::from_secs(30);
+/// `MemAvailable` below which `doctor` warns: buffers of all threads and the catalogue need about a quarter of it.
+pub const MEMORY_WARN_BYTES: u64 = 512 << 20;
+/// Open-file limit below which `doctor` warns: an agent needs about three descriptors an open file.
+pub const NOFILE_WARN: u64 = 65_536;

@@ -1,0 +1,75 @@
+//! The directory below: how the agent keeps reaching it after it is mounted over.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
+
+use crate::exit::reason;
+use crate::mounts;
+
+/// A descriptor of the directory below that mounts on top of it do not hide. With privilege a clone of its mount alone,
+/// so that submounts do not show either; without, the directory itself, which serves as long as nothing is mounted
+/// over it in this namespace.
+pub fn open(dir: &Path) -> io::Result<OwnedFd> {
+    match open_tree(CWD, dir, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC) {
+        Ok(clone) => {
+            make_private(clone.as_fd());
+            Ok(clone)
+        }
+        Err(_) => Ok(rustix::fs::open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?),
+    }
+}
+
+/// Takes a clone out of its peer group: otherwise what is mounted over the original would appear over the clone too.
+fn make_private(clone: BorrowedFd<'_>) {
+    // SAFETY: mount_attr is plain data, for which zero is valid.
+    let mut attr: libc::mount_attr = unsafe { std::mem::zeroed() };
+    attr.propagation = libc::MS_PRIVATE;
+    // SAFETY: the descriptor is open, the path is a C string, the structure is valid and its size is given. A failure
+    // means a kernel before 5.12, where clones of shared mounts stay peers: nothing can be done about it.
+    unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            clone.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH,
+            &raw const attr,
+            size_of::<libc::mount_attr>(),
+        );
+    }
+}
+
+/// The file systems that are mounted below a directory, held so that they can be moved on top.
+#[derive(Debug)]
+pub struct Submounts(Vec<(PathBuf, OwnedFd)>);
+
+impl Submounts {
+    /// Clones what is mounted below `dir`, each with all that is mounted inside it. What cannot be cloned is told in
+    /// the second part: it will be hidden.
+    pub fn take(dir: &Path) -> io::Result<(Submounts, Vec<String>)> {
+        let (mut taken, mut lost) = (Vec::new(), Vec::new());
+        for point in mounts::below(&mounts::all()?, dir, None) {
+            let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+            match open_tree(CWD, &point, flags) {
+                Ok(clone) => taken.push((point, clone)),
+                Err(error) => lost.push(format!("{}: {}", point.display(), reason(&error.into()))),
+            }
+        }
+        Ok((Submounts(taken), lost))
+    }
+
+    /// Mounts them again where they were, now on top of what has been mounted over the directory, which must be served
+    /// by somebody else: the paths lead through it. What cannot be mounted is returned.
+    pub fn put(self) -> Vec<String> {
+        let mut lost = Vec::new();
+        for (point, clone) in self.0 {
+            if let Err(error) = move_mount(&clone, "", CWD, &point, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH) {
+                lost.push(format!("{}: {}", point.display(), reason(&error.into())));
+            }
+        }
+        lost
+    }
+}

@@ -1,0 +1,23 @@
+//! What this process may do.
+
+use std::fs;
+
+/// Number of `CAP_SYS_ADMIN`.
+const CAP_SYS_ADMIN: u32 = 21;
+
+/// True if it may administrate the machine itself, not only a namespace: what passthrough needs.
+pub fn administrates_machine() -> bool {
+    has_admin() && is_first_user_namespace()
+}
+
+/// True if it may mount in its namespace.
+pub fn has_admin() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).is_some_and(|bits| bits >> CAP_SYS_ADMIN & 1 == 1)
+}
+
+fn is_first_user_namespace() -> bool {
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    map.split_ascii_whitespace().eq(["0", "0", "4294967295"])
+}
