@@ -3,9 +3,9 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
+use crate::Entry;
 use crate::abi::{Dirent, EntryOut, bytes_of};
 use crate::reply::entry_out;
-use crate::Entry;
 
 /// Takes the entries of one READDIR or READDIRPLUS until it is full. Records are aligned to 8 bytes, as the kernel reads them.
 pub struct DirSink<'a> {

@@ -1,1 +1,316 @@
+//! From an operation to the file system's method and back to a reply.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use crate::abi::{self, InHeader, Opcode, Plain, bytes_of, take};
+use crate::decode::{Operation, Refused, decode};
+use crate::init::Agreed;
+use crate::reply::{Channel, attr_reply_out, entry_out, open_out, statfs_out};
+use crate::{AttrReply, DirSink, Entry, Errno, Filesystem, NodeId, Opened, Parked, Request};
+
+/// What a thread keeps from one request to the next.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    data: Vec<u8>,
+    listing: Vec<u8>,
+}
+
+/// How a message is to be treated before anything is known of its arguments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Urgency {
+    /// Never blocks and is never answered late: interrupts and forgets.
+    Immediate,
+    /// A request of this number that may take its time.
+    Request(u64),
+}
+
+/// One file system and its way back to the kernel.
+pub(crate) struct Server {
+    pub fs: Arc<dyn Filesystem>,
+    pub channel: Arc<Channel>,
+    pub agreed: Agreed,
+}
+
+impl Server {
+    /// Notes that a request is here, so that an interrupt finds it. To be called as soon as it was read.
+    pub fn arrived(&self, message: &[u8]) -> Urgency {
+        let Some((header, _)) = take::<InHeader>(message) else { return Urgency::Immediate };
+        match Opcode::of(header.opcode) {
+            Some(Opcode::Interrupt | Opcode::Forget | Opcode::BatchForget) => Urgency::Immediate,
+            _ => {
+                self.channel.interrupts.begin(header.unique);
+                Urgency::Request(header.unique)
+            }
+        }
+    }
+
+    /// Runs one message that has [`Server::arrived`] and answers it, except a lock, which the file system answers.
+    pub fn serve(&self, message: &[u8], scratch: &mut Scratch) {
+        let (header, operation) = match decode(message, &self.agreed) {
+            Ok(decoded) => decoded,
+            Err(Refused::Headless) => {
+                tracing::error!(bytes = message.len(), "a message from the kernel is too short");
+                return;
+            }
+            Err(Refused::Answer { unique, errno }) => {
+                if errno != Errno::ENOSYS {
+                    tracing::error!(unique, ?errno, "a request from the kernel is malformed");
+                }
+                self.channel.error(unique, errno);
+                return;
+            }
+        };
+        // Who answers after a panic: the session, or a parked reply when it is dropped.
+        let answers_itself = !matches!(
+            operation,
+            Operation::Setlk { .. }
+                | Operation::Forget { .. }
+                | Operation::BatchForget { .. }
+                | Operation::Interrupt { .. }
+        );
+        let request = Request {
+            unique: header.unique,
+            uid: header.uid,
+            gid: header.gid,
+            pid: header.pid,
+            channel: Arc::clone(&self.channel),
+        };
+        let answer = Answer { server: self, req: &request, node: header.nodeid };
+        // The file system's own locks do not poison; what it left half done is its affair, the others go on.
+        let outcome = catch_unwind(AssertUnwindSafe(|| answer.run(operation, scratch)));
+        if outcome.is_err() {
+            tracing::error!(opcode = header.opcode, unique = header.unique, "a handler panicked");
+            if answers_itself {
+                self.channel.error(header.unique, Errno::EIO);
+            }
+        }
+    }
+}
+
+/// One request being answered.
+struct Answer<'a> {
+    server: &'a Server,
+    req: &'a Request,
+    node: NodeId,
+}
+
+impl Answer<'_> {
+    fn fs(&self) -> &dyn Filesystem {
+        &*self.server.fs
+    }
+
+    fn body(&self, outcome: Result<&[u8], Errno>) -> bool {
+        match outcome {
+            Ok(body) => self.server.channel.ok(self.req.unique, &[body]),
+            Err(errno) => self.server.channel.error(self.req.unique, errno),
+        }
+    }
+
+    fn unit(&self, outcome: Result<(), Errno>) {
+        self.body(outcome.map(|()| [].as_slice()));
+    }
+
+    fn plain<T: Plain>(&self, outcome: Result<T, Errno>) {
+        self.body(outcome.as_ref().map(bytes_of).map_err(|errno| *errno));
+    }
+
+    fn attr(&self, outcome: Result<AttrReply, Errno>) {
+        self.plain(outcome.map(|reply| attr_reply_out(&reply)));
+    }
+
+    /// The kernel takes a reference to the node with the answer; when it does not get it, it never gives it back.
+    fn entry(&self, outcome: Result<Entry, Errno>) {
+        let node = outcome.as_ref().map_or(0, |entry| entry.node);
+        let delivered =
+            self.body(outcome.map(|entry| entry_out(&entry)).as_ref().map(bytes_of).map_err(|errno| *errno));
+        if !delivered && node != 0 {
+            self.fs().forget(node, 1);
+        }
+    }
+
+    /// As with entries: an open file that the kernel does not hear of is never released by it.
+    fn opened(&self, outcome: Result<Opened, Errno>, flags: i32, directory: bool) {
+        let handle = outcome.as_ref().ok().map(|opened| opened.handle);
+        let delivered =
+            self.body(outcome.map(|opened| open_out(&opened)).as_ref().map(bytes_of).map_err(|errno| *errno));
+        match handle {
+            Some(handle) if !delivered && directory => self.fs().releasedir(self.req, self.node, handle),
+            Some(handle) if !delivered => self.fs().release(self.req, self.node, handle, flags, None),
+            _ => {}
+        }
+    }
+
+    fn created(&self, outcome: Result<(Entry, Opened), Errno>, flags: i32) {
+        let (entry, opened) = match outcome {
+            Ok(created) => created,
+            Err(errno) => return self.unit(Err(errno)),
+        };
+        let (entry_bytes, open_bytes) = (entry_out(&entry), open_out(&opened));
+        if !self.server.channel.ok(self.req.unique, &[bytes_of(&entry_bytes), bytes_of(&open_bytes)]) {
+            self.fs().release(self.req, entry.node, opened.handle, flags, None);
+            self.fs().forget(entry.node, 1);
+        }
+    }
+
+    /// Values of unknown size: a size query, the whole value, or `ERANGE`.
+    fn sized(&self, outcome: Result<Vec<u8>, Errno>, room: usize) {
+        match outcome {
+            Ok(value) if room == 0 => self.plain(Ok(abi::GetxattrOut { size: value.len() as u32, padding: 0 })),
+            Ok(value) if value.len() > room => self.unit(Err(Errno::ERANGE)),
+            Ok(value) => _ = self.body(Ok(&value)),
+            Err(errno) => self.unit(Err(errno)),
+        }
+    }
+
+    fn run(&self, operation: Operation<'_>, scratch: &mut Scratch) {
+        use Operation as O;
+        let (fs, req, node) = (self.fs(), self.req, self.node);
+        match operation {
+            O::Interrupt { unique } => self.interrupt(unique),
+            O::Forget { count } => fs.forget(node, count),
+            O::BatchForget { ones } => {
+                let (chunks, _) = ones.as_chunks::<{ size_of::<abi::ForgetOne>() }>();
+                for (one, _) in chunks.iter().filter_map(|chunk| take::<abi::ForgetOne>(chunk)) {
+                    fs.forget(one.nodeid, one.nlookup);
+                }
+            }
+            // The end comes with ENODEV; `destroy` is called once, then.
+            O::Destroy => self.unit(Ok(())),
+            O::Getattr { handle } => self.attr(fs.getattr(req, node, handle)),
+            O::Setattr { set } => self.attr(fs.setattr(req, node, &set)),
+            O::Access { mask } => self.unit(fs.access(req, node, mask)),
+            O::Statfs => self.plain(fs.statfs(req, node).map(|stat| statfs_out(&stat))),
+            O::Syncfs => self.unit(fs.syncfs(req, node)),
+            O::Setxattr { name, value, flags, kill_sgid } => {
+                self.unit(fs.setxattr(req, node, name, value, flags, kill_sgid));
+            }
+            O::Getxattr { name, size } => self.sized(fs.getxattr(req, node, name), size),
+            O::Listxattr { size } => self.sized(fs.listxattr(req, node), size),
+            O::Removexattr { name } => self.unit(fs.removexattr(req, node, name)),
+            O::Getlk { handle, lock } => self.plain(fs.getlk(req, node, handle, lock).map(|lock| lk_out(&lock))),
+            O::Setlk { handle, lock, wait } => {
+                let parked = Parked::new(Arc::clone(&self.server.channel), req.unique);
+                fs.setlk(req, node, handle, lock, wait, parked);
+            }
+            other => self.name(other, scratch),
+        }
+    }
+
+    fn interrupt(&self, unique: u64) {
+        let channel = &self.server.channel;
+        if !channel.interrupts.interrupt(unique) {
+            // Read but not yet noted by another thread, or answered meanwhile. EAGAIN makes the kernel send it again
+            // in the first case; in the second it no longer knows the request and refuses this (ENOENT).
+            channel.error(self.req.unique, Errno::EAGAIN);
+            std::thread::yield_now();
+        }
+    }
+
+    /// Requests about names.
+    fn name(&self, operation: Operation<'_>, scratch: &mut Scratch) {
+        use Operation as O;
+        let (fs, req, node) = (self.fs(), self.req, self.node);
+        match operation {
+            O::Lookup { name } => self.entry(fs.lookup(req, node, name)),
+            O::Readlink => match fs.readlink(req, node) {
+                Ok(target) => _ = self.body(Ok(&target)),
+                Err(errno) => self.unit(Err(errno)),
+            },
+            O::Symlink { name, target } => self.entry(fs.symlink(req, node, name, target)),
+            O::Mknod { name, mode, umask, rdev } => self.entry(fs.mknod(req, node, name, mode, umask, rdev)),
+            O::Mkdir { name, mode, umask } => self.entry(fs.mkdir(req, node, name, mode, umask)),
+            O::Unlink { name } => self.unit(fs.unlink(req, node, name)),
+            O::Rmdir { name } => self.unit(fs.rmdir(req, node, name)),
+            O::Rename { name, to, new_name, flags } => self.unit(fs.rename(req, node, name, to, new_name, flags)),
+            O::Link { node: linked, new_name } => self.entry(fs.link(req, linked, node, new_name)),
+            O::Open { flags, kill_suidgid } => self.opened(fs.open(req, node, flags, kill_suidgid), flags, false),
+            O::Opendir { flags } => self.opened(fs.opendir(req, node, flags), flags, true),
+            O::Create { name, mode, umask, flags } => {
+                self.created(fs.create(req, node, name, mode, umask, flags), flags);
+            }
+            O::Tmpfile { mode, umask, flags } => self.created(fs.tmpfile(req, node, mode, umask, flags), flags),
+            other => self.open_file(other, scratch),
+        }
+    }
+
+    /// Requests about open files and directories.
+    fn open_file(&self, operation: Operation<'_>, scratch: &mut Scratch) {
+        use Operation as O;
+        let (fs, req, node) = (self.fs(), self.req, self.node);
+        match operation {
+            O::Read { handle, offset, size } => {
+                if scratch.data.len() < size {
+                    scratch.data.resize(size, 0);
+                }
+                let read = fs.read(req, node, handle, offset, &mut scratch.data[..size]);
+                self.body(read.and_then(|read| scratch.data[..size].get(..read).ok_or(Errno::EIO)));
+            }
+            O::Write { handle, offset, data, kill_suidgid, cached } => {
+                let written = fs.write(req, node, handle, offset, data, kill_suidgid, cached);
+                self.plain(written.and_then(|size| written_out(size, data.len())));
+            }
+            O::Readdir { handle, offset, size, plus } => {
+                let mut sink = DirSink::new(&mut scratch.listing, size, plus);
+                let filled = fs.readdir(req, node, handle, offset, plus, &mut sink);
+                self.body(filled.map(|()| scratch.listing.as_slice()));
+            }
+            O::Flush { handle, owner } => self.unit(fs.flush(req, node, handle, owner)),
+            O::Release { handle, flags, flock_owner } => {
+                fs.release(req, node, handle, flags, flock_owner);
+                self.unit(Ok(()));
+            }
+            O::Releasedir { handle } => {
+                fs.releasedir(req, node, handle);
+                self.unit(Ok(()));
+            }
+            O::Fsync { handle, data_only } => self.unit(fs.fsync(req, node, handle, data_only)),
+            O::Fsyncdir { handle, data_only } => self.unit(fs.fsyncdir(req, node, handle, data_only)),
+            O::Fallocate { handle, offset, len, mode } => {
+                self.unit(fs.fallocate(req, node, handle, offset, len, mode));
+            }
+            O::Lseek { handle, offset, whence } => {
+                self.plain(fs.lseek(req, node, handle, offset, whence).map(|offset| abi::LseekOut { offset }));
+            }
+            O::CopyFileRange { from: (handle, offset), to, len, flags, wide } => {
+                let copied = fs.copy_file_range(req, (node, handle, offset), to, len, flags);
+                if wide {
+                    self.plain(copied.map(|bytes| abi::CopyFileRangeOut { bytes_copied: bytes as u64 }));
+                } else {
+                    self.plain(copied.and_then(|bytes| written_out(bytes, u32::MAX as usize)));
+                }
+            }
+            O::Ioctl { handle, command, input, out_size } => {
+                self.ioctl(fs.ioctl(req, node, handle, command, input, out_size), out_size);
+            }
+            // Taken by `run` and `name`.
+            other => {
+                debug_assert!(false, "{other:?} is not dispatched");
+                self.unit(Err(Errno::ENOSYS));
+            }
+        }
+    }
+
+    fn ioctl(&self, outcome: Result<(i32, Vec<u8>), Errno>, out_size: usize) {
+        match outcome {
+            Ok((_, output)) if output.len() > out_size => self.unit(Err(Errno::EIO)),
+            Ok((result, output)) => {
+                let out = abi::IoctlOut { result, ..Default::default() };
+                self.server.channel.ok(self.req.unique, &[bytes_of(&out), &output]);
+            }
+            Err(errno) => self.unit(Err(errno)),
+        }
+    }
+}
+
+fn written_out(size: usize, most: usize) -> Result<abi::WriteOut, Errno> {
+    if size > most {
+        return Err(Errno::EIO);
+    }
+    Ok(abi::WriteOut { size: size as u32, padding: 0 })
+}
+
+fn lk_out(lock: &crate::LockArgs) -> abi::LkOut {
+    let kind = lock.kind.cast_unsigned();
+    abi::LkOut { lk: abi::FileLock { start: lock.start, end: lock.end, kind, pid: lock.pid } }
+}

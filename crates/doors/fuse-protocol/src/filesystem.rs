@@ -43,7 +43,15 @@ pub trait Filesystem: Send + Sync + 'static {
         Err(Errno::ENOSYS)
     }
     /// Creates a file, fifo, socket or device. `mode` has the type; `umask` is to be applied unless ACLs rule it out.
-    fn mknod(&self, req: &Request, parent: NodeId, name: &OsStr, mode: u32, umask: u32, rdev: u32) -> Result<Entry, Errno> {
+    fn mknod(
+        &self,
+        req: &Request,
+        parent: NodeId,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        rdev: u32,
+    ) -> Result<Entry, Errno> {
         Err(Errno::ENOSYS)
     }
     /// Creates a directory.
@@ -59,7 +67,15 @@ pub trait Filesystem: Send + Sync + 'static {
         Err(Errno::ENOSYS)
     }
     /// Renames; `flags` are those of renameat2.
-    fn rename(&self, req: &Request, parent: NodeId, name: &OsStr, to: NodeId, new_name: &OsStr, flags: u32) -> Result<(), Errno> {
+    fn rename(
+        &self,
+        req: &Request,
+        parent: NodeId,
+        name: &OsStr,
+        to: NodeId,
+        new_name: &OsStr,
+        flags: u32,
+    ) -> Result<(), Errno> {
         Err(Errno::ENOSYS)
     }
     /// Adds a name to `node`.
@@ -72,19 +88,50 @@ pub trait Filesystem: Send + Sync + 'static {
         Err(Errno::ENOSYS)
     }
     /// Creates and opens.
-    fn create(&self, req: &Request, parent: NodeId, name: &OsStr, mode: u32, umask: u32, flags: i32) -> Result<(Entry, Opened), Errno> {
+    fn create(
+        &self,
+        req: &Request,
+        parent: NodeId,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        flags: i32,
+    ) -> Result<(Entry, Opened), Errno> {
         Err(Errno::ENOSYS)
     }
     /// Creates and opens a file without a name.
-    fn tmpfile(&self, req: &Request, parent: NodeId, mode: u32, umask: u32, flags: i32) -> Result<(Entry, Opened), Errno> {
+    fn tmpfile(
+        &self,
+        req: &Request,
+        parent: NodeId,
+        mode: u32,
+        umask: u32,
+        flags: i32,
+    ) -> Result<(Entry, Opened), Errno> {
         Err(Errno::ENOSYS)
     }
     /// Fills `buffer` from `offset`; fewer bytes than asked mean the end of the file.
-    fn read(&self, req: &Request, node: NodeId, handle: Handle, offset: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
+    fn read(
+        &self,
+        req: &Request,
+        node: NodeId,
+        handle: Handle,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<usize, Errno> {
         Err(Errno::ENOSYS)
     }
     /// Writes. `kill_suidgid`: clear set-id bits. `cached`: written back from the page cache (a mapping), not write(2).
-    fn write(&self, req: &Request, node: NodeId, handle: Handle, offset: u64, data: &[u8], kill_suidgid: bool, cached: bool) -> Result<usize, Errno> {
+    fn write(
+        &self,
+        req: &Request,
+        node: NodeId,
+        handle: Handle,
+        offset: u64,
+        data: &[u8],
+        kill_suidgid: bool,
+        cached: bool,
+    ) -> Result<usize, Errno> {
         Err(Errno::ENOSYS)
     }
     /// A descriptor was closed; others of the same open file may remain. `owner` identifies the closer's POSIX locks.
@@ -103,7 +150,15 @@ pub trait Filesystem: Send + Sync + 'static {
     }
     /// Fills `sink` with entries that follow `offset` (0: from the start; else the offset given with an entry). With
     /// `plus` entries carry attributes and count as lookups; those that did not fit do not.
-    fn readdir(&self, req: &Request, node: NodeId, handle: Handle, offset: u64, plus: bool, sink: &mut DirSink<'_>) -> Result<(), Errno> {
+    fn readdir(
+        &self,
+        req: &Request,
+        node: NodeId,
+        handle: Handle,
+        offset: u64,
+        plus: bool,
+        sink: &mut DirSink<'_>,
+    ) -> Result<(), Errno> {
         Err(Errno::ENOSYS)
     }
     /// Closes a directory.
@@ -121,7 +176,15 @@ pub trait Filesystem: Send + Sync + 'static {
         Err(Errno::ENOSYS)
     }
     /// Sets an extended attribute; `flags` are those of setxattr(2). `kill_sgid`: an ACL change must clear set-group-id.
-    fn setxattr(&self, req: &Request, node: NodeId, name: &CStr, value: &[u8], flags: i32, kill_sgid: bool) -> Result<(), Errno> {
+    fn setxattr(
+        &self,
+        req: &Request,
+        node: NodeId,
+        name: &CStr,
+        value: &[u8],
+        flags: i32,
+        kill_sgid: bool,
+    ) -> Result<(), Errno> {
         Err(Errno::ENOSYS)
     }
     /// The whole value; the session answers size queries and `ERANGE`.
@@ -150,7 +213,15 @@ pub trait Filesystem: Send + Sync + 'static {
         reply.error(Errno::ENOSYS);
     }
     /// fallocate(2), with its mode bits.
-    fn fallocate(&self, req: &Request, node: NodeId, handle: Handle, offset: u64, len: u64, mode: i32) -> Result<(), Errno> {
+    fn fallocate(
+        &self,
+        req: &Request,
+        node: NodeId,
+        handle: Handle,
+        offset: u64,
+        len: u64,
+        mode: i32,
+    ) -> Result<(), Errno> {
         Err(Errno::ENOSYS)
     }
     /// `SEEK_DATA` and `SEEK_HOLE`.
@@ -158,11 +229,26 @@ pub trait Filesystem: Send + Sync + 'static {
         Err(Errno::ENOSYS)
     }
     /// copy_file_range(2); the number of bytes copied.
-    fn copy_file_range(&self, req: &Request, from: (NodeId, Handle, u64), to: (NodeId, Handle, u64), len: u64, flags: u64) -> Result<usize, Errno> {
+    fn copy_file_range(
+        &self,
+        req: &Request,
+        from: (NodeId, Handle, u64),
+        to: (NodeId, Handle, u64),
+        len: u64,
+        flags: u64,
+    ) -> Result<usize, Errno> {
         Err(Errno::ENOSYS)
     }
     /// An ioctl whose argument is described by its number; `input` has what the caller passed in, at most `out_size` bytes go back.
-    fn ioctl(&self, req: &Request, node: NodeId, handle: Handle, command: u32, input: &[u8], out_size: usize) -> Result<(i32, Vec<u8>), Errno> {
+    fn ioctl(
+        &self,
+        req: &Request,
+        node: NodeId,
+        handle: Handle,
+        command: u32,
+        input: &[u8],
+        out_size: usize,
+    ) -> Result<(i32, Vec<u8>), Errno> {
         Err(Errno::ENOTTY)
     }
 }

@@ -32,6 +32,13 @@ pub struct InitReply {
     pub time_gran: u32,
 }
 
+impl Default for InitReply {
+    /// No features of choice, the largest requests, nanoseconds.
+    fn default() -> InitReply {
+        InitReply { flags: 0, max_write: limits::WRITE_MAX, max_stack_depth: 0, max_background: 0, time_gran: 1 }
+    }
+}
+
 /// What the decoder and dispatcher must remember of the agreement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Agreed {
@@ -47,10 +54,12 @@ impl Agreed {
     }
 }
 
-/// Reads the body of INIT; `None` when it is too short.
+/// The kernel's offer: the fixed part of INIT and what follows it.
 pub(crate) fn offer(fixed: &InitCompatIn, rest: &[u8]) -> KernelConfig {
     let mut flags = u64::from(fixed.flags);
-    if flags & init_flags::INIT_EXT != 0 && let Some(upper) = rest.first_chunk::<4>() {
+    if flags & init_flags::INIT_EXT != 0
+        && let Some(upper) = rest.first_chunk::<4>()
+    {
         flags |= u64::from(u32::from_ne_bytes(*upper)) << 32;
     }
     KernelConfig {
@@ -88,4 +97,41 @@ pub(crate) fn agree(kernel: &KernelConfig, wanted: &InitReply) -> (Agreed, InitO
         ..InitOut::default()
     };
     (Agreed { flags, max_write }, out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kernel(flags: u64) -> KernelConfig {
+        KernelConfig { minor: 45, flags, max_readahead: 1 << 17, can_passthrough: flags & init_flags::PASSTHROUGH != 0 }
+    }
+
+    #[test]
+    fn only_what_the_kernel_offers_is_agreed_and_the_upper_flags_travel_apart() {
+        use init_flags::*;
+        let wanted = InitReply { flags: POSIX_LOCKS | DIRECT_IO_ALLOW_MMAP, max_stack_depth: 1, ..Default::default() };
+        let (agreed, out) = agree(&kernel(POSIX_LOCKS | INIT_EXT | PASSTHROUGH), &wanted);
+        assert_eq!(agreed.flags, POSIX_LOCKS | INIT_EXT | PASSTHROUGH);
+        assert_eq!(u64::from(out.flags), POSIX_LOCKS | INIT_EXT);
+        assert_eq!(u64::from(out.flags2), PASSTHROUGH >> 32);
+        assert_eq!((out.max_stack_depth, out.max_write, out.max_pages), (1, 1 << 20, 256));
+    }
+
+    #[test]
+    fn passthrough_gives_way_to_the_write_back_cache() {
+        use init_flags::*;
+        let wanted = InitReply { flags: WRITEBACK_CACHE, max_stack_depth: 1, ..Default::default() };
+        let (agreed, out) = agree(&kernel(WRITEBACK_CACHE | PASSTHROUGH), &wanted);
+        assert!(!agreed.has(PASSTHROUGH) && out.max_stack_depth == 0);
+    }
+
+    #[test]
+    fn the_upper_flags_are_read_only_when_they_are_announced() {
+        let fixed = InitCompatIn { major: 7, minor: 45, max_readahead: 0, flags: 1 };
+        assert_eq!(offer(&fixed, &[0xff; 48]).flags, 1);
+        let fixed = InitCompatIn { flags: init_flags::INIT_EXT as u32, ..fixed };
+        assert!(offer(&fixed, &(init_flags::PASSTHROUGH >> 32).to_ne_bytes()).can_passthrough);
+        assert!(!offer(&fixed, &[]).can_passthrough);
+    }
 }

@@ -1,6 +1,7 @@
 //! Which requests are running, and which of them the kernel wants ended early.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
@@ -18,6 +19,8 @@ struct Running {
 /// The table of running requests, from their arrival to their answer.
 #[derive(Default)]
 pub(crate) struct Interrupts {
+    /// The session has ended: whatever still arrives counts as interrupted.
+    closed: AtomicBool,
     shards: [Mutex<HashMap<u64, Running>>; INTERRUPT_SHARDS],
 }
 
@@ -29,7 +32,10 @@ impl Interrupts {
 
     /// A request has arrived.
     pub fn begin(&self, unique: u64) {
-        self.shard(unique).lock().insert(unique, Running::default());
+        let mut shard = self.shard(unique).lock();
+        // Read under the lock: `close` sets it before it looks at the shard.
+        let interrupted = self.closed.load(Ordering::SeqCst);
+        shard.insert(unique, Running { interrupted, on_interrupt: None });
     }
 
     /// It is answered.
@@ -73,8 +79,9 @@ impl Interrupts {
         true
     }
 
-    /// Marks all: the session ends, and nobody else will wake those who wait.
-    pub fn interrupt_all(&self) {
+    /// Marks all, and all to come: the session has ended, and nobody else will wake those who wait.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
         for shard in &self.shards {
             let running: Vec<u64> = shard.lock().keys().copied().collect();
             for unique in running {
@@ -87,7 +94,7 @@ impl Interrupts {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::AtomicU32;
 
     use super::*;
 
@@ -107,7 +114,7 @@ mod tests {
     fn a_callback_that_comes_after_the_interrupt_runs_at_once() {
         let (interrupts, runs) = (Interrupts::default(), Arc::new(AtomicU32::new(0)));
         interrupts.begin(4);
-        interrupts.interrupt_all();
+        interrupts.close();
         let counter = Arc::clone(&runs);
         interrupts.on_interrupt(4, Box::new(move || _ = counter.fetch_add(1, Ordering::Relaxed)));
         assert_eq!(runs.load(Ordering::Relaxed), 1);

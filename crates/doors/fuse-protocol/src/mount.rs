@@ -51,8 +51,7 @@ fn data(device: BorrowedFd<'_>, options: &Options) -> String {
     let read_max = crate::limits::READ_MAX as u32;
     let max_read = if options.max_read == 0 { read_max } else { options.max_read.min(read_max) };
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    let mut data =
-        format!("fd={},rootmode=40000,user_id={uid},group_id={gid},max_read={max_read}", device.as_raw_fd());
+    let mut data = format!("fd={},rootmode=40000,user_id={uid},group_id={gid},max_read={max_read}", device.as_raw_fd());
     if options.allow_other {
         data.push_str(",allow_other");
     }

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use crate::NodeId;
 use crate::abi::{
-    INVAL_ENTRY_EXPIRE_ONLY, NotifyDeleteOut, NotifyInvalEntryOut, NotifyInvalInodeOut, OutHeader, bytes_of, notify_code,
+    INVAL_ENTRY_EXPIRE_ONLY, NotifyDeleteOut, NotifyInvalEntryOut, NotifyInvalInodeOut, OutHeader, bytes_of,
+    notify_code,
 };
 use crate::transport::Transport;
 

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use crate::abi::{InHeader, InitCompatIn, KERNEL_MAJOR, Opcode, bytes_of, take};
+use crate::dispatch::Server;
 use crate::init::{Agreed, agree, offer};
 use crate::pool::Pool;
 use crate::reply::Channel;
@@ -72,8 +73,8 @@ impl Session {
             Ok(agreed) => agreed,
             Err(error) => return ended(error),
         };
-        let pool = Pool::new(Arc::clone(&self.fs), Arc::clone(&self.channel), agreed, self.threads);
-        let end = pool.run();
+        let server = Server { fs: Arc::clone(&self.fs), channel: Arc::clone(&self.channel), agreed };
+        let end = Pool::new(server, self.threads).run();
         self.fs.destroy();
         ended(end)
     }
@@ -143,3 +144,7 @@ fn ended(error: io::Error) -> io::Result<End> {
         _ => Err(error),
     }
 }
+
+#[cfg(test)]
+#[path = "session_tests.rs"]
+mod tests;

@@ -77,9 +77,6 @@ pub mod fopen {
 
 pub(crate) const KERNEL_MAJOR: u32 = 7;
 
-/// The bit of `unique` that marks an interrupt; its reply goes to the request without the bit.
-pub(crate) const INTERRUPT_BIT: u64 = 1;
-
 pub(crate) mod fattr {
     pub const MODE: u32 = 1 << 0;
     pub const UID: u32 = 1 << 1;

@@ -1,0 +1,221 @@
+//! A session over a kernel that the test plays: what cannot be brought about at will with the real one.
+
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::io::IoSlice;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::*;
+use crate::abi::{self, OutHeader};
+use crate::{BackingId, Entry, Handle, InitReply, KernelConfig, NodeId, Opened, Request};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The kernel's side: messages go in, replies come out.
+struct Played {
+    messages: Mutex<Receiver<Vec<u8>>>,
+    replies: Mutex<Sender<(u64, i32)>>,
+    /// Replies to these are refused, as after an abort.
+    gone: Mutex<HashSet<u64>>,
+}
+
+impl Transport for Played {
+    fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        let message = self.messages.lock().recv().map_err(|_| io::Error::from_raw_os_error(libc::ENODEV))?;
+        buffer[..message.len()].copy_from_slice(&message);
+        Ok(message.len())
+    }
+
+    fn send(&self, parts: &[IoSlice<'_>]) -> io::Result<()> {
+        let (header, _) = take::<OutHeader>(&parts[0]).unwrap();
+        if self.gone.lock().contains(&header.unique) {
+            return Err(io::Error::from_raw_os_error(libc::ENOENT));
+        }
+        // The test may have ended.
+        _ = self.replies.lock().send((header.unique, -header.error));
+        Ok(())
+    }
+
+    fn backing_open(&self, _: BorrowedFd<'_>) -> io::Result<BackingId> {
+        Ok(BackingId(1))
+    }
+
+    fn backing_close(&self, _: BackingId) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[derive(Default)]
+struct Blocking {
+    blocked: AtomicU64,
+    released: AtomicU64,
+    forgotten: AtomicU64,
+    destroyed: AtomicU64,
+}
+
+impl Filesystem for Blocking {
+    fn init(&self, _: &KernelConfig) -> Result<InitReply, Errno> {
+        Ok(InitReply::default())
+    }
+
+    fn destroy(&self) {
+        self.destroyed.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn readlink(&self, req: &Request, _: NodeId) -> Result<Vec<u8>, Errno> {
+        self.blocked.fetch_add(1, Ordering::SeqCst);
+        while !req.interrupted() {
+            std::thread::yield_now();
+        }
+        Err(Errno::EINTR)
+    }
+
+    fn create(&self, _: &Request, _: NodeId, _: &OsStr, _: u32, _: u32, _: i32) -> Result<(Entry, Opened), Errno> {
+        let zero = Duration::ZERO;
+        let entry = Entry { node: 2, attr: Default::default(), entry_valid: zero, attr_valid: zero };
+        Ok((entry, Opened { handle: 7, ..Opened::default() }))
+    }
+
+    fn release(&self, _: &Request, _: NodeId, handle: Handle, _: i32, _: Option<u64>) {
+        self.released.fetch_add(handle, Ordering::SeqCst);
+    }
+
+    fn forget(&self, node: NodeId, count: u64) {
+        self.forgotten.fetch_add(node * 10 + count, Ordering::SeqCst);
+    }
+}
+
+fn message(opcode: u32, unique: u64, body: &[&[u8]]) -> Vec<u8> {
+    let len = size_of::<InHeader>() + body.iter().map(|part| part.len()).sum::<usize>();
+    let header = InHeader { len: len as u32, opcode, unique, nodeid: 1, ..Default::default() };
+    [&[bytes_of(&header)], body].concat().concat()
+}
+
+fn init() -> Vec<u8> {
+    let fixed = InitCompatIn { major: 7, minor: 45, max_readahead: 0, flags: 0 };
+    message(26, 2, &[bytes_of(&fixed)])
+}
+
+const READLINK: u32 = 5;
+
+fn interrupt(unique: u64) -> Vec<u8> {
+    message(36, unique | 1, &[&unique.to_ne_bytes()])
+}
+
+/// The session, its thread, the kernel's ends.
+struct Playing {
+    fs: Arc<Blocking>,
+    transport: Arc<Played>,
+    kernel: Option<Sender<Vec<u8>>>,
+    replies: Receiver<(u64, i32)>,
+    thread: std::thread::JoinHandle<io::Result<End>>,
+}
+
+fn session(max: usize) -> Playing {
+    let ((kernel, messages), (sender, replies)) = (channel(), channel());
+    let transport =
+        Arc::new(Played { messages: Mutex::new(messages), replies: Mutex::new(sender), gone: Mutex::default() });
+    let fs = Arc::new(Blocking::default());
+    let session = Session::over(Arc::clone(&fs), Arc::clone(&transport) as _, Threads { idle_min: 1, max });
+    let thread = std::thread::spawn(move || session.run());
+    kernel.send(init()).unwrap();
+    assert_eq!(replies.recv_timeout(PATIENCE), Ok((2, 0)));
+    Playing { fs, transport, kernel: Some(kernel), replies, thread }
+}
+
+impl Playing {
+    fn send(&self, message: Vec<u8>) {
+        self.kernel.as_ref().unwrap().send(message).unwrap();
+    }
+
+    fn reply(&self) -> (u64, i32) {
+        self.replies.recv_timeout(PATIENCE).expect("a reply")
+    }
+
+    /// Interrupts a request that was sent, again when told to, as the kernel does, until it is answered.
+    fn interrupted(&self, unique: u64) {
+        loop {
+            self.send(interrupt(unique));
+            match self.reply() {
+                (reply, libc::EAGAIN) if reply == unique | 1 => {}
+                reply => return assert_eq!(reply, (unique, libc::EINTR)),
+            }
+        }
+    }
+
+    /// The kernel hangs up.
+    fn end(mut self) -> Arc<Blocking> {
+        self.kernel = None;
+        assert_eq!(self.thread.join().unwrap().unwrap(), End::Unmounted);
+        assert_eq!(self.fs.destroyed.load(Ordering::SeqCst), 1);
+        self.fs
+    }
+}
+
+#[test]
+fn a_request_that_waits_for_a_thread_is_interrupted_while_all_handlers_block() {
+    let played = session(2);
+    for unique in (10..30).step_by(2) {
+        played.send(message(READLINK, unique, &[]));
+    }
+    // In any order, those that run and those that wait alike.
+    for unique in [28, 10, 20, 12] {
+        played.interrupted(unique);
+    }
+    // The end interrupts the rest.
+    let fs = played.end();
+    assert!(fs.blocked.load(Ordering::SeqCst) >= 1);
+}
+
+#[test]
+fn an_interrupt_of_an_unknown_request_is_sent_back_once_for_each_time_it_comes() {
+    let played = session(2);
+    played.send(interrupt(100));
+    assert_eq!(played.reply(), (101, libc::EAGAIN));
+    played.send(interrupt(100));
+    assert_eq!(played.reply(), (101, libc::EAGAIN));
+    played.send(message(READLINK, 100, &[]));
+    played.interrupted(100);
+    played.end();
+}
+
+#[test]
+fn a_create_whose_answer_nobody_takes_is_released_and_forgotten() {
+    let played = session(2);
+    played.transport.gone.lock().insert(40);
+    played.send(message(35, 40, &[bytes_of(&abi::CreateIn::default()), b"name\0"]));
+    let fs = played.end();
+    assert_eq!(fs.released.load(Ordering::SeqCst), 7);
+    assert_eq!(fs.forgotten.load(Ordering::SeqCst), 21);
+}
+
+#[test]
+fn what_is_unknown_is_enosys_and_what_is_not_implemented_too() {
+    let played = session(2);
+    played.send(message(4711, 50, &[]));
+    assert_eq!(played.reply(), (50, libc::ENOSYS));
+    played.send(message(17, 52, &[]));
+    assert_eq!(played.reply(), (52, libc::ENOSYS));
+    played.end();
+}
+
+#[test]
+fn the_kernels_major_is_talked_down_and_an_old_minor_refused() {
+    let ((kernel, messages), (sender, replies)) = (channel(), channel());
+    let transport = Played { messages: Mutex::new(messages), replies: Mutex::new(sender), gone: Mutex::default() };
+    let session = Session::over(Arc::new(Blocking::default()), Arc::new(transport), Threads::default());
+    let init = |unique, major, minor| {
+        let fixed = InitCompatIn { major, minor, ..Default::default() };
+        message(26, unique, &[bytes_of(&fixed)])
+    };
+    kernel.send(init(2, 8, 0)).unwrap();
+    kernel.send(init(4, 7, 12)).unwrap();
+    assert!(session.run().is_err());
+    assert_eq!(replies.recv_timeout(PATIENCE), Ok((2, 0)));
+    assert_eq!(replies.recv_timeout(PATIENCE), Ok((4, libc::EPROTO)));
+}
