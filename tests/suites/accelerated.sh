@@ -1,0 +1,49 @@
+# Sourced by suites: a scratch directory, and how a directory is accelerated, by `forebay run` or `forebay mount`.
+top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+forebay=${FOREBAY:-$top/target/debug/forebay}
+tools=$top/target/tools
+scratch=$(mktemp -d "${FOREBAY_TEST_DIR:-/tmp}/forebay-suite-XXXXXX")
+chmod 755 "$scratch"
+
+clean_up() {
+  for mounted in $(awk -v below="$scratch/" 'index($5, below) == 1 { print $5 }' /proc/self/mountinfo | sort -r); do
+    umount --lazy "$mounted" 2>/dev/null
+  done
+  rm -rf --one-file-system "$scratch"
+}
+trap clean_up EXIT
+
+# Runs a command with GLOBAL accelerated in place, and drains it.
+run_accelerated() { # GLOBAL BUFFER COMMAND...
+  local global=$1 buffer=$2
+  shift 2
+  if [ -n "${FOREBAY_PLAIN:-}" ]; then
+    "$@"
+  else
+    "$forebay" run --dir "$global" --burst-buffer "$buffer" -- "$@"
+  fi
+}
+
+# Installs a conformance suite from crates.io, once, with what its Cargo.lock says.
+install_tool() { # CRATE VERSION
+  [ -x "$tools/bin/$1" ] && return 0
+  CARGO_TARGET_DIR=$tools/build timeout 400 cargo install --quiet --locked --debug --root "$tools" "$1@$2" >"$scratch/install.log" 2>&1 && return 0
+  tail -n 20 "$scratch/install.log"
+  return 1
+}
+
+# Accelerates GLOBAL in place, in this mount namespace.
+mount_accelerated() { # GLOBAL BUFFER
+  [ -n "${FOREBAY_PLAIN:-}" ] && return 0
+  timeout --kill-after=5 60 "$forebay" mount "$1" --burst-buffer "$2" >"$scratch/mount.log" 2>&1 </dev/null && return 0
+  cat "$scratch/mount.log"
+  return 1
+}
+
+# Drains GLOBAL and takes the mount away.
+unmount_accelerated() { # GLOBAL
+  [ -n "${FOREBAY_PLAIN:-}" ] && return 0
+  timeout --kill-after=5 120 "$forebay" unmount "$1" >"$scratch/unmount.log" 2>&1 </dev/null && return 0
+  cat "$scratch/unmount.log"
+  return 1
+}

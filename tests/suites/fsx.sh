@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# Random operations on one file, each read checked against a model in memory: fsx, by system calls and by mappings, with
+# room in the burst buffer and with almost none. After the drain the global store must hold what the program last saw.
+#
+#   tests/suites/fsx.sh [RUN...]               FOREBAY_PLAIN=1 runs in the plain directory
+cd "$(dirname "$0")" || exit 1
+. ./report.sh
+. ./accelerated.sh
+
+VERSION=0.3.2
+OPERATIONS=${FOREBAY_FSX_OPERATIONS:-6000}
+RUN_SECONDS_MAX=90
+SEED=${FOREBAY_FSX_SEED:-20261121}
+
+# weights NAME=N...: an fsx configuration with the listed operations.
+configuration() { # FILE LENGTH WEIGHT...
+  local file=$1 length=$2
+  shift 2
+  {
+    printf 'flen = %s\n[opsize]\nmax = %s\n[weights]\n' "$length" $((length / 4))
+    printf '%s\n' "$@"
+  } >"$file"
+}
+
+calls=(read=10 write=10 truncate=2 mapread=0 mapwrite=0 invalidate=0)
+mapped=(read=10 write=10 truncate=2 mapread=10 mapwrite=10 invalidate=1)
+wide=(fsync=0.2 fdatasync=0.2 close_open=1 punch_hole=2 posix_fallocate=2 sendfile=2 copy_file_range=2 posix_fadvise=1)
+
+run_fsx() { # NAME GLOBAL FILES
+  local name=$1 global=$2 files=$3 n children=() bad=0
+  for n in $(seq "$files"); do
+    timeout --kill-after=5 $RUN_SECONDS_MAX "$tools/bin/fsx" -q -N "$OPERATIONS" -S $((SEED + n)) -P "$scratch/artifacts" \
+      -f "$scratch/$name.toml" "$global/$name.$n" >"$scratch/$name.$n.log" 2>&1 </dev/null &
+    children+=($!)
+  done
+  for n in $(seq "$files"); do
+    wait "${children[n - 1]}" && continue
+    bad=1
+    fail "fsx::$name.$n" "seed $((SEED + n)), exit status $?"
+    tail -n 15 "$scratch/$name.$n.log"
+  done
+  return $bad
+}
+
+exercise() { # NAME GLOBAL BUFFER FILES
+  local name=$1 global=$2 buffer=$3 files=$4 seen
+  mkdir -p "$global" "$buffer" "$scratch/artifacts"
+  if ! mount_accelerated "$global" "$buffer"; then
+    fail "fsx::$name" "cannot mount"
+    return
+  fi
+  run_fsx "$name" "$global" "$files"
+  local verdict=$?
+  seen=$(cd "$global" && sha256sum "$name".*)
+  if ! unmount_accelerated "$global"; then
+    fail "fsx::$name" "the mount does not go"
+  elif ! (cd "$global" && sha256sum --check --quiet) <<<"$seen"; then
+    fail "fsx::$name" "the global store holds other bytes"
+  elif [ $verdict = 0 ]; then
+    pass "fsx::$name"
+  fi
+  rm -f "$global/$name".*
+}
+
+selected() { # NAME
+  [ ${#runs[@]} = 0 ] || [[ " ${runs[*]} " == *" $1 "* ]]
+}
+
+runs=("$@")
+if ! install_tool fsx $VERSION; then
+  fail install "fsx $VERSION cannot be installed"
+  finish
+fi
+mkdir -p "$scratch/memory"
+mount -t tmpfs -o size=400m forebay-test "$scratch/memory"
+configuration "$scratch/calls.toml" 262144 "${calls[@]/=/ = }" "${wide[@]/=/ = }"
+configuration "$scratch/mapped.toml" 262144 "${mapped[@]/=/ = }" "${wide[@]/=/ = }"
+configuration "$scratch/large.toml" 6000000 "${mapped[@]/=/ = }" "${wide[@]/=/ = }"
+configuration "$scratch/crowded.toml" 4000000 "${mapped[@]/=/ = }" "${wide[@]/=/ = }"
+configuration "$scratch/memory.toml" 262144 "${mapped[@]/=/ = }" "${wide[@]/=/ = }"
+selected calls && exercise calls "$scratch/global" "$scratch/buffer" 1
+selected mapped && exercise mapped "$scratch/global" "$scratch/buffer" 1
+selected large && OPERATIONS=$((OPERATIONS / 4)) exercise large "$scratch/global" "$scratch/buffer" 2
+selected memory && exercise memory "$scratch/memory/global" "$scratch/memory/buffer" 2
+if selected crowded; then
+  # Six files of up to 4 MB over a burst buffer of 16 MiB.
+  mkdir -p "$scratch/small"
+  mount -t tmpfs -o size=16m forebay-test "$scratch/small"
+  OPERATIONS=$((OPERATIONS / 8)) exercise crowded "$scratch/global" "$scratch/small/buffer" 6
+fi
+finish
