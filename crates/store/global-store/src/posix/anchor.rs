@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{self, AtFlags, OFlags, XattrFlags};
+use rustix::fs::{self, AtFlags, Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
 use types::Identity;
 
@@ -34,14 +34,6 @@ impl PosixAnchor {
         PosixAnchor { root, fd, created, identity }
     }
 
-    /// Uses the descriptor that creation gave when a fresh open was refused.
-    fn or_created(&self, opened: io::Result<File>) -> io::Result<File> {
-        match (opened, &self.created) {
-            (Err(error), Some(created)) if is_refusal(&error) => Ok(File::from(created.try_clone()?)),
-            (opened, _) => opened,
-        }
-    }
-
     fn open_file(&self, access: Access) -> io::Result<File> {
         let fd = self.fd.as_fd();
         let opened = match access {
@@ -52,7 +44,36 @@ impl PosixAnchor {
                 other => other,
             },
         };
-        self.or_created(opened)
+        match (opened, &self.created) {
+            (Err(error), Some(created)) if is_refusal(&error) => Ok(File::from(created.try_clone()?)),
+            (Err(error), None) if is_refusal(&error) && access == Access::Write => {
+                self.with_owners_access(|| reopen(fd, OFlags::RDWR))
+            }
+            (opened, _) => opened,
+        }
+    }
+
+    /// Does something for which the owner's mode bits may be missing. The kernel asks for them even of the file's owner
+    /// - for attributes, and for a file whose bytes outlived the descriptor that created it - so an agent without
+    /// privilege grants them to itself for a moment.
+    fn with_owners_access<T>(&self, mut run: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+        let refused = match run() {
+            Err(error) if is_refusal(&error) => error,
+            other => return other,
+        };
+        let (stat, owners) = (fs::fstat(&self.fd)?, Mode::RUSR | Mode::WUSR);
+        let mode = Mode::from_raw_mode(stat.st_mode);
+        if mode.contains(owners) || stat.st_uid != rustix::process::geteuid().as_raw() {
+            return Err(refused);
+        }
+        let path = proc_path(self.fd.as_fd());
+        fs::chmod(&path, mode | owners)?;
+        let outcome = run();
+        // Unless the user changed it meanwhile.
+        if Mode::from_raw_mode(fs::fstat(&self.fd)?.st_mode) == mode | owners {
+            fs::chmod(&path, mode)?;
+        }
+        outcome
     }
 
     /// Where the kernel says it is, below the root; empty when it is elsewhere or has no name.
@@ -137,38 +158,34 @@ impl Anchor for PosixAnchor {
 
     fn mark(&self) -> io::Result<Option<Vec<u8>>> {
         let mut value = vec![0; MARK_BYTES_MAX];
-        let mut got = fs::getxattr(proc_path(self.fd.as_fd()), MARK, &mut value[..]);
-        if let (Err(Errno::ACCESS | Errno::PERM), Some(created)) = (got, &self.created) {
-            got = fs::fgetxattr(created, MARK, &mut value[..]);
-        }
+        let path = proc_path(self.fd.as_fd());
+        let got = self.with_owners_access(|| Ok(fs::getxattr(&path, MARK, &mut value[..])?));
         match got {
             Ok(len) => {
                 value.truncate(len);
                 Ok(Some(value))
             }
             // A store without attributes has no marks.
-            Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
-            Err(error) => Err(error.into()),
+            Err(error) if is_absence(&error) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 
     fn set_mark(&self, mark: Option<&[u8]>) -> io::Result<()> {
         let path = proc_path(self.fd.as_fd());
-        let mut done = match mark {
-            Some(value) => fs::setxattr(&path, MARK, value, XattrFlags::empty()),
-            None => fs::removexattr(&path, MARK),
-        };
-        if let (Err(Errno::ACCESS | Errno::PERM), Some(created)) = (done, &self.created) {
-            done = match mark {
-                Some(value) => fs::fsetxattr(created, MARK, value, XattrFlags::empty()),
-                None => fs::fremovexattr(created, MARK),
-            };
-        }
+        let done = self.with_owners_access(|| match mark {
+            Some(value) => Ok(fs::setxattr(&path, MARK, value, XattrFlags::empty())?),
+            None => Ok(fs::removexattr(&path, MARK)?),
+        });
         match done {
-            Err(Errno::NODATA | Errno::OPNOTSUPP) if mark.is_none() => Ok(()),
-            other => Ok(other?),
+            Err(error) if mark.is_none() && is_absence(&error) => Ok(()),
+            other => other,
         }
     }
+}
+
+fn is_absence(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENODATA | libc::EOPNOTSUPP))
 }
 
 fn is_refusal(error: &io::Error) -> bool {

@@ -23,6 +23,8 @@ use anchor::PosixAnchor;
 pub struct Options {
     /// Whether other machines may change the store; `None` finds it out from the type of the file system.
     pub shared: Option<bool>,
+    /// Whether file handles outlive a remount; `None` says yes for everything but FUSE.
+    pub durable_handles: Option<bool>,
 }
 
 /// A mounted file system from one directory downwards. Cheap to clone.
@@ -53,7 +55,10 @@ impl PosixStore {
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let readable = fs::openat(&root, ".", flags, Mode::empty()).ok();
-        let handles = identity::handles_are_durable(root.as_fd())?;
+        let handles = match options.durable_handles {
+            Some(known) => known,
+            None => identity::handles_are_durable(root.as_fd())?,
+        };
         let shared = match options.shared {
             Some(known) => known,
             None => sharing::is_shared(root.as_fd(), stat.st_dev)?,
