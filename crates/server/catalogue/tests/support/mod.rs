@@ -1,0 +1,45 @@
+//! What several tests of the catalogue need.
+
+#![allow(dead_code, reason = "each test uses a part")]
+
+use catalogue::{Record, State};
+use types::{Epoch, Fingerprint, Identity, Timestamp, Version};
+
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+}
+
+/// As long as that of a file of ext4.
+pub fn identity(number: u64) -> Identity {
+    let mut bytes = vec![1, 1, 0, 0];
+    bytes.extend_from_slice(&number.to_be_bytes());
+    Identity::new(bytes).unwrap()
+}
+
+pub fn record(random: &mut Random) -> Record {
+    let states = [State::Clean, State::Dirty, State::Draining, State::Conflict, State::Failed];
+    let time = Timestamp { seconds: random.below(1 << 40) as i64, nanos: random.below(1_000_000_000) as u32 };
+    Record {
+        state: states[random.below(5) as usize],
+        version: Version(random.below(u64::MAX)),
+        epoch: Epoch(random.below(u64::MAX)),
+        base: Fingerprint { size: random.below(1 << 50), mtime: time, ctime: time },
+        was_clean: random.below(2) == 0,
+        pinned: random.below(2) == 0,
+        orphaned: random.below(2) == 0,
+        hint: format!("run/{}/out", random.below(1000)).into(),
+        used_s: random.below(1 << 33),
+        reason: String::new(),
+    }
+}
