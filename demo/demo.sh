@@ -86,7 +86,7 @@ run_one() { # PROGRAM
   rm -rf "$dir" && mkdir "$dir" && drop_caches
 
   began=$(now)
-  if ! "$bin/forebay" run --dir "$dir" --burst-buffer "$scratch/buffer" -- \
+  if ! "$bin/forebay" run --quiet --dir "$dir" --burst-buffer "$scratch/buffer" -- \
     bash "$scratch/timed" "$dir" "$script" "$scratch/seconds" $PROGRAM_SECONDS_MAX >"$scratch/$name.accelerated" 2>&1 </dev/null; then
     echo "$name failed under forebay run:" && tail -n 20 "$scratch/$name.accelerated"
     bad=1

@@ -20,7 +20,7 @@ run_accelerated() { # GLOBAL BUFFER COMMAND...
   if [ -n "${FOREBAY_PLAIN:-}" ]; then
     "$@"
   else
-    "$forebay" run --dir "$global" --burst-buffer "$buffer" -- "$@"
+    "$forebay" run --quiet --dir "$global" --burst-buffer "$buffer" -- "$@"
   fi
 }
 
@@ -43,7 +43,7 @@ mount_accelerated() { # GLOBAL BUFFER
 # Drains GLOBAL and takes the mount away.
 unmount_accelerated() { # GLOBAL
   [ -n "${FOREBAY_PLAIN:-}" ] && return 0
-  timeout --kill-after=5 120 "$forebay" unmount "$1" >"$scratch/unmount.log" 2>&1 </dev/null && return 0
-  cat "$scratch/unmount.log"
+  timeout --kill-after=5 120 "$forebay" umount "$1" >"$scratch/umount.log" 2>&1 </dev/null && return 0
+  cat "$scratch/umount.log"
   return 1
 }
