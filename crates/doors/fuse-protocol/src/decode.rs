@@ -17,6 +17,7 @@ pub(crate) enum Operation<'a> {
     Forget { count: u64 },
     BatchForget { ones: &'a [u8] },
     Getattr { handle: Option<Handle> },
+    Statx { handle: Option<Handle> },
     Setattr { set: SetAttr },
     Readlink,
     Symlink { name: &'a OsStr, target: &'a OsStr },
@@ -119,6 +120,10 @@ fn operation<'a>(opcode: Opcode, mut body: Body<'a>, agreed: &Agreed) -> Option<
         Opcode::Getattr => {
             let fixed = body.fixed::<abi::GetattrIn>()?;
             O::Getattr { handle: (fixed.flags & abi::GETATTR_FH != 0).then_some(fixed.fh) }
+        }
+        Opcode::Statx => {
+            let fixed = body.fixed::<abi::StatxIn>()?;
+            O::Statx { handle: (fixed.flags & abi::GETATTR_FH != 0).then_some(fixed.fh) }
         }
         Opcode::Setattr => O::Setattr { set: set_attr(&body.fixed()?)? },
         Opcode::Readlink => O::Readlink,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::abi::{self, InHeader, Opcode, Plain, bytes_of, take};
 use crate::decode::{Operation, Refused, decode};
 use crate::init::Agreed;
-use crate::reply::{Channel, attr_reply_out, entry_out, open_out, statfs_out};
+use crate::reply::{Channel, attr_reply_out, entry_out, open_out, statfs_out, statx_out};
 use crate::{AttrReply, DirSink, Entry, Errno, Filesystem, NodeId, Opened, Parked, Request};
 
 /// What a thread keeps from one request to the next.
@@ -178,6 +178,9 @@ impl Answer<'_> {
             // The end comes with ENODEV; `destroy` is called once, then.
             O::Destroy => self.unit(Ok(())),
             O::Getattr { handle } => self.attr(fs.getattr(req, node, handle)),
+            O::Statx { handle } => {
+                self.plain(fs.statx(req, node, handle).map(|(reply, birth)| statx_out(&reply, birth)));
+            }
             O::Setattr { set } => self.attr(fs.setattr(req, node, &set)),
             O::Access { mask } => self.unit(fs.access(req, node, mask)),
             O::Statfs => self.plain(fs.statfs(req, node).map(|stat| statfs_out(&stat))),

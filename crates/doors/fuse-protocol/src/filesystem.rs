@@ -2,6 +2,8 @@
 
 use std::ffi::{CStr, OsStr};
 
+use types::Timestamp;
+
 use crate::{
     AttrReply, DirSink, Entry, Errno, InitReply, KernelConfig, LockArgs, Opened, Parked, Request, SetAttr, StatFs,
 };
@@ -28,6 +30,15 @@ pub trait Filesystem: Send + Sync + 'static {
     fn forget(&self, node: NodeId, count: u64) {}
     /// Attributes; `handle` when the kernel has an open file.
     fn getattr(&self, req: &Request, node: NodeId, handle: Option<Handle>) -> Result<AttrReply, Errno> {
+        Err(Errno::ENOSYS)
+    }
+    /// As getattr, with the time of birth if it is known; asked only for a caller that wants that time.
+    fn statx(
+        &self,
+        req: &Request,
+        node: NodeId,
+        handle: Option<Handle>,
+    ) -> Result<(AttrReply, Option<Timestamp>), Errno> {
         Err(Errno::ENOSYS)
     }
     /// chmod, chown, truncate, utimens: any mix.

@@ -94,6 +94,33 @@ pub(crate) fn attr_reply_out(reply: &AttrReply) -> abi::AttrOut {
     abi::AttrOut { attr_valid, attr_valid_nsec, dummy: 0, attr: attr_out(&reply.attr) }
 }
 
+pub(crate) fn statx_out(reply: &AttrReply, birth: Option<Timestamp>) -> abi::StatxOut {
+    let attr = &reply.attr;
+    let time = |at: Timestamp| abi::SxTime { seconds: at.seconds, nanos: at.nanos, reserved: 0 };
+    let birth_mask = if birth.is_some() { libc::STATX_BTIME } else { 0 };
+    let (attr_valid, attr_valid_nsec) = validity(reply.valid);
+    let stat = abi::Statx {
+        mask: libc::STATX_BASIC_STATS | birth_mask,
+        blksize: attr.blksize,
+        nlink: attr.nlink,
+        uid: attr.uid,
+        gid: attr.gid,
+        // Type and permission bits are 16 bits.
+        mode: attr.mode as u16,
+        ino: attr.ino,
+        size: attr.size,
+        blocks: attr.blocks,
+        atime: time(attr.atime),
+        btime: time(birth.unwrap_or_default()),
+        ctime: time(attr.ctime),
+        mtime: time(attr.mtime),
+        rdev_major: rustix::fs::major(attr.rdev.into()),
+        rdev_minor: rustix::fs::minor(attr.rdev.into()),
+        ..abi::Statx::default()
+    };
+    abi::StatxOut { attr_valid, attr_valid_nsec, stat, ..abi::StatxOut::default() }
+}
+
 pub(crate) fn entry_out(entry: &Entry) -> abi::EntryOut {
     let (entry_valid, entry_valid_nsec) = validity(entry.entry_valid);
     let (attr_valid, attr_valid_nsec) = validity(entry.attr_valid);

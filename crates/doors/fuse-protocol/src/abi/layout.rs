@@ -82,5 +82,13 @@ layouts! {
     NotifyInvalInodeOut, 24 { ino: u64, off: i64, len: i64 }
     NotifyInvalEntryOut, 16 { parent: u64, namelen: u32, flags: u32 }
     NotifyDeleteOut, 24 { parent: u64, child: u64, namelen: u32, padding: u32 }
+    StatxIn, 24 { flags: u32, reserved: u32, fh: u64, sx_flags: u32, sx_mask: u32 }
+    SxTime, 16 { seconds: i64, nanos: u32, reserved: i32 }
+    Statx, 256 {
+        mask: u32, blksize: u32, attributes: u64, nlink: u32, uid: u32, gid: u32, mode: u16, spare0: u16, ino: u64,
+        size: u64, blocks: u64, attributes_mask: u64, atime: SxTime, btime: SxTime, ctime: SxTime, mtime: SxTime,
+        rdev_major: u32, rdev_minor: u32, dev_major: u32, dev_minor: u32, spare2: [u64; 14],
+    }
+    StatxOut, 288 { attr_valid: u64, attr_valid_nsec: u32, flags: u32, spare: [u64; 2], stat: Statx }
     BackingMap, 16 { fd: i32, flags: u32, padding: u64 }
 }

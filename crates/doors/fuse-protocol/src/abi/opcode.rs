@@ -28,5 +28,5 @@ opcodes! {
     Setxattr = 21, Getxattr = 22, Listxattr = 23, Removexattr = 24, Flush = 25, Init = 26, Opendir = 27, Readdir = 28,
     Releasedir = 29, Fsyncdir = 30, Getlk = 31, Setlk = 32, Setlkw = 33, Access = 34, Create = 35, Interrupt = 36,
     Destroy = 38, Ioctl = 39, BatchForget = 42, Fallocate = 43, Readdirplus = 44, Rename2 = 45, Lseek = 46,
-    CopyFileRange = 47, Syncfs = 50, Tmpfile = 51, CopyFileRange64 = 53,
+    CopyFileRange = 47, Syncfs = 50, Tmpfile = 51, Statx = 52, CopyFileRange64 = 53,
 }

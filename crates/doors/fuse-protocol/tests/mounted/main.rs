@@ -117,6 +117,20 @@ fn files_are_created_written_read_listed_renamed_and_removed() {
 }
 
 #[test]
+fn statx_tells_the_time_of_birth() {
+    in_private_namespace(|| {
+        use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+        let mounted = Mounted::new(64);
+        File::create(mounted.path("born")).unwrap();
+        let mask = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+        let stat = statx(CWD, mounted.path("born"), AtFlags::empty(), mask).unwrap();
+        assert!(stat.stx_mask & StatxFlags::BTIME.bits() != 0);
+        assert_eq!((stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec, stat.stx_size), (-3, 7, 0));
+        mounted.end();
+    });
+}
+
+#[test]
 fn unmounting_ends_the_session() {
     in_private_namespace(|| Mounted::new(64).end());
 }

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use fuse_protocol::*;
+use types::Timestamp;
 
 const ROOT: NodeId = 1;
 const VALID: Duration = Duration::from_secs(1);
@@ -118,6 +119,15 @@ impl Filesystem for MemoryFs {
 
     fn getattr(&self, _: &Request, node: NodeId, _: Option<Handle>) -> Result<AttrReply, Errno> {
         self.with(node, |node| AttrReply { attr: node.attr, valid: VALID })
+    }
+
+    fn statx(
+        &self,
+        req: &Request,
+        node: NodeId,
+        handle: Option<Handle>,
+    ) -> Result<(AttrReply, Option<Timestamp>), Errno> {
+        Ok((self.getattr(req, node, handle)?, Some(Timestamp { seconds: -3, nanos: 7 })))
     }
 
     fn setattr(&self, _: &Request, node: NodeId, set: &SetAttr) -> Result<AttrReply, Errno> {
