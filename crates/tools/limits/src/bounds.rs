@@ -1,0 +1,47 @@
+//! Every bound of this crate, with the reason for the number.
+
+use std::time::Duration;
+
+/// Largest rate a document may give, bytes a second. The largest file systems move about 10 TB/s; a thousand times that
+/// is a slip of units.
+pub const RATE_MAX_BYTES_PER_S: f64 = 1e16;
+/// Largest count of anything in a cluster document: above it a digit too many was typed.
+pub const COUNT_MAX: u64 = 10_000_000;
+/// Largest document that is read, in bytes.
+pub const DOCUMENT_MAX: u64 = 64 << 20;
+/// A documented figure that differs from the computed one by more than this share is reported.
+pub const DOCUMENTED_TOLERANCE: f64 = 0.01;
+/// Encodings take up to a fifth, so a ratio of eight within this share is a slip of bits and bytes.
+pub const SLIP_TOLERANCE: f64 = 0.05;
+/// A component that gives less than this share of what its document promises is reported.
+pub const PROMISE_KEPT: f64 = 0.9;
+/// A component above its document by more than this share was answered by a cache, or the document is wrong.
+pub const PROMISE_EXCEEDED: f64 = 1.1;
+/// "Near the top": within this share of the best cell.
+pub const NEAR_TOP: f64 = 0.05;
+/// Doubling the processes must give at least this factor, or the knee is reached.
+pub const KNEE_GAIN: f64 = 1.25;
+/// A cell may exceed a limit by this share before it is rejected: the error of timing one phase.
+pub const LIMIT_SLACK: f64 = 0.03;
+/// Groups whose rate lies below the median by more than this share are called slow.
+pub const SLOW_GROUP: f64 = 0.10;
+/// Most processes of one sweep cell: 64 x 64, the paper's largest.
+pub const PROCESSES_MAX: u64 = 4096;
+/// How long a process may take to start, prepare or clean up. Generous: the machine may stand still for seconds.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+/// A phase may take this much longer than asked: its fsync and close are waited for.
+pub const PHASE_PATIENCE: Duration = Duration::from_secs(300);
+/// Room between sending "go" and the common start, per phase: the message must have reached everybody.
+pub const START_SLACK: Duration = Duration::from_millis(5);
+/// The same for each process that has to be told.
+pub const START_SLACK_EACH: Duration = Duration::from_micros(50);
+/// Longest line of the protocol between coordinator and processes, in bytes.
+pub const LINE_MAX: usize = 64 << 20;
+/// Share of the target's free space that one cell may fill.
+pub const FREE_SHARE: f64 = 0.5;
+/// Largest transfer, in bytes: each process holds a buffer of that size.
+pub const TRANSFER_MAX: u64 = 1 << 30;
+/// A phase shorter than this says little; the cell is marked.
+pub const PHASE_MIN: Duration = Duration::from_millis(100);
+/// Samples that `watch` keeps; older ones are merged two by two so that a long run stays small.
+pub const WATCH_SAMPLES_MAX: usize = 2000;

@@ -1,0 +1,300 @@
+//! A cluster as its data sheets describe it: the TOML document that `plan` and `probe` read.
+//!
+//! Each section is a list, because real clusters have several kinds of each (formula 1 of the method is a sum). Unknown
+//! keys are errors: a misspelt key must not silently mean its default.
+
+mod link;
+mod media;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+pub use link::{Duplex, Encoding, Link};
+pub use media::{Media, RedundancyAt};
+
+use crate::bounds::{COUNT_MAX, DOCUMENT_MAX};
+use crate::units::Rate;
+
+/// The whole document.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cluster {
+    /// What the tables are headed with.
+    #[serde(default)]
+    pub name: String,
+    /// The unit of every `price`; default `units`.
+    #[serde(default = "default_currency")]
+    pub currency: String,
+    /// Nodes that run programs.
+    pub clients: Vec<Clients>,
+    /// Nodes that serve data.
+    pub io_nodes: Vec<IoNodes>,
+    /// Cuts through the network between them; none means that every pair can talk at full rate (non-blocking).
+    #[serde(default)]
+    pub switches: Vec<Switches>,
+    /// What stores the data; none means that the media are taken as ideal.
+    #[serde(default)]
+    pub media: Vec<Media>,
+    /// How I/O nodes reach the media.
+    #[serde(default)]
+    pub storage_network: StorageNetwork,
+    /// Locks, metadata, monitoring: what the data shares the network with.
+    #[serde(default)]
+    pub service: Service,
+    /// What a test gave, for efficiency and measured parallelism.
+    pub measured: Option<Measured>,
+    /// Figures that a document or vendor states, to be checked against the computed ones.
+    #[serde(default)]
+    pub documented: Documented,
+}
+
+/// Client nodes of one kind.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Clients {
+    /// How `--what-if` names them.
+    #[serde(default)]
+    pub name: String,
+    /// Nodes.
+    pub count: u64,
+    /// Processes that do I/O on each node.
+    #[serde(default = "one")]
+    pub processes: u64,
+    /// The network interface of one node.
+    pub link: Link,
+    /// Price of one node.
+    pub price: Option<f64>,
+}
+
+/// I/O nodes of one kind.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IoNodes {
+    /// How `--what-if` names them.
+    #[serde(default)]
+    pub name: String,
+    /// Nodes.
+    pub count: u64,
+    /// The transport-network interface of one node.
+    pub link: Link,
+    /// The storage-network interface of one node, for `storage_network.kind = "separate"`.
+    pub storage_link: Option<Link>,
+    /// Price of one node.
+    pub price: Option<f64>,
+}
+
+/// A cut through the network that all data crosses.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Switches {
+    /// How `--what-if` names it.
+    #[serde(default)]
+    pub name: String,
+    /// Links, or switches, side by side in this cut.
+    pub count: u64,
+    /// One of them.
+    pub link: Link,
+    /// Price of one of them.
+    pub price: Option<f64>,
+}
+
+/// How the I/O nodes reach the media.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StorageKind {
+    /// The media are inside the I/O nodes.
+    #[default]
+    Direct,
+    /// Over the same interfaces as the clients' data.
+    Shared,
+    /// Over a network of their own, `io_nodes.storage_link`.
+    Separate,
+}
+
+/// The storage network.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StorageNetwork {
+    /// Which network carries it.
+    #[serde(default)]
+    pub kind: StorageKind,
+    /// Share of an interface's raw rate that traffic against the data's direction takes while both share it, `0.0..1.0`.
+    #[serde(default)]
+    pub reverse: f64,
+}
+
+/// Service traffic: locks, metadata synchronisation, monitoring.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Service {
+    /// Flows all the time, whatever the load; of the whole network.
+    pub constant: Option<Rate>,
+    /// Bytes of service traffic per byte of data.
+    #[serde(default)]
+    pub per_load: f64,
+    /// Whether it has a network of its own, and so costs the data nothing.
+    #[serde(default)]
+    pub separate: bool,
+}
+
+/// Results of a test of the whole.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Measured {
+    /// The best throughput of all.
+    pub best: Rate,
+    /// The throughput of one process on one node.
+    pub single: Option<Rate>,
+    /// The highest rate seen at one I/O node's interface.
+    pub interface_peak: Option<Rate>,
+}
+
+/// Stated figures to be checked; a ratio of eight is named as the slip it is.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Documented {
+    /// Clients.
+    #[serde(rename = "B_c")]
+    pub b_c: Option<Rate>,
+    /// I/O nodes.
+    #[serde(rename = "B_s")]
+    pub b_s: Option<Rate>,
+    /// Network.
+    #[serde(rename = "B_net")]
+    pub b_net: Option<Rate>,
+    /// Storage.
+    #[serde(rename = "B_d")]
+    pub b_d: Option<Rate>,
+}
+
+/// Why a document is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterError {
+    /// The file cannot be read.
+    #[error("cannot read {path}: {source}")]
+    Read {
+        /// The document.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// It is no cluster document; the text names line and key.
+    #[error("{path}: {message}")]
+    Parse {
+        /// The document.
+        path: PathBuf,
+        /// Line, column, key and what is wrong.
+        message: String,
+    },
+    /// A value that cannot be.
+    #[error("{path}: {field} {problem}")]
+    Value {
+        /// The document.
+        path: PathBuf,
+        /// The key.
+        field: String,
+        /// What is wrong and what to write.
+        problem: String,
+    },
+}
+
+fn one() -> u64 {
+    1
+}
+
+fn default_currency() -> String {
+    "units".to_string()
+}
+
+impl Cluster {
+    /// Reads and checks a document.
+    pub fn read(path: &Path) -> Result<Cluster, ClusterError> {
+        let failed = |source| ClusterError::Read { path: path.to_path_buf(), source };
+        if fs::metadata(path).map_err(failed)?.len() > DOCUMENT_MAX {
+            return Err(failed(std::io::Error::other("it is too large for a cluster document")));
+        }
+        Cluster::parse(&fs::read_to_string(path).map_err(failed)?, path)
+    }
+
+    /// Checks the text of a document; `path` is for messages.
+    pub fn parse(text: &str, path: &Path) -> Result<Cluster, ClusterError> {
+        let path = path.to_path_buf();
+        let cluster: Cluster = toml::from_str(text)
+            .map_err(|error| ClusterError::Parse { path: path.clone(), message: error.to_string() })?;
+        match cluster.fault() {
+            Some((field, problem)) => Err(ClusterError::Value { path, field, problem: problem.to_string() }),
+            None => Ok(cluster),
+        }
+    }
+
+    /// The first value that cannot be: its key and what is wrong. Asked again after a what-if.
+    pub fn fault(&self) -> Option<(String, &'static str)> {
+        if self.clients.is_empty() {
+            return Some(("[[clients]]".to_string(), "is missing: who uses the storage?"));
+        }
+        if self.io_nodes.is_empty() {
+            return Some(("[[io_nodes]]".to_string(), "is missing: who serves the data?"));
+        }
+        self.count_fault().or_else(|| self.link_fault()).or_else(|| self.share_fault()).or_else(|| self.price_fault())
+    }
+
+    fn count_fault(&self) -> Option<(String, &'static str)> {
+        let clients =
+            self.clients.iter().flat_map(|c| [("clients.count", c.count), ("clients.processes", c.processes)]);
+        let nodes = self.io_nodes.iter().map(|node| ("io_nodes.count", node.count));
+        let switches = self.switches.iter().map(|switch| ("switches.count", switch.count));
+        let media = self.media.iter().map(|medium| ("media.count", medium.count));
+        let mut counts = clients.chain(nodes).chain(switches).chain(media);
+        counts.find_map(|(key, count)| match count {
+            0 => Some((key.to_string(), "is zero: leave the section out instead")),
+            count if count > COUNT_MAX => Some((key.to_string(), "is above ten million: a digit too many?")),
+            _ => None,
+        })
+    }
+
+    fn link_fault(&self) -> Option<(String, &'static str)> {
+        let clients = self.clients.iter().map(|c| ("clients.link", &c.link));
+        let nodes = self.io_nodes.iter().map(|node| ("io_nodes.link", &node.link));
+        let storage =
+            self.io_nodes.iter().filter_map(|node| Some(("io_nodes.storage_link", node.storage_link.as_ref()?)));
+        let switches = self.switches.iter().map(|switch| ("switches.link", &switch.link));
+        let mut links = clients.chain(nodes).chain(storage).chain(switches);
+        let fault = links.find_map(|(key, link)| link.fault().map(|(field, what)| (format!("{key}.{field}"), what)));
+        let separate = self.storage_network.kind == StorageKind::Separate;
+        fault.or_else(|| {
+            let bare = separate && self.io_nodes.iter().any(|node| node.storage_link.is_none());
+            bare.then(|| ("io_nodes.storage_link".to_string(), "is missing, and storage_network.kind is \"separate\""))
+        })
+    }
+
+    fn share_fault(&self) -> Option<(String, &'static str)> {
+        let shares = [
+            ("storage_network.reverse", self.storage_network.reverse, 1.0),
+            ("service.per_load", self.service.per_load, 100.0),
+        ];
+        let fault = shares.iter().find(|(_, share, below)| !(0.0..*below).contains(share));
+        fault
+            .map(|(key, ..)| (key.to_string(), "must be a share such as 0.05, not a percentage"))
+            .or_else(|| self.media.iter().find_map(Media::fault).map(|(field, what)| (format!("media.{field}"), what)))
+    }
+
+    fn price_fault(&self) -> Option<(String, &'static str)> {
+        let prices = (self.clients.iter().map(|c| c.price))
+            .chain(self.io_nodes.iter().map(|node| node.price))
+            .chain(self.switches.iter().map(|switch| switch.price))
+            .chain(self.media.iter().map(|medium| medium.price));
+        let wrong = prices.flatten().any(|price| !price.is_finite() || price < 0.0);
+        wrong.then(|| ("price".to_string(), "must be zero or more"))
+    }
+
+    /// What everything with a price costs together, in `currency`.
+    pub fn price(&self) -> f64 {
+        let each = (self.clients.iter().map(|c| (c.count, c.price)))
+            .chain(self.io_nodes.iter().map(|node| (node.count, node.price)))
+            .chain(self.switches.iter().map(|switch| (switch.count, switch.price)))
+            .chain(self.media.iter().map(|medium| (medium.count, medium.price)));
+        each.map(|(count, price)| count as f64 * price.unwrap_or(0.0)).sum()
+    }
+}

@@ -1,0 +1,157 @@
+//! A network link: raw rate, line encoding, lanes.
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error};
+
+use crate::bounds::COUNT_MAX;
+use crate::units::{Rate, format_rate};
+
+/// Payload bits and line bits of a line encoding: `64b/66b` is 64 of 66. `none` is 1 of 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Encoding {
+    /// Payload bits of a block.
+    pub payload: u32,
+    /// Bits of that block on the wire.
+    pub line: u32,
+}
+
+impl Encoding {
+    /// Payload of one raw bit, above 0 and at most 1.
+    pub fn share(self) -> f64 {
+        f64::from(self.payload) / f64::from(self.line)
+    }
+
+    /// Reads `64b/66b`, `8b/10b`, `128b/130b`, `256b/257b` or `none`. The error is a sentence.
+    pub fn parse(text: &str) -> Result<Encoding, String> {
+        if text == "none" {
+            return Ok(Encoding::default());
+        }
+        let wrong = || format!("`{text}` is no line encoding: write for example 64b/66b, 8b/10b, 128b/130b or none");
+        let (payload, line) = text.split_once('/').ok_or_else(wrong)?;
+        let bits = |part: &str| part.strip_suffix('b').and_then(|digits| digits.parse::<u32>().ok()).ok_or_else(wrong);
+        let (payload, line) = (bits(payload)?, bits(line)?);
+        if payload == 0 || line < payload || line > 2 * payload {
+            return Err(format!("{}; payload comes first", wrong()));
+        }
+        Ok(Encoding { payload, line })
+    }
+}
+
+impl Default for Encoding {
+    fn default() -> Encoding {
+        Encoding { payload: 1, line: 1 }
+    }
+}
+
+impl fmt::Display for Encoding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.payload, self.line)
+    }
+}
+
+impl<'de> Deserialize<'de> for Encoding {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Encoding, D::Error> {
+        Encoding::parse(&String::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
+}
+
+/// Whether both directions have their own rate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Duplex {
+    /// Each direction has the full rate.
+    #[default]
+    Full,
+    /// Both directions share one.
+    Half,
+}
+
+/// One link, or `count` equal ones side by side.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Link {
+    /// Raw rate of one lane.
+    pub rate: Rate,
+    /// Line encoding; default none, which is right when `rate` is the data rate already.
+    #[serde(default)]
+    pub encoding: Encoding,
+    /// Lanes of one link.
+    #[serde(default = "super::one")]
+    pub lanes: u64,
+    /// Links side by side.
+    #[serde(default = "super::one")]
+    pub count: u64,
+    /// Share that headers and protocols take from the data rate, `0.0..1.0`.
+    #[serde(default)]
+    pub overhead: f64,
+    /// Whether both directions have their own rate.
+    #[serde(default)]
+    pub duplex: Duplex,
+}
+
+impl Link {
+    /// Bits on the wire, as bytes a second.
+    pub fn raw_bytes_per_s(&self) -> f64 {
+        self.rate.bytes_per_s() * self.lanes as f64 * self.count as f64
+    }
+
+    /// What is left for data, bytes a second in one direction.
+    pub fn data_bytes_per_s(&self) -> f64 {
+        self.raw_bytes_per_s() * self.encoding.share() * (1.0 - self.overhead)
+    }
+
+    /// The first value that cannot be.
+    pub(super) fn fault(&self) -> Option<(&'static str, &'static str)> {
+        if self.lanes == 0 || self.lanes > COUNT_MAX {
+            return Some(("lanes", "must be at least 1"));
+        }
+        if self.count == 0 || self.count > COUNT_MAX {
+            return Some(("count", "must be at least 1"));
+        }
+        (!(0.0..1.0).contains(&self.overhead)).then_some(("overhead", "must be a share such as 0.03, not a percentage"))
+    }
+
+    /// Where the figure comes from: `2 x 100 Gbit/s x 64/66`.
+    pub fn formula(&self) -> String {
+        let mut parts = Vec::new();
+        if self.count != 1 {
+            parts.push(format!("{} links", self.count));
+        }
+        if self.lanes != 1 {
+            parts.push(format!("{} lanes", self.lanes));
+        }
+        parts.push(format_rate(self.rate.bytes_per_s()));
+        if self.encoding.payload != self.encoding.line {
+            parts.push(self.encoding.to_string());
+        }
+        if self.overhead > 0.0 {
+            parts.push(format!("{:.3}", 1.0 - self.overhead));
+        }
+        parts.join(" x ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_encoding_is_payload_over_line_bits() {
+        assert!((Encoding::parse("64b/66b").unwrap().share() - 64.0 / 66.0).abs() < 1e-12);
+        assert_eq!(Encoding::parse("none").unwrap().share(), 1.0);
+        for wrong in ["66b/64b", "64/66", "0b/2b", "8b/99b", "fast"] {
+            assert!(Encoding::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn lanes_and_links_multiply() {
+        let rate = Rate::parse("25.78125 Gbit/s").unwrap();
+        let encoding = Encoding::parse("64b/66b").unwrap();
+        let link = Link { rate, encoding, lanes: 4, count: 2, overhead: 0.0, duplex: Duplex::Full };
+        assert!((link.data_bytes_per_s() - 25e9).abs() < 1.0);
+        assert_eq!(link.formula(), "2 links x 4 lanes x 3.223 GB/s x 64/66");
+    }
+}

@@ -1,0 +1,96 @@
+//! What stores the data, and what redundancy costs it.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+use crate::bounds::COUNT_MAX;
+use crate::units::Rate;
+
+/// Who computes the redundant blocks, and so which links they cross.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RedundancyAt {
+    /// A controller at the media: no link carries them.
+    #[default]
+    Media,
+    /// The I/O node: the storage network carries them.
+    IoNode,
+    /// The client: every link carries them.
+    Client,
+}
+
+/// Media of one kind.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Media {
+    /// How `--what-if` and `probe` name them.
+    #[serde(default)]
+    pub name: String,
+    /// Devices.
+    pub count: u64,
+    /// Sustained read rate of one.
+    pub read: Rate,
+    /// Sustained write rate of one.
+    pub write: Rate,
+    /// Data blocks of a redundancy group (8 of 8+2).
+    #[serde(default = "super::one")]
+    pub data: u64,
+    /// Redundant blocks of a group (2 of 8+2).
+    #[serde(default)]
+    pub parity: u64,
+    /// Whole copies of everything; use instead of `data` and `parity`.
+    #[serde(default = "super::one")]
+    pub replicas: u64,
+    /// Share that file system and controller take, `0.0..1.0`.
+    #[serde(default)]
+    pub overhead: f64,
+    /// Who computes the redundancy.
+    #[serde(default)]
+    pub redundancy_at: RedundancyAt,
+    /// A directory on one of them on this machine, for `probe`.
+    pub dir: Option<PathBuf>,
+    /// Price of one device.
+    pub price: Option<f64>,
+}
+
+impl Media {
+    /// Bytes written for one byte of data, at least 1.
+    pub fn write_amplification(&self) -> f64 {
+        (self.data + self.parity) as f64 / self.data as f64 * self.replicas as f64
+    }
+
+    /// What all of them give to programs, bytes a second.
+    pub fn data_bytes_per_s(&self, write: bool) -> f64 {
+        let rate = if write { self.write } else { self.read };
+        let amplification = if write { self.write_amplification() } else { 1.0 };
+        self.count as f64 * rate.bytes_per_s() * (1.0 - self.overhead) / amplification
+    }
+
+    /// The first value that cannot be.
+    pub(super) fn fault(&self) -> Option<(&'static str, &'static str)> {
+        if self.data == 0 || self.data > COUNT_MAX || self.parity > COUNT_MAX {
+            return Some(("data", "must be at least 1"));
+        }
+        if self.replicas == 0 || self.replicas > COUNT_MAX {
+            return Some(("replicas", "must be at least 1: 1 means no copy"));
+        }
+        if self.replicas > 1 && self.parity > 0 {
+            return Some(("replicas", "stands beside parity: say one of them"));
+        }
+        (!(0.0..1.0).contains(&self.overhead)).then_some(("overhead", "must be a share such as 0.03, not a percentage"))
+    }
+
+    /// Where the figure comes from.
+    pub fn formula(&self, write: bool) -> String {
+        let rate = if write { self.write } else { self.read };
+        let mut text = format!("{} x {rate}", self.count);
+        if write && self.write_amplification() > 1.0 {
+            text.push_str(&format!(" / {:.3}", self.write_amplification()));
+        }
+        if self.overhead > 0.0 {
+            text.push_str(&format!(" x {:.3}", 1.0 - self.overhead));
+        }
+        text
+    }
+}

@@ -1,0 +1,162 @@
+//! Stage 1: what the hardware could do at most, from its data sheets alone.
+//!
+//! `B_c = sum C_i` (1), `B_s = N_s S` (2), `B_net` (3) less service traffic, `B_d` (4); efficiency
+//! `eta = B / min(B_c, B_s, B_net, B_d)` (5); parallelism `P = min(B_s, B_net, B_d) / C` (6). Formula (6) depends on how many
+//! processes share a link, so the measured `P_meas = B_max / B(1,1)` is given beside it.
+
+mod ceiling;
+mod documented;
+mod show;
+mod what_if;
+
+use serde::{Deserialize, Serialize};
+
+use crate::cluster::{Cluster, StorageKind};
+pub use ceiling::{Ceiling, Symbol};
+pub use show::render;
+pub use what_if::{Scenario, WhatIfError};
+
+/// The limits in one direction.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Direction {
+    /// `write` or `read`, seen from the programs.
+    pub name: String,
+    /// B_c, B_s, B_net, B_d in this order.
+    pub ceilings: Vec<Ceiling>,
+    /// Which of them binds; the first of equals in data-path order from the I/O nodes outwards.
+    pub binding: Symbol,
+    /// The smallest of them.
+    pub minimum_bytes_per_s: f64,
+    /// The smallest less the known losses: reverse traffic on shared interfaces.
+    pub attainable_bytes_per_s: f64,
+    /// Formula 6: how many processes at their share `C` of a link fill the smallest of B_s, B_net and B_d.
+    pub parallelism: f64,
+    /// Formula 5 for the measured figure, if the document holds one. Above 1 is a cache or a wrong test.
+    pub eta: Option<f64>,
+}
+
+impl Direction {
+    /// One of the four.
+    pub fn ceiling(&self, symbol: Symbol) -> &Ceiling {
+        &self.ceilings[symbol as usize]
+    }
+}
+
+/// What `plan` finds.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Plan {
+    /// The document's name.
+    pub name: String,
+    /// Unit of the prices.
+    pub currency: String,
+    /// What everything with a price costs; 0 without prices.
+    pub price: f64,
+    /// Write, then read.
+    pub directions: Vec<Direction>,
+    /// `C`: one process's share of its client's link, bytes a second, averaged over all.
+    pub per_process_bytes_per_s: f64,
+    /// `B_max / B(1,1)` of the document's measured figures.
+    pub parallelism_measured: Option<f64>,
+    /// What deserves attention, in plain words.
+    pub findings: Vec<String>,
+    /// Each what-if that was asked.
+    pub scenarios: Vec<Scenario>,
+}
+
+impl Plan {
+    /// Computes the limits of a cluster and of each what-if (`io_nodes*=2`, several joined by commas).
+    pub fn of(cluster: &Cluster, what_ifs: &[String]) -> Result<Plan, WhatIfError> {
+        let mut plan = Plan::bare(cluster);
+        plan.scenarios =
+            what_ifs.iter().map(|text| what_if::scenario(cluster, &plan, text)).collect::<Result<Vec<_>, _>>()?;
+        Ok(plan)
+    }
+
+    fn bare(cluster: &Cluster) -> Plan {
+        let processes: f64 = cluster.clients.iter().map(|c| (c.count * c.processes) as f64).sum();
+        let b_c: f64 = cluster.clients.iter().map(|c| c.count as f64 * c.link.data_bytes_per_s()).sum();
+        let per_process = b_c / processes;
+        let directions: Vec<_> = ["write", "read"].iter().map(|name| direction(cluster, name, per_process)).collect();
+        let measured = cluster.measured;
+        let mut plan = Plan {
+            name: cluster.name.clone(),
+            currency: cluster.currency.clone(),
+            price: cluster.price(),
+            directions,
+            per_process_bytes_per_s: per_process,
+            parallelism_measured: measured.and_then(|m| Some(m.best.bytes_per_s() / m.single?.bytes_per_s())),
+            findings: Vec::new(),
+            scenarios: Vec::new(),
+        };
+        plan.findings = findings(cluster, &plan);
+        plan
+    }
+
+    /// The limits for programs that write.
+    pub fn write(&self) -> &Direction {
+        &self.directions[0]
+    }
+
+    /// The limits for programs that read.
+    pub fn read(&self) -> &Direction {
+        &self.directions[1]
+    }
+}
+
+fn direction(cluster: &Cluster, name: &str, per_process: f64) -> Direction {
+    let ceilings = ceiling::ceilings(cluster, name == "write");
+    let rate = |symbol: Symbol| ceilings[symbol as usize].bytes_per_s;
+    // Inside out: where the network is non-blocking B_net equals B_s or B_c, and the cause is worth more than the echo.
+    let order = [Symbol::Nodes, Symbol::Clients, Symbol::Storage, Symbol::Network];
+    let binding = order.into_iter().fold(Symbol::Nodes, |best, next| if rate(next) < rate(best) { next } else { best });
+    let minimum = rate(binding);
+    let servers = rate(Symbol::Nodes).min(rate(Symbol::Network)).min(rate(Symbol::Storage));
+    let losses = if matches!(binding, Symbol::Clients) { 0.0 } else { ceiling::reverse_loss(cluster) };
+    let eta = cluster.measured.map(|measured| measured.best.bytes_per_s() / minimum);
+    Direction {
+        name: name.to_string(),
+        binding,
+        minimum_bytes_per_s: minimum,
+        attainable_bytes_per_s: minimum - losses,
+        parallelism: servers / per_process,
+        eta,
+        ceilings,
+    }
+}
+
+fn findings(cluster: &Cluster, plan: &Plan) -> Vec<String> {
+    let mut found = documented::slips(cluster, plan);
+    let (b_c, b_s) = (plan.write().ceiling(Symbol::Clients), plan.write().ceiling(Symbol::Nodes));
+    if b_c.bytes_per_s < b_s.bytes_per_s {
+        found.push("B_c is below B_s: more clients would gain before more I/O nodes do, and P says less.".to_string());
+    }
+    if cluster.media.is_empty() {
+        found
+            .push("No [[media]] in the document: B_d counts the storage network only, the media as ideal.".to_string());
+    }
+    for link in cluster.clients.iter().map(|c| &c.link).chain(cluster.io_nodes.iter().map(|node| &node.link)) {
+        let data_rates = [10e9, 25e9, 40e9, 50e9, 100e9, 200e9, 400e9, 800e9].map(|bits| bits / 8.0);
+        let round = data_rates.iter().any(|rate| (link.rate.bytes_per_s() - rate).abs() < 1.0);
+        if link.lanes == 1 && round && link.encoding.payload == 64 {
+            let raw = link.rate.bytes_per_s() * 8e-9;
+            found.push(format!(
+                "A link of {raw} Gbit/s with encoding {}: vendors usually give the data rate, which has the encoding taken \
+                 off already ({:.4} Gbit/s on the wire). If so, write encoding = \"none\": the limits are {:.1} % higher.",
+                link.encoding,
+                raw / link.encoding.share(),
+                (1.0 / link.encoding.share() - 1.0) * 100.0
+            ));
+            break;
+        }
+    }
+    if cluster.storage_network.kind == StorageKind::Shared {
+        found.push(
+            "Transport and storage share their interfaces: a separate storage network stops the reverse traffic."
+                .into(),
+        );
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests;

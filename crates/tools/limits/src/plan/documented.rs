@@ -1,0 +1,75 @@
+//! Stated figures against computed ones, and the slips that explain the difference.
+
+use super::{Plan, Symbol};
+use crate::bounds::{DOCUMENTED_TOLERANCE, SLIP_TOLERANCE};
+use crate::cluster::Cluster;
+use crate::units::{Rate, format_rate};
+
+/// A sentence for each stated figure that the document's own numbers contradict.
+pub fn slips(cluster: &Cluster, plan: &Plan) -> Vec<String> {
+    let stated = &cluster.documented;
+    let limits = [
+        (Symbol::Clients, stated.b_c),
+        (Symbol::Nodes, stated.b_s),
+        (Symbol::Network, stated.b_net),
+        (Symbol::Storage, stated.b_d),
+    ];
+    let limits = limits.into_iter().filter_map(|(symbol, rate)| {
+        let computed = plan.write().ceiling(symbol).bytes_per_s;
+        difference(&format!("documented.{symbol}"), rate?, computed)
+    });
+    limits.chain(measured(cluster, plan)).collect()
+}
+
+fn measured(cluster: &Cluster, plan: &Plan) -> Vec<String> {
+    let Some(measured) = cluster.measured else { return Vec::new() };
+    let limit = plan.write().minimum_bytes_per_s.max(plan.read().minimum_bytes_per_s);
+    let mut found = Vec::new();
+    let best = measured.best.bytes_per_s();
+    if best > limit * (1.0 + DOCUMENTED_TOLERANCE) {
+        let cause = if best > limit * 4.0 && best / 8.0 <= limit * (1.0 + DOCUMENTED_TOLERANCE) {
+            "it fits if it is bits: Gbit/s written as GB/s"
+        } else {
+            "a cache answered, or the test or the document is wrong"
+        };
+        let (best, limit) = (measured.best, format_rate(limit));
+        found.push(format!("measured.best is {best}, above the limit of {limit}: {cause}."));
+    }
+    if let Some(single) = measured.single.filter(|single| single.bytes_per_s() > best) {
+        found.push(format!("measured.single ({single}) is above measured.best ({}).", measured.best));
+    }
+    if let Some(peak) = measured.interface_peak {
+        let raw = cluster.io_nodes.iter().map(|node| node.link.raw_bytes_per_s()).fold(0.0, f64::max);
+        let data = cluster.io_nodes.iter().map(|node| node.link.data_bytes_per_s()).fold(0.0, f64::max);
+        let lost = |whole: f64| (1.0 - peak.bytes_per_s() / whole) * 100.0;
+        found.push(format!(
+            "An I/O node's interface reached {peak}: {:.1} % below its raw rate, {:.1} % below its data rate.",
+            lost(raw),
+            lost(data)
+        ));
+    }
+    found
+}
+
+/// Why `stated` is not `computed`; none if it is.
+fn difference(field: &str, stated: Rate, computed: f64) -> Option<String> {
+    let ratio = stated.bytes_per_s() / computed;
+    if (ratio - 1.0).abs() <= DOCUMENTED_TOLERANCE {
+        return None;
+    }
+    let near = |value: f64| (ratio / value - 1.0).abs() <= SLIP_TOLERANCE;
+    let cause = if near(8.0) {
+        "eight times as much: Gbit/s written as GB/s"
+    } else if near(1.0 / 8.0) {
+        "an eighth: GB/s written as Gbit/s"
+    } else if near(1000.0) || near(1e-3) {
+        "off by a thousand: one prefix too large or too small"
+    } else if (ratio / 1.0737 - 1.0).abs() < 0.005 || (ratio * 1.0737 - 1.0).abs() < 0.005 {
+        "the ratio of GiB to GB: powers of two and of ten are mixed"
+    } else if (ratio / (66.0 / 64.0) - 1.0).abs() < 0.002 {
+        "the line encoding was forgotten"
+    } else {
+        "the specification in this document does not give that"
+    };
+    Some(format!("{field} says {stated}, but it computes to {}: {cause}.", format_rate(computed)))
+}

@@ -1,0 +1,84 @@
+//! The plan as terminal text.
+
+use std::fmt::Write;
+
+use super::{Direction, Plan};
+use crate::table::Table;
+use crate::units::{format_rate, format_share};
+
+/// Tables and sentences, ready to print.
+pub fn render(plan: &Plan) -> String {
+    let mut text = String::new();
+    if !plan.name.is_empty() {
+        let _ = writeln!(text, "{}\n", plan.name);
+    }
+    let alike = plan.write().ceilings.iter().zip(&plan.read().ceilings).all(|(w, r)| w.bytes_per_s == r.bytes_per_s);
+    let shown: &[Direction] = if alike { &plan.directions[..1] } else { &plan.directions };
+    for direction in shown {
+        let name = if alike { "write and read" } else { direction.name.as_str() };
+        text.push_str(&limits(direction, name));
+        text.push_str(&verdict(plan, direction));
+        text.push('\n');
+    }
+    for finding in &plan.findings {
+        let _ = writeln!(text, "note: {finding}");
+    }
+    if !plan.scenarios.is_empty() {
+        let _ = write!(text, "\n{}", scenarios(plan));
+    }
+    text
+}
+
+fn limits(direction: &Direction, name: &str) -> String {
+    let mut table = Table::new(["limit", name, "", "from"]);
+    for ceiling in &direction.ceilings {
+        let mark = if ceiling.symbol == direction.binding { "<- binds" } else { "" };
+        let symbol = format!("{}  {}", ceiling.symbol, ceiling.symbol.words());
+        table.row([symbol, format_rate(ceiling.bytes_per_s), mark.to_string(), ceiling.from.clone()]);
+    }
+    table.render()
+}
+
+fn verdict(plan: &Plan, direction: &Direction) -> String {
+    let mut text = format!(
+        "\n{} bind{}: at most {}",
+        capital(direction.binding.words()),
+        if direction.binding.words().ends_with("links") { "" } else { "s" },
+        format_rate(direction.minimum_bytes_per_s)
+    );
+    if direction.attainable_bytes_per_s < direction.minimum_bytes_per_s {
+        let _ = write!(text, ", {} after known losses", format_rate(direction.attainable_bytes_per_s));
+    }
+    let per_process = format_rate(plan.per_process_bytes_per_s);
+    let _ = writeln!(text, ".\nP = {:.1}: that many processes with {per_process} each fill it.", direction.parallelism);
+    if let Some(eta) = direction.eta {
+        let _ = writeln!(text, "eta = {:.3}: the measured figure is {} of the limit.", eta, format_share(eta));
+    }
+    if let Some(parallelism) = plan.parallelism_measured {
+        let _ = writeln!(text, "P_meas = {parallelism:.1}: the best result is that many times one process alone.");
+    }
+    text
+}
+
+fn scenarios(plan: &Plan) -> String {
+    let now = plan.write();
+    let mut table = Table::new(["what if", "limit", "attainable", "then binds", "P", "cost", "per further GB/s"]);
+    let money = |price: Option<f64>| price.map_or("-".to_string(), |price| format!("{price:.0} {}", plan.currency));
+    let row = |minimum: f64, attainable: f64| [format_rate(minimum), format_rate(attainable)];
+    let [limit, attainable] = row(now.minimum_bytes_per_s, now.attainable_bytes_per_s);
+    let p = format!("{:.1}", now.parallelism);
+    table.row(["(as it is)".into(), limit, attainable, now.binding.to_string(), p, "-".into(), "-".to_string()]);
+    for scenario in &plan.scenarios {
+        let [limit, attainable] = row(scenario.minimum_bytes_per_s, scenario.attainable_bytes_per_s);
+        let p = format!("{:.1}", scenario.parallelism);
+        let costs = [money(scenario.cost), money(scenario.cost_per_gigabyte_per_s)];
+        let [cost, each] = costs;
+        table.row([scenario.change.clone(), limit, attainable, scenario.binding.to_string(), p, cost, each]);
+    }
+    table.render()
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().collect::<String>() + letters.as_str())
+}

@@ -1,0 +1,173 @@
+//! The paper's figures, corrected, and what a wrong document gets.
+
+use std::path::Path;
+
+use super::*;
+
+const PAPER: &str = include_str!("../../examples/omnipath-lustre.toml");
+
+fn cluster(text: &str) -> Cluster {
+    Cluster::parse(text, Path::new("cluster.toml")).unwrap()
+}
+
+fn refusal(text: &str) -> String {
+    Cluster::parse(text, Path::new("cluster.toml")).unwrap_err().to_string()
+}
+
+fn plan(text: &str, what_ifs: &[&str]) -> Plan {
+    Plan::of(&cluster(text), &what_ifs.iter().map(|s| s.to_string()).collect::<Vec<_>>()).unwrap()
+}
+
+fn near(value: f64, wanted: f64) {
+    assert!((value / wanted - 1.0).abs() < 1e-4, "{value} is not {wanted}");
+}
+
+const SMALL: &str = r#"
+[[clients]]
+count = 10
+link = { rate = "10 GB/s" }
+[[io_nodes]]
+count = 2
+link = { rate = "10 GB/s" }
+"#;
+
+#[test]
+fn the_papers_cluster_gives_the_papers_figures_corrected() {
+    let plan = plan(PAPER, &[]);
+    let write = plan.write();
+    near(write.ceiling(Symbol::Clients).bytes_per_s, 387.878_79e9);
+    near(write.ceiling(Symbol::Nodes).bytes_per_s, 60.606_06e9);
+    near(write.ceiling(Symbol::Network).bytes_per_s, 60.606_06e9);
+    near(write.ceiling(Symbol::Storage).bytes_per_s, 60.606_06e9);
+    assert_eq!(write.binding, Symbol::Nodes);
+    near(write.eta.unwrap(), 0.840_56);
+    // Formula 6 with C = 100 Gbit/s x 64/66 / 32: 5 links of 32 shares each.
+    near(write.parallelism, 160.0);
+    near(plan.parallelism_measured.unwrap(), 56.253_53);
+    // 16.8 % is a raw interface's loss, 14.2 % that of its data rate; neither is 1 - eta.
+    assert!(plan.findings.iter().any(|f| f.contains("16.8 % below its raw rate, 14.2 % below")), "{:?}", plan.findings);
+    // 5 % of five raw interfaces flow backwards.
+    near(write.minimum_bytes_per_s - write.attainable_bytes_per_s, 3.125e9);
+}
+
+#[test]
+fn with_one_process_a_node_the_parallelism_is_the_number_of_io_nodes() {
+    near(plan(&PAPER.replace("processes = 32", "processes = 1"), &[]).write().parallelism, 5.0);
+}
+
+#[test]
+fn the_papers_own_slips_are_named() {
+    let slipped = PAPER.to_string() + "\n[documented]\nB_c = \"3103.03 GB/s\"\nB_s = \"62.5 GB/s\"\n";
+    let findings = plan(&slipped, &[]).findings.join("\n");
+    assert!(findings.contains("documented.B_c says 3.103 TB/s, but it computes to 387.9 GB/s"), "{findings}");
+    assert!(findings.contains("Gbit/s written as GB/s"), "{findings}");
+    assert!(
+        findings.contains("B_s says 62.500 GB/s") && findings.contains("line encoding was forgotten"),
+        "{findings}"
+    );
+    let bits = PAPER.replace("best = \"50943.2 MB/s\"", "best = \"407.5 GB/s\"");
+    let findings = plan(&bits, &[]).findings.join("\n");
+    assert!(findings.contains("measured.best is 407.5 GB/s, above the limit") && findings.contains("it is bits"));
+}
+
+#[test]
+fn doubling_the_io_nodes_moves_the_limit_until_the_clients_bind() {
+    let plan = plan(PAPER, &["io_nodes*=2", "io_nodes.oss.links*=8", "storage_network=separate"]);
+    let [doubled, eightfold, separate] = plan.scenarios.as_slice() else { panic!("three scenarios") };
+    near(doubled.minimum_bytes_per_s, 121.212_12e9);
+    assert_eq!(doubled.cost, Some(70_000.0));
+    near(doubled.cost_per_gigabyte_per_s.unwrap(), 70_000.0 / (60.606_06 - 3.125));
+    assert_eq!(eightfold.binding, Symbol::Clients);
+    near(separate.attainable_bytes_per_s, 60.606_06e9);
+}
+
+#[test]
+fn redundancy_costs_the_links_that_carry_it() {
+    let media = "[[media]]\nname = \"nvme\"\ncount = 8\nread = \"5 GB/s\"\nwrite = \"3 GB/s\"\nreplicas = 2\n";
+    let inside = plan(&format!("{SMALL}{media}"), &[]);
+    near(inside.write().ceiling(Symbol::Storage).bytes_per_s, 12e9);
+    near(inside.read().ceiling(Symbol::Storage).bytes_per_s, 40e9);
+    near(inside.write().ceiling(Symbol::Nodes).bytes_per_s, 20e9);
+    assert_eq!((inside.write().binding, inside.read().binding), (Symbol::Storage, Symbol::Nodes));
+    let client = plan(&format!("{SMALL}{media}redundancy_at = \"client\"\n"), &[]);
+    near(client.write().ceiling(Symbol::Nodes).bytes_per_s, 10e9);
+    near(client.read().ceiling(Symbol::Nodes).bytes_per_s, 20e9);
+    assert_eq!(client.write().binding, Symbol::Nodes);
+}
+
+#[test]
+fn parity_takes_its_share_of_a_group() {
+    let raid =
+        "[[media]]\ncount = 10\nread = \"200 MB/s\"\nwrite = \"200 MB/s\"\ndata = 8\nparity = 2\noverhead = 0.1\n";
+    near(plan(&format!("{SMALL}{raid}"), &[]).write().ceiling(Symbol::Storage).bytes_per_s, 2e9 * 0.8 * 0.9);
+}
+
+#[test]
+fn service_traffic_is_taken_from_a_shared_network_only() {
+    let switch = "[[switches]]\nname = \"spine\"\ncount = 1\nlink = { rate = \"11 GB/s\" }\n";
+    let service = "[service]\nconstant = \"1 GB/s\"\nper_load = 0.25\n";
+    let shared = plan(&format!("{SMALL}{switch}{service}"), &["switches.spine*=4"]);
+    near(shared.write().minimum_bytes_per_s, 8e9);
+    assert_eq!(shared.write().binding, Symbol::Network);
+    assert_eq!(shared.scenarios[0].binding, Symbol::Nodes);
+    near(plan(&format!("{SMALL}{switch}{service}separate = true\n"), &[]).write().minimum_bytes_per_s, 11e9);
+}
+
+#[test]
+fn half_duplex_links_carry_shared_storage_traffic_twice() {
+    let half = SMALL.replace(
+        "count = 2\nlink = { rate = \"10 GB/s\" }",
+        "count = 2\nlink = { rate = \"10 GB/s\", duplex = \"half\" }",
+    );
+    let shared = plan(&format!("{half}[storage_network]\nkind = \"shared\"\n"), &[]);
+    near(shared.write().minimum_bytes_per_s, 10e9);
+}
+
+#[test]
+fn a_wrong_document_is_refused_with_the_field_to_change() {
+    for (from, to, part) in [
+        ("count = 10", "count = 0", "clients.count is zero"),
+        ("count = 10", "count = 99999999999", "clients.count is above ten million"),
+        ("count = 10", "count = -1", "invalid value"),
+        ("\"10 GB/s\"", "\"10\"", "has no unit"),
+        ("\"10 GB/s\"", "10", "a rate with its unit in quotes"),
+        ("\"10 GB/s\"", "\"-10 GB/s\"", "not above zero"),
+        ("\"10 GB/s\"", "\"10 GB/s\", encodng = \"64b/66b\"", "encodng"),
+        ("\"10 GB/s\"", "\"10 GB/s\", encoding = \"66b/64b\"", "payload comes first"),
+        ("\"10 GB/s\"", "\"10 GB/s\", overhead = 3.0", "clients.link.overhead must be a share"),
+        ("[[io_nodes]]", "[service]\nper_load = -1.0\n[[io_nodes]]", "service.per_load must be a share"),
+        ("[[io_nodes]]", "[storage_network]\nkind = \"separate\"\n[[io_nodes]]", "io_nodes.storage_link is missing"),
+    ] {
+        let error = refusal(&SMALL.replacen(from, to, 1));
+        assert!(error.contains(part), "{to}: {error}");
+    }
+}
+
+#[test]
+fn a_wrong_what_if_says_what_can_be_written() {
+    let cluster = cluster(PAPER);
+    for (text, part) in [
+        ("faster", "no `=`"),
+        ("nodes*=2", "no section"),
+        ("io_nodes.mds*=2", "io_nodes have count"),
+        ("io_nodes.mds.links*=2", "no io_nodes is named `mds`"),
+        ("io_nodes*=0", "io_nodes.count is zero"),
+        ("io_nodes*=0.3", "gives a count of 1.5"),
+        ("media*=2", "has no [[media]]"),
+        ("io_nodes.rate=200", "has no unit"),
+        ("storage_network=fast", "separate, shared or direct"),
+    ] {
+        let error = Plan::of(&cluster, &[text.to_string()]).unwrap_err().to_string();
+        assert!(error.contains(part), "{text}: {error}");
+    }
+}
+
+#[test]
+fn the_table_shows_what_binds_and_why() {
+    let text = render(&plan(PAPER, &["io_nodes*=2"]));
+    for part in
+        ["60.606 GB/s  <- binds", "5 x 12.500 GB/s x 64/66", "The I/O nodes' links bind", "P_meas = 56.3", "70000 EUR"]
+    {
+        assert!(text.contains(part), "{part} is not in:\n{text}");
+    }
+}

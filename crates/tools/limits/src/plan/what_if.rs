@@ -1,0 +1,202 @@
+//! "Double the I/O nodes": a change of the document, and which limit binds then.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Plan, Symbol};
+use crate::cluster::{Cluster, Link, StorageKind};
+use crate::units::Rate;
+
+/// One what-if and its outcome.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Scenario {
+    /// As asked.
+    pub change: String,
+    /// What binds a writer then.
+    pub binding: Symbol,
+    /// The smallest limit of a writer then, bytes a second.
+    pub minimum_bytes_per_s: f64,
+    /// Less the known losses.
+    pub attainable_bytes_per_s: f64,
+    /// The same for a reader.
+    pub read_bytes_per_s: f64,
+    /// Formula 6 then.
+    pub parallelism: f64,
+    /// Difference of the prices, in the document's currency; none if no price in the document covers the change.
+    pub cost: Option<f64>,
+    /// `cost` for each further GB/s that a writer can attain; none without a cost or a gain.
+    pub cost_per_gigabyte_per_s: Option<f64>,
+}
+
+/// Why a what-if is not understood.
+#[derive(Debug, thiserror::Error)]
+#[error("--what-if `{change}`: {problem}")]
+pub struct WhatIfError {
+    change: String,
+    problem: String,
+}
+
+const SYNTAX: &str = "write for example io_nodes*=2, io_nodes.oss.links*=2, clients.rate=200 Gbit/s, media+=24 or storage_network=separate";
+
+pub fn scenario(cluster: &Cluster, before: &Plan, text: &str) -> Result<Scenario, WhatIfError> {
+    let fail = |problem: String| WhatIfError { change: text.to_string(), problem };
+    let mut changed = cluster.clone();
+    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+        apply(&mut changed, part).map_err(fail)?;
+    }
+    if let Some((field, problem)) = changed.fault() {
+        return Err(fail(format!("{field} {problem}")));
+    }
+    let after = Plan::bare(&changed);
+    // A change that no price in the document covers (a faster link, a further network) is not free: its cost is unknown.
+    let cost = Some(changed.price() - cluster.price()).filter(|cost| *cost != 0.0);
+    let gain = after.write().attainable_bytes_per_s - before.write().attainable_bytes_per_s;
+    Ok(Scenario {
+        change: text.to_string(),
+        binding: after.write().binding,
+        minimum_bytes_per_s: after.write().minimum_bytes_per_s,
+        attainable_bytes_per_s: after.write().attainable_bytes_per_s,
+        read_bytes_per_s: after.read().minimum_bytes_per_s,
+        parallelism: after.write().parallelism,
+        cost,
+        cost_per_gigabyte_per_s: cost.filter(|cost| *cost > 0.0 && gain > 0.0).map(|cost| cost / (gain / 1e9)),
+    })
+}
+
+#[derive(Clone, Copy)]
+enum Operator {
+    Times,
+    Plus,
+    Set,
+}
+
+fn apply(cluster: &mut Cluster, part: &str) -> Result<(), String> {
+    let (key, operator, value) = if let Some((key, value)) = part.split_once("*=") {
+        (key, Operator::Times, value)
+    } else if let Some((key, value)) = part.split_once("+=") {
+        (key, Operator::Plus, value)
+    } else if let Some((key, value)) = part.split_once('=') {
+        (key, Operator::Set, value)
+    } else {
+        return Err(format!("no `=`: {SYNTAX}"));
+    };
+    let (key, value) = (key.trim(), value.trim());
+    if key == "storage_network" {
+        return separate(cluster, value);
+    }
+    let mut words = key.split('.');
+    let section = words.next().unwrap_or("");
+    let rest: Vec<&str> = words.collect();
+    let names = names(cluster, section).ok_or_else(|| format!("`{section}` is no section: {SYNTAX}"))?;
+    let (name, field) = match rest.as_slice() {
+        [] => (None, "count"),
+        [one] if names.iter().any(|name| name == one) => (Some(*one), "count"),
+        [one] => (None, *one),
+        [name, field] if names.iter().any(|known| known == name) => (Some(*name), *field),
+        [name, ..] => return Err(format!("no {section} is named `{name}`: the document has {}", names.join(", "))),
+    };
+    change(cluster, section, name, field, operator, value)
+}
+
+fn names(cluster: &Cluster, section: &str) -> Option<Vec<String>> {
+    Some(match section {
+        "clients" => cluster.clients.iter().map(|c| c.name.clone()).collect(),
+        "io_nodes" => cluster.io_nodes.iter().map(|node| node.name.clone()).collect(),
+        "switches" => cluster.switches.iter().map(|switch| switch.name.clone()).collect(),
+        "media" => cluster.media.iter().map(|medium| medium.name.clone()).collect(),
+        _ => return None,
+    })
+}
+
+fn separate(cluster: &mut Cluster, value: &str) -> Result<(), String> {
+    cluster.storage_network.kind = match value {
+        "separate" => StorageKind::Separate,
+        "shared" => StorageKind::Shared,
+        "direct" => StorageKind::Direct,
+        other => return Err(format!("storage_network is separate, shared or direct, not `{other}`")),
+    };
+    // Without a word on the new network it is like the one that carried the data so far.
+    for node in &mut cluster.io_nodes {
+        node.storage_link.get_or_insert(node.link);
+    }
+    Ok(())
+}
+
+fn change(
+    cluster: &mut Cluster,
+    section: &str,
+    name: Option<&str>,
+    field: &str,
+    operator: Operator,
+    value: &str,
+) -> Result<(), String> {
+    let wanted = |known: &str| name.is_none_or(|name| name == known);
+    let mut found = false;
+    let mut links: Vec<&mut Link> = Vec::new();
+    let mut counts: Vec<&mut u64> = Vec::new();
+    let mut rates: Vec<&mut Rate> = Vec::new();
+    for clients in cluster.clients.iter_mut().filter(|c| section == "clients" && wanted(&c.name)) {
+        found = true;
+        match field {
+            "count" => counts.push(&mut clients.count),
+            "processes" => counts.push(&mut clients.processes),
+            _ => links.push(&mut clients.link),
+        }
+    }
+    for node in cluster.io_nodes.iter_mut().filter(|node| section == "io_nodes" && wanted(&node.name)) {
+        found = true;
+        if field == "count" { counts.push(&mut node.count) } else { links.push(&mut node.link) }
+    }
+    for switch in cluster.switches.iter_mut().filter(|switch| section == "switches" && wanted(&switch.name)) {
+        found = true;
+        if field == "count" { counts.push(&mut switch.count) } else { links.push(&mut switch.link) }
+    }
+    for medium in cluster.media.iter_mut().filter(|medium| section == "media" && wanted(&medium.name)) {
+        found = true;
+        match field {
+            "count" => counts.push(&mut medium.count),
+            "replicas" => counts.push(&mut medium.replicas),
+            "read" => rates.push(&mut medium.read),
+            "write" => rates.push(&mut medium.write),
+            _ => return Err(format!("media have count, replicas, read and write, not `{field}`")),
+        }
+    }
+    if !found {
+        return Err(format!("the document has no [[{section}]]"));
+    }
+    for link in links {
+        match field {
+            "links" => counts.push(&mut link.count),
+            "lanes" => counts.push(&mut link.lanes),
+            "rate" => rates.push(&mut link.rate),
+            _ => return Err(format!("{section} have count, links, lanes and rate, not `{field}`")),
+        }
+    }
+    counts.into_iter().try_for_each(|count| change_count(count, operator, value))?;
+    rates.into_iter().try_for_each(|rate| change_rate(rate, operator, value))
+}
+
+fn change_count(count: &mut u64, operator: Operator, value: &str) -> Result<(), String> {
+    let number: f64 = value.parse().map_err(|_| format!("`{value}` is no number"))?;
+    let result = match operator {
+        Operator::Times => *count as f64 * number,
+        Operator::Plus => *count as f64 + number,
+        Operator::Set => number,
+    };
+    if !(0.0..1e15).contains(&result) || result.fract() != 0.0 {
+        return Err(format!("gives a count of {result}"));
+    }
+    *count = result as u64;
+    Ok(())
+}
+
+fn change_rate(rate: &mut Rate, operator: Operator, value: &str) -> Result<(), String> {
+    *rate = match operator {
+        Operator::Times => {
+            let factor: f64 = value.parse().map_err(|_| format!("`{value}` is no number"))?;
+            Rate::new(rate.bytes_per_s() * factor).map_err(|why| format!("the rate {why}"))?
+        }
+        Operator::Plus => Rate::new(rate.bytes_per_s() + Rate::parse(value)?.bytes_per_s())?,
+        Operator::Set => Rate::parse(value)?,
+    };
+    Ok(())
+}
