@@ -127,11 +127,19 @@ impl Agent {
     }
 
     /// Writes at `offset`, or at the end of a file opened so. `clear_set_id`: the writer may not keep set-id bits.
-    pub fn write(&self, open: &OpenFile, data: &[u8], offset: u64, clear_set_id: bool) -> io::Result<usize> {
+    /// `written_back`: from the page cache of a mapping, where the offset holds even for a file opened to append.
+    pub fn write(
+        &self,
+        open: &OpenFile,
+        data: &[u8],
+        offset: u64,
+        clear_set_id: bool,
+        written_back: bool,
+    ) -> io::Result<usize> {
         if clear_set_id || open.privileged.load(Ordering::Relaxed) {
             self.before_write(open, clear_set_id)?;
         }
-        Ok(open.handle.write_at(data, offset, open.append)?.written)
+        Ok(open.handle.write_at(data, offset, open.append && !written_back)?.written)
     }
 
     fn before_write(&self, open: &OpenFile, clear_set_id: bool) -> io::Result<()> {
@@ -168,7 +176,7 @@ impl Agent {
                 Err(_) | Ok(0) => break,
                 Ok(got) => got,
             };
-            match self.write(to.0, &buffer[..got], to.1 + done as u64, false) {
+            match self.write(to.0, &buffer[..got], to.1 + done as u64, false, false) {
                 Err(error) if done == 0 => return Err(error),
                 Err(_) => break,
                 Ok(_) => done += got,

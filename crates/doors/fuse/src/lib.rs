@@ -1,1 +1,69 @@
-//! Being written.
+//! The FUSE door: the agent's files as the kernel wants them - node numbers, lookup counts, open modes, parked locks.
+//!
+//! It has no policy of its own: what a file means is the agent's affair, what travels the protocol's.
+
+mod convert;
+mod door;
+mod handles;
+pub mod limits;
+mod nodes;
+mod opens;
+mod operations;
+mod relief;
+mod waits;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use agent::Agent;
+use fuse_protocol::{End, Notifier, Threads};
+
+pub use door::Door;
+use relief::Relief;
+
+/// How the door serves.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Give complete replicas to the kernel where it takes them (root, Linux 6.9).
+    pub passthrough: bool,
+    /// How many threads serve.
+    pub threads: Threads,
+    /// Nodes that the kernel may know before it is asked to forget some; `None`: half of the process's descriptors.
+    pub nodes_max: Option<usize>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { passthrough: true, threads: Threads::default(), nodes_max: None }
+    }
+}
+
+/// A mounted agent.
+pub struct Session {
+    session: fuse_protocol::Session,
+    nodes: Arc<nodes::Nodes>,
+    options: Options,
+}
+
+/// Serves `agent` over an opened `/dev/fuse`; nothing is answered until [`Session::run`]. Mount before or after.
+pub fn serve(agent: Arc<Agent>, device: OwnedFd, options: Options) -> Session {
+    let door = Arc::new(Door::new(agent, options.passthrough));
+    let nodes = door.nodes.clone();
+    let session = fuse_protocol::Session::new(door.clone(), device, options.threads);
+    door.connect(session.notifier());
+    Session { session, nodes, options }
+}
+
+impl Session {
+    /// Serves until the last unmount, or until the connection is aborted.
+    pub fn run(&self) -> io::Result<End> {
+        let _relief = Relief::start(self.nodes.clone(), self.session.notifier(), self.options.nodes_max)?;
+        self.session.run()
+    }
+
+    /// Notifications to the kernel.
+    pub fn notifier(&self) -> Notifier {
+        self.session.notifier()
+    }
+}

@@ -1,0 +1,56 @@
+//! Between the agent's words and the protocol's.
+
+use agent::locks::{LockKind, RangeLock};
+use agent::{Attributes, Caller, NewAttributes, NewTime};
+use fuse_protocol::{Attr, LockArgs, Request, SetAttr, TimeOrNow};
+
+pub fn caller(req: &Request) -> Caller {
+    Caller { uid: req.uid, gid: req.gid, pid: req.pid }
+}
+
+pub fn attr(of: &Attributes) -> Attr {
+    Attr {
+        ino: of.ino,
+        size: of.size,
+        blocks: of.blocks,
+        atime: of.atime,
+        mtime: of.mtime,
+        ctime: of.ctime,
+        mode: of.mode,
+        nlink: of.nlink,
+        uid: of.uid,
+        gid: of.gid,
+        rdev: of.rdev,
+        blksize: of.blksize,
+    }
+}
+
+pub fn new_attributes(set: &SetAttr) -> NewAttributes {
+    let time = |time: TimeOrNow| match time {
+        TimeOrNow::At(at) => NewTime::At(at),
+        TimeOrNow::Now => NewTime::Now,
+    };
+    NewAttributes {
+        mode: set.mode,
+        uid: set.uid,
+        gid: set.gid,
+        size: set.size,
+        atime: set.atime.map(time),
+        mtime: set.mtime.map(time),
+        clear_set_id: set.kill_suidgid,
+    }
+}
+
+/// `DT_*`
+pub fn kind(of: rustix::fs::FileType) -> u32 {
+    of.as_raw_mode() >> 12
+}
+
+/// A held lock as the answer to who asked for `wanted`.
+pub fn held_lock(held: &RangeLock, wanted: LockArgs) -> LockArgs {
+    let kind = match held.kind {
+        LockKind::Shared => libc::F_RDLCK,
+        LockKind::Exclusive => libc::F_WRLCK,
+    };
+    LockArgs { start: held.start, end: held.end, kind, pid: held.pid, ..wanted }
+}

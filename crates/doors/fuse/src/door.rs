@@ -1,0 +1,167 @@
+//! The door itself: what its operations share.
+
+use std::ffi::OsStr;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use agent::locks::{LockKind, LockRequest};
+use agent::{Agent, Found, Mode, OpenDirectory, OpenFile};
+use fuse_protocol::{
+    AttrReply, DirSink, Entry, Errno, Handle, KernelConfig, LockArgs, NodeId, Notifier, Opened, Request, init_flags,
+};
+
+use crate::convert;
+use crate::handles::{FileOf, Handles};
+use crate::limits;
+use crate::nodes::{Known, Nodes};
+use crate::opens::Abilities;
+
+/// The file system that the kernel sees.
+pub struct Door {
+    pub(crate) agent: Arc<Agent>,
+    pub(crate) nodes: Arc<Nodes>,
+    pub(crate) handles: Handles,
+    notifier: OnceLock<Notifier>,
+    can: OnceLock<Abilities>,
+    passthrough: bool,
+}
+
+impl Door {
+    /// A door over an agent. `passthrough`: whether to use it where the kernel offers it.
+    pub fn new(agent: Arc<Agent>, passthrough: bool) -> Door {
+        let nodes = Arc::new(Nodes::new(agent.root().clone()));
+        let (handles, notifier, can) = (Handles::default(), OnceLock::new(), OnceLock::new());
+        Door { agent, nodes, handles, notifier, can, passthrough }
+    }
+
+    /// The way to the kernel; without it nothing is passed through.
+    pub fn connect(&self, notifier: Notifier) {
+        // A second connection would be a mistake of the caller's; the first stays.
+        let _ = self.notifier.set(notifier);
+    }
+
+    /// What is wanted of what the kernel offers: the flags and the stack depth of passthrough.
+    pub(crate) fn agree(&self, kernel: &KernelConfig) -> (u64, u32) {
+        use init_flags as flag;
+        let passthrough = self.passthrough && kernel.can_passthrough;
+        let direct_mmap = kernel.flags & flag::DIRECT_IO_ALLOW_MMAP != 0;
+        // INIT comes once.
+        let _ = self.can.set(Abilities { passthrough, direct_mmap });
+        let mut flags = flag::ASYNC_READ
+            | flag::POSIX_LOCKS
+            | flag::FLOCK_LOCKS
+            | flag::ATOMIC_O_TRUNC
+            | flag::AUTO_INVAL_DATA
+            | flag::DO_READDIRPLUS
+            | flag::READDIRPLUS_AUTO
+            | flag::ASYNC_DIO
+            | flag::PARALLEL_DIROPS
+            | flag::HANDLE_KILLPRIV_V2
+            | flag::CACHE_SYMLINKS
+            | flag::HAS_EXPIRE_ONLY
+            | flag::NO_EXPORT_SUPPORT
+            | flag::DIRECT_IO_ALLOW_MMAP;
+        if self.agent.keeps_acls() {
+            // With ACLs the kernel leaves the umask to us: a default ACL replaces it.
+            flags |= flag::POSIX_ACL | flag::DONT_MASK;
+        }
+        (flags, if passthrough { limits::REPLICA_STACK_DEPTH } else { 0 })
+    }
+
+    pub(crate) fn node(&self, id: NodeId) -> Result<Arc<Known>, Errno> {
+        self.nodes.get(id).ok_or(Errno::ESTALE)
+    }
+
+    /// How long the kernel may trust names and attributes.
+    fn valid(&self, known: &Known) -> Duration {
+        self.agent.policy_for(&known.node).revalidate
+    }
+
+    /// Counts a lookup and says what was found.
+    pub(crate) fn entry(&self, found: Found, parent: NodeId, name: Option<&OsStr>) -> (Arc<Known>, Entry) {
+        let known = self.nodes.looked_up(found.node, name.map(|name| (parent, name)));
+        let valid = self.valid(&known);
+        let attr = convert::attr(&found.attributes);
+        let entry = Entry { node: known.id, attr, entry_valid: valid, attr_valid: valid };
+        (known, entry)
+    }
+
+    pub(crate) fn attributes(&self, known: &Known) -> Result<AttrReply, Errno> {
+        let attr = convert::attr(&self.agent.attributes(&known.node)?);
+        Ok(AttrReply { attr, valid: self.valid(known) })
+    }
+
+    pub(crate) fn open_file(&self, req: &Request, known: &Arc<Known>, mode: Mode) -> Result<Opened, Errno> {
+        let open = self.agent.open(&convert::caller(req), &known.node, mode)?;
+        self.admit(req, known, open)
+    }
+
+    /// Answers an open by the rules of [`crate::opens`], and keeps it.
+    pub(crate) fn admit(&self, req: &Request, known: &Arc<Known>, open: OpenFile) -> Result<Opened, Errno> {
+        let can = self.can.get().copied().unwrap_or(Abilities { passthrough: false, direct_mmap: false });
+        let answer = known.open.lock().admit(&open, req.pid, can, self.notifier.get());
+        let mut opened = answer.inspect_err(|_| self.nodes.retire(known))?;
+        opened.handle = self.handles.add_file(FileOf { known: known.clone(), open });
+        Ok(opened)
+    }
+
+    pub(crate) fn release_file(&self, handle: Handle, flock_owner: Option<u64>) {
+        let Some(file) = self.handles.remove_file(handle) else { return };
+        let identity = file.known.node.identity();
+        if let Some(owner) = flock_owner {
+            self.agent.locks().unlock_flock(identity, owner);
+        }
+        self.agent.locks().release_handle(identity, handle);
+        // The kernel's registration ends before the replica's user does, so that an unused replica has none.
+        file.known.open.lock().leave(self.notifier.get());
+    }
+
+    pub(crate) fn list(
+        &self,
+        parent: NodeId,
+        directory: &OpenDirectory,
+        offset: u64,
+        plus: bool,
+        sink: &mut DirSink<'_>,
+    ) -> Result<(), Errno> {
+        let parent_known = self.node(parent)?;
+        directory.read(offset, |entry| {
+            let (name, kind) = (entry.name.as_os_str(), convert::kind(entry.kind));
+            if !plus || name == "." || name == ".." {
+                return sink.add(entry.ino, entry.next, kind, name);
+            }
+            // Looked up only if it fits: what is not given counts as no lookup.
+            if !sink.remaining_for(name) {
+                return false;
+            }
+            match self.agent.lookup(&parent_known.node, name) {
+                Ok(found) => {
+                    let (known, found) = self.entry(found, parent, Some(name));
+                    let added = sink.add_plus(&found, entry.next, name);
+                    if !added {
+                        self.nodes.forget(known.id, 1);
+                    }
+                    added
+                }
+                // Gone meanwhile, or unreadable: its name alone.
+                Err(_) => sink.add(entry.ino, entry.next, kind, name),
+            }
+        })?;
+        Ok(())
+    }
+}
+
+/// The lock that the kernel wants; `None` for an unlock.
+pub(crate) fn lock_request(lock: &LockArgs, handle: Handle) -> Result<Option<LockRequest>, Errno> {
+    let kind = match lock.kind {
+        libc::F_RDLCK => LockKind::Shared,
+        libc::F_WRLCK => LockKind::Exclusive,
+        libc::F_UNLCK => return Ok(None),
+        _ => return Err(Errno::EINVAL),
+    };
+    Ok(Some(if lock.flock {
+        LockRequest::flock(kind, lock.owner, lock.pid, handle)
+    } else {
+        LockRequest::range(lock.start, lock.end, kind, lock.owner, lock.pid, handle)
+    }))
+}

@@ -1,0 +1,68 @@
+//! Which open file or directory each handle of the kernel means.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use agent::{OpenDirectory, OpenFile};
+use fuse_protocol::{Errno, Handle};
+use parking_lot::RwLock;
+
+use crate::nodes::Known;
+
+/// An open file with the node through which it was opened.
+pub struct FileOf {
+    /// The node.
+    pub known: Arc<Known>,
+    /// The open file.
+    pub open: OpenFile,
+}
+
+/// All handles. A number is never used twice.
+#[derive(Default)]
+pub struct Handles {
+    last: AtomicU64,
+    files: RwLock<HashMap<Handle, Arc<FileOf>>>,
+    directories: RwLock<HashMap<Handle, Arc<OpenDirectory>>>,
+}
+
+impl Handles {
+    fn mint(&self) -> Handle {
+        self.last.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Keeps an open file.
+    pub fn add_file(&self, file: FileOf) -> Handle {
+        let handle = self.mint();
+        self.files.write().insert(handle, Arc::new(file));
+        handle
+    }
+
+    /// The open file of a handle; `EBADF` if there is none.
+    pub fn file(&self, handle: Handle) -> Result<Arc<FileOf>, Errno> {
+        self.files.read().get(&handle).cloned().ok_or(Errno::EBADF)
+    }
+
+    /// Lets an open file go.
+    pub fn remove_file(&self, handle: Handle) -> Option<Arc<FileOf>> {
+        self.files.write().remove(&handle)
+    }
+
+    /// Keeps an open directory.
+    pub fn add_directory(&self, directory: OpenDirectory) -> Handle {
+        let handle = self.mint();
+        self.directories.write().insert(handle, Arc::new(directory));
+        handle
+    }
+
+    /// The open directory of a handle; `EBADF` if there is none.
+    pub fn directory(&self, handle: Handle) -> Result<Arc<OpenDirectory>, Errno> {
+        self.directories.read().get(&handle).cloned().ok_or(Errno::EBADF)
+    }
+
+    /// Lets an open directory go.
+    pub fn remove_directory(&self, handle: Handle) {
+        let gone = self.directories.write().remove(&handle);
+        drop(gone);
+    }
+}

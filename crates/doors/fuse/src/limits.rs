@@ -1,0 +1,20 @@
+//! The door's bounds, each with its reason.
+
+use std::time::Duration;
+
+/// The share of the process's descriptors that nodes may hold before the kernel is asked to forget old ones, as a
+/// divisor: open files, replicas and the catalogue need the rest.
+pub const NODE_DESCRIPTORS_SHARE: u64 = 2;
+
+/// How many nodes the kernel is asked to forget at once: enough that the next time is far, few enough that what
+/// programs use just now mostly stays.
+pub const FORGET_BATCH: usize = 1024;
+
+/// How often the number of nodes is looked at: at a lookup every 5 us, 20,000 come meanwhile at most.
+pub const RELIEF_POLL: Duration = Duration::from_millis(100);
+
+/// Asynchronous requests (read-ahead, direct I/O of several threads) that may be under way at once.
+pub const BACKGROUND_REQUESTS: u16 = 64;
+
+/// The depth of file systems stacked on each other below a replica: replicas lie on an ordinary one.
+pub const REPLICA_STACK_DEPTH: u32 = 1;

@@ -1,0 +1,146 @@
+//! Which file each of the kernel's node numbers means.
+//!
+//! Invariant 1: a number is never used twice. Invariant 2: an identity leads to at most one number, the newest; older
+//! ones of the same file are *retired*: what has them open goes on, new lookups get a new one. Invariant 3: a number
+//! is known while the kernel's lookup count is above zero, the root for ever.
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::sync::Arc;
+
+use agent::Node;
+use fuse_protocol::NodeId;
+use parking_lot::Mutex;
+use types::Identity;
+
+use crate::opens::OpenState;
+
+/// The kernel's number of the root.
+pub const ROOT: NodeId = 1;
+
+/// A file that the kernel knows.
+pub struct Known {
+    /// Its number.
+    pub id: NodeId,
+    /// The file.
+    pub node: Arc<Node>,
+    /// How it is open.
+    pub open: Mutex<OpenState>,
+}
+
+struct Slot {
+    known: Arc<Known>,
+    lookups: u64,
+    /// Where it was last looked up: the name to invalidate when the kernel is to forget it.
+    place: Option<(NodeId, OsString)>,
+    /// Set at each lookup, cleared when the kernel was asked to forget it and it may have been in use.
+    fresh: bool,
+}
+
+#[derive(Default)]
+struct Tables {
+    slots: HashMap<NodeId, Slot>,
+    newest: HashMap<Identity, NodeId>,
+    last: NodeId,
+    /// Where the last search for nodes to forget ended.
+    hand: NodeId,
+}
+
+/// The table of all nodes.
+pub struct Nodes {
+    tables: Mutex<Tables>,
+}
+
+impl Nodes {
+    /// A table that knows the root.
+    pub fn new(root: Arc<Node>) -> Nodes {
+        let nodes = Nodes { tables: Mutex::new(Tables { last: ROOT, ..Tables::default() }) };
+        {
+            let mut tables = nodes.tables.lock();
+            tables.newest.insert(root.identity().clone(), ROOT);
+            let known = Arc::new(Known { id: ROOT, node: root, open: Mutex::default() });
+            tables.slots.insert(ROOT, Slot { known, lookups: 1, place: None, fresh: true });
+        }
+        nodes
+    }
+
+    /// What a number means.
+    pub fn get(&self, id: NodeId) -> Option<Arc<Known>> {
+        self.tables.lock().slots.get(&id).map(|slot| slot.known.clone())
+    }
+
+    /// Counts one lookup of a file that was found at a place; a new number if it has none yet.
+    pub fn looked_up(&self, node: Arc<Node>, place: Option<(NodeId, &OsStr)>) -> Arc<Known> {
+        let place = place.map(|(parent, name)| (parent, name.to_os_string()));
+        let mut tables = self.tables.lock();
+        if let Some(id) = tables.newest.get(node.identity()).copied()
+            && let Some(slot) = tables.slots.get_mut(&id)
+        {
+            slot.lookups += 1;
+            slot.fresh = true;
+            slot.place = place.or(slot.place.take());
+            return slot.known.clone();
+        }
+        tables.last += 1;
+        let id = tables.last;
+        let known = Arc::new(Known { id, node, open: Mutex::default() });
+        tables.newest.insert(known.node.identity().clone(), id);
+        tables.slots.insert(id, Slot { known: known.clone(), lookups: 1, place, fresh: true });
+        known
+    }
+
+    /// Takes lookups back; the number is gone with the last.
+    pub fn forget(&self, id: NodeId, count: u64) {
+        let mut tables = self.tables.lock();
+        let Some(slot) = tables.slots.get_mut(&id) else { return };
+        slot.lookups = slot.lookups.saturating_sub(count);
+        if slot.lookups > 0 || id == ROOT {
+            return;
+        }
+        let gone = tables.slots.remove(&id);
+        if let Some(gone) = &gone
+            && tables.newest.get(gone.known.node.identity()) == Some(&id)
+        {
+            tables.newest.remove(gone.known.node.identity());
+        }
+        drop(tables);
+        // Its descriptor is closed outside the lock.
+        drop(gone);
+    }
+
+    /// From now on a lookup of this file gives a new number.
+    pub fn retire(&self, known: &Known) {
+        let mut tables = self.tables.lock();
+        if tables.newest.get(known.node.identity()) == Some(&known.id) {
+            tables.newest.remove(known.node.identity());
+        }
+    }
+
+    /// How many numbers are known.
+    pub fn len(&self) -> usize {
+        self.tables.lock().slots.len()
+    }
+
+    /// Up to `most` places of nodes that were not looked up lately, going round; a second chance for those that were.
+    pub fn stale_places(&self, most: usize) -> Vec<(NodeId, OsString)> {
+        let mut tables = self.tables.lock();
+        let mut ids: Vec<NodeId> = tables.slots.keys().copied().filter(|&id| id != ROOT).collect();
+        ids.sort_unstable();
+        let hand = tables.hand;
+        let start = ids.partition_point(|&id| id <= hand);
+        let mut places = Vec::new();
+        for round in [&ids[start..], &ids[..start]] {
+            for id in round {
+                if places.len() == most {
+                    return places;
+                }
+                tables.hand = *id;
+                let Some(slot) = tables.slots.get_mut(id) else { continue };
+                if !std::mem::take(&mut slot.fresh) {
+                    places.extend(slot.place.clone());
+                }
+            }
+        }
+        places
+    }
+}

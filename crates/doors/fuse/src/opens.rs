@@ -1,0 +1,218 @@
+//! How the opens of one node are answered.
+//!
+//! The kernel lets one inode be open in certain mixtures only: passthrough beside passthrough of the same backing file,
+//! direct beside direct; and an inode that was ever mapped through the page cache refuses passthrough for ever. So a
+//! node's way is chosen at the first of its opens and kept: passthrough until the last close, direct until the kernel
+//! forgets it. What no longer fits is answered `ESTALE`: the kernel looks the name up again and gets a new node.
+
+use std::sync::Arc;
+
+use agent::OpenFile;
+use file_cache::File;
+use fuse_protocol::{BackingId, Errno, Notifier, Opened, fopen};
+
+/// The way of a node's opens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Way {
+    /// Not chosen: nobody has it open, and no mapping can be left.
+    #[default]
+    Unset,
+    /// The kernel reads and writes the replica.
+    Passthrough,
+    /// Every read and write is a request.
+    Direct,
+}
+
+/// How a node is open.
+#[derive(Default)]
+pub struct OpenState {
+    way: Way,
+    opens: u32,
+    /// The version of the data that its opens have.
+    file: Option<Arc<File>>,
+    /// The kernel's registration of the replica, one a node.
+    backing: Option<BackingId>,
+    /// The thread that was told `ESTALE` last: if it comes again it has no name to look up, and is served as it is.
+    refused: Option<u32>,
+}
+
+/// What can be answered to an open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// Passthrough; `direct` beside it if writes must be seen.
+    Passthrough {
+        /// Reads and writes come as requests, only mappings go to the replica.
+        direct: bool,
+    },
+    /// Requests only.
+    Direct,
+    /// The node does not fit any more.
+    Stale,
+}
+
+/// What an open brings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Offer {
+    /// The replica is complete and passthrough is agreed.
+    pub backing: bool,
+    /// Same version as that of the opens there are.
+    pub same_file: bool,
+    /// Writes must pass through the agent.
+    pub writes_must_pass: bool,
+    /// This thread was refused just before.
+    pub refused_before: bool,
+}
+
+/// The rule, in one place; the table is that of the kernel's `fuse_inode` I/O modes.
+pub fn answer(way: Way, opens: u32, offer: Offer) -> Answer {
+    let passthrough = Answer::Passthrough { direct: offer.writes_must_pass };
+    match (way, opens) {
+        // With the last close passthrough ends; a mapping that is left has the replica itself.
+        (Way::Unset, _) | (Way::Passthrough, 0) => {
+            if offer.backing {
+                passthrough
+            } else {
+                Answer::Direct
+            }
+        }
+        (Way::Passthrough, _) if offer.same_file && offer.backing => passthrough,
+        (Way::Passthrough, _) => Answer::Stale,
+        (Way::Direct, 0) if offer.backing && !offer.refused_before => Answer::Stale,
+        (Way::Direct, 0) => Answer::Direct,
+        (Way::Direct, _) if offer.same_file || offer.refused_before => Answer::Direct,
+        (Way::Direct, _) => Answer::Stale,
+    }
+}
+
+/// What the connection can do.
+#[derive(Debug, Clone, Copy)]
+pub struct Abilities {
+    /// Passthrough is agreed.
+    pub passthrough: bool,
+    /// Direct files can be mapped shared; without it they are served through the page cache.
+    pub direct_mmap: bool,
+}
+
+impl OpenState {
+    /// Counts an open and says how to answer it; the handle number is still to be filled in.
+    pub fn admit(
+        &mut self,
+        open: &OpenFile,
+        thread: u32,
+        can: Abilities,
+        notifier: Option<&Notifier>,
+    ) -> Result<Opened, Errno> {
+        let mut offer = Offer {
+            backing: can.passthrough && notifier.is_some() && open.backing().is_some(),
+            same_file: self.file.as_ref().is_none_or(|file| Arc::ptr_eq(file, open.file())),
+            writes_must_pass: open.writes_must_pass(),
+            refused_before: self.refused == Some(thread),
+        };
+        if offer.backing && self.backing.is_none() {
+            self.backing = register(open, notifier);
+            offer.backing = self.backing.is_some();
+        }
+        let answer = answer(self.way, self.opens, offer);
+        let mut opened = Opened::default();
+        match answer {
+            Answer::Stale => {
+                self.refused = Some(thread);
+                self.unregister_if_unused(notifier);
+                return Err(Errno::ESTALE);
+            }
+            Answer::Passthrough { direct } => {
+                self.way = Way::Passthrough;
+                opened.backing = self.backing;
+                opened.flags = if direct { fopen::DIRECT_IO } else { 0 };
+                open.use_passthrough();
+            }
+            Answer::Direct => {
+                self.way = Way::Direct;
+                opened.flags = if can.direct_mmap { fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES } else { 0 };
+            }
+        }
+        self.refused = None;
+        self.opens += 1;
+        self.file = Some(open.file().clone());
+        if answer == Answer::Direct {
+            self.unregister(notifier);
+        }
+        Ok(opened)
+    }
+
+    /// Counts a release.
+    pub fn leave(&mut self, notifier: Option<&Notifier>) {
+        self.opens = self.opens.saturating_sub(1);
+        if self.opens == 0 {
+            self.file = None;
+            self.unregister(notifier);
+        }
+    }
+
+    fn unregister_if_unused(&mut self, notifier: Option<&Notifier>) {
+        if self.opens == 0 || self.way == Way::Direct {
+            self.unregister(notifier);
+        }
+    }
+
+    fn unregister(&mut self, notifier: Option<&Notifier>) {
+        if let (Some(id), Some(notifier)) = (self.backing.take(), notifier) {
+            // Fails only once the connection is gone, and the registration with it.
+            let _ = notifier.backing_close(id);
+        }
+    }
+}
+
+fn register(open: &OpenFile, notifier: Option<&Notifier>) -> Option<BackingId> {
+    match notifier?.backing_open(open.backing()?) {
+        Ok(id) => Some(id),
+        Err(error) => {
+            tracing::debug!(%error, "no passthrough: the kernel did not take the replica");
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COMPLETE: Offer = Offer { backing: true, same_file: true, writes_must_pass: false, refused_before: false };
+    const THROUGH: Offer = Offer { backing: false, ..COMPLETE };
+
+    #[test]
+    fn the_first_open_chooses() {
+        assert_eq!(answer(Way::Unset, 0, COMPLETE), Answer::Passthrough { direct: false });
+        assert_eq!(answer(Way::Unset, 0, THROUGH), Answer::Direct);
+    }
+
+    #[test]
+    fn nothing_but_passthrough_of_the_same_version_joins_passthrough() {
+        assert_eq!(answer(Way::Passthrough, 1, COMPLETE), Answer::Passthrough { direct: false });
+        assert_eq!(answer(Way::Passthrough, 1, Offer { same_file: false, ..COMPLETE }), Answer::Stale);
+        assert_eq!(answer(Way::Passthrough, 1, THROUGH), Answer::Stale);
+        assert_eq!(answer(Way::Passthrough, 1, Offer { refused_before: true, ..THROUGH }), Answer::Stale);
+    }
+
+    #[test]
+    fn set_id_writers_join_passthrough_directly() {
+        let writer = Offer { writes_must_pass: true, ..COMPLETE };
+        assert_eq!(answer(Way::Passthrough, 1, writer), Answer::Passthrough { direct: true });
+    }
+
+    #[test]
+    fn the_last_close_ends_passthrough_and_not_direct() {
+        let other = Offer { same_file: false, ..COMPLETE };
+        assert_eq!(answer(Way::Passthrough, 0, other), Answer::Passthrough { direct: false });
+        assert_eq!(answer(Way::Passthrough, 0, THROUGH), Answer::Direct);
+        assert_eq!(answer(Way::Direct, 0, THROUGH), Answer::Direct);
+        assert_eq!(answer(Way::Direct, 0, COMPLETE), Answer::Stale);
+    }
+
+    #[test]
+    fn who_cannot_look_again_is_served_directly() {
+        assert_eq!(answer(Way::Direct, 0, Offer { refused_before: true, ..COMPLETE }), Answer::Direct);
+        assert_eq!(answer(Way::Direct, 2, COMPLETE), Answer::Direct);
+        assert_eq!(answer(Way::Direct, 2, Offer { same_file: false, ..THROUGH }), Answer::Stale);
+    }
+}

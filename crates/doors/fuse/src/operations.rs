@@ -1,0 +1,291 @@
+//! The kernel's requests, each handed to whom it concerns.
+
+use std::ffi::{CStr, OsStr};
+
+use agent::{Mode, NewMode, SeekFor};
+use fuse_protocol::{
+    AttrReply, DirSink, Entry, Errno, Filesystem, Handle, InitReply, KernelConfig, LockArgs, NodeId, Opened, Parked,
+    Request, SetAttr, StatFs,
+};
+use types::ByteRange;
+
+use crate::convert::{self, caller};
+use crate::door::{Door, lock_request};
+use crate::limits;
+use crate::waits;
+
+type Done<T> = Result<T, Errno>;
+
+impl Filesystem for Door {
+    fn init(&self, kernel: &KernelConfig) -> Done<InitReply> {
+        let (flags, max_stack_depth) = self.agree(kernel);
+        Ok(InitReply { flags, max_stack_depth, max_background: limits::BACKGROUND_REQUESTS, ..InitReply::default() })
+    }
+
+    fn lookup(&self, _req: &Request, parent: NodeId, name: &OsStr) -> Done<Entry> {
+        let found = self.agent.lookup(&self.node(parent)?.node, name)?;
+        Ok(self.entry(found, parent, Some(name)).1)
+    }
+
+    fn forget(&self, node: NodeId, count: u64) {
+        self.nodes.forget(node, count);
+    }
+
+    fn getattr(&self, _req: &Request, node: NodeId, _handle: Option<Handle>) -> Done<AttrReply> {
+        self.attributes(&*self.node(node)?)
+    }
+
+    fn setattr(&self, req: &Request, node: NodeId, set: &SetAttr) -> Done<AttrReply> {
+        let known = self.node(node)?;
+        let open = set.handle.map(|handle| self.handles.file(handle)).transpose()?;
+        let (caller, new) = (caller(req), convert::new_attributes(set));
+        self.agent.set_attributes(&caller, &known.node, open.as_ref().map(|file| &file.open), &new)?;
+        self.attributes(&known)
+    }
+
+    fn readlink(&self, _req: &Request, node: NodeId) -> Done<Vec<u8>> {
+        Ok(self.agent.read_symlink(&self.node(node)?.node)?)
+    }
+
+    fn symlink(&self, req: &Request, parent: NodeId, name: &OsStr, target: &OsStr) -> Done<Entry> {
+        let found = self.agent.make_symlink(&caller(req), &self.node(parent)?.node, name, target)?;
+        Ok(self.entry(found, parent, Some(name)).1)
+    }
+
+    fn mknod(&self, req: &Request, parent: NodeId, name: &OsStr, mode: u32, umask: u32, rdev: u32) -> Done<Entry> {
+        let new = NewMode { mode, umask };
+        let found = self.agent.make_node(&caller(req), &self.node(parent)?.node, name, new, rdev)?;
+        Ok(self.entry(found, parent, Some(name)).1)
+    }
+
+    fn mkdir(&self, req: &Request, parent: NodeId, name: &OsStr, mode: u32, umask: u32) -> Done<Entry> {
+        let new = NewMode { mode, umask };
+        let found = self.agent.make_directory(&caller(req), &self.node(parent)?.node, name, new)?;
+        Ok(self.entry(found, parent, Some(name)).1)
+    }
+
+    fn unlink(&self, req: &Request, parent: NodeId, name: &OsStr) -> Done<()> {
+        Ok(self.agent.unlink(&caller(req), &self.node(parent)?.node, name)?)
+    }
+
+    fn rmdir(&self, req: &Request, parent: NodeId, name: &OsStr) -> Done<()> {
+        Ok(self.agent.remove_directory(&caller(req), &self.node(parent)?.node, name)?)
+    }
+
+    fn rename(
+        &self,
+        req: &Request,
+        parent: NodeId,
+        name: &OsStr,
+        to: NodeId,
+        new_name: &OsStr,
+        flags: u32,
+    ) -> Done<()> {
+        let (from, to) = (self.node(parent)?, self.node(to)?);
+        let (from, to) = ((&*from.node, name), (&*to.node, new_name));
+        Ok(self.agent.rename(&caller(req), from, to, flags, &|| req.interrupted())?)
+    }
+
+    fn link(&self, req: &Request, node: NodeId, to: NodeId, new_name: &OsStr) -> Done<Entry> {
+        let (known, parent) = (self.node(node)?, self.node(to)?);
+        let found = self.agent.link(&caller(req), &known.node, &parent.node, new_name)?;
+        Ok(self.entry(found, to, Some(new_name)).1)
+    }
+
+    fn open(&self, req: &Request, node: NodeId, flags: i32, kill_suidgid: bool) -> Done<Opened> {
+        let mode = Mode { clear_set_id: kill_suidgid, ..Mode::from_flags(flags) };
+        self.open_file(req, &self.node(node)?, mode)
+    }
+
+    fn create(
+        &self,
+        req: &Request,
+        parent: NodeId,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        flags: i32,
+    ) -> Done<(Entry, Opened)> {
+        self.create_file(req, parent, Some(name), NewMode { mode, umask }, flags)
+    }
+
+    fn tmpfile(&self, req: &Request, parent: NodeId, mode: u32, umask: u32, flags: i32) -> Done<(Entry, Opened)> {
+        self.create_file(req, parent, None, NewMode { mode, umask }, flags)
+    }
+
+    fn read(&self, _req: &Request, _node: NodeId, handle: Handle, offset: u64, buffer: &mut [u8]) -> Done<usize> {
+        Ok(self.handles.file(handle)?.open.read(buffer, offset)?)
+    }
+
+    fn write(
+        &self,
+        _req: &Request,
+        _node: NodeId,
+        handle: Handle,
+        offset: u64,
+        data: &[u8],
+        kill_suidgid: bool,
+        cached: bool,
+    ) -> Done<usize> {
+        let file = self.handles.file(handle)?;
+        Ok(self.agent.write(&file.open, data, offset, kill_suidgid, cached)?)
+    }
+
+    fn flush(&self, _req: &Request, _node: NodeId, handle: Handle, owner: u64) -> Done<()> {
+        let file = self.handles.file(handle)?;
+        // Closing any descriptor of a file ends all of its process's POSIX locks on it.
+        self.agent.locks().unlock(file.known.node.identity(), owner, 0, u64::MAX);
+        Ok(file.open.flush()?)
+    }
+
+    fn release(&self, _req: &Request, _node: NodeId, handle: Handle, _flags: i32, flock_owner: Option<u64>) {
+        self.release_file(handle, flock_owner);
+    }
+
+    fn fsync(&self, _req: &Request, _node: NodeId, handle: Handle, data_only: bool) -> Done<()> {
+        Ok(self.handles.file(handle)?.open.sync(data_only)?)
+    }
+
+    fn opendir(&self, req: &Request, node: NodeId, _flags: i32) -> Done<Opened> {
+        let directory = self.agent.open_directory(&caller(req), &self.node(node)?.node)?;
+        Ok(Opened { handle: self.handles.add_directory(directory), ..Opened::default() })
+    }
+
+    fn readdir(
+        &self,
+        _req: &Request,
+        node: NodeId,
+        handle: Handle,
+        offset: u64,
+        plus: bool,
+        sink: &mut DirSink<'_>,
+    ) -> Done<()> {
+        self.list(node, &*self.handles.directory(handle)?, offset, plus, sink)
+    }
+
+    fn releasedir(&self, _req: &Request, _node: NodeId, handle: Handle) {
+        self.handles.remove_directory(handle);
+    }
+
+    fn fsyncdir(&self, _req: &Request, _node: NodeId, handle: Handle, _data_only: bool) -> Done<()> {
+        Ok(self.handles.directory(handle)?.sync()?)
+    }
+
+    fn statfs(&self, _req: &Request, _node: NodeId) -> Done<StatFs> {
+        let space = self.agent.space()?;
+        let narrow = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+        Ok(StatFs {
+            blocks: space.blocks,
+            bfree: space.bfree,
+            bavail: space.bavail,
+            files: space.files,
+            ffree: space.ffree,
+            bsize: narrow(space.bsize),
+            namelen: narrow(space.namelen),
+            frsize: narrow(space.frsize),
+        })
+    }
+
+    fn setxattr(
+        &self,
+        req: &Request,
+        node: NodeId,
+        name: &CStr,
+        value: &[u8],
+        flags: i32,
+        kill_sgid: bool,
+    ) -> Done<()> {
+        let node = self.node(node)?;
+        Ok(self.agent.set_xattr(&caller(req), &node.node, name, value, flags as u32, kill_sgid)?)
+    }
+
+    fn getxattr(&self, _req: &Request, node: NodeId, name: &CStr) -> Done<Vec<u8>> {
+        Ok(self.agent.xattr(&self.node(node)?.node, name)?)
+    }
+
+    fn listxattr(&self, req: &Request, node: NodeId) -> Done<Vec<u8>> {
+        Ok(self.agent.xattr_names(&caller(req), &self.node(node)?.node)?)
+    }
+
+    fn removexattr(&self, req: &Request, node: NodeId, name: &CStr) -> Done<()> {
+        Ok(self.agent.remove_xattr(&caller(req), &self.node(node)?.node, name)?)
+    }
+
+    fn getlk(&self, _req: &Request, node: NodeId, handle: Handle, lock: LockArgs) -> Done<LockArgs> {
+        let known = self.node(node)?;
+        let Some(wanted) = lock_request(&lock, handle)? else { return Ok(lock) };
+        Ok(match self.agent.locks().test(known.node.identity(), &wanted.range) {
+            None => LockArgs { kind: libc::F_UNLCK, ..lock },
+            Some(held) => convert::held_lock(&held, lock),
+        })
+    }
+
+    fn setlk(&self, _req: &Request, node: NodeId, handle: Handle, lock: LockArgs, wait: bool, reply: Parked) {
+        let (known, request) = match (self.node(node), lock_request(&lock, handle)) {
+            (Ok(known), Ok(request)) => (known, request),
+            (Err(errno), _) | (_, Err(errno)) => return reply.error(errno),
+        };
+        let identity = known.node.identity();
+        match request {
+            None if lock.flock => self.agent.locks().unlock_flock(identity, lock.owner),
+            None => self.agent.locks().unlock(identity, lock.owner, lock.start, lock.end),
+            Some(request) if wait => return waits::lock_and_answer(&self.agent, identity, request, reply),
+            Some(request) => {
+                if let Err(errno) = self.agent.locks().try_lock(identity, request) {
+                    return reply.error(errno.into());
+                }
+            }
+        }
+        reply.done();
+    }
+
+    fn fallocate(&self, req: &Request, _node: NodeId, handle: Handle, offset: u64, len: u64, mode: i32) -> Done<()> {
+        let file = self.handles.file(handle)?;
+        Ok(self.agent.allocate(&file.open, mode as u32, ByteRange::at(offset, len), req.uid != 0)?)
+    }
+
+    fn lseek(&self, _req: &Request, _node: NodeId, handle: Handle, offset: u64, whence: i32) -> Done<u64> {
+        let what = match whence {
+            libc::SEEK_DATA => SeekFor::Data,
+            libc::SEEK_HOLE => SeekFor::Hole,
+            _ => return Err(Errno::EINVAL),
+        };
+        Ok(self.handles.file(handle)?.open.seek(offset, what)?)
+    }
+
+    fn copy_file_range(
+        &self,
+        _req: &Request,
+        from: (NodeId, Handle, u64),
+        to: (NodeId, Handle, u64),
+        len: u64,
+        _flags: u64,
+    ) -> Done<usize> {
+        let (source, target) = (self.handles.file(from.1)?, self.handles.file(to.1)?);
+        Ok(self.agent.copy((&source.open, from.2), (&target.open, to.2), len)?)
+    }
+}
+
+impl Door {
+    fn create_file(
+        &self,
+        req: &Request,
+        parent: NodeId,
+        name: Option<&OsStr>,
+        new: NewMode,
+        flags: i32,
+    ) -> Done<(Entry, Opened)> {
+        let exclusive = flags & libc::O_EXCL != 0;
+        let directory = self.node(parent)?;
+        let mode = Mode::from_flags(flags);
+        let (found, open) = self.agent.create(&caller(req), &directory.node, name, new, exclusive, mode)?;
+        let (known, entry) = self.entry(found, parent, name);
+        match self.admit(req, &known, open) {
+            Ok(opened) => Ok((entry, opened)),
+            Err(errno) => {
+                self.nodes.forget(known.id, 1);
+                Err(errno)
+            }
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Asking the kernel to forget nodes before their descriptors run out: each node holds one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use fuse_protocol::Notifier;
+use rustix::process::{Resource, getrlimit};
+
+use crate::limits;
+use crate::nodes::Nodes;
+
+/// The thread that asks; ended when dropped.
+pub struct Relief {
+    ended: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Relief {
+    /// Starts it. `most` nodes are kept without asking; `None`: the process's limit of descriptors decides.
+    pub fn start(nodes: Arc<Nodes>, notifier: Notifier, most: Option<usize>) -> std::io::Result<Relief> {
+        let most = most.unwrap_or_else(node_budget);
+        let ended = Arc::new(AtomicBool::new(false));
+        let stop = ended.clone();
+        let thread = std::thread::Builder::new().name("relief".into()).spawn(move || {
+            while !stop.load(Ordering::Acquire) {
+                if nodes.len() > most {
+                    let excess = (nodes.len() - most).max(limits::FORGET_BATCH);
+                    for (parent, name) in nodes.stale_places(excess) {
+                        // Unknown names are as good as forgotten ones; a name in use stays.
+                        let _ = notifier.inval_entry(parent, &name);
+                    }
+                }
+                std::thread::park_timeout(limits::RELIEF_POLL);
+            }
+        })?;
+        Ok(Relief { ended, thread: Some(thread) })
+    }
+}
+
+impl Drop for Relief {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // It may wait in the kernel for a connection that is ending: it ends with it.
+            drop(thread);
+        }
+    }
+}
+
+fn node_budget() -> usize {
+    let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(1 << 20);
+    usize::try_from(descriptors / limits::NODE_DESCRIPTORS_SHARE).unwrap_or(usize::MAX)
+}
