@@ -1,0 +1,9 @@
+//! A real mount, served by a process of its own, used by programs' calls. Each test runs in a private mount namespace.
+
+mod basics;
+mod locks;
+mod names;
+mod open_modes;
+mod set_id;
+mod stand;
+mod who;

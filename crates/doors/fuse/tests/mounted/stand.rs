@@ -1,0 +1,135 @@
+//! The test stand: a directory, a burst buffer, and a process that serves one over the other.
+
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use agent::{Agent, PolicyTable};
+use config::Policy;
+use file_cache::{FileCache, Settings};
+use fuse_protocol::mount;
+use global_store::posix::{Options, PosixStore};
+use rustix::mount::{OpenTreeFlags, UnmountFlags, mount_bind, open_tree, unmount};
+use testkit::{PATIENCE, ProcessGuard, TempTree, wait_until};
+
+/// Tells the serving process what to serve.
+const SERVE: &str = "FUSE_TEST_SERVE";
+const WITHOUT_PASSTHROUGH: &str = "FUSE_TEST_WITHOUT_PASSTHROUGH";
+const NODES_MAX: &str = "FUSE_TEST_NODES_MAX";
+
+/// A mounted directory. Unmounted, and the server's end awaited, when dropped.
+pub struct Stand {
+    tree: TempTree,
+    server: ProcessGuard,
+}
+
+/// How the stand is set up.
+#[derive(Debug, Clone, Copy)]
+pub struct How {
+    /// Give replicas to the kernel.
+    pub passthrough: bool,
+    /// Nodes that the kernel may know.
+    pub nodes_max: Option<usize>,
+}
+
+pub const PASSTHROUGH: How = How { passthrough: true, nodes_max: None };
+pub const DIRECT: How = How { passthrough: false, nodes_max: None };
+
+impl Stand {
+    pub fn new(how: How) -> Stand {
+        let tree = TempTree::new();
+        tree.mount_tmpfs("data", 256 << 20);
+        tree.mount_tmpfs("burst-buffer", 256 << 20);
+        std::fs::set_permissions(tree.path("data"), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+        std::fs::set_permissions(tree.root(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        mount_bind(tree.path("data"), tree.dir("below")).unwrap();
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "stand::serve", "--ignored", "--nocapture", "--test-threads=1"]);
+        command.env(SERVE, tree.root()).stdin(Stdio::null());
+        if !how.passthrough {
+            command.env(WITHOUT_PASSTHROUGH, "1");
+        }
+        if let Some(most) = how.nodes_max {
+            command.env(NODES_MAX, most.to_string());
+        }
+        let server = ProcessGuard::spawn(&mut command);
+        let mut stand = Stand { tree, server };
+        wait_until("the mount", PATIENCE, || {
+            assert!(stand.server.ended().is_none(), "the server ended");
+            stand.tree.path("ready").exists()
+        });
+        stand
+    }
+
+    /// The directory as programs see it, or a path in it.
+    pub fn path(&self, relative: impl AsRef<Path>) -> PathBuf {
+        self.tree.path("data").join(relative)
+    }
+
+    /// The same below, past the agent.
+    pub fn below(&self, relative: impl AsRef<Path>) -> PathBuf {
+        self.tree.path("below").join(relative)
+    }
+
+    /// How many descriptors the server has open.
+    pub fn server_descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.server.pid())).unwrap().count()
+    }
+}
+
+impl Drop for Stand {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _ = unmount(self.path(""), UnmountFlags::DETACH | UnmountFlags::FORCE);
+            return;
+        }
+        wait_until("unmounting", PATIENCE, || unmount(self.path(""), UnmountFlags::empty()).is_ok());
+        let status = self.server.wait(PATIENCE);
+        assert!(status.success(), "the server ended with {status}");
+        unmount(self.tree.path("below"), UnmountFlags::DETACH).unwrap();
+    }
+}
+
+/// Not a test: the serving process.
+#[test]
+#[ignore = "the server of the other tests"]
+fn serve() {
+    let Some(root) = std::env::var_os(SERVE).map(PathBuf::from) else { return };
+    let data = root.join("data");
+    let clone = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let below: OwnedFd = open_tree(rustix::fs::CWD, &data, clone).unwrap();
+    let flags = mount::flags_of(below.as_fd()).unwrap();
+    let store = PosixStore::new(below, Options::default()).unwrap();
+    let cache = FileCache::open(Settings::new(root.join("burst-buffer"), Arc::new(store.clone()), "test")).unwrap();
+    let policies = PolicyTable::new(Policy::default());
+    let agent = Arc::new(Agent::new(agent::Config { cache: cache.clone(), store, policies }).unwrap());
+    let device = mount::device().unwrap();
+    let options = mount::Options {
+        source: "test".into(),
+        subtype: "forebay".into(),
+        allow_other: true,
+        default_permissions: true,
+        read_only: false,
+        flags,
+        max_read: 0,
+    };
+    mount::mount(&data, device.as_fd(), &options).unwrap();
+    let options = fuse::Options {
+        passthrough: std::env::var_os(WITHOUT_PASSTHROUGH).is_none(),
+        nodes_max: std::env::var(NODES_MAX).ok().and_then(|most| most.parse().ok()),
+        ..fuse::Options::default()
+    };
+    let session = fuse::serve(agent, device, options);
+    std::fs::write(root.join("ready"), b"").unwrap();
+    session.run().unwrap();
+    let stuck = cache.drain_all(&mut |_| {}, &|| false);
+    assert!(stuck.is_empty(), "{stuck:?}");
+    cache.shutdown();
+}
+
+/// The descriptor as a path.
+pub fn proc_path(file: &File) -> PathBuf {
+    format!("/proc/self/fd/{}", file.as_raw_fd()).into()
+}
