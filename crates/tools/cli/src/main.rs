@@ -2,7 +2,9 @@
 
 mod args;
 mod channel;
+mod commands;
 mod doctor;
+mod drain;
 mod exit;
 mod guest;
 mod holders;
@@ -14,7 +16,10 @@ mod open_files;
 mod place;
 mod privilege;
 mod progress;
+mod report;
+mod serving;
 mod signals;
+mod supervise;
 
 use std::process::ExitCode;
 
@@ -39,6 +44,10 @@ fn main() -> ExitCode {
 
 fn dispatch(command: &Command) -> Result<u8, Failure> {
     match command {
+        Command::Run(args) => commands::run::run(args),
+        Command::Mount(args) => commands::mount::run(args),
+        Command::Recover(args) => commands::recover::run(args),
+        Command::Check(args) => commands::check::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Probe { name } => doctor::probe::run(name),
         Command::Completions { shell } => {

@@ -12,12 +12,10 @@ use crate::limits::{PROGRESS_DRAW, PROGRESS_LINE};
 pub struct State {
     /// Files staged out.
     pub files_done: u64,
-    /// Files to stage out in all.
-    pub files_all: u64,
-    /// Bytes staged out.
-    pub bytes_done: u64,
-    /// Bytes to stage out in all.
-    pub bytes_all: u64,
+    /// Files still to go.
+    pub files_left: u64,
+    /// Bytes of the files still to go.
+    pub bytes_left: u64,
 }
 
 /// Shows the progress of one task.
@@ -27,6 +25,8 @@ pub struct Progress {
     quiet: bool,
     started: Instant,
     told: Instant,
+    /// The most bytes that were ever left: the length of the bar.
+    bytes_all: u64,
     last: State,
 }
 
@@ -43,16 +43,17 @@ impl Progress {
             bar
         });
         let now = Instant::now();
-        Progress { title, bar, quiet, started: now, told: now, last: State::default() }
+        Progress { title, bar, quiet, started: now, told: now, bytes_all: 0, last: State::default() }
     }
 
     /// Shows where the task is.
     pub fn update(&mut self, state: State) {
         self.last = state;
+        self.bytes_all = self.bytes_all.max(state.bytes_left);
         if let Some(bar) = &self.bar {
-            bar.set_length(state.bytes_all);
-            bar.set_position(state.bytes_done);
-            bar.set_message(format!("{} {}/{} files", self.title, state.files_done, state.files_all));
+            bar.set_length(self.bytes_all);
+            bar.set_position(self.bytes_all - state.bytes_left);
+            bar.set_message(format!("{}: {} files left", self.title, state.files_left));
         } else if !self.quiet && self.told.elapsed() >= PROGRESS_LINE {
             self.told = Instant::now();
             say!("forebay: {}", self.line());
@@ -68,8 +69,8 @@ impl Progress {
     }
 
     fn line(&self) -> String {
-        let (done, all) = (HumanBytes(self.last.bytes_done), HumanBytes(self.last.bytes_all));
-        format!("{} {}/{} files, {done} of {all}", self.title, self.last.files_done, self.last.files_all)
+        let left = HumanBytes(self.last.bytes_left);
+        format!("{}: {} files done, {} files with {left} left", self.title, self.last.files_done, self.last.files_left)
     }
 }
 
@@ -80,8 +81,9 @@ mod tests {
     #[test]
     fn a_line_says_how_far_it_is() {
         let mut progress = Progress::new("draining", true);
-        progress.update(State { files_done: 1, files_all: 3, bytes_done: 1 << 20, bytes_all: 3 << 20 });
-        assert_eq!(progress.line(), "draining 1/3 files, 1.00 MiB of 3.00 MiB");
-        assert_eq!(progress.finish().0.files_all, 3);
+        progress.update(State { files_done: 0, files_left: 3, bytes_left: 3 << 20 });
+        progress.update(State { files_done: 1, files_left: 2, bytes_left: 2 << 20 });
+        assert_eq!(progress.line(), "draining: 1 files done, 2 files with 2.00 MiB left");
+        assert_eq!(progress.finish().0.files_left, 2);
     }
 }

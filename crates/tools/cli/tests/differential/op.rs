@@ -7,9 +7,31 @@ use crate::mounted::chance::Chance;
 
 /// The names that stories use: few, so that they meet; some are directories at first, some never exist.
 pub const PATHS: [&str; 22] = [
-    "a", "b", "a/c", "x0", "x1", "x2", "x3", "a/x0", "a/x1", "a/x2", "b/x0", "b/x1", "a/c/x0", "a/c/x1", "big", "a/big",
-    "link", "a/link", "new", "b/new", "missing/x", "x0/below",
+    "a",
+    "b",
+    "a/c",
+    "x0",
+    "x1",
+    "x2",
+    "x3",
+    "a/x0",
+    "a/x1",
+    "a/x2",
+    "b/x0",
+    "b/x1",
+    "a/c/x0",
+    "a/c/x1",
+    "big",
+    "a/big",
+    "link",
+    "a/link",
+    "new",
+    "b/new",
+    "missing/x",
+    "x0/below",
 ];
+/// Those of them that are files at first.
+const FILES: [u8; 6] = [3, 4, 8, 10, 14, 15];
 /// Where symbolic links point.
 pub const TARGETS: [&str; 5] = ["x1", "a/x0", "nowhere", "c/x0", "link"];
 /// Descriptors of one side.
@@ -98,7 +120,7 @@ impl Generator {
         for weight in &mut weights {
             *weight = chance.of(&[0, 1, 1, 2, 2, 4, 8]);
         }
-        for always in [0, 3, 4, 5, 7, 30] {
+        for always in [0, 0, 4, 5, 7, 30, 34, 35, 36] {
             weights[always] += 6;
         }
         for command in [45, 46] {
@@ -219,7 +241,7 @@ impl Generator {
     }
 
     fn path(&mut self) -> u8 {
-        self.chance.below(PATHS.len() as u64) as u8
+        if self.chance.once_in(2) { self.chance.of(&FILES) } else { self.chance.below(PATHS.len() as u64) as u8 }
     }
 
     fn at(&mut self) -> u64 {
@@ -242,7 +264,7 @@ impl Generator {
     fn flags(&mut self) -> u32 {
         let mut flags = self.chance.of(&[OFlags::RDONLY, OFlags::WRONLY, OFlags::RDWR, OFlags::RDWR]);
         let extras = [OFlags::CREATE, OFlags::CREATE, OFlags::TRUNC, OFlags::APPEND, OFlags::EXCL, OFlags::NOFOLLOW];
-        for (extra, rarity) in extras.into_iter().zip([2, 2, 4, 5, 8, 12]) {
+        for (extra, rarity) in extras.into_iter().zip([2, 2, 6, 5, 12, 12]) {
             if self.chance.once_in(rarity) {
                 flags |= extra;
             }

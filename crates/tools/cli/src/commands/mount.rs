@@ -1,0 +1,181 @@
+//! `forebay mount`: a directory accelerated for the whole node, by an agent in the background.
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+use crate::args::MountArgs;
+use crate::channel::{self, Channel, Message};
+use crate::drain;
+use crate::exit::{self, Failure, reason, say};
+use crate::guest::{self, Place};
+use crate::limits::POLL;
+use crate::lower::{self, Submounts};
+use crate::mounts;
+use crate::serving::{self, How, Serving};
+use crate::signals::Signals;
+use crate::{log, open_files, place, privilege};
+
+/// Mounts it; returns when it works, or with `--foreground` when it has ended.
+pub fn run(args: &MountArgs) -> Result<u8, Failure> {
+    let buffer = args.burst_buffer.required()?;
+    if !privilege::has_admin() {
+        return Err(Failure::new(exit::NO_PERMISSION, "mounting for the whole node needs root").remedy(
+            "as an ordinary user accelerate one command, or one shell: forebay run --burst-buffer BB --dir DIR -- bash",
+        ));
+    }
+    let places = place::places(std::slice::from_ref(&args.dir), &buffer)?;
+    let place = &places[0];
+    let how = How { rules: args.rules.set(), exclusive: args.exclusive, ..How::default() };
+    if args.foreground {
+        return agent(place, &how, None);
+    }
+    let (ours, theirs) = channel::pair().map_err(|e| Failure::io("make a socket", &e))?;
+    // SAFETY: no other thread runs yet, so the child may do all that this process may.
+    match unsafe { libc::fork() } {
+        -1 => Err(Failure::io("start a process", &io::Error::last_os_error())),
+        0 => {
+            drop(ours);
+            background(place, &how, &theirs)
+        }
+        _ => {
+            drop(theirs);
+            match ours.receive() {
+                Ok(Some(Message::Go)) => Ok(0),
+                Ok(Some(Message::Failed(failure))) => Err(failure),
+                _ => Err(Failure::new(exit::SOFTWARE, "the agent ended while it started")
+                    .remedy(format!("see {}", place.burst_buffer.join("agent.log").display()))),
+            }
+        }
+    }
+}
+
+/// In the forked child: its own session, then a grandchild that cannot get a terminal again.
+fn background(place: &Place, how: &How, channel: &Channel) -> ! {
+    let detached = rustix::process::setsid().map_err(io::Error::from);
+    // SAFETY: still no other thread.
+    let code = match detached.map(|_| unsafe { libc::fork() }) {
+        Ok(0) => match agent(place, how, Some(channel)) {
+            Ok(code) => code,
+            Err(failure) => {
+                // Whoever mounted has gone if it had started already; then the log has it.
+                tracing::error!("{}", failure.message);
+                let code = failure.code;
+                let _ = channel.send(&Message::Failed(failure));
+                code
+            }
+        },
+        _ => 0,
+    };
+    std::process::exit(code.into())
+}
+
+/// Mounts and serves until unmounted.
+fn agent(place: &Place, how: &How, started: Option<&Channel>) -> Result<u8, Failure> {
+    let signals = Signals::block();
+    let _ = open_files::raise();
+    let _ = std::env::set_current_dir("/");
+    log::start(&place.burst_buffer);
+    let busy = |e: io::Error| Failure::io(format_args!("use {}", place.dir.display()), &e);
+    let below = lower::open(&place.dir).map_err(busy)?;
+    let (submounts, mut lost) = Submounts::take(&place.dir).map_err(busy)?;
+    let prepared = serving::prepare(place, below, how)?;
+    let device = guest::open_device()?;
+    guest::mount_over(place, &device)?;
+    let mounted = Mounted(&place.dir);
+    let serving = prepared.serve(device)?;
+    lost.extend(submounts.put());
+    for mount in lost {
+        tell(started, &format!("a file system mounted inside is hidden: {mount}"));
+    }
+    // The first request through the mount: it works, or the caller hears why not.
+    std::fs::metadata(&place.dir).map_err(|e| Failure::io(format_args!("look into {}", place.dir.display()), &e))?;
+    tracing::info!("serving {}", place.dir.display());
+    if let Some(channel) = started {
+        close_terminal();
+        let _ = channel.send(&Message::Go);
+    }
+    serve(place, serving, mounted, &signals)
+}
+
+fn tell(started: Option<&Channel>, text: &str) {
+    say!("forebay: {text}");
+    if started.is_some() {
+        tracing::warn!("{text}");
+    }
+}
+
+/// Until unmounted, or told to end: then drains and unmounts; told again, it leaves what is not drained.
+fn serve(place: &Place, serving: Serving, mounted: Mounted<'_>, signals: &Signals) -> Result<u8, Failure> {
+    let mut told = false;
+    while !serving.has_ended() {
+        if !signals.next(POLL).is_some_and(|signal| signal.asks_to_end()) {
+            continue;
+        }
+        tracing::info!("asked to end: draining");
+        let (stuck, _) = drain::drain(&serving.cache, Some(signals), false);
+        match mounted.unmount() {
+            Ok(()) => break,
+            Err(error) if told || !stuck.is_empty() => {
+                tell(None, &format!("{}: {}", place.dir.display(), reason(&error)));
+                let _ = fuse_protocol::mount::unmount(&place.dir, true);
+                break;
+            }
+            Err(error) => {
+                told = true;
+                say!("forebay: {} is in use ({}); once more ends it nevertheless", place.dir.display(), reason(&error));
+                tracing::warn!("{} is in use: {}; once more ends it nevertheless", place.dir.display(), reason(&error));
+            }
+        }
+    }
+    std::mem::forget(mounted);
+    let (stuck, _) = drain::drain(&serving.cache, Some(signals), false);
+    serving.stop();
+    if stuck.is_empty() {
+        tracing::info!("ended; everything is in the global store");
+        return Ok(0);
+    }
+    drain::list(&stuck, &place.dir, &place.burst_buffer);
+    stuck.iter().for_each(|one| tracing::error!("not drained: {}: {}", one.path_hint.display(), one.reason));
+    Ok(exit::UNDRAINED)
+}
+
+/// A mount that is taken back if the start fails.
+struct Mounted<'a>(&'a Path);
+
+impl Mounted<'_> {
+    /// Ends the mount and what is mounted on it; `EBUSY` while somebody uses it.
+    fn unmount(&self) -> io::Result<()> {
+        unmount(self.0)
+    }
+}
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        // Nobody can have become a user of a mount that never answered.
+        let _ = fuse_protocol::mount::unmount(self.0, true);
+    }
+}
+
+/// Ends our mount at `dir` with the file systems on top of it. `EBUSY` while somebody uses it.
+pub fn unmount(dir: &Path) -> io::Result<()> {
+    let seen = mounts::all()?;
+    let ours = seen.iter().rev().find(|mount| mount.is_ours() && mount.point == dir);
+    let Some(ours) = ours else { return Err(io::Error::from_raw_os_error(libc::EINVAL)) };
+    let mut inside = mounts::below(&seen, dir, Some(ours.id));
+    inside.reverse();
+    for point in inside {
+        // A clone of what stays mounted below: taking it away loses nothing, even while it is used.
+        fuse_protocol::mount::unmount(&point, true)?;
+    }
+    fuse_protocol::mount::unmount(dir, false)
+}
+
+/// Lets the terminal go: an agent that held it would keep pipes of scripts open.
+fn close_terminal() {
+    let Ok(null) = std::fs::File::options().read(true).write(true).open("/dev/null") else { return };
+    for fd in 0..=2 {
+        // SAFETY: dup2 of an open descriptor over the standard ones, which nobody else owns.
+        unsafe { libc::dup2(null.as_raw_fd(), fd) };
+    }
+}

@@ -1,0 +1,91 @@
+//! `forebay recover`: drains what an agent that was killed, or a machine that crashed, left in a burst buffer.
+
+use std::path::{Path, PathBuf};
+
+use crate::args::RecoverArgs;
+use crate::drain;
+use crate::exit::{self, Failure, say};
+use crate::guest::Place;
+use crate::serving::{self, How};
+use crate::signals::Signals;
+use crate::{log, lower, mounts, open_files, place};
+
+/// Recovers every burst buffer in the directory. 75 if data is left.
+pub fn run(args: &RecoverArgs) -> Result<u8, Failure> {
+    let root = existing(&args.burst_buffer)?;
+    let signals = Signals::block();
+    let _ = open_files::raise();
+    log::start(&root);
+    let mut code = 0;
+    let mut served = 0;
+    for buffer in place::formatted(&root) {
+        let dir = directory(&buffer, args.dir.as_deref())?;
+        let Some(dir) = dir else { continue };
+        served += 1;
+        code = one(&Place { dir, burst_buffer: buffer }, &signals)?.max(code);
+    }
+    if served == 0 {
+        let message = format!("{} holds no data of Forebay", root.display());
+        let known: Vec<String> = place::formatted(&root)
+            .iter()
+            .filter_map(|b| serving::directory_of(b))
+            .map(|dir| dir.display().to_string())
+            .collect();
+        let failure = Failure::new(exit::NO_INPUT, message);
+        return Err(if known.is_empty() { failure } else { failure.remedy(format!("it serves {}", known.join(", "))) });
+    }
+    Ok(code)
+}
+
+/// A burst buffer that exists.
+pub fn existing(path: &Path) -> Result<PathBuf, Failure> {
+    let root = std::fs::canonicalize(path)
+        .map_err(|e| Failure::io(format_args!("use the burst buffer {}", path.display()), &e))?;
+    if root.is_dir() {
+        Ok(root)
+    } else {
+        Err(Failure::new(exit::NO_INPUT, format!("{} is no directory", path.display())))
+    }
+}
+
+/// The directory that a burst buffer serves; `None` if another one is asked for.
+fn directory(buffer: &Path, asked: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
+    let known = serving::directory_of(buffer);
+    let Some(asked) = asked else {
+        return known.map(Some).ok_or_else(|| {
+            Failure::new(exit::NO_INPUT, format!("{} does not say which directory it serves", buffer.display()))
+                .remedy("name it: --dir DIR")
+        });
+    };
+    let dir = std::fs::canonicalize(asked).map_err(|e| Failure::io(format_args!("use {}", asked.display()), &e))?;
+    // A store may be mounted elsewhere now: with one burst buffer the cache itself tells whether the directory fits.
+    let single = place::formatted(buffer).len() == 1;
+    Ok((single || known.is_none_or(|known| known == dir)).then_some(dir))
+}
+
+fn one(place: &Place, signals: &Signals) -> Result<u8, Failure> {
+    let seen = mounts::all().map_err(|e| Failure::io("read the mounts", &e))?;
+    if let Some(mount) = mounts::ours_over(&seen, &place.dir) {
+        let message = format!("{} is accelerated now, with {}", mount.point.display(), mount.source.display());
+        return Err(Failure::new(exit::UNAVAILABLE, message).remedy(format!(
+            "its agent recovers by itself; if that is gone: forebay umount {}",
+            mount.point.display()
+        )));
+    }
+    let below = lower::open(&place.dir).map_err(|e| Failure::io(format_args!("use {}", place.dir.display()), &e))?;
+    let prepared = serving::prepare(place, below, &How::default())?;
+    let (stuck, _) = drain::drain(&prepared.cache, Some(signals), false);
+    let counters = prepared.cache.status();
+    prepared.cache.shutdown();
+    say!(
+        "forebay: {}: staged out {} files, {} bytes",
+        place.dir.display(),
+        counters.staged_out_files,
+        counters.staged_out_bytes
+    );
+    if stuck.is_empty() {
+        return Ok(0);
+    }
+    drain::list(&stuck, &place.dir, &place.burst_buffer);
+    Ok(exit::UNDRAINED)
+}

@@ -1,0 +1,62 @@
+//! Draining a cache that this process owns, with progress, interruptible on the second request.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use file_cache::{DrainProgress, FileCache, Residency, Stuck};
+
+use crate::exit::say;
+use crate::limits::LISTED_MAX;
+use crate::progress::{Progress, State};
+use crate::signals::Signals;
+
+/// Stages out everything dirty. The first request to end is told that data is still to be drained, the second ends the
+/// wait. Returns what did not reach the global store, and how long it took.
+pub fn drain(cache: &FileCache, signals: Option<&Signals>, quiet: bool) -> (Vec<Stuck>, Duration) {
+    let mut progress = Progress::new("draining", quiet);
+    let asked = Cell::new(0);
+    let interrupted = || {
+        if signals.is_some_and(|signals| signals.next(Duration::ZERO).is_some_and(|signal| signal.asks_to_end())) {
+            asked.set(asked.get() + 1);
+            if asked.get() == 1 {
+                say!("forebay: data is still on its way to the global store; once more leaves it in the burst buffer");
+            }
+        }
+        asked.get() > 1
+    };
+    let mut show = |now: DrainProgress| progress.update(state(now));
+    let stuck = cache.drain_all(&mut show, &interrupted);
+    (stuck, progress.finish().1)
+}
+
+fn state(now: DrainProgress) -> State {
+    State { files_done: now.files_done, files_left: now.files_left, bytes_left: now.bytes_left }
+}
+
+/// The word for a residency.
+pub fn word(state: Residency) -> &'static str {
+    match state {
+        Residency::Absent => "absent",
+        Residency::Fetching => "fetching",
+        Residency::Clean => "clean",
+        Residency::Dirty => "dirty",
+        Residency::Queued => "queued",
+        Residency::Draining => "draining",
+        Residency::Conflict => "conflict",
+        Residency::Failed => "failed",
+    }
+}
+
+/// Lists what did not reach the global store: path, state, reason, where the data is, what to do.
+pub fn list(stuck: &[Stuck], dir: &std::path::Path, burst_buffer: &std::path::Path) {
+    say!("forebay: {} files of {} are not in the global store; their data is kept:", stuck.len(), dir.display());
+    for one in stuck.iter().take(LISTED_MAX) {
+        let state = if one.orphaned { "orphaned" } else { word(one.state) };
+        say!("  {}: {state}: {}", dir.join(&one.path_hint).display(), one.reason);
+        say!("    data: {}", one.replica.display());
+    }
+    if stuck.len() > LISTED_MAX {
+        say!("  and {} more", stuck.len() - LISTED_MAX);
+    }
+    say!("  to try again: forebay recover {}", burst_buffer.display());
+}

@@ -1,0 +1,149 @@
+//! One accelerated directory in this process: its cache, its agent, its session with the kernel, its control socket.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use agent::{Agent, Config, PolicyTable};
+use config::{Policy, PolicySet};
+use file_cache::{FileCache, OpenError, Settings};
+use global_store::posix::{Options, PosixStore};
+
+use crate::exit::{self, Failure, reason};
+use crate::guest::Place;
+use crate::privilege;
+
+/// The file in a burst buffer that says which directory it serves.
+const DIRECTORY: &str = "directory";
+/// The file in a burst buffer that keeps the directories' rules.
+const POLICIES: &str = "policies.toml";
+
+/// How a directory is served.
+#[derive(Debug, Clone, Default)]
+pub struct How {
+    /// Rules that hold where no directory says otherwise.
+    pub rules: PolicySet,
+    /// Nobody else changes the directory.
+    pub exclusive: bool,
+    /// Nothing is staged by itself.
+    pub idle: bool,
+}
+
+/// An opened cache, not yet served.
+pub struct Prepared {
+    /// Where.
+    pub place: Place,
+    /// The data.
+    pub cache: FileCache,
+    agent: Arc<Agent>,
+}
+
+/// Opens the cache of a place over the directory below, and recovers what an earlier agent left.
+pub fn prepare(place: &Place, below: OwnedFd, how: &How) -> Result<Prepared, Failure> {
+    let failed = |e: io::Error| Failure::io(format_args!("use {}", place.dir.display()), &e);
+    let identity = PosixStore::identity_of(below.as_fd()).map_err(failed)?;
+    let options = Options { shared: how.exclusive.then_some(false), ..Options::default() };
+    let store = PosixStore::new(below, options).map_err(failed)?;
+    let base = how.rules.apply(Policy::default());
+    let mut settings = Settings::new(&place.burst_buffer, Arc::new(store.clone()), identity.to_string());
+    settings.policy = Arc::new(base.clone());
+    settings.agent_id = agent_id();
+    settings.background = !how.idle;
+    let cache = FileCache::open(settings).map_err(|error| cannot_open(place, &error))?;
+    remember_directory(place);
+    let policies = PolicyTable::load(base, place.burst_buffer.join(POLICIES))
+        .map_err(|error| Failure::new(exit::NO_INPUT, error.to_string()).remedy("mend that file, or remove it"))?;
+    let agent = Agent::new(Config { cache: cache.clone(), store, policies }).map_err(failed)?;
+    Ok(Prepared { place: place.clone(), cache, agent: Arc::new(agent) })
+}
+
+/// Host and a part that no other agent has: what another machine is told about a file that we hold.
+fn agent_id() -> String {
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let random = fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap_or_default();
+    format!("{} {}", host.trim(), random.trim())
+}
+
+/// A hint for `recover`; the cache itself knows the directory by its identity.
+fn remember_directory(place: &Place) {
+    let written = fs::write(place.burst_buffer.join(DIRECTORY), place.dir.as_os_str().as_encoded_bytes());
+    if let Err(error) = written {
+        tracing::warn!("cannot note the directory of the burst buffer: {error}");
+    }
+}
+
+/// The directory that a burst buffer says it serves.
+pub fn directory_of(burst_buffer: &std::path::Path) -> Option<PathBuf> {
+    use std::os::unix::ffi::OsStringExt;
+    let bytes = fs::read(burst_buffer.join(DIRECTORY)).ok().filter(|bytes| !bytes.is_empty())?;
+    Some(PathBuf::from(std::ffi::OsString::from_vec(bytes)))
+}
+
+fn cannot_open(place: &Place, error: &OpenError) -> Failure {
+    let buffer = place.burst_buffer.display();
+    match error {
+        OpenError::InUse { pid, .. } => {
+            Failure::new(exit::UNAVAILABLE, format!("the burst buffer {buffer} is in use by process {pid}"))
+                .remedy("wait for it, or name another directory with --burst-buffer")
+        }
+        OpenError::OtherStore { .. } => {
+            let other = directory_of(&place.burst_buffer)
+                .map_or_else(|| "another directory".to_string(), |dir| dir.display().to_string());
+            let message = format!("the burst buffer {buffer} holds data of {other}, not of {}", place.dir.display());
+            Failure::new(exit::UNAVAILABLE, message)
+                .remedy(format!("name another burst buffer, or drain this one: forebay recover {buffer}"))
+        }
+        OpenError::Io { step, source, path } => {
+            let message = format!("cannot {step} {}: {}", path.display(), reason(source));
+            Failure { message, ..Failure::io(step, source) }
+        }
+        other => Failure::new(exit::CANT_CREATE, other.to_string()),
+    }
+}
+
+/// A served directory.
+pub struct Serving {
+    /// Where.
+    pub place: Place,
+    /// The data.
+    pub cache: FileCache,
+    ended: Arc<AtomicBool>,
+}
+
+impl Prepared {
+    /// Serves the mount behind `device` from now on, in threads of its own.
+    pub fn serve(self, device: OwnedFd) -> Result<Serving, Failure> {
+        let options = fuse::Options { passthrough: privilege::administrates_machine(), ..fuse::Options::default() };
+        let session = fuse::serve(self.agent, device, options);
+        let ended = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&ended);
+        let dir = self.place.dir.clone();
+        let served = move || {
+            match session.run() {
+                Ok(end) => tracing::info!("the session of {} ended: {end:?}", dir.display()),
+                Err(error) => tracing::error!("the session of {} failed: {error}", dir.display()),
+            }
+            // What was still open is closed with it, before anybody drains.
+            drop(session);
+            flag.store(true, Ordering::Release);
+        };
+        let started = std::thread::Builder::new().name("session".to_string()).spawn(served);
+        started.map_err(|e| Failure::io("start a thread", &e))?;
+        Ok(Serving { place: self.place, cache: self.cache, ended })
+    }
+}
+
+impl Serving {
+    /// True once the mount is gone, every request was answered and every file is closed.
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// Lets the burst buffer go; what is dirty stays in it.
+    pub fn stop(self) {
+        self.cache.shutdown();
+    }
+}

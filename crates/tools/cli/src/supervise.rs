@@ -1,0 +1,132 @@
+//! The life of the command: signals to it, its stops and its end, and the processes it leaves behind.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal as OsSignal, WaitOptions, WaitStatus, kill_process, wait};
+
+use crate::exit::say;
+use crate::holders::{self, Holder};
+use crate::limits::{LISTED_MAX, NAMESPACE_END, POLL};
+use crate::mounts::Mount;
+use crate::signals::{Signal, Signals};
+
+/// Longest wait for a signal: nothing depends on it, it only bounds the harm of a lost one.
+const LOOK: Duration = Duration::from_secs(1);
+/// Between two looks at the processes left behind: each reads much of `/proc`.
+const LOOK_FOR_HOLDERS: Duration = Duration::from_millis(500);
+
+/// The running command.
+pub struct Supervised<'a> {
+    pid: Pid,
+    signals: &'a Signals,
+    code: Option<u8>,
+}
+
+impl<'a> Supervised<'a> {
+    /// Supervises a child of this process.
+    pub fn new(pid: Pid, signals: &'a Signals) -> Supervised<'a> {
+        Supervised { pid, signals, code: None }
+    }
+
+    /// Waits until the command has ended. Its exit status: its own, or 128 + the signal that killed it.
+    ///
+    /// The command is in our process group, so what the terminal sends reaches it without us; what another process
+    /// sends to us is passed on. When the terminal stops it we stop too, since the shell waits for us.
+    pub fn wait(&mut self) -> u8 {
+        loop {
+            self.reap();
+            if let Some(code) = self.code {
+                return code;
+            }
+            if let Some(signal) = self.signals.next(LOOK) {
+                self.pass_on(signal);
+            }
+        }
+    }
+
+    fn pass_on(&self, signal: Signal) {
+        if signal.number == libc::SIGCHLD || signal.number == libc::SIGTTOU || signal.from_kernel {
+            return;
+        }
+        if let Some(signal) = OsSignal::from_named_raw(signal.number) {
+            // An ended command is found by the next reap.
+            let _ = kill_process(self.pid, signal);
+        }
+    }
+
+    /// Takes the status of every child that has one, adopted ones included.
+    fn reap(&mut self) {
+        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
+            if pid != self.pid {
+                continue;
+            }
+            if let Some(signal) = status.stopping_signal() {
+                self.stop_with_command(signal);
+            } else {
+                self.code = code_of(status);
+            }
+        }
+    }
+
+    /// Only for a stop by the terminal, whose SIGCONT comes to the whole group: after SIGSTOP to the command alone nobody
+    /// would wake us, and its files with us.
+    fn stop_with_command(&self, signal: i32) {
+        if signal == libc::SIGSTOP {
+            return;
+        }
+        let _ = kill_process(rustix::process::getpid(), OsSignal::STOP);
+        let _ = kill_process(self.pid, OsSignal::CONT);
+    }
+
+    /// Waits for processes that the command left behind with open files, at most `linger` (`None`: until they end or
+    /// somebody interrupts). `mounts` are ours, as the command saw them; `ended` tells that the namespace is gone and nobody can be left. Returns who still
+    /// holds files, and how long it waited.
+    pub fn linger(
+        &mut self,
+        mounts: &[Mount],
+        linger: Option<Duration>,
+        quiet: bool,
+        ended: &dyn Fn() -> bool,
+    ) -> (Vec<Holder>, Duration) {
+        let start = Instant::now();
+        let mut looked: Option<Instant> = None;
+        let mut told = false;
+        let mut left = Vec::new();
+        loop {
+            self.reap();
+            if ended() {
+                return (Vec::new(), start.elapsed());
+            }
+            if start.elapsed() >= NAMESPACE_END && looked.is_none_or(|at| at.elapsed() >= LOOK_FOR_HOLDERS) {
+                left = mounts.iter().flat_map(|mount| holders::of(&mount.point, &mount.device)).collect();
+                looked = Some(Instant::now());
+                if left.is_empty() || linger.is_some_and(|bound| start.elapsed() >= bound) {
+                    return (left, start.elapsed());
+                }
+                if !told && !quiet {
+                    tell(&left);
+                }
+                told = true;
+            }
+            let step = if looked.is_some() { POLL } else { POLL / 25 };
+            if self.signals.next(step).is_some_and(|signal| told && signal.asks_to_end()) {
+                return (left, start.elapsed());
+            }
+        }
+    }
+}
+
+fn tell(left: &[Holder]) {
+    say!("forebay: the command ended and left processes that hold files; waiting for them (Ctrl-C: do not wait)");
+    for holder in left.iter().take(LISTED_MAX) {
+        say!("  {holder}");
+    }
+    if left.len() > LISTED_MAX {
+        say!("  and {} more", left.len() - LISTED_MAX);
+    }
+}
+
+fn code_of(status: WaitStatus) -> Option<u8> {
+    let of_signal = status.terminating_signal().map(|signal| 128 + signal);
+    status.exit_status().or(of_signal).map(|code| code as u8)
+}

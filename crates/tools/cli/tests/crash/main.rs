@@ -1,0 +1,133 @@
+//! Deaths of the agent and of programs, and what is left: every acknowledged operation is in the global store after
+//! the recovery, and nothing older than an acknowledged truncate, unlink, rename or newer write reappears.
+//!
+//! Programs are this test binary, started again with a role; their ledgers lie outside the mount. A failure prints the
+//! round that was played.
+
+mod holder;
+mod ledger;
+#[path = "../mounted/mod.rs"]
+mod mounted;
+mod program;
+mod round;
+mod story;
+mod verdict;
+
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use mounted::chance::{Chance, payload};
+use mounted::{BOUND, Place};
+use round::{Afterwards, Death, Round};
+use testkit::{in_private_namespace_within, wait_until};
+
+/// What one test may take: a round takes about a second on an idle machine.
+const NAMESPACE_BOUND: Duration = Duration::from_secs(230);
+/// How long random deaths are died.
+const RANDOM_BUDGET: Duration = Duration::from_secs(12);
+
+/// Rules under which a fault point is looked for, in this order.
+const RULES: [&[&str]; 3] = [&[], &["keep_after=delete"], &["stage_out=manual"]];
+
+#[test]
+fn a_process_with_a_role_plays_it() {
+    program::play();
+}
+
+/// Plays a point until it is hit, under each set of rules.
+fn play_point(name: &'static str, nth: u32, afterwards: Afterwards) -> bool {
+    let seed = 10 + u64::from(nth);
+    RULES.iter().any(|rules| {
+        let round = Round { death: Death::AtPoint(name, nth), afterwards, rules, seed };
+        round.play().unwrap_or_else(|why| panic!("{why}"))
+    })
+}
+
+#[test]
+fn the_agent_may_die_at_every_fault_point_and_recover_completes() {
+    in_private_namespace_within(NAMESPACE_BOUND, || {
+        let missed: Vec<_> =
+            file_cache::fault::POINTS.iter().filter(|name| !play_point(name, 1, Afterwards::Recover)).collect();
+        assert!(missed.is_empty(), "never reached, so nothing is proved: {missed:?}");
+    });
+}
+
+#[test]
+fn the_agent_may_die_at_a_later_passage_of_a_fault_point_and_a_new_mount_goes_on() {
+    in_private_namespace_within(NAMESPACE_BOUND, || {
+        // A later passage need not come in every story.
+        let hit = file_cache::fault::POINTS.iter().filter(|name| play_point(name, 4, Afterwards::MountAgain)).count();
+        assert!(hit > file_cache::fault::POINTS.len() / 2, "only {hit} points were reached four times");
+    });
+}
+
+/// Plays deaths at random moments.
+fn play_random(seed: u64, death: impl Fn(usize) -> Death) {
+    let mut chance = Chance::new(seed);
+    let start = Instant::now();
+    for number in 0..60 {
+        if start.elapsed() > RANDOM_BUDGET {
+            break;
+        }
+        let afterwards = chance.of(&[Afterwards::Recover, Afterwards::MountAgain]);
+        let (after, rules) = (chance.below(70) as usize, chance.of(&RULES));
+        let round = Round { death: death(after), afterwards, rules, seed: seed + 100 * number };
+        round.play().unwrap_or_else(|why| panic!("{why}"));
+    }
+}
+
+#[test]
+fn the_agent_may_die_at_any_moment() {
+    in_private_namespace_within(NAMESPACE_BOUND, || play_random(1, Death::OfAgent));
+}
+
+#[test]
+fn a_program_may_die_at_any_moment() {
+    in_private_namespace_within(NAMESPACE_BOUND, || play_random(2, Death::OfProgram));
+}
+
+#[test]
+fn a_file_is_not_clean_before_a_program_that_outlived_the_agent_lets_it_go() {
+    in_private_namespace_within(NAMESPACE_BOUND, || {
+        let place = Place::new();
+        let (file, ready, go) = (place.dir.join("held"), place.beside("ready"), place.beside("go"));
+        let mut content = payload(1, holder::HELD_BYTES);
+        let mut agent = place.mount(&[]);
+        std::fs::write(&file, &content).unwrap();
+
+        let words = ["hold", file.to_str().unwrap(), ready.to_str().unwrap(), go.to_str().unwrap()];
+        let log = place.beside("holder.log");
+        let mut holder = program::start(&words, &log);
+        let said = |round: u64| {
+            let wanted = round.to_string();
+            wait_until("the holder's next round", BOUND, || {
+                std::fs::read_to_string(&ready).is_ok_and(|text| text == wanted)
+            });
+        };
+        let go_on = |rounds: usize| std::fs::write(&go, vec![b'.'; rounds]).unwrap();
+        said(0);
+        agent.kill();
+        place.detach();
+        go_on(1);
+        said(1);
+        let early = place.recover(&[]);
+        assert_ne!(early.code, 0, "recover says that all is done while a program can still store:\n{}", early.text);
+        go_on(2);
+        said(2);
+        go_on(3);
+        said(3);
+        let mapped = place.recover(&[]);
+        assert_ne!(mapped.code, 0, "recover says that all is done while a mapping lives:\n{}", mapped.text);
+        go_on(4);
+        let status = holder.wait(BOUND);
+        assert!(status.success(), "{}", std::fs::read_to_string(&log).unwrap());
+
+        let last = place.recover(&[]);
+        assert_eq!(last.code, 0, "{}", last.text);
+        (1..=3).for_each(|round| holder::apply(&mut content, round));
+        let mut found = vec![0; content.len()];
+        std::fs::File::open(place.below().join("held")).unwrap().read_exact_at(&mut found, 0).unwrap();
+        assert!(found == content, "{}", verdict::difference(&found, &content));
+        place.check().unwrap();
+    });
+}

@@ -1,0 +1,149 @@
+//! The program under test: this test binary, started again with a role in its environment.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use testkit::ProcessGuard;
+
+use crate::ledger::Ledger;
+use crate::mounted::chance::payload;
+use crate::story::{NAMES, SLOTS, Step, Story};
+
+/// Says who this process is.
+const ROLE: &str = "CRASH_TEST_ROLE";
+/// The test that does a role's work.
+pub const ENTRY: &str = "a_process_with_a_role_plays_it";
+
+/// Exit status after an error that a dead agent explains.
+pub const AGENT_GONE: i32 = 3;
+
+/// Starts a process in a role: the words are its arguments.
+pub fn start(words: &[&str], log: &Path) -> ProcessGuard {
+    let log = File::create(log).expect("a log");
+    let mut command = Command::new(std::env::current_exe().expect("the test binary"));
+    command.args(["--exact", ENTRY, "--nocapture"]).env(ROLE, words.join("\n")).stdin(Stdio::null());
+    command.stdout(log.try_clone().expect("dup")).stderr(log);
+    ProcessGuard::spawn(&mut command)
+}
+
+/// Plays the role of this process, if it has one; then it does not return.
+pub fn play() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let words: Vec<&str> = role.lines().collect();
+    match words[..] {
+        ["story", dir, seed, steps, ledger] => {
+            let (seed, steps) = (seed.parse().expect("a seed"), steps.parse().expect("a number"));
+            std::process::exit(tell(Path::new(dir), seed, steps, Path::new(ledger)));
+        }
+        ["hold", file, ready, go] => crate::holder::hold(Path::new(file), Path::new(ready), Path::new(go)),
+        _ => panic!("no such role: {role}"),
+    }
+    std::process::exit(0);
+}
+
+/// Tells a story to its end or to the agent's; the exit status.
+fn tell(dir: &Path, seed: u64, steps: usize, ledger: &Path) -> i32 {
+    let mut ledger = Ledger::create(ledger);
+    let mut story = Story::new(seed);
+    let mut hands = Hands { dir: dir.to_owned(), slots: Default::default() };
+    for number in 0..steps {
+        let step = story.next();
+        ledger.begun();
+        if let Err(error) = hands.act(&step, &story) {
+            eprintln!("step {number} {step:?}: {error}");
+            let gone = [libc::ENOTCONN, libc::ECONNABORTED].map(Some).contains(&error.raw_os_error());
+            return if gone { AGENT_GONE } else { 1 };
+        }
+        story.model.apply(&step);
+        ledger.acknowledged();
+    }
+    // What is open stays open until the process ends: its end is a close.
+    0
+}
+
+struct Hands {
+    dir: PathBuf,
+    slots: [Option<File>; SLOTS],
+}
+
+impl Hands {
+    fn path(&self, name: usize) -> PathBuf {
+        self.dir.join(NAMES[name])
+    }
+
+    fn file(&self, slot: usize) -> &File {
+        self.slots[slot].as_ref().expect("stories use open descriptors")
+    }
+
+    fn act(&mut self, step: &Step, story: &Story) -> std::io::Result<()> {
+        match *step {
+            Step::Open { slot, name, truncate } => {
+                let mut how = OpenOptions::new();
+                how.read(true).write(true).create(true).truncate(truncate);
+                self.slots[slot] = Some(how.open(self.path(name))?);
+            }
+            Step::Pwrite { slot, at, len, seed } => self.file(slot).write_all_at(&payload(seed, len), at)?,
+            Step::Store { slot, at, len, seed } => store(self.file(slot), at, &payload(seed, len))?,
+            Step::Fsync { slot } => self.file(slot).sync_all()?,
+            Step::Ftruncate { slot, len } => self.file(slot).set_len(len)?,
+            Step::Punch { slot, at, len } => {
+                use rustix::fs::FallocateFlags as Flags;
+                rustix::fs::fallocate(self.file(slot), Flags::PUNCH_HOLE | Flags::KEEP_SIZE, at, len)?;
+            }
+            Step::Close { slot } => {
+                let file = self.slots[slot].take().expect("an open descriptor");
+                let fd = std::os::fd::IntoRawFd::into_raw_fd(file);
+                // SAFETY: the descriptor was ours and is forgotten.
+                if unsafe { libc::close(fd) } < 0 {
+                    return Err(std::io::Error::last_os_error());
+                }
+            }
+            Step::Truncate { name, len } => {
+                let path = std::ffi::CString::new(self.path(name).into_os_string().into_encoded_bytes())?;
+                // SAFETY: the path is a C string.
+                if unsafe { libc::truncate(path.as_ptr(), len as libc::off_t) } < 0 {
+                    return Err(std::io::Error::last_os_error());
+                }
+            }
+            Step::Rename { from, to } => fs::rename(self.path(from), self.path(to))?,
+            Step::Link { from, to } => fs::hard_link(self.path(from), self.path(to))?,
+            Step::Unlink { name } => fs::remove_file(self.path(name))?,
+            Step::Read { name } => {
+                let read = fs::read(self.path(name))?;
+                let expected = story.model.content(name).expect("a name");
+                if read != *expected {
+                    let why = crate::verdict::difference(&read, expected);
+                    return Err(std::io::Error::other(format!("read other bytes than were written: {why}")));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Stores through a shared mapping that lives as long as the call.
+pub fn store(file: &File, at: u64, bytes: &[u8]) -> std::io::Result<()> {
+    let start = at & !4095;
+    let (skip, len) = ((at - start) as usize, (at - start) as usize + bytes.len());
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping inside the file's size, known to the story; nobody else maps or shortens it meanwhile.
+    unsafe {
+        let address = libc::mmap(
+            std::ptr::null_mut(),
+            len,
+            protection,
+            libc::MAP_SHARED,
+            file.as_raw_fd(),
+            start as libc::off_t,
+        );
+        if address == libc::MAP_FAILED {
+            return Err(std::io::Error::last_os_error());
+        }
+        std::ptr::copy_nonoverlapping(bytes.as_ptr(), address.cast::<u8>().add(skip), bytes.len());
+        libc::munmap(address, len);
+    }
+    Ok(())
+}

@@ -1,0 +1,189 @@
+//! One crash: programs tell stories in a mounted directory, something dies, and what is left is recovered and judged.
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+
+use rustix::process::Signal;
+use testkit::{ProcessGuard, wait_until};
+
+use crate::ledger;
+use crate::mounted::{Agent, BOUND, Place};
+use crate::program::{self, AGENT_GONE};
+use crate::story::{Model, NAMES};
+use crate::verdict;
+
+/// Programs at once, each in a directory of its own.
+const PROGRAMS: u64 = 2;
+/// Steps of each.
+const STEPS: usize = 70;
+
+/// Who is killed, and when.
+#[derive(Debug, Clone, Copy)]
+pub enum Death {
+    /// The agent, or the recovery after it, where a fault point says: `name:nth`.
+    AtPoint(&'static str, u32),
+    /// The agent, once the first program has so many acknowledgements.
+    OfAgent(usize),
+    /// The first program, likewise.
+    OfProgram(usize),
+}
+
+/// What follows a crash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Afterwards {
+    /// `forebay recover`
+    Recover,
+    /// The directory is mounted again, judged through the mount, and unmounted.
+    MountAgain,
+}
+
+/// A crash to be.
+#[derive(Debug, Clone, Copy)]
+pub struct Round {
+    pub death: Death,
+    pub afterwards: Afterwards,
+    pub rules: &'static [&'static str],
+    pub seed: u64,
+}
+
+struct Program {
+    process: ProcessGuard,
+    dir: PathBuf,
+    seed: u64,
+    ledger: PathBuf,
+    log: PathBuf,
+}
+
+impl Round {
+    /// Plays it. Whether its fault point was hit; `Err` says which promise was broken.
+    pub fn play(&self) -> Result<bool, String> {
+        let place = Place::new();
+        let log = place.beside("fault");
+        let armed = match self.death {
+            Death::AtPoint(name, nth) => format!("{name}:{nth}"),
+            _ => String::new(),
+        };
+        let mut environment = vec![("FOREBAY_FAULT_LOG", log.to_str().expect("a path of ours"))];
+        if !armed.is_empty() {
+            environment.push(("FOREBAY_FAULT", &armed));
+        }
+        self.run(&place, &environment).and_then(|programs| {
+            self.recover(&place, if log.exists() { &[] } else { &environment }, &programs)?;
+            Ok(log.exists())
+        })
+        .map_err(|why| format!("{self:?}:\n{why}\n{}", place.agent_log()))
+    }
+
+    /// From the first files to the death of the agent, or to the unmount if it lives.
+    fn run(&self, place: &Place, environment: &[(&str, &str)]) -> Result<Vec<Program>, String> {
+        (0..PROGRAMS).for_each(|number| self.first_files(place, number));
+        let mut agent = match place.try_mount(self.rules, environment) {
+            Ok(agent) => agent,
+            // A fault point in the start itself: no program has run.
+            Err(said) if place.beside("fault").exists() => return Ok(drop(said)).map(|()| Vec::new()),
+            Err(said) => return Err(format!("no mount: {said}")),
+        };
+        let mut programs: Vec<Program> = (0..PROGRAMS).map(|number| self.start(place, number)).collect();
+        let mut killed = false;
+        wait_until("the end of the agent or of the programs", BOUND, || {
+            let acknowledged = ledger::read(&programs[0].ledger).acknowledged;
+            match self.death {
+                Death::OfAgent(after) if acknowledged >= after && !killed => {
+                    agent.kill();
+                    killed = true;
+                }
+                Death::OfProgram(after) if acknowledged >= after && !killed => {
+                    programs[0].process.signal(Signal::KILL);
+                    killed = true;
+                }
+                _ => {}
+            }
+            agent.has_ended() || programs.iter_mut().all(|program| program.process.ended().is_some())
+        });
+        for program in &mut programs {
+            self.end_of(program)?;
+        }
+        self.end(place, agent)?;
+        Ok(programs)
+    }
+
+    fn first_files(&self, place: &Place, number: u64) {
+        let dir = place.dir.join(format!("program-{number}"));
+        fs::create_dir_all(dir.join("sub")).expect("a directory");
+        let model = Model::first(self.seed + number);
+        for (name, file) in &model.names {
+            fs::write(dir.join(NAMES[*name]), &model.files[file]).expect("a first file");
+        }
+    }
+
+    fn start(&self, place: &Place, number: u64) -> Program {
+        let (dir, seed) = (place.dir.join(format!("program-{number}")), self.seed + number);
+        let (ledger, log) =
+            (place.beside(&format!("ledger-{number}")), place.beside(&format!("program-{number}.log")));
+        let text = |path: &PathBuf| path.to_str().expect("a path of ours").to_owned();
+        let words = ["story", &text(&dir), &seed.to_string(), &STEPS.to_string(), &text(&ledger)];
+        Program { process: program::start(&words, &log), dir, seed, ledger, log }
+    }
+
+    /// A program may end well, by the agent's death, or by the signals that explains.
+    fn end_of(&self, program: &mut Program) -> Result<(), String> {
+        let status = program.process.wait(BOUND);
+        let explained = match (status.code(), status.signal()) {
+            (Some(0), _) => true,
+            (Some(AGENT_GONE), _) | (_, Some(libc::SIGBUS)) => !matches!(self.death, Death::OfProgram(_)),
+            (_, Some(libc::SIGKILL)) => matches!(self.death, Death::OfProgram(_)),
+            _ => false,
+        };
+        if explained {
+            return Ok(());
+        }
+        let log = fs::read_to_string(&program.log).unwrap_or_default();
+        Err(format!("the program of seed {} ended with {status}:\n{log}", program.seed))
+    }
+
+    /// The agent's end if it still lives: replicas are dropped and everything is drained, which may reach the point.
+    fn end(&self, place: &Place, mut agent: Agent<'_>) -> Result<(), String> {
+        if !agent.has_ended() {
+            agent.evict_all();
+            let unmounted = agent.unmount();
+            if !place.beside("fault").exists() {
+                unmounted?;
+            }
+        }
+        place.detach();
+        Ok(())
+    }
+
+    fn recover(&self, place: &Place, environment: &[(&str, &str)], programs: &[Program]) -> Result<(), String> {
+        if self.afterwards == Afterwards::MountAgain {
+            let agent = place.try_mount(self.rules, environment);
+            if let Ok(agent) = agent {
+                let judged = judge(programs, "through the new mount");
+                let unmounted = agent.unmount();
+                if !place.beside("fault").exists() {
+                    judged.and(unmounted)?;
+                }
+            }
+            place.detach();
+        } else {
+            place.recover(environment);
+        }
+        // The recovery itself may have died; the next one succeeds.
+        let ended = place.recover(&[]);
+        if ended.code != 0 {
+            return Err(format!("recover ended with {}:\n{}", ended.code, ended.text));
+        }
+        judge(programs, "in the global store")?;
+        place.check()
+    }
+}
+
+fn judge(programs: &[Program], r#where: &str) -> Result<(), String> {
+    for program in programs {
+        let reading = ledger::read(&program.ledger);
+        verdict::judge(&program.dir, program.seed, reading)
+            .map_err(|why| format!("{}, the program of seed {}: {why}", r#where, program.seed))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,1 @@
+//! Every failure that stories have found, in its shortest form.

@@ -1,0 +1,157 @@
+//! The same random operations through a mount and on a plain directory: every answer agrees, both trees are equal at
+//! the end, and after the unmount the global store equals the plain directory.
+//!
+//! A failure prints its seed and its operations. `FOREBAY_TEST_SEED=N` tells that story alone, and
+//! `FOREBAY_TEST_SHRINK=1` looks for a short one with the same end. Each failure ever found stays as a test below.
+
+mod found;
+mod holes;
+mod mapping;
+#[path = "../mounted/mod.rs"]
+mod mounted;
+mod names;
+mod op;
+mod outcome;
+mod shrink;
+mod side;
+mod story;
+mod tree;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use mounted::Place;
+use op::Op;
+use side::Side;
+use testkit::{TempTree, in_private_namespace};
+
+/// Operations of a story.
+const OPS: usize = 400;
+/// How long stories of one policy are told.
+const BUDGET: Duration = Duration::from_secs(8);
+/// Stories of one policy, however fast.
+const STORIES_MAX: u64 = 30;
+
+/// How a kind of story is told.
+#[derive(Clone, Copy)]
+struct Setting {
+    rules: &'static [&'static str],
+    /// With `stage out` and `evict` between.
+    commands: bool,
+    /// No file is larger.
+    size_max: u64,
+    /// A burst buffer of this many bytes in memory.
+    burst_buffer: Option<u64>,
+}
+
+const DEFAULT: Setting = Setting { rules: &[], commands: false, size_max: 4 << 20, burst_buffer: None };
+
+/// Tells one story through a mount and on a plain directory.
+fn attempt(setting: Setting, ops: &[Op]) -> Result<(), String> {
+    let place = setting.burst_buffer.map_or_else(Place::new, Place::with_burst_buffer_of);
+    let plain = place.dir.with_file_name("plain");
+    std::fs::create_dir(&plain).map_err(|error| error.to_string())?;
+    story::first_files(&place.dir, setting.size_max);
+    story::first_files(&plain, setting.size_max);
+
+    let agent = place.mount(setting.rules);
+    let mut two = Side::plain(&plain);
+    let told = {
+        let command = |name: &str, path: &Path| {
+            agent.stage(name, path);
+        };
+        let mut one = Side::mounted(&place.dir, &place.below(), Box::new(command));
+        story::tell(&mut one, &mut two, ops)
+    };
+    two.close_all();
+    told.map_err(|parted| format!("{parted}\n{}", agent.said()))?;
+    let stored = two.stored;
+    let equal = |one: &Path, when: &str| {
+        let found = tree::differences(one, &plain, &|inode| stored.contains(&inode));
+        if found.is_empty() { Ok(()) } else { Err(format!("{when}:\n{}\n{}", found.join("\n"), place.agent_log())) }
+    };
+    equal(&place.dir, "through the mount, at the end")?;
+    agent.unmount()?;
+    equal(&place.dir, "in the global store, after the unmount")?;
+    place.check()
+}
+
+/// Tells stories for a while. The bound of the namespace leaves room for a slow machine, and for shrinking.
+fn tell_stories(setting: Setting) {
+    let only: Option<u64> = std::env::var("FOREBAY_TEST_SEED").ok().map(|seed| seed.parse().expect("a seed"));
+    let start = Instant::now();
+    for seed in only.map_or(1..=STORIES_MAX, |seed| seed..=seed) {
+        if start.elapsed() > BUDGET {
+            break;
+        }
+        let ops = story::draw(seed, OPS, setting.size_max, setting.commands);
+        if let Err(why) = attempt(setting, &ops) {
+            let short = shrink::shrink(&ops, |ops| attempt(setting, ops));
+            panic!("seed {seed}: {why}\n{short}");
+        }
+    }
+}
+
+#[test]
+fn a_mount_with_default_rules_is_a_plain_directory() {
+    in_private_namespace(|| tell_stories(DEFAULT));
+}
+
+#[test]
+fn commands_that_move_data_change_nothing_that_programs_see() {
+    in_private_namespace(|| tell_stories(Setting { rules: &["stage_out=manual"], commands: true, ..DEFAULT }));
+}
+
+#[test]
+fn a_mount_that_caches_nothing_is_a_plain_directory() {
+    in_private_namespace(|| tell_stories(Setting { rules: &["cache=through"], ..DEFAULT }));
+}
+
+#[test]
+fn replicas_that_go_once_clean_are_not_missed() {
+    in_private_namespace(|| tell_stories(Setting { rules: &["keep_after=delete"], ..DEFAULT }));
+}
+
+#[test]
+fn a_mount_that_only_reads_ahead_is_a_plain_directory() {
+    in_private_namespace(|| tell_stories(Setting { rules: &["cache=preload"], commands: true, ..DEFAULT }));
+}
+
+#[test]
+fn a_full_burst_buffer_is_not_noticed() {
+    let setting = Setting { size_max: 256 << 10, burst_buffer: Some(8 << 20), ..DEFAULT };
+    in_private_namespace(move || tell_stories(setting));
+}
+
+#[test]
+fn two_plain_directories_agree() {
+    let tree = TempTree::new();
+    let (one, two) = (tree.dir("one"), tree.dir("two"));
+    for seed in 1..=10 {
+        for root in [&one, &two] {
+            std::fs::remove_dir_all(root).unwrap();
+            std::fs::create_dir(root).unwrap();
+            story::first_files(root, 1 << 20);
+        }
+        let ops = story::draw(seed, OPS, 1 << 20, true);
+        let (mut first, mut second) = (Side::plain(&one), Side::plain(&two));
+        story::tell(&mut first, &mut second, &ops).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        assert_eq!(tree::differences(&one, &two, &|_| false), Vec::<String>::new(), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_planted_difference_of_one_byte_is_found() {
+    use std::os::unix::fs::FileExt;
+    let tree = TempTree::new();
+    let (one, two) = (tree.dir("one"), tree.dir("two"));
+    story::first_files(&one, 1 << 20);
+    story::first_files(&two, 1 << 20);
+    std::fs::OpenOptions::new().write(true).open(one.join("big")).unwrap().write_all_at(b"\0", 777).unwrap();
+    let big = op::PATHS.iter().position(|path| *path == "big").unwrap() as u8;
+    let ops = [Op::Stat { path: big }, Op::ReadFile { path: big }];
+    let why = story::tell(&mut Side::plain(&one), &mut Side::plain(&two), &ops).unwrap_err();
+    assert!(why.contains("operation 1") && why.contains("byte 777"), "{why}");
+    let found = tree::differences(&one, &two, &|_| false);
+    assert!(found.len() == 1 && found[0].contains("byte 777"), "{found:?}");
+}
