@@ -21,7 +21,11 @@ pub const UNCLEAN_MEMTABLE_BYTES: u64 = 1 << 20;
 /// Blocks kept in memory. Lookups come once per open of a file, and the page cache is behind it.
 pub const CACHE_BYTES: u64 = 4 << 20;
 
-/// Table files kept open: enough for 10^7 records, and a small part of the usual limit of 1024 descriptors.
+/// Size of a table: what a merge holds in memory of filters and indexes grows with it, and smaller ones need more
+/// descriptors.
+pub const TABLE_BYTES: u64 = 16 << 20;
+
+/// Table files kept open: nearly enough for 10^7 records, and a small part of the usual limit of 1024 descriptors.
 pub const OPEN_TABLES_MAX: usize = 64;
 
 /// Journals before old memtables are written out to be rid of them: the least that fjall accepts. It bounds the time

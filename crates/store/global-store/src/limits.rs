@@ -9,5 +9,8 @@ pub const MARK_BYTES_MAX: usize = 4096;
 /// How often `sync_name` looks for a file that is renamed under its hands before it syncs the whole store.
 pub const SYNC_NAME_TRIES: usize = 4;
 
-/// Zeros written in one call where a store has no holes: large enough to be cheap, small enough for the stack's heap.
+/// How often the kernel may say that a rename raced with a walk below the root before the walk fails with `EAGAIN`.
+pub const WALK_TRIES: usize = 128;
+
+/// Zeros written in one call where a store has no holes: large enough that the number of calls does not matter.
 pub const ZERO_BYTES: usize = 64 * 1024;

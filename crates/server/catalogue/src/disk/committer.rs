@@ -186,6 +186,8 @@ fn write(database: &Database, group: Vec<Commit>) -> Result<(), String> {
         }
         match record {
             Some(record) if record.state != State::Clean => batch.insert(&database.unclean, key, []),
+            // Most are not listed. When that cannot be found out, removing none does no harm.
+            _ if !database.unclean.contains_key(key).unwrap_or(true) => {}
             _ => batch.remove(&database.unclean, key),
         }
     }

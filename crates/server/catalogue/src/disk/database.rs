@@ -10,13 +10,17 @@
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::path::Path;
+use std::sync::Arc;
 
-use fjall::config::{CompressionPolicy, PinningPolicy};
+use fjall::compaction::Leveled;
+use fjall::config::{CompressionPolicy, PartitioningPolicy, PinningPolicy};
 use fjall::{Keyspace, KeyspaceCreateOptions};
 
 use super::journal;
 use crate::Error;
-use crate::limits::{CACHE_BYTES, JOURNAL_BYTES_MAX, MEMTABLE_BYTES, OPEN_TABLES_MAX, UNCLEAN_MEMTABLE_BYTES, WORKERS};
+use crate::limits::{
+    CACHE_BYTES, JOURNAL_BYTES_MAX, MEMTABLE_BYTES, OPEN_TABLES_MAX, TABLE_BYTES, UNCLEAN_MEMTABLE_BYTES, WORKERS,
+};
 
 /// Version of the files in the directory, other than fjall's own.
 const FORMAT: u32 = 1;
@@ -29,7 +33,7 @@ pub(super) struct Database {
     pub(super) unclean: Keyspace,
     pub(super) db: fjall::Database,
     /// Released last.
-    _lock: std::sync::Arc<File>,
+    _lock: Arc<File>,
 }
 
 impl Database {
@@ -129,6 +133,10 @@ fn open_fjall(path: &Path) -> fjall::Result<(fjall::Database, Keyspace, Keyspace
             // Pinned blocks live outside the cache and grow with the number of records.
             .filter_block_pinning_policy(PinningPolicy::all(false))
             .index_block_pinning_policy(PinningPolicy::all(false))
+            // In parts of a block's size: a lookup must not read the whole filter and index of a table.
+            .filter_block_partitioning_policy(PartitioningPolicy::all(true))
+            .index_block_partitioning_policy(PartitioningPolicy::all(true))
+            .compaction_strategy(Arc::new(Leveled::default().with_table_target_size(TABLE_BYTES)))
             // Records are small and mostly numbers.
             .data_block_compression_policy(CompressionPolicy::all(fjall::CompressionType::Lz4))
     };

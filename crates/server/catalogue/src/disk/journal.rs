@@ -43,8 +43,13 @@ pub(super) fn set_torn_end_aside(database: &Path, aside: &Path) -> io::Result<()
 fn last_byte(file: &mut File, from: u64) -> io::Result<u64> {
     let mut chunk = vec![0; 1 << 16];
     let (mut at, mut end) = (from, from);
-    file.seek(SeekFrom::Start(from))?;
     loop {
+        // The reserved room is a hole; a file system that cannot tell makes us read it.
+        match rustix::fs::seek(&*file, rustix::fs::SeekFrom::Data(at)) {
+            Ok(data) => at = data,
+            Err(rustix::io::Errno::NXIO) => return Ok(end),
+            Err(_) => drop(file.seek(SeekFrom::Start(at))?),
+        }
         let count = file.read(&mut chunk)?;
         if count == 0 {
             return Ok(end);

@@ -23,7 +23,8 @@ use committer::Committer;
 use database::Database;
 
 /// The catalogue on disk. After a failed commit it refuses all others until it is opened anew, because what the failed
-/// one left behind is known only then; lookups go on.
+/// one left behind is known only then; lookups go on. A background write of tables that failed (no space, no
+/// descriptors) is told by the next commit; an empty one asks for nothing else.
 pub struct FjallCatalogue {
     // Declared first: it must be gone before the database is closed.
     committer: Committer,

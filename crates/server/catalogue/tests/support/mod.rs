@@ -43,3 +43,17 @@ pub fn record(random: &mut Random) -> Record {
         reason: String::new(),
     }
 }
+
+const CHILD: &str = "FOREBAY_TEST_DIRECTORY";
+
+/// Runs one ignored test of this program in a process of its own, on a directory.
+pub fn child(test: &str, directory: &std::path::Path) -> std::process::Command {
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--ignored", "--nocapture"]).env(CHILD, directory);
+    command
+}
+
+/// The directory, in such a process.
+pub fn child_directory() -> Option<std::ffi::OsString> {
+    std::env::var_os(CHILD)
+}

@@ -53,9 +53,9 @@ impl PosixAnchor {
         }
     }
 
-    /// Does something for which the owner's mode bits may be missing. The kernel asks for them even of the file's owner
-    /// - for attributes, and for a file whose bytes outlived the descriptor that created it - so an agent without
-    /// privilege grants them to itself for a moment.
+    /// Does something for which the owner's mode bits may be missing. The kernel asks for them even of the file's
+    /// owner, for attributes as for a file whose dirty bytes outlived the descriptor that created it: an agent without
+    /// privilege then grants them to itself for a moment.
     fn with_owners_access<T>(&self, mut run: impl FnMut() -> io::Result<T>) -> io::Result<T> {
         let refused = match run() {
             Err(error) if is_refusal(&error) => error,

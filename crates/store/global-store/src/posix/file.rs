@@ -108,3 +108,20 @@ impl OpenFile for PosixFile {
         self.file.sync_all()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zeros_serve_where_a_store_has_no_holes() {
+        let file = PosixFile::new(tempfile::tempfile().unwrap());
+        let len = 3 * ZERO_BYTES as u64;
+        file.write_at(&vec![7; len as usize], 0).unwrap();
+        file.write_zeros(ByteRange::new(5, len - 5)).unwrap();
+        let mut bytes = vec![1; len as usize + 1];
+        assert_eq!(file.read_at(&mut bytes, 0).unwrap() as u64, len);
+        assert!(bytes[5..len as usize - 5].iter().all(|&byte| byte == 0));
+        assert_eq!((&bytes[..5], &bytes[len as usize - 5..len as usize]), (&[7; 5][..], &[7; 5][..]));
+    }
+}

@@ -9,18 +9,21 @@ use types::Identity;
 
 use super::Root;
 use super::identity::{self, ByHandle};
+use crate::limits::WALK_TRIES;
 
 /// Opens `path` below the root as `O_PATH`: never a symbolic link, never out of the root or onto another mount.
 pub(super) fn open_beneath(root: &Root, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-    loop {
+    let open = || fs::openat2(&root.fd, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve);
+    for _ in 1..WALK_TRIES {
         // EAGAIN: a rename raced with the walk, which the kernel could then not prove to stay beneath.
-        match fs::openat2(&root.fd, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve) {
-            Err(rustix::io::Errno::AGAIN) => continue,
+        match open() {
+            Err(rustix::io::Errno::AGAIN) => {}
             other => return Ok(other?),
         }
     }
+    Ok(open()?)
 }
 
 /// The file as an `O_PATH` descriptor. The hint comes first: it costs as much as the handle, and a descriptor that was

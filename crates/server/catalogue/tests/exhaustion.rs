@@ -1,0 +1,74 @@
+//! The catalogue when the machine runs out of something: it says so, in time, and loses nothing.
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use catalogue::{Catalogue, Change, Durability, FjallCatalogue, Record};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use support::{Random, child, identity, record};
+
+/// A limit of the whole process, so it needs one of its own.
+fn limit(resource: Resource, current: u64) {
+    setrlimit(resource, Rlimit { current: Some(current), maximum: getrlimit(resource).maximum }).unwrap();
+}
+
+/// Commits until it fails; the number of commits that were acknowledged, and the error.
+fn commit_until_error(catalogue: &FjallCatalogue, first: u64) -> (u64, String) {
+    let mut random = Random::new(1);
+    for number in first..first + 100_000 {
+        let record = Record { used_s: number, reason: "x".repeat(1000), ..record(&mut random) };
+        if let Err(error) = catalogue.commit(vec![Change::Put(identity(number), record)], Durability::Process) {
+            return (number, error.to_string());
+        }
+    }
+    panic!("100 MB were written without an error");
+}
+
+fn survives(resource: Resource, scarce: impl Fn() -> u64) {
+    let Some(directory) = support::child_directory() else { return };
+    let plenty = getrlimit(resource).current.unwrap_or(u64::MAX);
+    let catalogue = FjallCatalogue::open(&directory).unwrap();
+    let start = Instant::now();
+    limit(resource, scarce());
+    let (acknowledged, error) = commit_until_error(&catalogue, 0);
+    assert!(acknowledged > 0, "{error}");
+    assert!(start.elapsed() < Duration::from_secs(100), "it hung");
+    // It stays refused, at once, and what is in memory is still read.
+    let again = catalogue.commit(vec![Change::Remove(identity(0))], Durability::Process).unwrap_err().to_string();
+    assert!(again.contains("an earlier commit failed"), "{again}");
+    drop(catalogue);
+    limit(resource, plenty);
+    let catalogue = FjallCatalogue::open(&directory).unwrap();
+    for number in 0..acknowledged {
+        assert_eq!(catalogue.get(&identity(number)).unwrap().map(|record| record.used_s), Some(number));
+    }
+    catalogue.commit(vec![Change::Remove(identity(0))], Durability::Machine).unwrap();
+}
+
+#[test]
+#[ignore = "a child"]
+fn child_without_descriptors() {
+    // Those in use, and the one that counts them.
+    survives(Resource::Nofile, || std::fs::read_dir("/proc/self/fd").unwrap().count() as u64 - 1);
+}
+
+#[test]
+#[ignore = "a child"]
+fn child_without_space() {
+    // SAFETY: ignoring a signal touches no memory.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+    survives(Resource::Fsize, || 3 << 20);
+}
+
+#[test]
+fn without_descriptors_a_commit_fails_and_a_reopen_has_everything() {
+    let directory = tempfile::tempdir().unwrap();
+    assert!(child("child_without_descriptors", directory.path()).status().unwrap().success());
+}
+
+#[test]
+fn without_space_a_commit_fails_and_a_reopen_has_everything() {
+    let directory = tempfile::tempdir().unwrap();
+    assert!(child("child_without_space", directory.path()).status().unwrap().success());
+}
