@@ -1,7 +1,8 @@
 //! Promises are tests: each numbered clause of `docs/semantics.md` names the tests that prove it, and they exist.
 //!
 //! A clause begins with a line `**S7.** ...` and ends before the next one; in it, `Tests:` is followed by names in
-//! backquotes, of functions in Rust sources or, as `suite/NAME`, of scripts in `tests/suites`.
+//! backquotes: of functions in Rust sources, of promises in a suite, or, as `suite/NAME`, of a whole script in
+//! `tests/suites`.
 
 use std::collections::BTreeSet;
 
@@ -85,7 +86,7 @@ fn tests_of(clause: &str) -> Vec<&str> {
     list.split('`').skip(1).step_by(2).collect()
 }
 
-/// The name of every function marked as a test.
+/// The name of every function marked as a test, `#[test]` in Rust and `name() { # S7` in a suite.
 fn function_names(sources: &Sources) -> BTreeSet<&str> {
     let mut names = BTreeSet::new();
     for (_, text) in sources.matching("crates/", ".rs") {
@@ -99,6 +100,9 @@ fn function_names(sources: &Sources) -> BTreeSet<&str> {
                 names.extend(rest.split('(').next());
             }
         }
+    }
+    for (_, text) in sources.matching("tests/suites/", ".sh") {
+        names.extend(text.lines().filter_map(|line| Some(line.split_once("() { # S")?.0)));
     }
     names
 }
@@ -129,6 +133,16 @@ mod tests {
     #[test]
     fn a_test_that_does_not_exist_is_an_error() {
         assert_eq!(errors("**S1.** A promise. Tests: `not_a_test`, `nothing`, `suite/nothing`.\n"), 3);
+    }
+
+    #[test]
+    fn a_promise_of_a_suite_is_a_test() {
+        let suite = ("tests/suites/promises.sh", "a_promise() { # S1\n}\nnot_a_promise() {\n}\n");
+        let errors = |name: &str| {
+            let clause = format!("**S1.** One. Tests: `{name}`.\n");
+            check(&Sources::of(&[(FILE, &clause), suite])).errors().len()
+        };
+        assert_eq!((errors("a_promise"), errors("not_a_promise")), (0, 1));
     }
 
     #[test]
