@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use mounted::chance::{Chance, payload};
 use mounted::{BOUND, Place};
 use round::{Afterwards, Death, Round};
-use testkit::{in_private_namespace_within, wait_until};
+use testkit::{TempTree, in_private_namespace_within, wait_until};
 
 /// What one test may take: a round takes about a second on an idle machine.
 const NAMESPACE_BOUND: Duration = Duration::from_secs(230);
@@ -32,6 +32,33 @@ const RULES: [&[&str]; 3] = [&[], &["keep_after=delete"], &["stage_out=manual"]]
 #[test]
 fn a_process_with_a_role_plays_it() {
     program::play();
+}
+
+#[test]
+fn a_story_on_a_plain_directory_leaves_what_its_model_says_also_when_it_is_killed() {
+    let tree = TempTree::new();
+    for (seed, kill_after) in [(1, usize::MAX), (2, 20), (3, 55)] {
+        let (dir, ledger) = (tree.dir(format!("plain-{seed}")), tree.path(format!("ledger-{seed}")));
+        round::first_files(&dir, seed);
+        let words = ["story", dir.to_str().unwrap(), &seed.to_string(), "300", ledger.to_str().unwrap()];
+        let mut process = program::start(&words, &tree.path("log"));
+        wait_until("the end of the program", BOUND, || {
+            if ledger::read(&ledger).acknowledged >= kill_after {
+                process.kill();
+            }
+            process.ended().is_some()
+        });
+        assert!(
+            kill_after < 300 || process.ended().unwrap().success(),
+            "{:?}",
+            std::fs::read_to_string(tree.path("log"))
+        );
+        verdict::judge(&dir, seed, ledger::read(&ledger)).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        // The judge is no rubber stamp: a byte that was never written is found.
+        let file = std::fs::OpenOptions::new().append(true).open(dir.join("old-large"));
+        std::io::Write::write_all(&mut file.unwrap(), b"!").unwrap();
+        verdict::judge(&dir, seed, ledger::read(&ledger)).unwrap_err();
+    }
 }
 
 /// Plays a point until it is hit, under each set of rules.
@@ -84,6 +111,64 @@ fn the_agent_may_die_at_any_moment() {
 #[test]
 fn a_program_may_die_at_any_moment() {
     in_private_namespace_within(NAMESPACE_BOUND, || play_random(2, Death::OfProgram));
+}
+
+#[test]
+fn a_dead_agents_mount_answers_enotconn_and_the_data_comes_back_with_the_next() {
+    in_private_namespace_within(NAMESPACE_BOUND, || {
+        let place = Place::new();
+        let (file, content) = (place.dir.join("file"), payload(1, 100_000));
+        let mut agent = place.mount(&["stage_out=manual"]);
+        std::fs::write(&file, &content).unwrap();
+        agent.kill();
+        assert_eq!(std::fs::read(&file).unwrap_err().raw_os_error(), Some(libc::ENOTCONN));
+        drop(agent);
+        assert!(std::fs::read(&file).unwrap() != content, "not staged out yet: else this proves nothing");
+        let agent = place.mount(&[]);
+        assert!(std::fs::read(&file).unwrap() == content);
+        agent.unmount().unwrap();
+        assert!(std::fs::read(&file).unwrap() == content);
+    });
+}
+
+/// Points of a stage-out: the agent dies at each while a rename is to replace an existing name.
+const STAGE_OUT: &[&str] = &[
+    "w3.draining",
+    "w4.cut",
+    "w4.range",
+    "w4.written",
+    "w5.sized",
+    "w5.synced",
+    "w6.mtime",
+    "w7.verified",
+    "w7.committed",
+];
+
+#[test]
+fn replacing_a_name_by_a_dirty_file_never_leaves_neither_version_below() {
+    in_private_namespace_within(NAMESPACE_BOUND, || {
+        for point in STAGE_OUT {
+            let place = Place::new();
+            let (old, new) = (payload(1, 300_000), payload(2, 400_000));
+            let (name, temporary) = (place.dir.join("file"), place.dir.join("file.new"));
+            std::fs::write(&name, &old).unwrap();
+            let log = place.beside("fault");
+            let environment = [("FOREBAY_FAULT", *point), ("FOREBAY_FAULT_LOG", log.to_str().unwrap())];
+            let mut agent = place.try_mount(&["stage_out=manual"], &environment).unwrap();
+            std::fs::write(&temporary, &new).unwrap();
+            let renamed = std::fs::rename(&temporary, &name);
+            assert!(renamed.is_err(), "{point}: the agent was to die within the rename");
+            wait_until("the agent's death", BOUND, || agent.has_ended());
+            assert!(log.exists(), "{point} was not reached");
+            drop(agent);
+            let below = std::fs::read(&name).unwrap();
+            assert!(below == old || below == new, "{point}: {}", verdict::difference(&below, &new));
+            assert_eq!(place.recover(&[]).code, 0, "{point}");
+            let versions = [std::fs::read(&name).ok(), std::fs::read(&temporary).ok()];
+            let renamed_below = versions == [Some(new.clone()), None];
+            assert!(renamed_below || versions == [Some(old), Some(new)], "{point}: the new version is lost");
+        }
+    });
 }
 
 #[test]

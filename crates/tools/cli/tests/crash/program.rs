@@ -131,14 +131,8 @@ pub fn store(file: &File, at: u64, bytes: &[u8]) -> std::io::Result<()> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a new mapping inside the file's size, known to the story; nobody else maps or shortens it meanwhile.
     unsafe {
-        let address = libc::mmap(
-            std::ptr::null_mut(),
-            len,
-            protection,
-            libc::MAP_SHARED,
-            file.as_raw_fd(),
-            start as libc::off_t,
-        );
+        let address =
+            libc::mmap(std::ptr::null_mut(), len, protection, libc::MAP_SHARED, file.as_raw_fd(), start as libc::off_t);
         if address == libc::MAP_FAILED {
             return Err(std::io::Error::last_os_error());
         }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::process::Signal;
 use testkit::{ProcessGuard, wait_until};
@@ -68,20 +68,23 @@ impl Round {
         if !armed.is_empty() {
             environment.push(("FOREBAY_FAULT", &armed));
         }
-        self.run(&place, &environment).and_then(|programs| {
-            self.recover(&place, if log.exists() { &[] } else { &environment }, &programs)?;
-            Ok(log.exists())
-        })
-        .map_err(|why| format!("{self:?}:\n{why}\n{}", place.agent_log()))
+        self.run(&place, &environment)
+            .and_then(|programs| {
+                self.recover(&place, if log.exists() { &[] } else { &environment }, &programs)?;
+                Ok(log.exists())
+            })
+            .map_err(|why| format!("{self:?}:\n{why}\n{}", place.agent_log()))
     }
 
     /// From the first files to the death of the agent, or to the unmount if it lives.
     fn run(&self, place: &Place, environment: &[(&str, &str)]) -> Result<Vec<Program>, String> {
-        (0..PROGRAMS).for_each(|number| self.first_files(place, number));
+        for number in 0..PROGRAMS {
+            first_files(&place.dir.join(format!("program-{number}")), self.seed + number);
+        }
         let mut agent = match place.try_mount(self.rules, environment) {
             Ok(agent) => agent,
             // A fault point in the start itself: no program has run.
-            Err(said) if place.beside("fault").exists() => return Ok(drop(said)).map(|()| Vec::new()),
+            Err(_) if place.beside("fault").exists() => return Ok(Vec::new()),
             Err(said) => return Err(format!("no mount: {said}")),
         };
         let mut programs: Vec<Program> = (0..PROGRAMS).map(|number| self.start(place, number)).collect();
@@ -108,19 +111,9 @@ impl Round {
         Ok(programs)
     }
 
-    fn first_files(&self, place: &Place, number: u64) {
-        let dir = place.dir.join(format!("program-{number}"));
-        fs::create_dir_all(dir.join("sub")).expect("a directory");
-        let model = Model::first(self.seed + number);
-        for (name, file) in &model.names {
-            fs::write(dir.join(NAMES[*name]), &model.files[file]).expect("a first file");
-        }
-    }
-
     fn start(&self, place: &Place, number: u64) -> Program {
         let (dir, seed) = (place.dir.join(format!("program-{number}")), self.seed + number);
-        let (ledger, log) =
-            (place.beside(&format!("ledger-{number}")), place.beside(&format!("program-{number}.log")));
+        let (ledger, log) = (place.beside(&format!("ledger-{number}")), place.beside(&format!("program-{number}.log")));
         let text = |path: &PathBuf| path.to_str().expect("a path of ours").to_owned();
         let words = ["story", &text(&dir), &seed.to_string(), &STEPS.to_string(), &text(&ledger)];
         Program { process: program::start(&words, &log), dir, seed, ledger, log }
@@ -171,11 +164,20 @@ impl Round {
         }
         // The recovery itself may have died; the next one succeeds.
         let ended = place.recover(&[]);
+        judge(programs, "in the global store").map_err(|why| format!("{why}\nrecover said:\n{}", ended.text))?;
         if ended.code != 0 {
             return Err(format!("recover ended with {}:\n{}", ended.code, ended.text));
         }
-        judge(programs, "in the global store")?;
         place.check()
+    }
+}
+
+/// The files that a program finds.
+pub fn first_files(dir: &Path, seed: u64) {
+    fs::create_dir_all(dir.join("sub")).expect("a directory");
+    let model = Model::first(seed);
+    for (name, file) in &model.names {
+        fs::write(dir.join(NAMES[*name]), &model.files[file]).expect("a first file");
     }
 }
 

@@ -14,20 +14,58 @@ pub const SLOTS: usize = 4;
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
     /// `open` for reading and writing, creating.
-    Open { slot: usize, name: usize, truncate: bool },
-    Pwrite { slot: usize, at: u64, len: usize, seed: u64 },
+    Open {
+        slot: usize,
+        name: usize,
+        truncate: bool,
+    },
+    Pwrite {
+        slot: usize,
+        at: u64,
+        len: usize,
+        seed: u64,
+    },
     /// A store through a shared mapping of the file's present bytes, then `munmap`.
-    Store { slot: usize, at: u64, len: usize, seed: u64 },
-    Fsync { slot: usize },
-    Ftruncate { slot: usize, len: u64 },
-    Punch { slot: usize, at: u64, len: u64 },
-    Close { slot: usize },
-    Truncate { name: usize, len: u64 },
-    Rename { from: usize, to: usize },
-    Link { from: usize, to: usize },
-    Unlink { name: usize },
+    Store {
+        slot: usize,
+        at: u64,
+        len: usize,
+        seed: u64,
+    },
+    Fsync {
+        slot: usize,
+    },
+    Ftruncate {
+        slot: usize,
+        len: u64,
+    },
+    Punch {
+        slot: usize,
+        at: u64,
+        len: u64,
+    },
+    Close {
+        slot: usize,
+    },
+    Truncate {
+        name: usize,
+        len: u64,
+    },
+    Rename {
+        from: usize,
+        to: usize,
+    },
+    Link {
+        from: usize,
+        to: usize,
+    },
+    Unlink {
+        name: usize,
+    },
     /// Reads a whole file, which must be what the model says.
-    Read { name: usize },
+    Read {
+        name: usize,
+    },
 }
 
 /// What a story has left so far: names, files behind them, open descriptors.

@@ -62,9 +62,10 @@ fn compare(found: &BTreeMap<String, Vec<u8>>, wanted: &Tree<'_>, old: Option<&Tr
 fn is_mix(content: &[u8], old: &[u8], new: &[u8]) -> bool {
     let sized = content.len() >= old.len().min(new.len()) && content.len() <= old.len().max(new.len());
     sized
-        && content.iter().enumerate().all(|(at, byte)| {
-            Some(byte) == new.get(at) || *byte == old.get(at).copied().unwrap_or(0)
-        })
+        && content
+            .iter()
+            .enumerate()
+            .all(|(at, byte)| Some(byte) == new.get(at) || *byte == old.get(at).copied().unwrap_or(0))
 }
 
 /// Where two contents part.

@@ -262,7 +262,7 @@ impl<'a> Side<'a> {
         };
         Outcome::Stat(Stat {
             mode: stat.st_mode,
-            links: stat.st_nlink as u64,
+            links: stat.st_nlink,
             uid: stat.st_uid,
             gid: stat.st_gid,
             size: if directory { 0 } else { stat.st_size as u64 },

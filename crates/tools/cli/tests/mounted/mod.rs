@@ -128,10 +128,11 @@ impl Place {
         self.forebay(&["recover", path(&self.burst_buffer), "--dir", path(&self.dir)], environment)
     }
 
-    /// `forebay check` must find nothing.
+    /// `forebay check` must find neither a problem nor anything dirty.
     pub fn check(&self) -> Result<(), String> {
         let ended = self.forebay(&["check", path(&self.burst_buffer)], &[]);
-        if ended.code == 0 { Ok(()) } else { Err(format!("check ended with {}:\n{}", ended.code, ended.text)) }
+        let sound = ended.code == 0 && ended.text.contains(", 0 dirty, 0 need a decision");
+        if sound { Ok(()) } else { Err(format!("check ended with {}:\n{}", ended.code, ended.text)) }
     }
 
     /// The end of the agent's log, for a message.
