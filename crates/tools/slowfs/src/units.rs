@@ -1,0 +1,72 @@
+//! Rates and times as people write them.
+
+use std::time::Duration;
+
+/// `120MB/s`, `1.5 GB/s`, `64MiB/s`, `1000000`: bytes in a second, more than 0.
+pub fn bandwidth(text: &str) -> Result<f64, String> {
+    let (number, unit) = split(text.trim().trim_end_matches("/s"))?;
+    let factor = match unit {
+        "" | "B" => 1.0,
+        "k" | "kB" | "KB" => 1e3,
+        "M" | "MB" => 1e6,
+        "G" | "GB" => 1e9,
+        "KiB" => 1024.0,
+        "MiB" => 1024.0 * 1024.0,
+        "GiB" => 1024.0 * 1024.0 * 1024.0,
+        _ => return Err(format!("`{unit}` is no unit of bandwidth: B/s, kB/s, MB/s, GB/s, KiB/s, MiB/s or GiB/s")),
+    };
+    let rate = number * factor;
+    // Beyond 1 TB/s rounding to nanoseconds would show.
+    if (1.0..=1e12).contains(&rate) { Ok(rate) } else { Err("a bandwidth is 1 B/s to 1000 GB/s".into()) }
+}
+
+/// `2ms`, `150us`, `0.5s`: at most a minute.
+pub fn time(text: &str) -> Result<Duration, String> {
+    let (number, unit) = split(text.trim())?;
+    let seconds = match unit {
+        "us" | "µs" => number / 1e6,
+        "ms" => number / 1e3,
+        "s" => number,
+        "" if number == 0.0 => 0.0,
+        _ => return Err(format!("`{unit}` is no unit of time: us, ms or s")),
+    };
+    if seconds <= 60.0 { Ok(Duration::from_secs_f64(seconds)) } else { Err("at most 60s".into()) }
+}
+
+/// A number that is not negative, and what follows it.
+fn split(text: &str) -> Result<(f64, &str), String> {
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let number = text[..end].parse().map_err(|_| format!("`{text}` starts with no number"))?;
+    Ok((number, text[end..].trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bandwidths_are_read_with_decimal_and_binary_units() {
+        assert_eq!(bandwidth("120MB/s"), Ok(120e6));
+        assert_eq!(bandwidth("1.5 GB/s"), Ok(1.5e9));
+        assert_eq!(bandwidth("64MiB/s"), Ok(67_108_864.0));
+        assert_eq!(bandwidth("1000000"), Ok(1e6));
+    }
+
+    #[test]
+    fn times_are_read_with_their_unit() {
+        assert_eq!(time("2ms"), Ok(Duration::from_millis(2)));
+        assert_eq!(time("0.5s"), Ok(Duration::from_millis(500)));
+        assert_eq!(time("150us"), Ok(Duration::from_micros(150)));
+        assert_eq!(time("0"), Ok(Duration::ZERO));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for text in ["", "fast", "12 parsecs", "0", "-3MB/s", "9e99", "2000GB/s", "1.2.3MB"] {
+            assert!(bandwidth(text).is_err(), "{text}");
+        }
+        for text in ["", "2", "2h", "61s", "-1ms"] {
+            assert!(time(text).is_err(), "{text}");
+        }
+    }
+}
