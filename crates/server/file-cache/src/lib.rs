@@ -14,12 +14,41 @@
 //! 5. No version number is used twice.
 
 mod api;
+mod cache;
+mod clock;
+mod copy;
+mod drain;
+mod eviction;
+mod expiry;
+pub mod fault;
+mod file;
+mod handle;
+mod lease;
+pub mod limits;
+mod marks;
+mod open;
+mod outcome;
+mod queue;
+mod recovery;
+mod release;
+mod replica;
+mod resolve;
 mod settings;
+mod space;
+mod stage_in;
+mod stage_out;
 mod status;
+mod sums;
+mod superblock;
+mod surface;
+mod throttle;
 
-pub use api::File;
-pub use api::{DrainProgress, FileCache, FileHandle, Keep, OpenHow, Overlay, Residency, SeekFor, Stuck, WriteResult};
-pub use settings::{OpenError, Settings, Space};
+pub use api::{DrainProgress, Keep, OpenHow, Overlay, Residency, SeekFor, Stuck, WriteResult};
+pub use clock::Clock;
+pub use file::File;
+pub use handle::FileHandle;
+pub use settings::{OpenError, Settings, Space, SpaceProbe};
 pub use status::{Status, StuckStatus};
+pub use surface::FileCache;
 
 pub use global_store::Anchor;

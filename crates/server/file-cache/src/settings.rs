@@ -8,6 +8,8 @@ use catalogue::Catalogue;
 use config::Policy;
 use global_store::GlobalStore;
 
+use crate::clock::Clock;
+
 /// Bytes of the burst buffer's file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Space {
@@ -41,6 +43,8 @@ pub struct Settings {
     pub ballast_bytes: u64,
     /// Another way to ask for free space; `None` for `statvfs`.
     pub space: Option<SpaceProbe>,
+    /// Another monotonic clock; `None` for the system's.
+    pub clock: Option<Clock>,
     /// Who we are in a mark on a shared global store: host and a random part, one line.
     pub agent_id: String,
     /// Whether background threads run. Without them nothing is staged out but by `drain_*`, nothing fetched ahead.
@@ -60,6 +64,7 @@ impl Settings {
             fetches: 2,
             ballast_bytes: 16 << 20,
             space: None,
+            clock: None,
             agent_id: String::from("forebay"),
             background: true,
         }

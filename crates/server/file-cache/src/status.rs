@@ -2,6 +2,13 @@
 
 use serde::Serialize;
 
+use catalogue::State;
+
+use crate::cache::Inner;
+use crate::file::Body;
+use crate::limits::STUCK_LISTED;
+use crate::surface::FileCache;
+
 /// The file cache's state at one moment. Counters start at zero when the cache is opened.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Status {
@@ -82,4 +89,108 @@ pub struct StuckStatus {
     pub remedy: String,
     /// Where the data is.
     pub replica: String,
+}
+
+impl FileCache {
+    /// What an operator sees. Reads the whole catalogue.
+    pub fn status(&self) -> Status {
+        let inner = &self.inner;
+        let read = Inner::read_counter;
+        let counters = inner.counters();
+        let space = inner.spaces.now();
+        let (open, handles) = inner.open_counts();
+        let mut status = Status {
+            open,
+            handles,
+            total_bytes: space.total,
+            free_bytes: space.free,
+            hits: read(&counters.hits),
+            misses: read(&counters.misses),
+            through: read(&counters.through),
+            staged_in_bytes: read(&counters.in_bytes),
+            staged_in_files: read(&counters.in_files),
+            staged_in_us: read(&counters.in_us),
+            staged_out_bytes: read(&counters.out_bytes),
+            staged_out_files: read(&counters.out_files),
+            staged_out_us: read(&counters.out_us),
+            errors: read(&counters.errors),
+            evicted: read(&counters.evicted),
+            spilled: read(&counters.spilled),
+            full: read(&counters.full),
+            quiesced: inner.quiesced.load(std::sync::atomic::Ordering::Relaxed),
+            xattrs: inner.xattrs.load(std::sync::atomic::Ordering::Relaxed),
+            ..Status::default()
+        };
+        let scanned = inner.catalogue.scan(
+            &mut |_, record| {
+                status.files += 1;
+                status.clean += u64::from(record.state == State::Clean);
+                true
+            },
+            &mut |error| tracing::error!(%error, "a damaged record"),
+        );
+        if let Err(error) = scanned {
+            tracing::error!(%error, "the catalogue cannot be read for the status");
+        }
+        self.count_unclean(&mut status);
+        status
+    }
+
+    fn count_unclean(&self, status: &mut Status) {
+        let files: Vec<_> = self.inner.table.lock().files.values().cloned().collect();
+        for file in files {
+            let live = file.live.lock();
+            status.fetching += u64::from(matches!(live.body, Body::Partial(_)));
+            let Some(record) = live.record.as_ref().filter(|record| record.state != State::Clean) else { continue };
+            let (lost, failing, code) = (matches!(live.body, Body::Lost), live.failing, live.error.1);
+            match record.state {
+                State::Dirty | State::Clean => {
+                    status.dirty += 1;
+                    status.queued += u64::from(live.writers == 0);
+                }
+                State::Draining => status.draining += 1,
+                State::Conflict => status.conflict += 1,
+                State::Failed => status.failed += 1,
+            }
+            status.orphaned += u64::from(record.orphaned);
+            let record = record.clone();
+            drop(live);
+            status.dirty_bytes += self.inner.replica_size(&file);
+            let needs_attention =
+                lost || failing || record.orphaned || matches!(record.state, State::Conflict | State::Failed);
+            if !needs_attention || status.stuck.len() >= STUCK_LISTED {
+                continue;
+            }
+            let (state, remedy) = remedy(record.state, record.orphaned, lost);
+            let reason = match () {
+                () if lost => "its data is not in the burst buffer".to_owned(),
+                () if failing && record.reason.is_empty() => std::io::Error::from_raw_os_error(code).to_string(),
+                () => record.reason.clone(),
+            };
+            status.stuck.push(StuckStatus {
+                path: record.hint.to_string_lossy().into_owned(),
+                identity: file.identity().to_string(),
+                state: state.to_owned(),
+                reason,
+                remedy: remedy.to_owned(),
+                replica: self.inner.replicas.path(record.version).to_string_lossy().into_owned(),
+            });
+        }
+    }
+}
+
+fn remedy(state: State, orphaned: bool, lost: bool) -> (&'static str, &'static str) {
+    match state {
+        _ if lost => {
+            ("failed", "restore the replica's file from a backup, or resolve with keep = global to give it up")
+        }
+        _ if orphaned => (
+            "orphaned",
+            "bring the global store back, or copy the replica's file and resolve with keep = both or global",
+        ),
+        State::Conflict => ("conflict", "compare both copies, then resolve with keep = bb, global or both"),
+        State::Failed => ("failed", "mend the reason; it is tried again every minute, at once by a drain"),
+        State::Draining => ("draining", "it is tried again by itself; mend the reason if it stays"),
+        State::Dirty | State::Clean => ("dirty", "it is tried again by itself; mend the reason if it stays"),
+    }
 }

@@ -1,0 +1,314 @@
+//! The cache itself: what is shared by all files, and the table of those in memory.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use catalogue::{Catalogue, Change, Durability, Record, State};
+use config::{KeepAfter, Policy};
+use global_store::{Anchor, GlobalStore};
+use parking_lot::{Mutex, MutexGuard};
+use types::{Identity, Version};
+
+use crate::clock::Clock;
+use crate::expiry::Expiry;
+use crate::fault;
+use crate::file::{Body, Descriptors, File, Live};
+use crate::limits::IDLE_FILES;
+use crate::queue::Queue;
+use crate::replica::{Brand, How, Replicas};
+use crate::settings::Settings;
+use crate::space::Spaces;
+use crate::stage_in::Fetches;
+use crate::superblock::Superblock;
+use crate::throttle::Throttle;
+
+/// Event counts since the cache was opened.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) hits: AtomicU64,
+    pub(crate) misses: AtomicU64,
+    pub(crate) through: AtomicU64,
+    pub(crate) in_bytes: AtomicU64,
+    pub(crate) in_files: AtomicU64,
+    pub(crate) in_us: AtomicU64,
+    pub(crate) out_bytes: AtomicU64,
+    pub(crate) out_files: AtomicU64,
+    pub(crate) out_us: AtomicU64,
+    pub(crate) errors: AtomicU64,
+    pub(crate) evicted: AtomicU64,
+    pub(crate) spilled: AtomicU64,
+    pub(crate) full: AtomicU64,
+}
+
+impl Counters {
+    pub(crate) fn add(counter: &AtomicU64, by: u64) {
+        counter.fetch_add(by, Ordering::Relaxed);
+    }
+}
+
+/// What all files share.
+pub(crate) struct Inner {
+    pub(crate) settings: Settings,
+    pub(crate) store: Arc<dyn GlobalStore>,
+    pub(crate) catalogue: Arc<dyn Catalogue>,
+    pub(crate) replicas: Replicas,
+    pub(crate) superblock: Superblock,
+    pub(crate) spaces: Spaces,
+    pub(crate) clock: Clock,
+    pub(crate) queue: Queue,
+    pub(crate) fetches: Fetches,
+    pub(crate) expiry: Expiry,
+    pub(crate) throttle: Throttle,
+    pub(crate) counters: Counters,
+    /// Files that wait until those of their policy hold enough bytes.
+    pub(crate) gathering: Mutex<(u64, Vec<Arc<File>>)>,
+    /// One eviction at a time; none before this moment.
+    pub(crate) evicting: Mutex<Duration>,
+    pub(crate) quiesced: AtomicBool,
+    /// Nothing is to be changed any more: the process is as good as dead.
+    pub(crate) dead: AtomicBool,
+    pub(crate) xattrs: AtomicBool,
+    pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
+    pub(crate) table: Mutex<Table>,
+}
+
+/// The files in memory: all that are open, unclean or being fetched, and some that were lately.
+#[derive(Default)]
+pub(crate) struct Table {
+    pub(crate) files: HashMap<Identity, Arc<File>>,
+    order: VecDeque<Identity>,
+}
+
+/// An error of the catalogue as callers see it.
+pub(crate) fn broken(error: catalogue::Error) -> io::Error {
+    tracing::error!(%error, "the catalogue failed");
+    io::Error::from_raw_os_error(libc::EIO)
+}
+
+/// The errno of an error; `EIO` for what has none.
+pub(crate) fn errno(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(libc::EIO)
+}
+
+impl Inner {
+    pub(crate) fn now(&self) -> Duration {
+        (self.clock)()
+    }
+
+    pub(crate) fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn commit(&self, changes: Vec<Change>, durability: Durability) -> io::Result<()> {
+        self.catalogue.commit(changes, durability).map_err(broken)
+    }
+
+    /// The file in memory, made if it is not there.
+    pub(crate) fn file_for(&self, identity: &Identity) -> Arc<File> {
+        let mut table = self.table.lock();
+        if let Some(file) = table.files.get(identity) {
+            return Arc::clone(file);
+        }
+        let file = Arc::new(File::new(identity.clone(), Arc::clone(&self.settings.policy), self.now()));
+        table.insert(&file);
+        file
+    }
+
+    /// The file in memory, if it is there.
+    pub(crate) fn known(&self, identity: &Identity) -> Option<Arc<File>> {
+        self.table.lock().files.get(identity).cloned()
+    }
+
+    /// Runs `work` on the newest version of a file with its gate locked and its record read. `fresh`: the file was
+    /// created just now and has no record.
+    pub(crate) fn gated<R>(
+        &self,
+        identity: &Identity,
+        fresh: bool,
+        work: impl FnOnce(&Arc<File>, &MutexGuard<'_, ()>) -> R,
+    ) -> io::Result<R> {
+        loop {
+            let file = self.file_for(identity);
+            let gate = file.gate.lock();
+            if file.live.lock().retired {
+                continue;
+            }
+            self.load(&file, fresh)?;
+            return Ok(work(&file, &gate));
+        }
+    }
+
+    pub(crate) fn load(&self, file: &File, fresh: bool) -> io::Result<()> {
+        if file.live.lock().loaded {
+            return Ok(());
+        }
+        let record = if fresh { None } else { self.catalogue.get(&file.identity).map_err(broken)? };
+        let body = match &record {
+            None => Body::Empty,
+            Some(record) => match self.replicas.stat(record.version) {
+                Ok(_) => Body::Whole,
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                Err(_) if record.state == State::Clean => Body::Empty,
+                Err(_) => Body::Lost,
+            },
+        };
+        if record.is_some() && matches!(body, Body::Empty) {
+            self.commit(vec![Change::Remove(file.identity.clone())], Durability::Process)?;
+        }
+        let mut live = file.live.lock();
+        live.loaded = true;
+        if !matches!(body, Body::Empty) {
+            live.version = record.as_ref().map(|record| record.version);
+            live.record = record;
+        }
+        live.body = body;
+        Ok(())
+    }
+
+    /// Puts a file that recovery found into the table.
+    pub(crate) fn adopt(&self, identity: Identity, record: Record, body: Body) -> Arc<File> {
+        let file = Arc::new(File::new(identity, Arc::clone(&self.settings.policy), self.now()));
+        let mut live = file.live.lock();
+        live.loaded = true;
+        live.version = Some(record.version);
+        live.record = Some(record);
+        live.body = body;
+        drop(live);
+        self.table.lock().insert(&file);
+        file
+    }
+
+    /// Commits a record and keeps it in memory. Gate held.
+    pub(crate) fn put(&self, file: &File, record: Record, durability: Durability) -> io::Result<()> {
+        self.commit(vec![Change::Put(file.identity.clone(), record.clone())], durability)?;
+        file.live.lock().record = Some(record);
+        Ok(())
+    }
+
+    /// Takes a file out of the table: whoever opens it next gets another `File`. Gate held.
+    pub(crate) fn retire(&self, file: &Arc<File>) {
+        let mut table = self.table.lock();
+        if table.files.get(&file.identity).is_some_and(|known| Arc::ptr_eq(known, file)) {
+            table.files.remove(&file.identity);
+        }
+        file.live.lock().retired = true;
+    }
+
+    /// Removes record and replica. Gate held; the file is clean, or its data is unwanted.
+    pub(crate) fn drop_replica(&self, file: &File) -> io::Result<()> {
+        let (had_record, unclean, version) = {
+            let live = file.live.lock();
+            (live.record.is_some(), live.is_unclean(), live.version)
+        };
+        if let Some(version) = version.filter(|_| unclean) {
+            self.replicas.unbrand(version);
+        }
+        if had_record {
+            self.commit(vec![Change::Remove(file.identity.clone())], Durability::Process)?;
+        }
+        fault::point("evict.record");
+        self.expiry.forget(&file.identity);
+        {
+            let mut live = file.live.lock();
+            live.record = None;
+            live.version = None;
+            live.body = Body::Empty;
+            live.fds = Descriptors::default();
+            live.synced = false;
+            live.verified = false;
+        }
+        file.moved.notify_all();
+        if let Some(version) = version {
+            // It is garbage now; a failure leaves it to the next start's sweep.
+            let _ = self.replicas.remove(version);
+            self.spaces.forget();
+        }
+        fault::point("evict.replica");
+        Ok(())
+    }
+
+    /// Marks a dirty replica with its identity, where the file system can.
+    pub(crate) fn brand(&self, file: &File, record: &Record) {
+        if !self.xattrs.load(Ordering::Relaxed) {
+            return;
+        }
+        let brand = Brand { identity: file.identity.clone(), base: record.base, hint: record.hint.clone() };
+        if let Err(error) = self.replicas.brand(record.version, &brand) {
+            tracing::warn!(%error, "the burst buffer keeps no extended attributes: a lost catalogue could not be rebuilt");
+            self.xattrs.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// The file's anchor, found again if nobody holds it. `None`: it is not in the store.
+    pub(crate) fn anchor_of(&self, file: &File, scan: bool) -> io::Result<Option<Arc<dyn Anchor>>> {
+        let hint = {
+            let live = file.live.lock();
+            if let Some(anchor) = &live.anchor {
+                return Ok(Some(Arc::clone(anchor)));
+            }
+            live.record.as_ref().map(|record| record.hint.clone()).unwrap_or_default()
+        };
+        let anchor = self.store.locate(&file.identity, &hint, scan)?;
+        file.live.lock().anchor = anchor.clone();
+        Ok(anchor)
+    }
+
+    /// Whether a replica that was made before a crash of the machine is still what it was. Gate held, record clean.
+    pub(crate) fn is_sound(&self, file: &File, version: Version, size: u64) -> bool {
+        if file.live.lock().verified || !self.superblock.is_suspect(version) {
+            return true;
+        }
+        let sound = (|| {
+            let sums = crate::sums::Sums::load(&self.replicas.sums_path(version))?;
+            let fd = self.replicas.open_as(version, How::Read).ok()?;
+            let found = crate::sums::of_replica(&fd, size).ok()?;
+            (found == sums && rustix::fs::fstat(&fd).ok()?.st_size as u64 == size).then_some(())
+        })();
+        file.live.lock().verified = sound.is_some();
+        sound.is_some()
+    }
+
+    /// The last handle of a clean file is gone: when it expires.
+    pub(crate) fn schedule_expiry(&self, identity: &Identity, policy: &Policy) {
+        if let KeepAfter::For(keep) = policy.keep_after {
+            self.expiry.set(identity, self.now().saturating_add(keep));
+        }
+    }
+}
+
+impl Table {
+    fn insert(&mut self, file: &Arc<File>) {
+        self.files.insert(file.identity.clone(), Arc::clone(file));
+        self.order.push_back(file.identity.clone());
+        // Two for one, so that the table shrinks again after a burst of dirty files.
+        for _ in 0..2 {
+            if self.files.len() <= IDLE_FILES {
+                break;
+            }
+            self.forget_one();
+        }
+    }
+
+    /// Forgets the oldest file if nothing would be lost by it.
+    fn forget_one(&mut self) {
+        let Some(identity) = self.order.pop_front() else { return };
+        let Some(file) = self.files.get(&identity) else { return };
+        let idle = Arc::strong_count(file) == 1 && file.live.lock().is_idle();
+        if idle {
+            self.files.remove(&identity);
+        } else {
+            self.order.push_back(identity);
+        }
+    }
+}
+
+impl Live {
+    /// Nobody has it open and the catalogue says all there is to know.
+    fn is_idle(&self) -> bool {
+        self.handles == 0 && !self.is_unclean() && !self.unlinked && matches!(self.body, Body::Empty | Body::Whole)
+    }
+}

@@ -1,0 +1,241 @@
+//! Who stages out: the background workers, and commands that wait for it.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
+
+use parking_lot::MutexGuard;
+
+use crate::api::{DrainProgress, Residency, Stuck};
+use crate::cache::Inner;
+use crate::file::File;
+use crate::limits::{BATCH_BYTES, BATCH_FILES, POLL, SMALL_BYTES};
+use crate::stage_out::End;
+
+/// Passes over files that changed while they were copied and that nobody writes now.
+const PASSES: usize = 3;
+
+impl Inner {
+    pub(crate) fn replica_size(&self, file: &File) -> u64 {
+        let version = file.live.lock().version;
+        version.and_then(|version| self.replicas.stat(version).ok()).map_or(0, |stat| stat.st_size as u64)
+    }
+
+    /// The body of a stage-out worker.
+    pub(crate) fn drain_in_background(&self) {
+        while self.queue.wait(self.now()) {
+            let now = self.now();
+            let Some(first) = self.queue.pop(now, &mut |_| true) else { continue };
+            let mut bytes = self.replica_size(&first);
+            let mut batch = vec![first];
+            if bytes <= SMALL_BYTES {
+                let mut fits = |file: &Arc<File>| {
+                    let size = self.replica_size(file);
+                    let fits = size <= SMALL_BYTES && bytes + size <= BATCH_BYTES;
+                    bytes += if fits { size } else { 0 };
+                    fits
+                };
+                while batch.len() < BATCH_FILES
+                    && let Some(file) = self.queue.pop(now, &mut fits)
+                {
+                    batch.push(file);
+                }
+            }
+            let skipped = self.drain_batch(&batch, &|| self.is_dead(), &mut |_, _| {});
+            skipped.iter().for_each(|file| self.queue.push(file, now + POLL));
+        }
+    }
+
+    /// Stages out those of the files that nobody else stages out now; returns the others.
+    fn drain_batch(
+        &self,
+        files: &[Arc<File>],
+        interrupted: &dyn Fn() -> bool,
+        tell: &mut dyn FnMut(&Arc<File>, &End),
+    ) -> Vec<Arc<File>> {
+        let mut skipped = Vec::new();
+        let mut held: Vec<&Arc<File>> = Vec::new();
+        let mut locks: Vec<MutexGuard<'_, ()>> = Vec::new();
+        for file in files {
+            match file.drain.try_lock() {
+                Some(lock) => {
+                    locks.push(lock);
+                    held.push(file);
+                }
+                None => skipped.push(Arc::clone(file)),
+            }
+        }
+        let ends = if held.is_empty() { Vec::new() } else { self.drain_locked(&held, interrupted) };
+        drop(locks);
+        for (file, end) in held.iter().zip(&ends) {
+            self.requeue(file, end);
+            tell(file, end);
+        }
+        skipped
+    }
+
+    /// Stages one file out in this thread, after whoever does now.
+    pub(crate) fn drain_one(&self, file: &Arc<File>, interrupted: &dyn Fn() -> bool) -> End {
+        let lock = loop {
+            if let Some(lock) = file.drain.try_lock_for(POLL) {
+                break lock;
+            }
+            if interrupted() {
+                let error = io::Error::from_raw_os_error(libc::EINTR);
+                return End::Stuck { state: Residency::Draining, orphaned: false, error };
+            }
+        };
+        let end = self.drain_locked(&[file], interrupted).pop().unwrap_or(End::Nothing);
+        drop(lock);
+        self.requeue(file, &end);
+        end
+    }
+
+    /// Stages one file out and waits.
+    pub(crate) fn drain_for(&self, file: &Arc<File>, interrupted: &dyn Fn() -> bool) -> Result<(), Stuck> {
+        match self.drain_one(file, interrupted) {
+            End::Stuck { state, orphaned, error } => Err(self.stuck(file, state, orphaned, &error)),
+            End::Clean | End::StillDirty | End::Nothing => Ok(()),
+        }
+    }
+
+    fn unclean_files(&self) -> Vec<Arc<File>> {
+        let files: Vec<Arc<File>> = self.table.lock().files.values().cloned().collect();
+        files.into_iter().filter(|file| file.live.lock().is_unclean()).collect()
+    }
+
+    /// Stages out everything; returns what still is not.
+    pub(crate) fn drain_everything(
+        &self,
+        progress: &mut dyn FnMut(DrainProgress),
+        interrupted: &dyn Fn() -> bool,
+    ) -> Vec<Stuck> {
+        let mut state = DrainProgress::default();
+        let mut files = self.unclean_files();
+        let mut stuck = Vec::new();
+        for pass in 0..PASSES {
+            let again = self.drain_pass(&files, &mut state, progress, interrupted, &mut stuck);
+            let last = pass + 1 == PASSES || again.is_empty() || interrupted();
+            if last {
+                let busy = io::Error::from_raw_os_error(libc::EBUSY);
+                stuck.extend(again.iter().map(|file| self.stuck(file, Residency::Dirty, false, &busy)));
+                break;
+            }
+            files = again;
+        }
+        stuck
+    }
+
+    /// Returns the files that are copied and still dirty.
+    fn drain_pass(
+        &self,
+        files: &[Arc<File>],
+        state: &mut DrainProgress,
+        progress: &mut dyn FnMut(DrainProgress),
+        interrupted: &dyn Fn() -> bool,
+        stuck: &mut Vec<Stuck>,
+    ) -> Vec<Arc<File>> {
+        let (batches, bytes) = self.batches(files);
+        state.files_left = files.len() as u64;
+        state.bytes_left = bytes;
+        progress(*state);
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        let work = Mutex::new(batches);
+        let (tell, told) = mpsc::channel::<(Arc<File>, u64, End)>();
+        let mut again = Vec::new();
+        std::thread::scope(|scope| {
+            for _ in 0..self.settings.streams.clamp(1, 64) {
+                let (tell, work, stop) = (tell.clone(), &work, &stop);
+                scope.spawn(move || self.drain_share(work, stop, &tell));
+            }
+            drop(tell);
+            loop {
+                match told.recv_timeout(POLL) {
+                    Ok((file, bytes, end)) => {
+                        state.files_left = state.files_left.saturating_sub(1);
+                        state.bytes_left = state.bytes_left.saturating_sub(bytes);
+                        match end {
+                            End::Clean | End::Nothing => state.files_done += 1,
+                            End::StillDirty => again.push(file),
+                            End::Stuck { state, orphaned, error } => {
+                                stuck.push(self.stuck(&file, state, orphaned, &error))
+                            }
+                        }
+                        progress(*state);
+                    }
+                    Err(mpsc::RecvTimeoutError::Disconnected) => break,
+                    Err(mpsc::RecvTimeoutError::Timeout) => {}
+                }
+                if interrupted() {
+                    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+                }
+            }
+        });
+        again
+    }
+
+    fn drain_share(
+        &self,
+        work: &Mutex<VecDeque<Vec<(Arc<File>, u64)>>>,
+        stop: &std::sync::atomic::AtomicBool,
+        tell: &mpsc::Sender<(Arc<File>, u64, End)>,
+    ) {
+        let interrupted = || stop.load(std::sync::atomic::Ordering::Relaxed);
+        // A poisoned lock means that a sibling panicked; the scope passes that on.
+        while let Some(batch) = work.lock().ok().and_then(|mut work| work.pop_front()) {
+            let files: Vec<Arc<File>> = batch.iter().map(|(file, _)| Arc::clone(file)).collect();
+            let size =
+                |file: &Arc<File>| batch.iter().find(|(known, _)| Arc::ptr_eq(known, file)).map_or(0, |pair| pair.1);
+            let mut done = Vec::new();
+            let skipped = self.drain_batch(&files, &interrupted, &mut |file, end| {
+                done.push((Arc::clone(file), copy_of(end)));
+            });
+            for file in skipped {
+                let end = self.drain_one(&file, &interrupted);
+                done.push((file, end));
+            }
+            for (file, end) in done {
+                let bytes = size(&file);
+                // The receiver lives as long as the scope.
+                let _ = tell.send((file, bytes, end));
+            }
+        }
+    }
+
+    /// Small files by the batch, large ones alone, and the sum of their sizes.
+    fn batches(&self, files: &[Arc<File>]) -> (VecDeque<Vec<(Arc<File>, u64)>>, u64) {
+        let (mut batches, mut batch, mut held, mut total) = (VecDeque::new(), Vec::new(), 0, 0);
+        for file in files {
+            let size = self.replica_size(file);
+            total += size;
+            if size > SMALL_BYTES {
+                batches.push_back(vec![(Arc::clone(file), size)]);
+                continue;
+            }
+            if batch.len() == BATCH_FILES || held + size > BATCH_BYTES {
+                batches.push_back(std::mem::take(&mut batch));
+                held = 0;
+            }
+            held += size;
+            batch.push((Arc::clone(file), size));
+        }
+        if !batch.is_empty() {
+            batches.push_back(batch);
+        }
+        (batches, total)
+    }
+}
+
+fn copy_of(end: &End) -> End {
+    match end {
+        End::Clean => End::Clean,
+        End::StillDirty => End::StillDirty,
+        End::Nothing => End::Nothing,
+        End::Stuck { state, orphaned, error } => End::Stuck {
+            state: *state,
+            orphaned: *orphaned,
+            error: io::Error::from_raw_os_error(crate::cache::errno(error)),
+        },
+    }
+}

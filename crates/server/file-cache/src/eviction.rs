@@ -1,0 +1,162 @@
+//! Making room: clean replicas that nobody uses go, the longest unused first. A replica goes by unlink, never by
+//! punching: descriptors that the kernel holds keep theirs.
+
+use std::collections::BinaryHeap;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use catalogue::State;
+use types::Identity;
+
+use crate::cache::{Counters, Inner};
+use crate::file::{Body, File};
+use crate::lease::{self, Nobody};
+use crate::limits::EVICT_ROUND;
+use crate::replica::How;
+
+impl Inner {
+    /// Evicts until `bytes` are freed or nothing is left to evict; returns what was freed. May be called with a gate
+    /// held: it waits for none.
+    pub(crate) fn evict_bytes(&self, bytes: u64) -> u64 {
+        let mut not_before = self.evicting.lock();
+        let now = self.now();
+        if now < *not_before {
+            return 0;
+        }
+        let mut freed = 0;
+        for identity in self.oldest_clean() {
+            if freed >= bytes {
+                break;
+            }
+            freed += self.try_evict(&identity).unwrap_or(0);
+        }
+        if freed == 0 {
+            // Each round reads the whole catalogue.
+            *not_before = now + crate::limits::ROUND;
+        }
+        freed
+    }
+
+    fn oldest_clean(&self) -> Vec<Identity> {
+        let mut oldest: BinaryHeap<(u64, Identity)> = BinaryHeap::new();
+        let scanned = self.catalogue.scan(
+            &mut |identity, record| {
+                if record.state == State::Clean && !record.pinned {
+                    oldest.push((record.used_s, identity));
+                    if oldest.len() > EVICT_ROUND {
+                        oldest.pop();
+                    }
+                }
+                true
+            },
+            &mut |error| tracing::warn!(%error, "a damaged record"),
+        );
+        if let Err(error) = scanned {
+            tracing::error!(%error, "the catalogue cannot be read for an eviction");
+        }
+        oldest.into_sorted_vec().into_iter().map(|(_, identity)| identity).collect()
+    }
+
+    fn try_evict(&self, identity: &Identity) -> Option<u64> {
+        let file = self.file_for(identity);
+        let _gate = file.gate.try_lock()?;
+        if file.live.lock().retired || self.load(&file, false).is_err() {
+            return None;
+        }
+        self.evict_gated(&file).ok()
+    }
+
+    /// Evicts one file, or says why not. Returns the bytes freed. Gate held.
+    pub(crate) fn evict_gated(&self, file: &Arc<File>) -> io::Result<u64> {
+        let errno = |code| Err(io::Error::from_raw_os_error(code));
+        let version = {
+            let live = file.live.lock();
+            let Some(record) = &live.record else {
+                return if matches!(live.body, Body::Partial(_)) { errno(libc::EBUSY) } else { Ok(0) };
+            };
+            if record.state != State::Clean {
+                return errno(libc::EINVAL);
+            }
+            if record.pinned {
+                return errno(libc::EPERM);
+            }
+            if live.handles > 0 {
+                return errno(libc::EBUSY);
+            }
+            record.version
+        };
+        let replica = self.replicas.open_as(version, How::Read)?;
+        if !lease::probe(replica.as_fd(), Nobody::Uses)? {
+            return errno(libc::EBUSY);
+        }
+        let freed = rustix::fs::fstat(&replica)?.st_blocks as u64 * 512;
+        drop(replica);
+        self.drop_replica(file)?;
+        Counters::add(&self.counters.evicted, 1);
+        // An empty replica frees its inode: progress all the same.
+        Ok(freed.max(1))
+    }
+
+    /// Room for a write that found none: evicts, then gives up the ballast.
+    pub(crate) fn make_room(&self, bytes: u64) {
+        Counters::add(&self.counters.full, 1);
+        if self.evict_bytes(bytes) < bytes {
+            self.spaces.drop_ballast();
+        }
+    }
+
+    /// One round of housekeeping: expired replicas go, space is made, the ballast comes back.
+    pub(crate) fn housekeep(&self) {
+        while let Some(identity) = self.expiry.pop(self.now()) {
+            let expired = self.gated(&identity, false, |file, _| self.evict_gated(file));
+            if let Ok(Err(error)) = expired
+                && error.raw_os_error() == Some(libc::EBUSY)
+            {
+                self.expiry.set(&identity, self.now() + crate::limits::BACKOFF_MAX);
+            }
+        }
+        let excess = self.spaces.excess();
+        if excess > 0 {
+            self.evict_bytes(excess);
+        }
+        if let Err(error) = self.spaces.make_ballast() {
+            tracing::debug!(%error, "no ballast");
+        }
+    }
+
+    /// A file that outgrows the burst buffer goes on in the global store: it is staged out while its writers wait. False:
+    /// it cannot, for the kernel writes the replica past us, or it has no name to be written to.
+    pub(crate) fn spill(&self, file: &Arc<File>) -> io::Result<bool> {
+        let _io = file.io.write();
+        {
+            let live = file.live.lock();
+            match live.body {
+                Body::Through => return Ok(true),
+                Body::Whole if live.passthrough == 0 && !live.unlinked => {}
+                _ => return Ok(false),
+            }
+        }
+        if let Err(stuck) = self.drain_for(file, &|| false) {
+            return Err(io::Error::from_raw_os_error(stuck.errno));
+        }
+        let Some(anchor) = self.anchor_of(file, false)? else { return Ok(false) };
+        let global = Arc::from(anchor.open(global_store::Access::Write)?);
+        let _gate = file.gate.lock();
+        let unlinked = file.live.lock().unlinked;
+        if unlinked {
+            return Ok(false);
+        }
+        self.drop_replica(file)?;
+        {
+            let mut live = file.live.lock();
+            live.fds.global = Some((global_store::Access::Write, global));
+            live.body = Body::Through;
+        }
+        self.queue.remove(file);
+        file.moved.notify_all();
+        Counters::add(&self.counters.spilled, 1);
+        tracing::warn!(file = %anchor.path_hint().display(), "the burst buffer is full: the file goes on in the global store");
+        Ok(true)
+    }
+}

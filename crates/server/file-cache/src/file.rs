@@ -1,0 +1,234 @@
+//! One version of one file's data, while it is in memory.
+//!
+//! Locks, in the order in which they are taken; only `live` is ever taken while the cache's table is locked:
+//!
+//! 1. `drain`: one stage-out of the file at a time. Held over I/O on the global store.
+//! 2. `io`: shared by writes through the agent, exclusive while the file moves out of the burst buffer.
+//! 3. `gate`: one transition of the file's residency at a time: opens, intents, the ends of copies. Held over commits,
+//!    single metadata calls of the global store and the copy of a small file; never over a long copy. A batch holds many
+//!    gates at once; nobody else who holds one waits for another.
+//! 4. the table of files (`cache.rs`).
+//! 5. `live`: the fields. Held for moments, over no I/O but the lease probe.
+
+use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use catalogue::{Record, State};
+use config::Policy;
+use global_store::{Access, Anchor, OpenFile};
+use parking_lot::{Condvar, Mutex, RwLock};
+use types::{Fingerprint, Identity, RangeSet, Version};
+
+use crate::api::Residency;
+use crate::limits::BLOCK_BYTES;
+
+/// One version of one file's data.
+pub struct File {
+    pub(crate) identity: Identity,
+    pub(crate) drain: Mutex<()>,
+    pub(crate) io: RwLock<()>,
+    pub(crate) append: Mutex<()>,
+    pub(crate) gate: Mutex<()>,
+    pub(crate) live: Mutex<Live>,
+    /// A fetched block arrived, or the body changed.
+    pub(crate) moved: Condvar,
+}
+
+/// Where the data of this version is.
+pub(crate) enum Body {
+    /// Not in the burst buffer.
+    Empty,
+    /// A complete replica.
+    Whole,
+    /// A replica that is being filled.
+    Partial(Box<Fetch>),
+    /// Open files read and write the global copy.
+    Through,
+    /// The record says dirty and the replica is gone.
+    Lost,
+}
+
+/// A stage-in under way.
+pub(crate) struct Fetch {
+    pub(crate) base: Fingerprint,
+    pub(crate) present: RangeSet,
+    /// Blocks that somebody is copying.
+    pub(crate) claimed: BTreeSet<u64>,
+    /// Where the last reader was: the next block to fetch.
+    pub(crate) wanted: u64,
+    pub(crate) sums: Vec<u64>,
+    pub(crate) source: Arc<dyn OpenFile>,
+    pub(crate) replica: Arc<OwnedFd>,
+    /// A background fetch was asked for.
+    pub(crate) started: bool,
+    /// It goes on without readers.
+    pub(crate) commanded: bool,
+}
+
+impl Fetch {
+    pub(crate) fn has_block(&self, block: u64) -> bool {
+        self.present.contains(crate::sums::block_range(block, self.base.size))
+    }
+
+    /// A block that nobody has or copies, from `wanted` onwards and around.
+    pub(crate) fn next_block(&self) -> Option<u64> {
+        let size = self.base.size;
+        let from = self.wanted.min(size) / BLOCK_BYTES * BLOCK_BYTES;
+        let ranges = [types::ByteRange::new(from, size), types::ByteRange::new(0, from)];
+        let gaps = ranges.into_iter().flat_map(|range| self.present.missing(range));
+        gaps.flat_map(|gap| gap.start / BLOCK_BYTES..gap.end.div_ceil(BLOCK_BYTES))
+            .find(|block| !self.claimed.contains(block))
+    }
+
+    pub(crate) fn is_complete(&self) -> bool {
+        self.present.contains(types::ByteRange::new(0, self.base.size))
+    }
+}
+
+/// The descriptors that the open descriptions of a file share.
+#[derive(Default)]
+pub(crate) struct Descriptors {
+    pub(crate) read: Option<Arc<OwnedFd>>,
+    /// Closed when the last writer goes: it would refuse our own lease probe.
+    pub(crate) write: Option<Arc<OwnedFd>>,
+    pub(crate) handle: Option<Arc<OwnedFd>>,
+    pub(crate) global: Option<(Access, Arc<dyn OpenFile>)>,
+}
+
+/// The fields of a file.
+pub(crate) struct Live {
+    /// The catalogue was asked for the record.
+    pub(crate) loaded: bool,
+    pub(crate) anchor: Option<Arc<dyn Anchor>>,
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) body: Body,
+    /// The record as last committed; `None` if there is none.
+    pub(crate) record: Option<Record>,
+    pub(crate) version: Option<Version>,
+    /// Another `File` has taken this one's place, or will.
+    pub(crate) retired: bool,
+    /// The last name went through us: no record, no stage-out.
+    pub(crate) unlinked: bool,
+    pub(crate) handles: u32,
+    pub(crate) writers: u32,
+    /// Handles whose I/O we do not see.
+    pub(crate) passthrough: u32,
+    /// Rises with every open for writing and every change of length or time: what a running stage-out may have missed.
+    pub(crate) changes: u64,
+    /// The replica's content as of the last time it was clean is on the medium.
+    pub(crate) synced: bool,
+    /// The intent is on the medium.
+    pub(crate) intent_synced: bool,
+    /// Created through us, and the name not known to be durable.
+    pub(crate) name_unsynced: bool,
+    /// What our last unfinished stage-out left below, if it could be read.
+    pub(crate) left: Option<Fingerprint>,
+    pub(crate) failures: u32,
+    /// Stage-outs in a row that found it mapped after its last close.
+    pub(crate) mapped: u32,
+    /// Number and errno of the last failed stage-out.
+    pub(crate) error: (u64, i32),
+    /// The error was told under this number already, and nothing succeeded since.
+    pub(crate) failing: bool,
+    /// When the fingerprint was last compared with the global copy.
+    pub(crate) checked: Option<Duration>,
+    /// When the last handle went.
+    pub(crate) used: Duration,
+    pub(crate) dirty_since: Duration,
+    /// The replica was compared with its checksums, if it had to be.
+    pub(crate) verified: bool,
+    pub(crate) fds: Descriptors,
+}
+
+impl File {
+    pub(crate) fn new(identity: Identity, policy: Arc<Policy>, now: Duration) -> File {
+        File {
+            identity,
+            drain: Mutex::new(()),
+            io: RwLock::new(()),
+            append: Mutex::new(()),
+            gate: Mutex::new(()),
+            moved: Condvar::new(),
+            live: Mutex::new(Live {
+                loaded: false,
+                anchor: None,
+                policy,
+                body: Body::Empty,
+                record: None,
+                version: None,
+                retired: false,
+                unlinked: false,
+                handles: 0,
+                writers: 0,
+                passthrough: 0,
+                changes: 0,
+                synced: false,
+                intent_synced: false,
+                name_unsynced: false,
+                left: None,
+                failures: 0,
+                mapped: 0,
+                error: (0, 0),
+                failing: false,
+                checked: None,
+                used: now,
+                dirty_since: now,
+                verified: false,
+                fds: Descriptors::default(),
+            }),
+        }
+    }
+
+    /// Who it is.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Whether this version is still the file's newest: false after the global copy changed behind us.
+    pub fn is_current(&self) -> bool {
+        !self.live.lock().retired
+    }
+}
+
+impl Live {
+    /// Whether the replica holds, or may hold, what the global copy lacks.
+    pub(crate) fn is_unclean(&self) -> bool {
+        self.record.as_ref().is_some_and(|record| record.state != State::Clean)
+    }
+
+    /// Whether the replica, not the global copy, says what the file is.
+    pub(crate) fn is_ahead(&self) -> bool {
+        matches!(self.body, Body::Whole) && (self.is_unclean() || self.unlinked)
+    }
+
+    /// Takes note of a failed stage-out; the same error in a row is one error.
+    pub(crate) fn fail(&mut self, errno: i32) {
+        if !self.failing || self.error.1 != errno {
+            self.error = (self.error.0 + 1, errno);
+        }
+        self.failing = true;
+        self.failures = self.failures.saturating_add(1);
+    }
+
+    pub(crate) fn succeed(&mut self) {
+        self.failing = false;
+        self.failures = 0;
+    }
+
+    pub(crate) fn residency(&self) -> Residency {
+        match (&self.record, &self.body) {
+            (_, Body::Partial(_)) => Residency::Fetching,
+            (None, _) => Residency::Absent,
+            (Some(record), _) => match record.state {
+                State::Clean => Residency::Clean,
+                State::Dirty if self.writers > 0 => Residency::Dirty,
+                State::Dirty => Residency::Queued,
+                State::Draining => Residency::Draining,
+                State::Conflict => Residency::Conflict,
+                State::Failed => Residency::Failed,
+            },
+        }
+    }
+}

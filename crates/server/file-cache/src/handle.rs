@@ -1,0 +1,323 @@
+//! One open file description.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use catalogue::Durability;
+use config::Policy;
+use global_store::OpenFile;
+use rustix::fs::{FallocateFlags, SeekFrom};
+use types::ByteRange;
+
+use crate::api::{OpenHow, SeekFor, WriteResult};
+use crate::cache::Inner;
+use crate::file::{Body, File};
+use crate::open::is_full;
+use crate::replica::{self, How};
+
+/// One open file description. Dropping it is its release.
+pub struct FileHandle {
+    inner: Arc<Inner>,
+    file: Arc<File>,
+    policy: Arc<Policy>,
+    write: bool,
+    backing: Option<Arc<OwnedFd>>,
+    passthrough: AtomicBool,
+    /// Number of the last failed stage-out that this handle was told of, or was opened after.
+    seen: AtomicU64,
+}
+
+/// Where one request goes.
+enum Route {
+    Replica(Arc<OwnedFd>),
+    Partial,
+    Global(Arc<dyn OpenFile>),
+}
+
+fn errno<T>(errno: i32) -> io::Result<T> {
+    Err(io::Error::from_raw_os_error(errno))
+}
+
+impl FileHandle {
+    pub(crate) fn new(
+        inner: &Arc<Inner>,
+        file: &Arc<File>,
+        how: &OpenHow,
+        backing: Option<Arc<OwnedFd>>,
+        seen: u64,
+    ) -> FileHandle {
+        FileHandle {
+            inner: Arc::clone(inner),
+            file: Arc::clone(file),
+            policy: Arc::clone(&how.policy),
+            write: how.write,
+            backing,
+            passthrough: AtomicBool::new(false),
+            seen: AtomicU64::new(seen),
+        }
+    }
+
+    /// The version of the data that is open; compare with `Arc::ptr_eq`.
+    pub fn file(&self) -> &Arc<File> {
+        &self.file
+    }
+
+    /// An `O_PATH` descriptor of the complete replica: passthrough may be answered. `None` for every other route.
+    pub fn backing(&self) -> Option<BorrowedFd<'_>> {
+        self.backing.as_ref().map(|fd| fd.as_fd())
+    }
+
+    /// Passthrough was answered: from now on the kernel reads and writes past us.
+    pub fn use_passthrough(&self) {
+        if !self.passthrough.swap(true, Ordering::AcqRel) {
+            self.file.live.lock().passthrough += 1;
+        }
+    }
+
+    /// Reads; fewer bytes than asked only at the end of the file. `EIO` and others as the global store gives them for
+    /// bytes that are not in the burst buffer.
+    pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        loop {
+            match self.route(false)? {
+                Route::Replica(fd) => return replica::read_full(&fd, buffer, offset),
+                Route::Global(global) => return global.read_at(buffer, offset),
+                Route::Partial => {
+                    if let Some(read) = self.inner.read_partial(&self.file, buffer, offset)? {
+                        return Ok(read);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Writes all of `data` at `offset`, or atomically at the end if `append`. A full burst buffer moves the file to the
+    /// global store; `ENOSPC` comes only if that is full as well, or if the kernel writes the replica past us.
+    /// Tells a failed stage-out once.
+    pub fn write_at(&self, data: &[u8], offset: u64, append: bool) -> io::Result<WriteResult> {
+        self.tell()?;
+        let mut evicted = false;
+        loop {
+            let outcome = {
+                let _io = self.file.io.read();
+                match self.route(true)? {
+                    Route::Global(global) => return self.write_global(&*global, data, offset, append),
+                    Route::Replica(fd) => self.write_replica(&fd, data, offset, append),
+                    Route::Partial => return errno(libc::EIO),
+                }
+            };
+            match outcome {
+                Err(error) if is_full(&error) && !evicted => {
+                    evicted = true;
+                    self.inner.make_room(data.len() as u64);
+                }
+                Err(error) if is_full(&error) && self.inner.spill(&self.file)? => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn write_replica(&self, fd: &OwnedFd, data: &[u8], offset: u64, append: bool) -> io::Result<WriteResult> {
+        let end = append.then(|| self.file.append.lock());
+        let offset = if end.is_some() { rustix::fs::fstat(fd)?.st_size as u64 } else { offset };
+        let result = replica::write_full(fd, data, offset);
+        if result.is_err() && end.is_some() {
+            // Part of an append that failed must not stay: it is tried again at the same end.
+            let _ = rustix::fs::ftruncate(fd, offset);
+        }
+        result.map(|()| WriteResult { written: data.len(), offset })
+    }
+
+    fn write_global(&self, global: &dyn OpenFile, data: &[u8], offset: u64, append: bool) -> io::Result<WriteResult> {
+        let end = append.then(|| self.file.append.lock());
+        let offset = if end.is_some() { global.attributes()?.fingerprint.size } else { offset };
+        global.write_at(data, offset)?;
+        Ok(WriteResult { written: data.len(), offset })
+    }
+
+    /// `ftruncate`
+    pub fn set_len(&self, len: u64) -> io::Result<()> {
+        let _io = self.file.io.read();
+        match self.route(true)? {
+            Route::Global(global) => global.set_len(len),
+            Route::Replica(fd) => {
+                rustix::fs::ftruncate(&fd, len)?;
+                self.file.live.lock().changes += 1;
+                Ok(())
+            }
+            Route::Partial => errno(libc::EIO),
+        }
+    }
+
+    /// `fallocate`; `mode` holds the `FALLOC_FL_*` bits. `EOPNOTSUPP` for what the route cannot do: a file that goes
+    /// through knows no more than growing and making holes.
+    pub fn fallocate(&self, mode: u32, offset: u64, len: u64) -> io::Result<()> {
+        let _io = self.file.io.read();
+        let flags = FallocateFlags::from_bits_retain(mode);
+        match self.route(true)? {
+            Route::Replica(fd) => {
+                rustix::fs::fallocate(&fd, flags, offset, len)?;
+                self.file.live.lock().changes += 1;
+                Ok(())
+            }
+            Route::Global(global) => {
+                let size = global.attributes()?.fingerprint.size;
+                let range = ByteRange::at(offset, len);
+                if mode == 0 {
+                    return if range.end > size { global.set_len(range.end) } else { Ok(()) };
+                }
+                if flags == FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE {
+                    return global.punch(range.intersection(&ByteRange::new(0, size)));
+                }
+                errno(libc::EOPNOTSUPP)
+            }
+            Route::Partial => errno(libc::EIO),
+        }
+    }
+
+    /// `SEEK_DATA`, `SEEK_HOLE`. `ENXIO` past the end, or no more data.
+    pub fn seek(&self, offset: u64, what: SeekFor) -> io::Result<u64> {
+        let global = match self.route(false)? {
+            Route::Replica(fd) => {
+                let from = match what {
+                    SeekFor::Data => SeekFrom::Data(offset),
+                    SeekFor::Hole => SeekFrom::Hole(offset),
+                };
+                return Ok(rustix::fs::seek(&fd, from)?);
+            }
+            Route::Global(global) => global,
+            Route::Partial => match self.inner.source_of(&self.file) {
+                Some(source) => source,
+                None => return self.seek(offset, what),
+            },
+        };
+        let size = global.attributes()?.fingerprint.size;
+        if offset >= size {
+            return errno(libc::ENXIO);
+        }
+        match (what, global.next_data(offset)?) {
+            (SeekFor::Data, None) => errno(libc::ENXIO),
+            (SeekFor::Data, Some(range)) => Ok(range.start.max(offset)),
+            (SeekFor::Hole, Some(range)) if range.start <= offset => Ok(range.end.min(size)),
+            (SeekFor::Hole, _) => Ok(offset),
+        }
+    }
+
+    /// `fsync`, or `fdatasync` if `data_only`: returns when what was written survives a crash of the machine. Under
+    /// `fsync = global` it stages out instead. Tells a failed stage-out once.
+    pub fn sync(&self, data_only: bool) -> io::Result<()> {
+        self.tell()?;
+        match self.route(false)? {
+            Route::Global(global) => global.sync(),
+            Route::Partial => Ok(()),
+            Route::Replica(_) if self.policy.fsync_global => {
+                self.inner.drain_for(&self.file, &|| false).map_err(|stuck| {
+                    self.seen.store(self.file.live.lock().error.0, Ordering::Relaxed);
+                    io::Error::from_raw_os_error(stuck.errno)
+                })
+            }
+            Route::Replica(fd) => {
+                if data_only {
+                    rustix::fs::fdatasync(&fd)?;
+                } else {
+                    rustix::fs::fsync(&fd)?;
+                }
+                self.sync_record()
+            }
+        }
+    }
+
+    fn sync_record(&self) -> io::Result<()> {
+        let (anchor, unsynced_name, unsynced_record) = {
+            let live = self.file.live.lock();
+            let record = live.record.as_ref().is_some_and(|_| live.is_unclean() && !live.intent_synced);
+            (live.anchor.clone(), live.name_unsynced && !live.unlinked, record)
+        };
+        if unsynced_name && let Some(anchor) = anchor {
+            anchor.sync_name()?;
+            self.file.live.lock().name_unsynced = false;
+        }
+        if unsynced_record {
+            let _gate = self.file.gate.lock();
+            let Some(record) = self.file.live.lock().record.clone() else { return Ok(()) };
+            self.inner.put(&self.file, record, Durability::Machine)?;
+            self.file.live.lock().intent_synced = true;
+        }
+        Ok(())
+    }
+
+    /// One `close` of a descriptor. Makes the data durable under `durable_at = close`. Tells a failed stage-out once.
+    pub fn flush(&self) -> io::Result<()> {
+        if self.write && self.policy.durable_at_close {
+            return self.sync(false);
+        }
+        self.tell()
+    }
+
+    /// The bytes that lie in the burst buffer of a file that is being fetched; empty on every other route.
+    pub fn present(&self) -> Vec<ByteRange> {
+        match &self.file.live.lock().body {
+            Body::Partial(fetch) => fetch.present.iter().collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Fails once for each failed stage-out since the last time.
+    fn tell(&self) -> io::Result<()> {
+        let (number, code) = self.file.live.lock().error;
+        if self.seen.swap(number, Ordering::Relaxed) == number { Ok(()) } else { errno(code) }
+    }
+
+    fn route(&self, write: bool) -> io::Result<Route> {
+        if write && !self.write {
+            return errno(libc::EBADF);
+        }
+        let version = {
+            let live = self.file.live.lock();
+            match &live.body {
+                Body::Through => {
+                    let global = live.fds.global.as_ref().map(|(_, global)| Arc::clone(global));
+                    return global.map(Route::Global).ok_or_else(|| io::Error::from_raw_os_error(libc::EIO));
+                }
+                Body::Partial(_) => return Ok(Route::Partial),
+                Body::Empty => {
+                    // The file moves to another body under its gate.
+                    drop(live);
+                    drop(self.file.gate.lock());
+                    let still = matches!(self.file.live.lock().body, Body::Empty);
+                    return if still { errno(libc::EIO) } else { self.route(write) };
+                }
+                Body::Lost => return errno(libc::EIO),
+                Body::Whole => {}
+            }
+            let held = if write { &live.fds.write } else { &live.fds.read };
+            if let Some(fd) = held {
+                return Ok(Route::Replica(Arc::clone(fd)));
+            }
+            live.version
+        };
+        let Some(version) = version else { return errno(libc::EIO) };
+        let how = if write { How::Write } else { How::Read };
+        let fd = match self.inner.replicas.open_as(version, how) {
+            // It was dropped for another body meanwhile: look again.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && self.file.live.lock().version != Some(version) => {
+                return self.route(write);
+            }
+            result => Arc::new(result?),
+        };
+        let mut live = self.file.live.lock();
+        if live.version == Some(version) {
+            let held = if write { &mut live.fds.write } else { &mut live.fds.read };
+            return Ok(Route::Replica(Arc::clone(held.get_or_insert(fd))));
+        }
+        drop(live);
+        self.route(write)
+    }
+}
+
+impl Drop for FileHandle {
+    fn drop(&mut self) {
+        self.inner.release(&self.file, self.write, self.passthrough.load(Ordering::Acquire));
+    }
+}

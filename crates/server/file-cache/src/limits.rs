@@ -1,0 +1,70 @@
+//! Every bound of the file cache, with the reason for its number.
+
+use std::time::Duration;
+
+/// Unit of fetching, of checksums and of "what changed": large enough that a slow store's latency is hidden, small
+/// enough that one changed byte does not send much.
+pub const BLOCK_BYTES: u64 = 1 << 20;
+
+/// Files up to this size are fetched inside `open` and staged out in batches; they have no checksum file.
+pub const SMALL_BYTES: u64 = BLOCK_BYTES;
+
+/// An absent file up to this size is staged in before a writer gets it; a larger one is written in the global store.
+pub const WHOLE_FIRST_BYTES: u64 = 64 << 20;
+
+/// Buffer of one stage-out: a multiple of `BLOCK_BYTES`.
+pub const COPY_BYTES: usize = 4 << 20;
+
+/// Files in one batch of small ones: as many global descriptors are open at once.
+pub const BATCH_FILES: usize = 512;
+
+/// Bytes in one batch of small files.
+pub const BATCH_BYTES: u64 = 64 << 20;
+
+/// First wait after a failed stage-out; doubles.
+pub const BACKOFF_MIN: Duration = Duration::from_secs(1);
+
+/// Longest wait between two tries of a stage-out.
+pub const BACKOFF_MAX: Duration = Duration::from_secs(60);
+
+/// Failures in a row after which a file is recorded as `Failed`. It is still tried every `BACKOFF_MAX`.
+pub const FAILURES_MAX: u32 = 5;
+
+/// Tries of a stage-in whose global copy changes under it, before the file is served from the global store.
+pub const FETCH_TRIES: u32 = 3;
+
+/// Closed clean files remembered in memory, so that opening one again reads no catalogue.
+pub const IDLE_FILES: usize = 4096;
+
+/// Versions reserved by one write of the superblock.
+pub const VERSIONS_RESERVED: u64 = 1 << 20;
+
+/// How old the last use in a record may be, in seconds: each update is a commit.
+pub const USED_GRAIN_S: u64 = 60;
+
+/// How long one answer about free space is believed.
+pub const SPACE_AGE: Duration = Duration::from_millis(100);
+
+/// Eviction starts when this share of the burst buffer's file system is used, in thousandths...
+pub const HIGH_WATER: u64 = 900;
+
+/// ...and goes on down to this.
+pub const LOW_WATER: u64 = 800;
+
+/// Replicas evicted in one round.
+pub const EVICT_ROUND: usize = 4096;
+
+/// Entries of a status list.
+pub const STUCK_LISTED: usize = 1000;
+
+/// Pause between two rounds of expiry, eviction and trimming.
+pub const ROUND: Duration = Duration::from_secs(1);
+
+/// How often a wait that can be interrupted looks whether it was.
+pub const POLL: Duration = Duration::from_millis(20);
+
+/// Past this size a fetch that nobody reads any more stops, unless half of the file is there.
+pub const FETCH_ON_BYTES: u64 = 256 << 20;
+
+/// Most bytes of a path kept as a hint in a replica's extended attribute: ext4 gives all attributes 4 KiB.
+pub const HINT_BYTES: usize = 1024;

@@ -1,0 +1,54 @@
+//! The mark that a dirty file carries on a shared global store, so that two agents do not both change it.
+
+use std::io;
+use std::time::Duration;
+
+use config::Policy;
+use global_store::Anchor;
+use types::Epoch;
+
+use crate::limits::POLL;
+
+fn text(agent: &str, epoch: Epoch) -> Vec<u8> {
+    format!("{agent} {}", epoch.0).into_bytes()
+}
+
+fn owner(mark: &[u8]) -> &[u8] {
+    mark.rsplit(|&byte| byte == b' ').nth(0).map_or(mark, |last| &mark[..mark.len() - last.len()]).trim_ascii_end()
+}
+
+/// Whether another agent's mark is on the file; says whose.
+pub(crate) fn foreign(anchor: &dyn Anchor, agent: &str) -> io::Result<Option<String>> {
+    Ok(anchor
+        .mark()?
+        .filter(|mark| owner(mark) != agent.as_bytes())
+        .map(|mark| String::from_utf8_lossy(&mark).into_owned()))
+}
+
+/// Waits until no other agent's mark is on the file. `ETIMEDOUT` after the policy's `remote_wait`.
+pub(crate) fn wait(anchor: &dyn Anchor, agent: &str, policy: &Policy) -> io::Result<()> {
+    let start = std::time::Instant::now();
+    while let Some(whose) = foreign(anchor, agent)? {
+        if start.elapsed() >= policy.remote_wait {
+            tracing::warn!(file = %anchor.path_hint().display(), %whose, "the file is dirty at another agent");
+            return Err(io::Error::from_raw_os_error(libc::ETIMEDOUT));
+        }
+        std::thread::sleep(POLL.max(Duration::from_millis(1)));
+    }
+    Ok(())
+}
+
+/// Marks the file as dirty here.
+pub(crate) fn set(anchor: &dyn Anchor, agent: &str, epoch: Epoch) -> io::Result<()> {
+    anchor.set_mark(Some(&text(agent, epoch)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_owner_of_a_mark_is_all_but_the_epoch() {
+        assert_eq!(owner(&text("node a-1", Epoch(7))), b"node a-1");
+    }
+}

@@ -1,0 +1,372 @@
+//! Opening a file: which route it takes, and the intent (step W0) that is durable before a writer is answered.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use catalogue::{Durability, Record, State};
+use config::{Cache, Policy};
+use global_store::{Access, Anchor, Attributes};
+use types::{Epoch, Fingerprint, Version};
+
+use crate::api::OpenHow;
+use crate::cache::{Counters, Inner};
+use crate::clock::wall_s;
+use crate::fault;
+use crate::file::{Body, Descriptors, File};
+use crate::handle::FileHandle;
+use crate::limits::{BLOCK_BYTES, SMALL_BYTES, WHOLE_FIRST_BYTES};
+use crate::marks;
+use crate::replica::{self, How};
+
+/// What one try of an open came to.
+enum Step {
+    Opened(FileHandle),
+    /// The file changed its body: look again.
+    Again,
+    /// It must be whole first.
+    Fetch(Arc<File>),
+}
+
+/// The body without its contents.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Empty,
+    Whole,
+    Partial,
+    Through,
+    Lost,
+}
+
+impl Inner {
+    /// Opens a file; see `FileCache::open_file`.
+    pub(crate) fn open_file(self: &Arc<Inner>, anchor: Arc<dyn Anchor>, how: &OpenHow) -> io::Result<FileHandle> {
+        if self.store.is_shared() && !how.created {
+            marks::wait(&*anchor, &self.settings.agent_id, &how.policy)?;
+        }
+        loop {
+            match self.gated(anchor.identity(), how.created, |file, _| self.try_open(file, &anchor, how))?? {
+                Step::Opened(handle) => return Ok(handle),
+                Step::Again => {}
+                Step::Fetch(file) => self.fetch_rest(&file)?,
+            }
+        }
+    }
+
+    /// Gate held.
+    fn try_open(self: &Arc<Inner>, file: &Arc<File>, anchor: &Arc<dyn Anchor>, how: &OpenHow) -> io::Result<Step> {
+        let (kind, clean, in_use) = {
+            let mut live = file.live.lock();
+            if live.anchor.is_none() || how.created {
+                live.anchor = Some(Arc::clone(anchor));
+            }
+            live.policy = Arc::clone(&how.policy);
+            (kind_of(&live.body), !live.is_unclean() && !live.unlinked, live.handles > 0)
+        };
+        match kind {
+            Kind::Lost => Err(io::Error::from_raw_os_error(libc::EIO)),
+            Kind::Through if in_use => self.open_through(file, anchor, how),
+            Kind::Through => {
+                let mut live = file.live.lock();
+                live.body = Body::Empty;
+                live.fds = Descriptors::default();
+                drop(live);
+                self.open_absent(file, anchor, how)
+            }
+            Kind::Empty => self.open_absent(file, anchor, how),
+            Kind::Partial => self.open_partial(file, anchor, how, in_use),
+            Kind::Whole if clean => self.open_clean(file, anchor, how, in_use),
+            Kind::Whole => self.open_ahead(file, anchor, how),
+        }
+    }
+
+    fn takes_writes(&self, policy: &Policy) -> bool {
+        matches!(policy.cache, Cache::Both | Cache::WriteCache | Cache::Scratch)
+            && !self.quiesced.load(Ordering::Relaxed)
+    }
+
+    /// Whether the burst buffer may take `bytes` more; evicts for it.
+    fn has_room(&self, bytes: u64, policy: &Policy) -> bool {
+        self.spaces.admit(bytes, policy)
+            || (self.evict_bytes(bytes.max(BLOCK_BYTES)) > 0 && self.spaces.admit(bytes, policy))
+    }
+
+    fn open_absent(self: &Arc<Inner>, file: &Arc<File>, anchor: &Arc<dyn Anchor>, how: &OpenHow) -> io::Result<Step> {
+        let found = anchor.attributes()?;
+        let size = found.fingerprint.size;
+        Counters::add(&self.counters.misses, 1);
+        if how.write {
+            let fresh = how.truncate || how.created || size == 0;
+            let room = if fresh { BLOCK_BYTES } else { size };
+            if !self.takes_writes(&how.policy)
+                || (!fresh && size > WHOLE_FIRST_BYTES)
+                || !self.has_room(room, &how.policy)
+            {
+                return self.open_through(file, anchor, how);
+            }
+            if fresh {
+                return match self.begin_fresh(file, anchor, how, &found) {
+                    Err(error) if is_full(&error) => self.open_through(file, anchor, how),
+                    result => result.and_then(|()| self.opened(file, how)),
+                };
+            }
+        } else if !matches!(how.policy.cache, Cache::Both | Cache::Preload) || !self.has_room(size, &how.policy) {
+            return self.open_through(file, anchor, how);
+        }
+        if size > SMALL_BYTES {
+            return match self.begin_fetch(file, anchor, found.fingerprint) {
+                Err(error) if is_full(&error) => self.open_through(file, anchor, how),
+                Err(error) => Err(error),
+                Ok(()) if how.write => Ok(Step::Fetch(Arc::clone(file))),
+                Ok(()) => self.opened(file, how),
+            };
+        }
+        if !self.fetch_small(file, anchor, &found)? {
+            return self.open_through(file, anchor, how);
+        }
+        if how.write {
+            self.intend(file, anchor, how, None)?
+        }
+        self.opened(file, how)
+    }
+
+    fn open_partial(
+        self: &Arc<Inner>,
+        file: &Arc<File>,
+        anchor: &Arc<dyn Anchor>,
+        how: &OpenHow,
+        in_use: bool,
+    ) -> io::Result<Step> {
+        if !how.write {
+            return self.opened(file, how);
+        }
+        let size = match &file.live.lock().body {
+            Body::Partial(fetch) => fetch.base.size,
+            _ => return Ok(Step::Again),
+        };
+        if !how.truncate && size <= WHOLE_FIRST_BYTES && self.takes_writes(&how.policy) {
+            return Ok(Step::Fetch(Arc::clone(file)));
+        }
+        // Copies under way go on into the replica that is dropped here, and are lost with it.
+        self.drop_replica(file)?;
+        if how.truncate || !in_use { self.open_absent(file, anchor, how) } else { self.open_through(file, anchor, how) }
+    }
+
+    fn open_clean(
+        self: &Arc<Inner>,
+        file: &Arc<File>,
+        anchor: &Arc<dyn Anchor>,
+        how: &OpenHow,
+        in_use: bool,
+    ) -> io::Result<Step> {
+        let (base, version, checked) = {
+            let live = file.live.lock();
+            let Some(record) = &live.record else { return Ok(Step::Again) };
+            (record.base, record.version, live.checked)
+        };
+        let now = self.now();
+        let trusted = !how.write && checked.is_some_and(|then| now.saturating_sub(then) < how.policy.revalidate);
+        if !trusted {
+            let found = anchor.attributes()?.fingerprint;
+            if !how.truncate && (!found.same_content(&base) || !self.is_sound(file, version, base.size)) {
+                return self.outdated(file, in_use);
+            }
+            if how.write {
+                if !in_use && !self.takes_writes(&how.policy) {
+                    self.drop_replica(file)?;
+                    return self.open_through(file, anchor, how);
+                }
+                self.intend(file, anchor, how, Some(found))?;
+            }
+            file.live.lock().checked = Some(now);
+        }
+        Counters::add(&self.counters.hits, 1);
+        self.opened(file, how)
+    }
+
+    /// The global copy is not what the clean replica was copied from. Open handles keep their version. Gate held.
+    fn outdated(&self, file: &Arc<File>, in_use: bool) -> io::Result<Step> {
+        tracing::debug!(file = %file.identity, "the global copy changed: the replica is dropped");
+        if !in_use {
+            self.drop_replica(file)?;
+            return Ok(Step::Again);
+        }
+        self.commit(vec![catalogue::Change::Remove(file.identity.clone())], Durability::Process)?;
+        file.live.lock().record = None;
+        self.expiry.forget(&file.identity);
+        self.retire(file);
+        Ok(Step::Again)
+    }
+
+    /// The replica is ahead of the global copy already, or its last name is gone.
+    fn open_ahead(self: &Arc<Inner>, file: &Arc<File>, anchor: &Arc<dyn Anchor>, how: &OpenHow) -> io::Result<Step> {
+        Counters::add(&self.counters.hits, 1);
+        if how.write {
+            self.intend(file, anchor, how, None)?;
+        }
+        self.opened(file, how)
+    }
+
+    /// An empty replica for a new or truncated file, and its intent.
+    fn begin_fresh(&self, file: &File, anchor: &Arc<dyn Anchor>, how: &OpenHow, found: &Attributes) -> io::Result<()> {
+        let version = self.superblock.next_version()?;
+        let fd = self.replicas.create(version)?;
+        if !how.truncate || how.created {
+            replica::set_mtime(std::os::fd::AsFd::as_fd(&fd), found.fingerprint.mtime)?;
+        }
+        drop(fd);
+        fault::point("w0.replica");
+        file.live.lock().version = Some(version);
+        let done = self.record_intent(file, anchor, how, version, found.fingerprint, false);
+        let mut live = file.live.lock();
+        if done.is_err() {
+            live.version = None;
+            let _ = self.replicas.remove(version);
+            return done;
+        }
+        live.body = Body::Whole;
+        live.name_unsynced |= how.created;
+        Ok(())
+    }
+
+    /// Step W0 for a whole replica, and the truncation that the open asks for. `found`: the global copy now, for a
+    /// replica that is clean. Gate held.
+    fn intend(
+        &self,
+        file: &File,
+        anchor: &Arc<dyn Anchor>,
+        how: &OpenHow,
+        found: Option<Fingerprint>,
+    ) -> io::Result<()> {
+        let (record, synced, intent_synced, unlinked) = {
+            let live = file.live.lock();
+            (live.record.clone(), live.synced, live.intent_synced, live.unlinked)
+        };
+        match record {
+            Some(record) if record.state == State::Clean => {
+                if !how.truncate && !synced {
+                    // A crash of the machine must not leave an intent over a replica whose copied bytes never reached
+                    // the medium: staging that out would destroy the global copy.
+                    rustix::fs::fdatasync(&self.replicas.open_as(record.version, How::Read)?)?;
+                    file.live.lock().synced = true;
+                }
+                let base = found.filter(|_| how.truncate).unwrap_or(record.base);
+                self.record_intent(file, anchor, how, record.version, base, !how.truncate)?;
+            }
+            Some(record) if how.sync && !intent_synced => {
+                self.put(file, record, Durability::Machine)?;
+                file.live.lock().intent_synced = true;
+            }
+            Some(_) => {}
+            None if unlinked => {}
+            None => return Err(io::Error::from_raw_os_error(libc::EIO)),
+        }
+        if how.truncate {
+            let version = file.live.lock().version.unwrap_or(Version(0));
+            rustix::fs::ftruncate(&self.replicas.open_as(version, How::Write)?, 0)?;
+            fault::point("w0.truncated");
+        }
+        Ok(())
+    }
+
+    fn record_intent(
+        &self,
+        file: &File,
+        anchor: &Arc<dyn Anchor>,
+        how: &OpenHow,
+        version: Version,
+        base: Fingerprint,
+        was_clean: bool,
+    ) -> io::Result<()> {
+        let old = file.live.lock().record.clone();
+        let epoch = old.as_ref().map_or(Epoch(1), |record| record.epoch.next());
+        if self.store.is_shared() {
+            marks::set(&**anchor, &self.settings.agent_id, epoch)?;
+        }
+        let record = Record {
+            state: State::Dirty,
+            version,
+            epoch,
+            base,
+            was_clean,
+            pinned: old.is_some_and(|record| record.pinned),
+            orphaned: false,
+            hint: anchor.path_hint(),
+            used_s: wall_s(),
+            reason: String::new(),
+        };
+        let durability = if how.sync { Durability::Machine } else { Durability::Process };
+        self.put(file, record.clone(), durability)?;
+        self.brand(file, &record);
+        {
+            let mut live = file.live.lock();
+            live.intent_synced = how.sync;
+            live.dirty_since = self.now();
+            live.left = None;
+        }
+        fault::point("w0.intent");
+        Ok(())
+    }
+
+    /// Open files of this file read and write the global copy. Gate held.
+    fn open_through(self: &Arc<Inner>, file: &Arc<File>, anchor: &Arc<dyn Anchor>, how: &OpenHow) -> io::Result<Step> {
+        Counters::add(&self.counters.through, 1);
+        let access = if how.write { Access::Write } else { Access::Read };
+        let held =
+            file.live.lock().fds.global.as_ref().is_some_and(|(held, _)| access == Access::Read || *held == access);
+        if !held {
+            let global = Arc::from(anchor.open(access)?);
+            file.live.lock().fds.global = Some((access, global));
+        }
+        if how.truncate {
+            let global = file.live.lock().fds.global.as_ref().map(|(_, global)| Arc::clone(global));
+            global.ok_or(io::ErrorKind::NotFound)?.set_len(0)?;
+        }
+        file.live.lock().body = Body::Through;
+        file.moved.notify_all();
+        self.opened(file, how)
+    }
+
+    /// Counts the handle. Gate held.
+    fn opened(self: &Arc<Inner>, file: &Arc<File>, how: &OpenHow) -> io::Result<Step> {
+        let (version, seen) = {
+            let live = file.live.lock();
+            (live.version.filter(|_| matches!(live.body, Body::Whole)), live.error.0)
+        };
+        let backing = match version {
+            None => None,
+            Some(version) => {
+                let held = file.live.lock().fds.handle.clone();
+                match held {
+                    Some(fd) => Some(fd),
+                    None => Some(Arc::new(self.replicas.open_as(version, How::Handle)?)),
+                }
+            }
+        };
+        let mut live = file.live.lock();
+        live.fds.handle = backing.clone();
+        live.handles += 1;
+        if how.write {
+            live.writers += 1;
+            live.changes += 1;
+        }
+        drop(live);
+        self.expiry.forget(&file.identity);
+        Ok(Step::Opened(FileHandle::new(self, file, how, backing, seen)))
+    }
+}
+
+fn kind_of(body: &Body) -> Kind {
+    match body {
+        Body::Empty => Kind::Empty,
+        Body::Whole => Kind::Whole,
+        Body::Partial(_) => Kind::Partial,
+        Body::Through => Kind::Through,
+        Body::Lost => Kind::Lost,
+    }
+}
+
+/// Whether the burst buffer has no room: the file goes through instead.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
+}

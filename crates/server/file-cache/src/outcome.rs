@@ -1,0 +1,154 @@
+//! What becomes of a file when its stage-out did not end clean, and when it did.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use catalogue::{Durability, Record, State};
+use config::{KeepAfter, StageOut};
+
+use crate::api::{Residency, Stuck};
+use crate::cache::{Counters, Inner, errno};
+use crate::file::File;
+use crate::limits::{BACKOFF_MAX, BACKOFF_MIN, FAILURES_MAX};
+use crate::stage_out::End;
+
+fn backoff(tries: u32) -> Duration {
+    BACKOFF_MIN.saturating_mul(1 << tries.saturating_sub(1).min(16)).min(BACKOFF_MAX)
+}
+
+impl Inner {
+    /// A stage-out failed. `left`: what it left below, if it changed anything. Gate held.
+    pub(crate) fn note_failure(&self, file: &File, error: io::Error, left: Option<types::Fingerprint>) -> End {
+        let code = errno(&error);
+        let (record, failures) = {
+            let mut live = file.live.lock();
+            if left.is_some() {
+                live.left = left;
+            }
+            if code != libc::EINTR {
+                live.fail(code);
+            }
+            (live.record.clone(), live.failures)
+        };
+        let Some(record) = record else { return End::Nothing };
+        if code == libc::EINTR {
+            return End::Stuck { state: Residency::Queued, orphaned: false, error };
+        }
+        Counters::add(&self.counters.errors, 1);
+        tracing::warn!(%error, file = %record.hint.display(), failures, "a stage-out failed; it will be tried again");
+        let reason = error.to_string();
+        let mut next = Record { reason, ..record.clone() };
+        if failures >= FAILURES_MAX {
+            match (record.state, file.live.lock().left) {
+                (State::Dirty, _) => next.state = State::Failed,
+                (State::Draining, Some(left)) => {
+                    next = Record { state: State::Failed, base: left, was_clean: false, ..next };
+                }
+                _ => {}
+            }
+        }
+        let state = if next.state == State::Failed { Residency::Failed } else { Residency::Queued };
+        if next != record && (next.state != record.state || record.reason.is_empty()) {
+            // The data is safe without it; the reason is shown from memory.
+            let _ = self.put(file, next, Durability::Process);
+        }
+        End::Stuck { state, orphaned: record.orphaned, error }
+    }
+
+    /// The file is not in the global store: its data is kept. Gate held.
+    pub(crate) fn orphan(&self, file: &File) -> End {
+        let record = file.live.lock().record.clone();
+        let Some(record) = record else { return End::Nothing };
+        file.live.lock().anchor = None;
+        if !record.orphaned {
+            tracing::warn!(file = %record.hint.display(), "a dirty file is not in the global store: its data is kept");
+            let reason = "the file is not in the global store".to_owned();
+            let _ = self.put(file, Record { orphaned: true, reason, ..record.clone() }, Durability::Process);
+        }
+        let state = if record.state == State::Failed { Residency::Failed } else { Residency::Queued };
+        End::Stuck { state, orphaned: true, error: io::Error::from_raw_os_error(libc::ENOENT) }
+    }
+
+    /// Both copies changed: both are kept. Gate held.
+    pub(crate) fn record_conflict(&self, file: &File, record: Record, reason: &str) -> End {
+        tracing::warn!(file = %record.hint.display(), reason, "conflict: both copies are kept");
+        let record = Record { state: State::Conflict, reason: reason.to_owned(), ..record };
+        file.live.lock().fail(libc::ESTALE);
+        Counters::add(&self.counters.errors, 1);
+        match self.put(file, record, Durability::Machine) {
+            Ok(()) => End::Stuck {
+                state: Residency::Conflict,
+                orphaned: false,
+                error: io::Error::from_raw_os_error(libc::ESTALE),
+            },
+            Err(error) => self.note_failure(file, error, None),
+        }
+    }
+
+    /// A clean file that nobody has open: policy says whether the replica stays. Gate held.
+    pub(crate) fn drop_or_keep(&self, file: &File) {
+        let drops = {
+            let live = file.live.lock();
+            let pinned = live.record.as_ref().is_some_and(|record| record.pinned);
+            live.policy.keep_after == KeepAfter::Delete && !pinned
+        };
+        if !drops {
+            self.keep(file);
+        } else if let Err(error) = self.drop_replica(file) {
+            tracing::warn!(%error, "a clean replica could not be dropped");
+        }
+        file.live.lock().anchor = None;
+    }
+
+    /// When the file is to be tried again.
+    pub(crate) fn requeue(&self, file: &Arc<File>, end: &End) {
+        let now = self.now();
+        let (policy, open, failures) = {
+            let live = file.live.lock();
+            (Arc::clone(&live.policy), live.writers > 0, live.failures)
+        };
+        match end {
+            End::Clean | End::Nothing => {
+                file.live.lock().mapped = 0;
+                self.queue.remove(file);
+            }
+            End::StillDirty if open => {
+                if let StageOut::Age(wait) = policy.stage_out {
+                    self.queue.push(file, now.saturating_add(wait));
+                }
+            }
+            End::StillDirty => {
+                let tries = {
+                    let mut live = file.live.lock();
+                    live.mapped += 1;
+                    live.mapped
+                };
+                // The first time it may only be that somebody wrote while we copied.
+                let wait = if tries == 1 { Duration::ZERO } else { backoff(tries - 1) };
+                self.queue.push(file, now.saturating_add(wait));
+            }
+            End::Stuck { state: Residency::Conflict, .. } => self.queue.remove(file),
+            End::Stuck { orphaned: true, .. } => self.queue.push(file, now.saturating_add(BACKOFF_MAX)),
+            End::Stuck { error, .. } if errno(error) == libc::EINTR => self.schedule_stage_out(file),
+            End::Stuck { .. } => self.queue.push(file, now.saturating_add(backoff(failures))),
+        }
+    }
+
+    /// What is told of a file that could not be staged out.
+    pub(crate) fn stuck(&self, file: &File, state: Residency, orphaned: bool, error: &io::Error) -> Stuck {
+        let record = file.live.lock().record.clone();
+        let replica = record.as_ref().map_or_else(PathBuf::new, |record| self.replicas.path(record.version));
+        let reason = record.as_ref().map_or("", |record| &record.reason);
+        Stuck {
+            path_hint: record.as_ref().map_or_else(PathBuf::new, |record| record.hint.clone()),
+            identity: file.identity.clone(),
+            state,
+            orphaned,
+            reason: if reason.is_empty() { error.to_string() } else { reason.to_owned() },
+            errno: errno(error),
+            replica,
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The files that wait for their stage-out, by when it is due.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::file::File;
+use crate::limits::ROUND;
+
+type Key = (Duration, u64);
+
+/// A queue of files; each is in it at most once.
+#[derive(Default)]
+pub(crate) struct Queue {
+    state: Mutex<State>,
+    changed: Condvar,
+    ended: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    due: BTreeMap<Key, Arc<File>>,
+    keys: HashMap<usize, Key>,
+    next: u64,
+    closed: bool,
+}
+
+fn address(file: &Arc<File>) -> usize {
+    Arc::as_ptr(file) as usize
+}
+
+impl Queue {
+    /// Adds a file, or makes one that waits due earlier.
+    pub(crate) fn push(&self, file: &Arc<File>, due: Duration) {
+        let mut state = self.state.lock();
+        if let Some(&key) = state.keys.get(&address(file)) {
+            if key.0 <= due {
+                return;
+            }
+            state.due.remove(&key);
+        }
+        let key = (due, state.next);
+        state.next += 1;
+        state.keys.insert(address(file), key);
+        state.due.insert(key, Arc::clone(file));
+        self.changed.notify_one();
+    }
+
+    /// Takes a file out.
+    pub(crate) fn remove(&self, file: &Arc<File>) {
+        let mut state = self.state.lock();
+        if let Some(key) = state.keys.remove(&address(file)) {
+            state.due.remove(&key);
+        }
+    }
+
+    /// Takes the earliest file that is due at `now` and that `fits`; one that does not fit stays first.
+    pub(crate) fn pop(&self, now: Duration, fits: &mut dyn FnMut(&Arc<File>) -> bool) -> Option<Arc<File>> {
+        let mut state = self.state.lock();
+        let (&key, file) = state.due.first_key_value()?;
+        if key.0 > now || !fits(file) {
+            return None;
+        }
+        let file = state.due.remove(&key)?;
+        state.keys.remove(&address(&file));
+        Some(file)
+    }
+
+    /// Waits until something may be due. False: the queue is closed.
+    pub(crate) fn wait(&self, now: Duration) -> bool {
+        let mut state = self.state.lock();
+        if state.closed {
+            return false;
+        }
+        let pause = state.due.first_key_value().map_or(ROUND, |(key, _)| key.0.saturating_sub(now).min(ROUND));
+        if !pause.is_zero() {
+            self.changed.wait_for(&mut state, pause);
+        }
+        !state.closed
+    }
+
+    /// Wakes all who wait, for good.
+    pub(crate) fn close(&self) {
+        self.state.lock().closed = true;
+        self.changed.notify_all();
+        self.ended.notify_all();
+    }
+
+    /// Waits for one round of housekeeping. False: the queue is closed.
+    pub(crate) fn rest(&self) -> bool {
+        let mut state = self.state.lock();
+        let end = std::time::Instant::now() + ROUND;
+        while !state.closed && !self.ended.wait_until(&mut state, end).timed_out() {}
+        !state.closed
+    }
+}

@@ -1,0 +1,237 @@
+//! Opening a burst buffer after whatever happened to it.
+
+use std::collections::HashSet;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use catalogue::{Catalogue, Change, Durability, FjallCatalogue, Record, State};
+use config::KeepAfter;
+use parking_lot::Mutex;
+use types::{Epoch, Version};
+
+use crate::cache::{Counters, Inner, Table};
+use crate::clock;
+use crate::file::Body;
+use crate::lease::{self, Nobody};
+use crate::limits::BATCH_FILES;
+use crate::queue::Queue;
+use crate::replica::{How, Replicas};
+use crate::settings::{OpenError, Settings};
+use crate::space::{self, Spaces};
+use crate::stage_in::Fetches;
+use crate::superblock::Superblock;
+
+/// Opens everything and puts what a crash left into the queue.
+pub(crate) fn open(settings: Settings) -> Result<Arc<Inner>, OpenError> {
+    lease::ignore_signals();
+    raise_descriptors();
+    let root = settings.burst_buffer.clone();
+    let superblock = Superblock::open(&root, &settings.store_id)?;
+    let failed = |step| {
+        let path = root.clone();
+        move |source| OpenError::Io { path, step, source }
+    };
+    let replicas = Replicas::open(&root).map_err(failed("make the directories"))?;
+    check_leases(&replicas, &superblock).map_err(failed("take a lease on a file, which its file system must grant"))?;
+    let place = root.join("catalogue");
+    let lost = settings.catalogue.is_none() && superblock.existed && !place.exists();
+    let catalogue: Arc<dyn Catalogue> = match &settings.catalogue {
+        Some(catalogue) => Arc::clone(catalogue),
+        None => Arc::new(open_catalogue(&place)?),
+    };
+    let clock = settings.clock.clone().unwrap_or_else(clock::system);
+    let probe = settings.space.clone().unwrap_or_else(|| space::statvfs(root.clone()));
+    let spaces = Spaces::new(probe, Arc::clone(&clock), root.join("ballast"), settings.ballast_bytes);
+    let inner = Arc::new(Inner {
+        store: Arc::clone(&settings.store),
+        settings,
+        catalogue,
+        replicas,
+        superblock,
+        spaces,
+        clock,
+        queue: Queue::default(),
+        fetches: Fetches::default(),
+        expiry: Default::default(),
+        throttle: Default::default(),
+        counters: Counters::default(),
+        gathering: Mutex::default(),
+        evicting: Mutex::new(Duration::ZERO),
+        quiesced: AtomicBool::new(false),
+        dead: AtomicBool::new(false),
+        xattrs: AtomicBool::new(true),
+        threads: Mutex::default(),
+        table: Mutex::new(Table::default()),
+    });
+    if lost {
+        inner.rebuild().map_err(failed("rebuild the lost catalogue"))?;
+    }
+    inner.adopt_unclean()?;
+    if inner.settings.background {
+        inner.start();
+    }
+    Ok(inner)
+}
+
+fn open_catalogue(place: &Path) -> Result<FjallCatalogue, OpenError> {
+    Ok(FjallCatalogue::open(place)?)
+}
+
+/// A batch holds two descriptors a file. What the system refuses shows up as `EMFILE` in a stage-out, which is tried again.
+fn raise_descriptors() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current.is_some_and(|current| current < 8 * BATCH_FILES as u64) {
+        limit.current =
+            limit.maximum.map_or(Some(8 * BATCH_FILES as u64), |most| Some(most.min(8 * BATCH_FILES as u64)));
+        let _ = setrlimit(Resource::Nofile, limit);
+    }
+}
+
+/// Without leases nothing would ever become clean.
+fn check_leases(replicas: &Replicas, superblock: &Superblock) -> std::io::Result<()> {
+    let version = superblock.next_version()?;
+    drop(replicas.create(version)?);
+    let granted = lease::probe(replicas.open_as(version, How::Read)?.as_fd(), Nobody::Writes);
+    replicas.remove(version)?;
+    granted.map(|_| ())
+}
+
+impl Inner {
+    fn adopt_unclean(&self) -> Result<(), OpenError> {
+        let mut found = Vec::new();
+        self.catalogue.unclean(&mut |identity, record| found.push((identity, record)))?;
+        for (identity, record) in found {
+            let there = self.replicas.stat(record.version).is_ok();
+            if !there {
+                tracing::error!(file = %record.hint.display(), "the data of a dirty file is not in the burst buffer: it is lost");
+            }
+            let conflict = record.state == State::Conflict;
+            let file = self.adopt(identity, record, if there { Body::Whole } else { Body::Lost });
+            if there && !conflict {
+                self.queue.push(&file, Duration::ZERO);
+            }
+        }
+        Ok(())
+    }
+
+    /// The catalogue is gone: dirty replicas say themselves whose they are.
+    fn rebuild(&self) -> std::io::Result<()> {
+        let mut versions = Vec::new();
+        self.replicas.each(&mut |version| versions.push(version))?;
+        // Of two replicas of one file the newer is the one that counts.
+        versions.sort();
+        for version in versions {
+            let Some(brand) = self.replicas.read_brand(version) else { continue };
+            tracing::warn!(file = %brand.hint.display(), "a dirty replica is taken back into the rebuilt catalogue");
+            let record = Record {
+                state: State::Dirty,
+                version,
+                epoch: Epoch(1),
+                base: brand.base,
+                was_clean: false,
+                pinned: false,
+                orphaned: false,
+                hint: brand.hint,
+                used_s: clock::wall_s(),
+                reason: String::new(),
+            };
+            self.commit(vec![Change::Put(brand.identity, record)], Durability::Machine)?;
+        }
+        Ok(())
+    }
+
+    /// Removes replicas without a record that earlier agents left, and gives the clean ones their deadlines.
+    pub(crate) fn sweep(&self) -> std::io::Result<u64> {
+        let mut recorded: HashSet<Version> = HashSet::new();
+        let mut damaged = 0_u64;
+        let keep = match self.settings.policy.keep_after {
+            KeepAfter::For(keep) => keep,
+            KeepAfter::Delete => Duration::ZERO,
+        };
+        let scanned = self.catalogue.scan(
+            &mut |identity, record| {
+                recorded.insert(record.version);
+                if record.state == State::Clean && !record.pinned && !self.expiry.has(&identity) {
+                    self.expiry.set(&identity, self.now().saturating_add(keep));
+                }
+                !self.is_dead()
+            },
+            &mut |error| {
+                damaged += 1;
+                tracing::error!(%error, "a damaged record");
+            },
+        );
+        scanned.map_err(crate::cache::broken)?;
+        let mut garbage = Vec::new();
+        self.replicas.each(&mut |version| {
+            if version < self.superblock.first && !recorded.contains(&version) {
+                garbage.push(version);
+            }
+        })?;
+        let mut removed = 0;
+        for version in garbage {
+            // A damaged record may be this replica's: its dirt is not ours to drop.
+            if self.is_dead() || (damaged > 0 && self.replicas.read_brand(version).is_some()) {
+                continue;
+            }
+            self.replicas.remove(version)?;
+            removed += 1;
+        }
+        Ok(removed)
+    }
+
+    fn start(self: &Arc<Inner>) {
+        let mut threads = self.threads.lock();
+        let mut spawn = |name: &str, work: Box<dyn FnOnce(Arc<Inner>) + Send>| {
+            let inner = Arc::clone(self);
+            match std::thread::Builder::new().name(name.to_owned()).spawn(move || work(inner)) {
+                Ok(thread) => threads.push(thread),
+                Err(error) => tracing::error!(%error, name, "cannot start a thread"),
+            }
+        };
+        for _ in 0..self.settings.streams.clamp(1, 64) {
+            spawn("stage-out", Box::new(|inner| inner.drain_in_background()));
+        }
+        for _ in 0..self.settings.fetches.clamp(1, 64) {
+            spawn("stage-in", Box::new(|inner| inner.fetch_in_background()));
+        }
+        spawn(
+            "housekeeping",
+            Box::new(|inner| {
+                if let Err(error) = inner.sweep() {
+                    tracing::error!(%error, "the sweep of old replicas failed");
+                }
+                while inner.queue.rest() {
+                    inner.housekeep();
+                }
+            }),
+        );
+    }
+
+    /// Stops the threads. `orderly`: everything is written to the medium, and the next start trusts it.
+    pub(crate) fn stop(&self, orderly: bool) {
+        self.dead.store(true, Ordering::Release);
+        self.queue.close();
+        self.fetches.close();
+        let threads = std::mem::take(&mut *self.threads.lock());
+        for thread in threads {
+            if thread.join().is_err() {
+                tracing::error!("a background thread panicked");
+            }
+        }
+        if orderly {
+            let settled = self
+                .commit(Vec::new(), Durability::Machine)
+                .and_then(|()| self.replicas.sync())
+                .and_then(|()| self.superblock.settle());
+            if let Err(error) = settled {
+                tracing::error!(%error, "the burst buffer could not be written to its medium");
+            }
+        }
+        self.superblock.unlock();
+    }
+}

@@ -1,0 +1,150 @@
+//! What the close of a file sets off.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use catalogue::{Durability, State};
+use config::{Cache, KeepAfter, StageOut};
+
+use crate::cache::Inner;
+use crate::clock::wall_s;
+use crate::file::{Body, Descriptors, File};
+use crate::limits::{FETCH_ON_BYTES, USED_GRAIN_S};
+
+impl Inner {
+    /// A handle is gone.
+    pub(crate) fn release(self: &Arc<Inner>, file: &Arc<File>, write: bool, passthrough: bool) {
+        let (last_writer, last) = {
+            let mut live = file.live.lock();
+            live.handles -= 1;
+            live.writers -= u32::from(write);
+            live.passthrough -= u32::from(passthrough);
+            let last_writer = write && live.writers == 0;
+            if last_writer {
+                live.fds.write = None;
+            }
+            if live.handles == 0 {
+                let global = live.fds.global.take();
+                live.fds = Descriptors::default();
+                live.fds.global = global;
+                live.used = self.now();
+            }
+            (last_writer, live.handles == 0)
+        };
+        if self.is_dead() {
+            return;
+        }
+        if last_writer && file.live.lock().is_unclean() {
+            self.schedule_stage_out(file);
+        }
+        if last {
+            self.rest(file);
+        }
+    }
+
+    /// Queues the stage-out of a dirty file that nobody writes any more, as its policy says.
+    pub(crate) fn schedule_stage_out(&self, file: &Arc<File>) {
+        let (policy, since) = {
+            let live = file.live.lock();
+            (Arc::clone(&live.policy), live.dirty_since)
+        };
+        if policy.cache == Cache::Scratch {
+            return;
+        }
+        match policy.stage_out {
+            StageOut::Close => self.queue.push(file, Duration::ZERO),
+            StageOut::Idle(wait) => self.queue.push(file, self.now().saturating_add(wait)),
+            StageOut::Age(wait) => self.queue.push(file, since.saturating_add(wait)),
+            StageOut::Size(limit) => self.gather(file, limit),
+            StageOut::Manual | StageOut::Exit => {}
+        }
+    }
+
+    fn gather(&self, file: &Arc<File>, limit: u64) {
+        let Some(version) = file.live.lock().version else { return };
+        let bytes = self.replicas.stat(version).map_or(0, |stat| stat.st_size as u64);
+        let due = {
+            let mut gathering = self.gathering.lock();
+            if gathering.1.iter().any(|known| Arc::ptr_eq(known, file)) {
+                return;
+            }
+            gathering.0 += bytes;
+            gathering.1.push(Arc::clone(file));
+            if gathering.0 <= limit { Vec::new() } else { std::mem::take(&mut *gathering).1 }
+        };
+        due.iter().for_each(|file| self.queue.push(file, Duration::ZERO));
+    }
+
+    /// Nobody has the file open.
+    fn rest(self: &Arc<Inner>, file: &Arc<File>) {
+        enum Then {
+            Drop,
+            Stop,
+            Keep,
+            Nothing,
+        }
+        let then = {
+            let live = file.live.lock();
+            match &live.body {
+                _ if live.unlinked || live.retired => Then::Drop,
+                Body::Through => Then::Stop,
+                Body::Partial(fetch) => {
+                    let size = fetch.base.size;
+                    let goes_on = size <= FETCH_ON_BYTES || fetch.present.len() >= size / 2 || fetch.commanded;
+                    if goes_on && fetch.started && self.settings.background { Then::Nothing } else { Then::Drop }
+                }
+                Body::Whole if !live.is_unclean() => match (live.policy.keep_after, &live.record) {
+                    (KeepAfter::Delete, Some(record)) if !record.pinned => Then::Drop,
+                    _ => Then::Keep,
+                },
+                _ => Then::Nothing,
+            }
+        };
+        if matches!(then, Then::Nothing) {
+            return;
+        }
+        let _gate = file.gate.lock();
+        if file.live.lock().handles > 0 {
+            return;
+        }
+        match then {
+            Then::Drop => {
+                let unclean = file.live.lock().is_unclean();
+                if !unclean && self.drop_replica(file).is_ok() {
+                    let gone = file.live.lock().unlinked;
+                    if gone {
+                        self.retire(file);
+                    }
+                }
+            }
+            Then::Stop => {
+                let mut live = file.live.lock();
+                if matches!(live.body, Body::Through) {
+                    live.body = Body::Empty;
+                    live.fds = Descriptors::default();
+                }
+            }
+            Then::Keep => self.keep(file),
+            Then::Nothing => {}
+        }
+        file.live.lock().anchor = None;
+    }
+
+    /// A clean replica stays until it expires or is evicted. Gate held.
+    pub(crate) fn keep(&self, file: &File) {
+        let (record, policy) = {
+            let live = file.live.lock();
+            (live.record.clone(), Arc::clone(&live.policy))
+        };
+        let Some(mut record) = record.filter(|record| record.state == State::Clean) else { return };
+        if !record.pinned {
+            self.schedule_expiry(&file.identity, &policy);
+        }
+        let now = wall_s();
+        if now.abs_diff(record.used_s) > USED_GRAIN_S {
+            record.used_s = now;
+            // Only the order of eviction after a restart hangs on it.
+            let _ = self.put(file, record, Durability::Process);
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! Replica files: flat, sparse, offset for offset the image of the file.
+//!
+//! `replicas/xx/<version>` holds the data, `sums/xx/<version>` the block checksums of its clean content; `xx` is the
+//! version's last byte. A replica that holds dirt carries its identity in an extended attribute, its *brand*, so that a
+//! lost catalogue can be rebuilt; the brand goes when the replica becomes clean.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, UTIME_OMIT, XattrFlags};
+use types::{ByteRange, Fingerprint, Identity, Timestamp, Version};
+
+use crate::limits::HINT_BYTES;
+
+const BRAND: &str = "user.forebay.identity";
+const BRAND_FORMAT: u8 = 1;
+
+/// How a replica is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum How {
+    Read,
+    Write,
+    /// `O_PATH`: what the kernel is given for passthrough. It does not stand in the way of a lease.
+    Handle,
+}
+
+/// The directory of the replicas of one burst buffer.
+pub(crate) struct Replicas {
+    root: PathBuf,
+}
+
+/// What a dirty replica says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Brand {
+    pub(crate) identity: Identity,
+    pub(crate) base: Fingerprint,
+    pub(crate) hint: PathBuf,
+}
+
+impl Replicas {
+    /// Makes the directories that are missing.
+    pub(crate) fn open(root: &Path) -> io::Result<Replicas> {
+        let mut builder = std::fs::DirBuilder::new();
+        builder.recursive(true).mode(0o700);
+        ["replicas", "sums", "saved"].iter().try_for_each(|name| builder.create(root.join(name)))?;
+        Ok(Replicas { root: root.to_owned() })
+    }
+
+    fn place(&self, of: &str, version: Version) -> PathBuf {
+        self.root.join(of).join(format!("{:02x}", version.0 & 0xff)).join(version.to_string())
+    }
+
+    /// Where a replica is.
+    pub(crate) fn path(&self, version: Version) -> PathBuf {
+        self.place("replicas", version)
+    }
+
+    /// Where its checksums are.
+    pub(crate) fn sums_path(&self, version: Version) -> PathBuf {
+        self.place("sums", version)
+    }
+
+    /// Where `resolve` saves replicas that lost.
+    pub(crate) fn saved(&self) -> PathBuf {
+        self.root.join("saved")
+    }
+
+    /// Makes an empty replica, open for reading and writing.
+    pub(crate) fn create(&self, version: Version) -> io::Result<OwnedFd> {
+        let path = self.path(version);
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR;
+        match rustix::fs::open(&path, flags, mode) {
+            Err(rustix::io::Errno::NOENT) => {
+                make_parent(&path)?;
+                Ok(rustix::fs::open(&path, flags, mode)?)
+            }
+            result => Ok(result?),
+        }
+    }
+
+    /// Opens a replica.
+    pub(crate) fn open_as(&self, version: Version, how: How) -> io::Result<OwnedFd> {
+        let flags = match how {
+            How::Read => OFlags::RDONLY,
+            How::Write => OFlags::RDWR,
+            How::Handle => OFlags::PATH,
+        };
+        Ok(rustix::fs::open(self.path(version), flags | OFlags::CLOEXEC, Mode::empty())?)
+    }
+
+    /// Its attributes.
+    pub(crate) fn stat(&self, version: Version) -> io::Result<Stat> {
+        Ok(rustix::fs::stat(self.path(version))?)
+    }
+
+    /// Removes a replica and its checksums; what is not there is no error.
+    pub(crate) fn remove(&self, version: Version) -> io::Result<()> {
+        for path in [self.path(version), self.sums_path(version)] {
+            match std::fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Marks a replica as holding somebody's dirt. An error means that the file system has no such attributes.
+    pub(crate) fn brand(&self, version: Version, brand: &Brand) -> io::Result<()> {
+        Ok(rustix::fs::setxattr(self.path(version), BRAND, &brand.encode(), XattrFlags::empty())?)
+    }
+
+    /// Takes the brand away.
+    pub(crate) fn unbrand(&self, version: Version) {
+        // Not there, or no such attributes: nothing to take away.
+        let _ = rustix::fs::removexattr(self.path(version), BRAND);
+    }
+
+    /// Reads the brand, if there is a sound one.
+    pub(crate) fn read_brand(&self, version: Version) -> Option<Brand> {
+        let mut bytes = vec![0_u8; HINT_BYTES + 512];
+        let len = rustix::fs::getxattr(self.path(version), BRAND, &mut bytes[..]).ok()?;
+        Brand::decode(bytes.get(..len)?)
+    }
+
+    /// Calls `each` with every replica.
+    pub(crate) fn each(&self, each: &mut dyn FnMut(Version)) -> io::Result<()> {
+        for part in std::fs::read_dir(self.root.join("replicas"))? {
+            for file in std::fs::read_dir(part?.path())? {
+                let name = file?.file_name();
+                if let Some(version) = name.to_str().and_then(|name| u64::from_str_radix(name, 16).ok()) {
+                    each(Version(version));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes everything to the medium.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        let root = rustix::fs::open(&self.root, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(rustix::fs::syncfs(&root)?)
+    }
+}
+
+/// Makes the directory of a file of ours.
+pub(crate) fn make_parent(path: &Path) -> io::Result<()> {
+    let parent = path.parent().unwrap_or(path);
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)
+}
+
+impl Brand {
+    fn encode(&self) -> Vec<u8> {
+        let identity = self.identity.as_bytes();
+        let mut bytes = vec![BRAND_FORMAT, identity.len() as u8];
+        bytes.extend_from_slice(identity);
+        bytes.extend_from_slice(&self.base.size.to_le_bytes());
+        for time in [self.base.mtime, self.base.ctime] {
+            bytes.extend_from_slice(&time.seconds.to_le_bytes());
+            bytes.extend_from_slice(&time.nanos.to_le_bytes());
+        }
+        // A cut path finds nothing; the durable handle in the identity does.
+        let hint = self.hint.as_os_str().as_bytes();
+        bytes.extend_from_slice(if hint.len() <= HINT_BYTES { hint } else { b"" });
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Brand> {
+        let (head, rest) = bytes.split_at_checked(2)?;
+        if head[0] != BRAND_FORMAT {
+            return None;
+        }
+        let (identity, rest) = rest.split_at_checked(head[1] as usize)?;
+        let (size, rest) = rest.split_first_chunk::<8>()?;
+        let mut rest = rest;
+        let mut time = || {
+            let (seconds, tail) = rest.split_first_chunk::<8>()?;
+            let (nanos, tail) = tail.split_first_chunk::<4>()?;
+            rest = tail;
+            Some(Timestamp { seconds: i64::from_le_bytes(*seconds), nanos: u32::from_le_bytes(*nanos) })
+        };
+        let base = Fingerprint { size: u64::from_le_bytes(*size), mtime: time()?, ctime: time()? };
+        Some(Brand { identity: Identity::new(identity).ok()?, base, hint: OsStr::from_bytes(rest).into() })
+    }
+}
+
+/// Last write of a replica.
+pub(crate) fn mtime_of(stat: &Stat) -> Timestamp {
+    Timestamp { seconds: stat.st_mtime, nanos: stat.st_mtime_nsec as u32 }
+}
+
+/// Last change of a replica.
+pub(crate) fn ctime_of(stat: &Stat) -> Timestamp {
+    Timestamp { seconds: stat.st_ctime, nanos: stat.st_ctime_nsec as u32 }
+}
+
+/// Gives a replica a time of last write.
+pub(crate) fn set_mtime(fd: BorrowedFd<'_>, mtime: Timestamp) -> io::Result<()> {
+    let times = Timestamps {
+        last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT as _ },
+        last_modification: Timespec { tv_sec: mtime.seconds, tv_nsec: mtime.nanos.into() },
+    };
+    Ok(rustix::fs::futimens(fd, &times)?)
+}
+
+/// Reads until the buffer is full or the file ends.
+pub(crate) fn read_full(fd: impl AsFd, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut done = 0;
+    while done < buffer.len() {
+        match rustix::io::pread(&fd, &mut buffer[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(read) => done += read,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(done)
+}
+
+/// Writes all of it.
+pub(crate) fn write_full(fd: impl AsFd, data: &[u8], offset: u64) -> io::Result<()> {
+    let mut done = 0;
+    while done < data.len() {
+        match rustix::io::pwrite(&fd, &data[done..], offset + done as u64) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => done += written,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// The first data at or after `from`, ending before `end`; `None` when only a hole follows.
+pub(crate) fn next_data(fd: impl AsFd, from: u64, end: u64) -> io::Result<Option<ByteRange>> {
+    if from >= end {
+        return Ok(None);
+    }
+    let start = match rustix::fs::seek(&fd, SeekFrom::Data(from)) {
+        Ok(start) => start,
+        Err(rustix::io::Errno::NXIO) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    if start >= end {
+        return Ok(None);
+    }
+    let stop = match rustix::fs::seek(&fd, SeekFrom::Hole(start)) {
+        Ok(stop) => stop,
+        Err(rustix::io::Errno::NXIO) => end,
+        Err(error) => return Err(error.into()),
+    };
+    Ok(Some(ByteRange::new(start, stop.min(end))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_brand_reads_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let replicas = Replicas::open(dir.path()).unwrap();
+        let version = Version(0x1234);
+        replicas.create(version).unwrap();
+        assert_eq!(replicas.read_brand(version), None);
+        let time = Timestamp { seconds: -5, nanos: 7 };
+        let brand = Brand {
+            identity: Identity::new(vec![1, 2, 3]).unwrap(),
+            base: Fingerprint { size: 9, mtime: time, ctime: time },
+            hint: "a/b".into(),
+        };
+        replicas.brand(version, &brand).unwrap();
+        assert_eq!(replicas.read_brand(version), Some(brand));
+        replicas.unbrand(version);
+        assert_eq!(replicas.read_brand(version), None);
+    }
+
+    #[test]
+    fn data_ranges_of_a_sparse_replica_are_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let replicas = Replicas::open(dir.path()).unwrap();
+        let fd = replicas.create(Version(1)).unwrap();
+        rustix::fs::ftruncate(&fd, 4 << 20).unwrap();
+        write_full(&fd, &[1; 65536], 1 << 20).unwrap();
+        let range = ByteRange::at(1 << 20, 65536);
+        assert_eq!(next_data(&fd, 0, 4 << 20).unwrap(), Some(range));
+        assert_eq!(next_data(&fd, range.end, 4 << 20).unwrap(), None);
+    }
+}

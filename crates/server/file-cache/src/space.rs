@@ -1,0 +1,97 @@
+//! Free space of the burst buffer, who may have it, and the ballast that is dropped when there is none.
+
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use config::Policy;
+use parking_lot::Mutex;
+use rustix::fs::FallocateFlags;
+
+use crate::clock::Clock;
+use crate::limits::{HIGH_WATER, LOW_WATER, SPACE_AGE};
+use crate::settings::{Space, SpaceProbe};
+
+/// Answers about space.
+pub(crate) struct Spaces {
+    probe: SpaceProbe,
+    clock: Clock,
+    last: Mutex<Option<(Duration, Space)>>,
+    ballast: PathBuf,
+    ballast_bytes: u64,
+}
+
+/// Asks the file system that holds `root`.
+pub(crate) fn statvfs(root: PathBuf) -> SpaceProbe {
+    std::sync::Arc::new(move || {
+        let found = rustix::fs::statvfs(&root)?;
+        Ok(Space { total: found.f_blocks * found.f_frsize, free: found.f_bavail * found.f_frsize })
+    })
+}
+
+impl Spaces {
+    pub(crate) fn new(probe: SpaceProbe, clock: Clock, ballast: PathBuf, ballast_bytes: u64) -> Spaces {
+        Spaces { probe, clock, last: Mutex::new(None), ballast, ballast_bytes }
+    }
+
+    /// At most `SPACE_AGE` old. A file system that does not answer has no space.
+    pub(crate) fn now(&self) -> Space {
+        let now = (self.clock)();
+        let mut last = self.last.lock();
+        match *last {
+            Some((then, space)) if now.saturating_sub(then) < SPACE_AGE => space,
+            _ => {
+                let space = (self.probe)().unwrap_or(Space { total: 0, free: 0 });
+                *last = Some((now, space));
+                space
+            }
+        }
+    }
+
+    /// Forgets the last answer, after an eviction.
+    pub(crate) fn forget(&self) {
+        *self.last.lock() = None;
+    }
+
+    /// Whether `bytes` more leave the policy's reserve free. Takes them off the believed answer, so that many opens
+    /// within `SPACE_AGE` do not all count the same bytes.
+    pub(crate) fn admit(&self, bytes: u64, policy: &Policy) -> bool {
+        let space = self.now();
+        let reserve = (space.total / 1000).saturating_mul(policy.reserve_thousandths.into());
+        if space.free < reserve.saturating_add(bytes) {
+            return false;
+        }
+        if let Some((_, space)) = self.last.lock().as_mut() {
+            space.free = space.free.saturating_sub(bytes);
+        }
+        true
+    }
+
+    /// Bytes to evict now, 0 below the high water.
+    pub(crate) fn excess(&self) -> u64 {
+        let space = self.now();
+        let used = space.total.saturating_sub(space.free);
+        if used <= space.total / 1000 * HIGH_WATER { 0 } else { used.saturating_sub(space.total / 1000 * LOW_WATER) }
+    }
+
+    /// Gives the ballast up. True if there was some.
+    pub(crate) fn drop_ballast(&self) -> bool {
+        self.forget();
+        std::fs::remove_file(&self.ballast).is_ok()
+    }
+
+    /// Makes the ballast again when it takes no more than a quarter of what is free.
+    pub(crate) fn make_ballast(&self) -> io::Result<()> {
+        if self.ballast_bytes == 0 || self.now().free / 4 < self.ballast_bytes || self.ballast.exists() {
+            return Ok(());
+        }
+        let file =
+            std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&self.ballast)?;
+        let made = rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, self.ballast_bytes);
+        if made.is_err() {
+            std::fs::remove_file(&self.ballast)?;
+        }
+        Ok(made?)
+    }
+}

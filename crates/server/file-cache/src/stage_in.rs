@@ -1,0 +1,403 @@
+//! Stage-in: steps P0 to P4.
+//!
+//! A replica is filled by blocks, in the order in which readers ask, else in file order; a reader of a missing block
+//! copies it itself. The replica has no record until it is whole and the global copy was read to be unchanged, so a
+//! crash leaves garbage and no lie. If the global copy changed meanwhile, open files go on in the global store.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+use catalogue::{Durability, Record, State};
+use global_store::{Access, Anchor, Attributes, OpenFile};
+use parking_lot::{Condvar, Mutex};
+use types::{ByteRange, Epoch, Fingerprint, RangeSet};
+
+use crate::cache::{Counters, Inner};
+use crate::clock::wall_s;
+use crate::fault;
+use crate::file::{Body, Fetch, File};
+use crate::limits::{BLOCK_BYTES, FETCH_TRIES, POLL, SMALL_BYTES};
+use crate::open::is_full;
+use crate::replica;
+use crate::sums::{self, Sums};
+
+/// Files that wait for a background fetch.
+#[derive(Default)]
+pub(crate) struct Fetches {
+    state: Mutex<(VecDeque<Arc<File>>, bool)>,
+    changed: Condvar,
+}
+
+impl Fetches {
+    fn push(&self, file: &Arc<File>) {
+        self.state.lock().0.push_back(Arc::clone(file));
+        self.changed.notify_one();
+    }
+
+    /// Waits for a file. `None`: closed.
+    fn pop(&self) -> Option<Arc<File>> {
+        let mut state = self.state.lock();
+        loop {
+            if state.1 {
+                return None;
+            }
+            if let Some(file) = state.0.pop_front() {
+                return Some(file);
+            }
+            self.changed.wait(&mut state);
+        }
+    }
+
+    pub(crate) fn close(&self) {
+        self.state.lock().1 = true;
+        self.changed.notify_all();
+    }
+}
+
+/// Whose error ended the copy of a block.
+enum Broken {
+    Source(io::Error),
+    Replica(io::Error),
+}
+
+impl Inner {
+    /// P0 for a large file. Gate held.
+    pub(crate) fn begin_fetch(&self, file: &File, anchor: &Arc<dyn Anchor>, base: Fingerprint) -> io::Result<()> {
+        let source: Arc<dyn OpenFile> = Arc::from(anchor.open(Access::Read)?);
+        let version = self.superblock.next_version()?;
+        let replica = self.replicas.create(version)?;
+        if let Err(error) = rustix::fs::ftruncate(&replica, base.size) {
+            self.replicas.remove(version)?;
+            return Err(error.into());
+        }
+        fault::point("p0.replica");
+        let fetch = Fetch {
+            base,
+            present: RangeSet::new(),
+            claimed: BTreeSet::new(),
+            wanted: 0,
+            sums: vec![0; sums::blocks_of(base.size) as usize],
+            source,
+            replica: Arc::new(replica),
+            started: false,
+            commanded: false,
+        };
+        let mut live = file.live.lock();
+        live.version = Some(version);
+        live.body = Body::Partial(Box::new(fetch));
+        Ok(())
+    }
+
+    /// All of P0 to P4 for a small file. False: it cannot be had in one piece, or there is no room. Gate held.
+    pub(crate) fn fetch_small(&self, file: &File, anchor: &Arc<dyn Anchor>, found: &Attributes) -> io::Result<bool> {
+        let start = Instant::now();
+        let mut base = found.fingerprint;
+        for _ in 0..FETCH_TRIES {
+            if base.size > SMALL_BYTES {
+                return Ok(false);
+            }
+            let version = self.superblock.next_version()?;
+            let copied = self.copy_small(&**anchor, version, &base);
+            let after = anchor.attributes();
+            match (copied, after) {
+                (Ok(()), Ok(after)) if after.fingerprint.same_content(&base) => {
+                    fault::point("p3.checked");
+                    let record = clean_record(&**anchor, version, after.fingerprint);
+                    if let Err(error) = self.put(file, record, Durability::Process) {
+                        self.replicas.remove(version)?;
+                        return Err(error);
+                    }
+                    fault::point("p4.clean");
+                    let mut live = file.live.lock();
+                    live.version = Some(version);
+                    live.body = Body::Whole;
+                    live.checked = Some(self.now());
+                    live.synced = false;
+                    live.verified = true;
+                    self.count_in(base.size, start);
+                    return Ok(true);
+                }
+                (Ok(()), Ok(after)) => base = after.fingerprint,
+                (Err(Broken::Replica(error)), _) if is_full(&error) => {
+                    self.replicas.remove(version)?;
+                    return Ok(false);
+                }
+                (Err(Broken::Source(error) | Broken::Replica(error)), _) | (Ok(()), Err(error)) => {
+                    self.replicas.remove(version)?;
+                    return Err(error);
+                }
+            }
+            self.replicas.remove(version)?;
+        }
+        Ok(false)
+    }
+
+    fn copy_small(&self, anchor: &dyn Anchor, version: types::Version, base: &Fingerprint) -> Result<(), Broken> {
+        let replica = self.replicas.create(version).map_err(Broken::Replica)?;
+        fault::point("p0.replica");
+        if base.size > 0 {
+            let source = anchor.open(Access::Read).map_err(Broken::Source)?;
+            copy_block(&*source, &replica, ByteRange::new(0, base.size))?;
+        }
+        fault::point("p1.range");
+        rustix::fs::ftruncate(&replica, base.size).map_err(|error| Broken::Replica(error.into()))?;
+        replica::set_mtime(replica.as_fd(), base.mtime).map_err(Broken::Replica)
+    }
+
+    /// Fetches one block, or waits for who does. False: the file is not being fetched any more.
+    fn fetch_block(&self, file: &Arc<File>, block: u64) -> io::Result<bool> {
+        let (source, replica, range) = {
+            let mut live = file.live.lock();
+            loop {
+                let Body::Partial(fetch) = &mut live.body else { return Ok(false) };
+                if fetch.has_block(block) {
+                    return Ok(true);
+                }
+                if fetch.claimed.insert(block) {
+                    let range = sums::block_range(block, fetch.base.size);
+                    break (Arc::clone(&fetch.source), Arc::clone(&fetch.replica), range);
+                }
+                file.moved.wait_for(&mut live, POLL);
+            }
+        };
+        let start = Instant::now();
+        let copied = copy_block(&*source, &replica, range);
+        fault::point("p1.range");
+        self.count_in(range.len(), start);
+        let complete = {
+            let mut live = file.live.lock();
+            let fetch = match &mut live.body {
+                Body::Partial(fetch) if Arc::ptr_eq(&fetch.replica, &replica) => fetch,
+                _ => return Ok(false),
+            };
+            fetch.claimed.remove(&block);
+            if let Ok(sum) = copied {
+                fetch.sums[block as usize] = sum;
+                fetch.present.insert(range);
+            }
+            fetch.is_complete()
+        };
+        drop(replica);
+        file.moved.notify_all();
+        match copied {
+            Ok(_) if complete => self.finish_fetch(file).map(|()| false),
+            Ok(_) => Ok(true),
+            Err(Broken::Source(error)) => Err(error),
+            Err(Broken::Replica(error)) => {
+                tracing::debug!(%error, "no room for a stage-in: the file goes through");
+                let _gate = file.gate.lock();
+                self.abandon_fetch(file);
+                Ok(false)
+            }
+        }
+    }
+
+    fn finish_fetch(&self, file: &Arc<File>) -> io::Result<()> {
+        let _gate = file.gate.lock();
+        let done = self.complete(file);
+        if done.is_err() {
+            self.abandon_fetch(file);
+        }
+        done
+    }
+
+    /// P3 and P4 of a large file. Gate held.
+    fn complete(&self, file: &Arc<File>) -> io::Result<()> {
+        let (base, version, replica, sums, anchor) = {
+            let live = file.live.lock();
+            let (Body::Partial(fetch), Some(version)) = (&live.body, live.version) else { return Ok(()) };
+            let sums = Sums { size: fetch.base.size, blocks: fetch.sums.clone() };
+            (fetch.base, version, Arc::clone(&fetch.replica), sums, live.anchor.clone())
+        };
+        let Some(anchor) = anchor else {
+            self.abandon_fetch(file);
+            return Ok(());
+        };
+        let after = anchor.attributes();
+        fault::point("p3.checked");
+        if !matches!(&after, Ok(after) if after.fingerprint.same_content(&base)) {
+            self.abandon_fetch(file);
+            return Ok(());
+        }
+        replica::set_mtime(replica.as_fd(), base.mtime)?;
+        drop(replica);
+        sums.store(&self.replicas.sums_path(version))?;
+        fault::point("p3.sums");
+        let unlinked = file.live.lock().unlinked;
+        if !unlinked {
+            self.put(file, clean_record(&*anchor, version, after?.fingerprint), Durability::Process)?;
+        }
+        fault::point("p4.clean");
+        let unused = {
+            let mut live = file.live.lock();
+            live.body = Body::Whole;
+            live.checked = Some(self.now());
+            live.synced = false;
+            live.verified = true;
+            if live.handles == 0 {
+                live.anchor = None;
+            }
+            live.handles == 0
+        };
+        file.moved.notify_all();
+        if unused {
+            self.keep(file);
+        }
+        Ok(())
+    }
+
+    /// The fetch ends without a replica: open files go on in the global store. Gate held.
+    pub(crate) fn abandon_fetch(&self, file: &File) {
+        let version = {
+            let mut live = file.live.lock();
+            let Body::Partial(fetch) = &live.body else { return };
+            let source = Arc::clone(&fetch.source);
+            if live.handles > 0 {
+                live.fds.global = Some((Access::Read, source));
+                live.body = Body::Through;
+            } else {
+                live.body = Body::Empty;
+            }
+            live.fds.read = None;
+            live.version.take()
+        };
+        file.moved.notify_all();
+        if let Some(version) = version {
+            let _ = self.replicas.remove(version);
+        }
+    }
+
+    /// A read of a file that is being fetched. `None`: it is not any more.
+    pub(crate) fn read_partial(&self, file: &Arc<File>, buffer: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
+        let (size, replica) = {
+            let mut live = file.live.lock();
+            let Body::Partial(fetch) = &mut live.body else { return Ok(None) };
+            fetch.wanted = offset.saturating_add(buffer.len() as u64);
+            if !fetch.started {
+                fetch.started = true;
+                self.fetches.push(file);
+            }
+            (fetch.base.size, Arc::clone(&fetch.replica))
+        };
+        let range = ByteRange::at(offset, buffer.len() as u64).intersection(&ByteRange::new(0, size));
+        if range.is_empty() {
+            return Ok(Some(0));
+        }
+        for block in range.start / BLOCK_BYTES..range.end.div_ceil(BLOCK_BYTES) {
+            if !self.fetch_block(file, block)? {
+                return Ok(None);
+            }
+        }
+        replica::read_full(&replica, &mut buffer[..range.len() as usize], range.start).map(Some)
+    }
+
+    /// Where a file that is being fetched comes from.
+    pub(crate) fn source_of(&self, file: &File) -> Option<Arc<dyn OpenFile>> {
+        match &file.live.lock().body {
+            Body::Partial(fetch) => Some(Arc::clone(&fetch.source)),
+            _ => None,
+        }
+    }
+
+    /// Fetches what is missing, in this thread.
+    pub(crate) fn fetch_rest(&self, file: &Arc<File>) -> io::Result<()> {
+        loop {
+            let block = {
+                let mut live = file.live.lock();
+                let Body::Partial(fetch) = &live.body else { return Ok(()) };
+                match fetch.next_block() {
+                    Some(block) => block,
+                    None => {
+                        file.moved.wait_for(&mut live, POLL);
+                        continue;
+                    }
+                }
+            };
+            self.fetch_block(file, block)?;
+        }
+    }
+
+    /// The body of a background fetcher.
+    pub(crate) fn fetch_in_background(self: &Arc<Inner>) {
+        while let Some(file) = self.fetches.pop() {
+            loop {
+                let block = {
+                    let live = file.live.lock();
+                    match &live.body {
+                        Body::Partial(fetch) if !self.is_dead() => fetch.next_block(),
+                        _ => None,
+                    }
+                };
+                let Some(block) = block else { break };
+                if let Err(error) = self.fetch_block(&file, block) {
+                    tracing::warn!(%error, file = %file.identity, "a stage-in failed; readers will try again");
+                    self.stop_fetch(&file);
+                    break;
+                }
+            }
+        }
+    }
+
+    fn stop_fetch(&self, file: &Arc<File>) {
+        let _gate = file.gate.lock();
+        let mut live = file.live.lock();
+        let unused = live.handles == 0;
+        if let Body::Partial(fetch) = &mut live.body {
+            fetch.started = false;
+        }
+        drop(live);
+        if unused {
+            self.abandon_fetch(file);
+        }
+    }
+
+    fn count_in(&self, bytes: u64, start: Instant) {
+        Counters::add(&self.counters.in_bytes, bytes);
+        Counters::add(&self.counters.in_us, start.elapsed().as_micros() as u64);
+    }
+}
+
+fn clean_record(anchor: &dyn Anchor, version: types::Version, base: Fingerprint) -> Record {
+    Record {
+        state: State::Clean,
+        version,
+        epoch: Epoch(1),
+        base,
+        was_clean: true,
+        pinned: false,
+        orphaned: false,
+        hint: anchor.path_hint(),
+        used_s: wall_s(),
+        reason: String::new(),
+    }
+}
+
+/// Copies one block and keeps its holes; returns its checksum. What the source no longer has reads as zeros: the check
+/// at the end finds that it changed.
+fn copy_block(source: &dyn OpenFile, replica: &OwnedFd, block: ByteRange) -> Result<u64, Broken> {
+    let mut buffer = vec![0_u8; block.len() as usize];
+    let mut at = block.start;
+    while let Some(data) = source.next_data(at).map_err(Broken::Source)? {
+        let data = data.intersection(&ByteRange::new(at, block.end));
+        if data.is_empty() {
+            break;
+        }
+        let part = &mut buffer[(data.start - block.start) as usize..(data.end - block.start) as usize];
+        let mut done = 0;
+        while done < part.len() {
+            match source.read_at(&mut part[done..], data.start + done as u64).map_err(Broken::Source)? {
+                0 => break,
+                read => done += read,
+            }
+        }
+        replica::write_full(replica, part, data.start).map_err(Broken::Replica)?;
+        at = data.end;
+        if at >= block.end {
+            break;
+        }
+    }
+    Ok(sums::sum(&buffer))
+}

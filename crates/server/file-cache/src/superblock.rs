@@ -1,0 +1,231 @@
+//! The burst buffer's lock and its first page: who uses it, whose data it holds, which versions were given out.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use parking_lot::Mutex;
+use rustix::fs::FlockOperation;
+use serde::{Deserialize, Serialize};
+use types::Version;
+
+use crate::limits::VERSIONS_RESERVED;
+use crate::settings::OpenError;
+
+const MAGIC: &str = "forebay burst buffer";
+const FORMAT: u32 = 1;
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Page {
+    magic: String,
+    format: u32,
+    store_id: String,
+    boot_id: String,
+    /// Versions below it may have been given out.
+    reserved: u64,
+    /// Replicas with versions below it were made before the machine last started without warning.
+    trusted_from: u64,
+    /// The last agent ended in order and everything was written to the medium.
+    settled: bool,
+}
+
+/// The held lock and the page.
+pub(crate) struct Superblock {
+    path: PathBuf,
+    lock: File,
+    state: Mutex<State>,
+    /// Versions below were given out by earlier agents.
+    pub(crate) first: Version,
+    /// Whether there was a page before: the burst buffer is not new.
+    pub(crate) existed: bool,
+}
+
+struct State {
+    page: Page,
+    next: u64,
+}
+
+fn failed(path: &Path, step: &'static str) -> impl FnOnce(io::Error) -> OpenError {
+    let path = path.to_owned();
+    move |source| OpenError::Io { path, step, source }
+}
+
+fn boot_id() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned()).unwrap_or_default()
+}
+
+impl Superblock {
+    /// Takes the lock, reads or makes the page, and reserves versions.
+    pub(crate) fn open(root: &Path, store_id: &str) -> Result<Superblock, OpenError> {
+        let mut builder = std::fs::DirBuilder::new();
+        builder.recursive(true).mode(0o700).create(root).map_err(failed(root, "make the directory"))?;
+        let lock = take_lock(root)?;
+        let path = root.join("superblock");
+        let boot = boot_id();
+        let (mut page, existed) = match std::fs::read(&path) {
+            Ok(bytes) => (read_page(&path, &bytes, store_id)?, true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => (new_page(store_id, &boot), false),
+            Err(error) => return Err(failed(&path, "read the superblock")(error)),
+        };
+        let first = page.reserved;
+        if page.boot_id != boot && !page.settled {
+            page.trusted_from = first;
+        }
+        page.boot_id = boot;
+        page.settled = false;
+        page.reserved = first + VERSIONS_RESERVED;
+        write_page(&path, &page).map_err(failed(&path, "write the superblock"))?;
+        let state = Mutex::new(State { page, next: first });
+        Ok(Superblock { path, lock, state, first: Version(first), existed })
+    }
+
+    /// A version that was never used.
+    pub(crate) fn next_version(&self) -> io::Result<Version> {
+        let mut state = self.state.lock();
+        if state.next >= state.page.reserved {
+            state.page.reserved = state.next + VERSIONS_RESERVED;
+            write_page(&self.path, &state.page)?;
+        }
+        state.next += 1;
+        Ok(Version(state.next - 1))
+    }
+
+    /// Whether the machine may have lost what was written to this replica: it was made before a start of the machine
+    /// that no orderly end came before.
+    pub(crate) fn is_suspect(&self, version: Version) -> bool {
+        version.0 < self.state.lock().page.trusted_from
+    }
+
+    /// The last act of an orderly end, after everything was written to the medium.
+    pub(crate) fn settle(&self) -> io::Result<()> {
+        let mut state = self.state.lock();
+        state.page.settled = true;
+        write_page(&self.path, &state.page)
+    }
+
+    /// Lets the burst buffer go.
+    pub(crate) fn unlock(&self) {
+        let _ = rustix::fs::flock(&self.lock, FlockOperation::Unlock);
+    }
+}
+
+fn take_lock(root: &Path) -> Result<File, OpenError> {
+    let path = root.join("forebay.lock");
+    let mut lock = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .map_err(failed(&path, "open the lock file"))?;
+    if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+        let mut owner = String::new();
+        let _ = lock.read_to_string(&mut owner);
+        let pid = owner.split_whitespace().next().unwrap_or("(unknown)").to_owned();
+        return Err(OpenError::InUse { path: root.to_owned(), pid });
+    }
+    lock.set_len(0)
+        .and_then(|()| writeln!(lock, "{} {}", std::process::id(), boot_id()))
+        .map_err(failed(&path, "write the lock file"))?;
+    Ok(lock)
+}
+
+fn new_page(store_id: &str, boot: &str) -> Page {
+    Page {
+        magic: MAGIC.to_owned(),
+        format: FORMAT,
+        store_id: store_id.to_owned(),
+        boot_id: boot.to_owned(),
+        reserved: 1,
+        trusted_from: 0,
+        settled: true,
+    }
+}
+
+fn read_page(path: &Path, bytes: &[u8], store_id: &str) -> Result<Page, OpenError> {
+    let root = path.parent().unwrap_or(path).to_owned();
+    // The format is read by itself first: another version's page may have other fields.
+    let fields: serde_json::Value = serde_json::from_slice(bytes).unwrap_or_default();
+    let found = fields["format"].to_string();
+    let page = match serde_json::from_value::<Page>(fields) {
+        Ok(page) if page.magic == MAGIC && page.format == FORMAT => page,
+        _ => return Err(OpenError::Format { path: root, found, known: FORMAT }),
+    };
+    if page.store_id != store_id {
+        return Err(OpenError::OtherStore { path: root, found: page.store_id, wanted: store_id.to_owned() });
+    }
+    Ok(page)
+}
+
+fn write_page(path: &Path, page: &Page) -> io::Result<()> {
+    let fresh = path.with_extension("new");
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+    file.write_all(&serde_json::to_vec_pretty(page).map_err(io::Error::other)?)?;
+    file.sync_all()?;
+    std::fs::rename(&fresh, path)?;
+    File::open(path.parent().unwrap_or(path))?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_version_is_given_twice_over_restarts() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut last = Version(0);
+        for _ in 0..3 {
+            let block = Superblock::open(dir.path(), "a").unwrap();
+            for _ in 0..10 {
+                let version = block.next_version().unwrap();
+                assert!(version > last);
+                last = version;
+            }
+        }
+    }
+
+    #[test]
+    fn a_second_agent_is_refused_and_told_whose_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let _block = Superblock::open(dir.path(), "a").unwrap();
+        let error = Superblock::open(dir.path(), "a").err().unwrap();
+        let OpenError::InUse { pid, .. } = error else { panic!("{error}") };
+        assert_eq!(pid, std::process::id().to_string());
+    }
+
+    #[test]
+    fn another_store_or_another_format_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        drop(Superblock::open(dir.path(), "a").unwrap());
+        assert!(matches!(Superblock::open(dir.path(), "b"), Err(OpenError::OtherStore { .. })));
+        let path = dir.path().join("superblock");
+        let text = std::fs::read_to_string(&path).unwrap().replace("\"format\": 1", "\"format\": 99");
+        std::fs::write(&path, text).unwrap();
+        let Err(OpenError::Format { found, .. }) = Superblock::open(dir.path(), "a") else { panic!("accepted") };
+        assert_eq!(found, "99");
+    }
+
+    #[test]
+    fn replicas_from_before_a_crash_of_the_machine_are_suspect_and_after_an_orderly_end_are_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let pretend_another_boot = || {
+            let path = dir.path().join("superblock");
+            let text = std::fs::read_to_string(&path).unwrap().replace(&boot_id(), "another boot");
+            std::fs::write(&path, text).unwrap();
+        };
+        let block = Superblock::open(dir.path(), "a").unwrap();
+        let version = block.next_version().unwrap();
+        block.settle().unwrap();
+        drop(block);
+        pretend_another_boot();
+        let block = Superblock::open(dir.path(), "a").unwrap();
+        assert!(!block.is_suspect(version));
+        drop(block);
+        pretend_another_boot();
+        let block = Superblock::open(dir.path(), "a").unwrap();
+        assert!(block.is_suspect(version));
+        assert!(!block.is_suspect(block.next_version().unwrap()));
+    }
+}

@@ -1,0 +1,320 @@
+//! The file cache as its callers see it.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use catalogue::{Change, Durability, State};
+use config::Policy;
+use global_store::Anchor;
+use types::Identity;
+
+use crate::api::{DrainProgress, Keep, OpenHow, Overlay, Residency, Stuck};
+use crate::cache::{Counters, Inner, broken};
+use crate::fault;
+use crate::file::{Body, File};
+use crate::handle::FileHandle;
+use crate::limits::FETCH_TRIES;
+use crate::recovery;
+use crate::replica::{self, How, ctime_of, mtime_of};
+use crate::settings::{OpenError, Settings};
+
+/// The file cache. Cheap to clone. `shutdown` ends it; dropping the last clone alone leaves the threads running.
+#[derive(Clone)]
+pub struct FileCache {
+    pub(crate) inner: Arc<Inner>,
+}
+
+impl FileCache {
+    /// Opens (or makes) the burst buffer, recovers what a crash left, and starts the background threads. The process
+    /// ignores SIGIO from then on (the kernel sends it when a lease is broken), and its soft limit of open files is raised.
+    pub fn open(settings: Settings) -> Result<FileCache, OpenError> {
+        Ok(FileCache { inner: recovery::open(settings)? })
+    }
+
+    /// Opens a file. For a writer, what a crash needs to know is durable against the death of the process before
+    /// this returns. `ETIMEDOUT`: another agent's mark did not go within the policy's `remote_wait`. `EIO`: the data of a
+    /// dirty file is lost from the burst buffer (see `status`).
+    pub fn open_file(&self, anchor: Arc<dyn Anchor>, mut how: OpenHow) -> io::Result<FileHandle> {
+        how.write |= how.truncate;
+        self.inner.open_file(anchor, &how)
+    }
+
+    /// What `stat` must say instead of the global copy's attributes; `None`: these are true. Never blocks on I/O of
+    /// the global store.
+    pub fn attributes(&self, identity: &Identity) -> Option<Overlay> {
+        let file = self.inner.known(identity)?;
+        let (version, base_ctime) = {
+            let live = file.live.lock();
+            if !live.is_ahead() {
+                return None;
+            }
+            (live.version?, live.record.as_ref().map(|record| record.base.ctime))
+        };
+        let stat = self.inner.replicas.stat(version).ok()?;
+        let ctime = ctime_of(&stat);
+        Some(Overlay {
+            size: stat.st_size as u64,
+            blocks: stat.st_blocks as u64,
+            mtime: mtime_of(&stat),
+            ctime: base_ctime.map_or(ctime, |base| base.max(ctime)),
+        })
+    }
+
+    /// `truncate(2)`: like opening for writing, `FileHandle::set_len` and closing.
+    pub fn set_len(&self, anchor: &Arc<dyn Anchor>, len: u64, policy: &Arc<Policy>) -> io::Result<()> {
+        let how = OpenHow {
+            read: false,
+            write: true,
+            truncate: len == 0,
+            created: false,
+            sync: false,
+            policy: Arc::clone(policy),
+        };
+        let handle = self.open_file(Arc::clone(anchor), how)?;
+        if len == 0 { Ok(()) } else { handle.set_len(len) }
+    }
+
+    /// `utimens`: runs `apply`, which changes the global copy's times, so that a stage-out running now does not take
+    /// the change for an outsider's; then a dirty replica gets the same mtime if `sets_mtime`. Call it for every
+    /// utimens of a regular file; for a file without a replica it only runs `apply`.
+    pub fn set_times(
+        &self,
+        anchor: &Arc<dyn Anchor>,
+        sets_mtime: bool,
+        apply: &mut dyn FnMut() -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.inner.gated(anchor.identity(), false, |file, _| self.inner.set_times(file, anchor, sets_mtime, apply))?
+    }
+
+    /// After our own chmod, chown, rename, link or xattr: the hint of a dirty file follows. (A changed ctime alone is
+    /// never taken for another content.)
+    pub fn own_change(&self, anchor: &dyn Anchor) {
+        let Some(file) = self.inner.known(anchor.identity()) else { return };
+        let _gate = file.gate.lock();
+        let Some(mut record) = file.live.lock().record.clone().filter(|record| record.state != State::Clean) else {
+            return;
+        };
+        let hint = anchor.path_hint();
+        if hint != record.hint {
+            record.hint = hint;
+            // It is a hint: the durable handle finds the file all the same.
+            if self.inner.put(&file, record.clone(), Durability::Process).is_ok() {
+                self.inner.brand(&file, &record);
+            }
+        }
+    }
+
+    /// The last name is gone through us: the data is dropped once nobody has it open, and never staged out.
+    pub fn unlinked(&self, identity: &Identity) {
+        let done = self.inner.gated(identity, false, |file, _| self.inner.unlinked(file));
+        if let Err(error) | Ok(Err(error)) = done {
+            tracing::error!(%error, %identity, "the replica of an unlinked file stays until the next start");
+        }
+    }
+
+    /// Whether the replica holds, or may hold, what the global copy lacks.
+    pub fn is_dirty(&self, identity: &Identity) -> bool {
+        self.inner.known(identity).is_some_and(|file| file.live.lock().is_unclean())
+    }
+
+    /// Stages a file out now and waits. A file that is open for writing or mapped is copied and stays dirty: no error.
+    pub fn drain_file(&self, identity: &Identity, interrupted: &dyn Fn() -> bool) -> Result<(), Stuck> {
+        match self.inner.known(identity) {
+            Some(file) => self.inner.drain_for(&file, interrupted),
+            None => Ok(()),
+        }
+    }
+
+    /// Stages out every dirty file and waits. Returns what is still dirty: failures, conflicts, orphans, and - with
+    /// `EBUSY` - files that are open for writing or mapped, whose present content was copied all the same.
+    pub fn drain_all(&self, progress: &mut dyn FnMut(DrainProgress), interrupted: &dyn Fn() -> bool) -> Vec<Stuck> {
+        self.inner.drain_everything(progress, interrupted)
+    }
+
+    /// Copies a whole file up and waits. `EBUSY`: it changed each time we copied it, or is open for writing in the
+    /// global store; `ENOSPC`: the burst buffer has no room for it.
+    pub fn stage_in(&self, anchor: &Arc<dyn Anchor>, policy: &Arc<Policy>) -> io::Result<()> {
+        let policy = Arc::new(Policy { cache: config::Cache::Both, ..Policy::clone(policy) });
+        for _ in 0..FETCH_TRIES {
+            let how = OpenHow {
+                read: true,
+                write: false,
+                truncate: false,
+                created: false,
+                sync: false,
+                policy: Arc::clone(&policy),
+            };
+            let handle = self.open_file(Arc::clone(anchor), how)?;
+            let file = Arc::clone(handle.file());
+            let through = {
+                let mut live = file.live.lock();
+                if let Body::Partial(fetch) = &mut live.body {
+                    fetch.commanded = true;
+                }
+                matches!(live.body, Body::Through)
+            };
+            if through && !self.inner.spaces.admit(anchor.attributes()?.fingerprint.size, &policy) {
+                return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+            }
+            self.inner.fetch_rest(&file)?;
+            if matches!(file.live.lock().body, Body::Whole) {
+                return Ok(());
+            }
+        }
+        Err(io::Error::from_raw_os_error(libc::EBUSY))
+    }
+
+    /// Drops a clean replica that nobody uses; a file without one is no error. `EBUSY`: open, mapped or being copied;
+    /// `EINVAL`: dirty; `EPERM`: pinned.
+    pub fn evict(&self, identity: &Identity) -> io::Result<()> {
+        self.inner.gated(identity, false, |file, _| self.inner.evict_gated(file))?.map(|_| ())
+    }
+
+    /// Pins (never evicted, never expired) or unpins. `ENOENT`: no replica; stage it in first.
+    pub fn pin(&self, identity: &Identity, pinned: bool) -> io::Result<()> {
+        self.inner.gated(identity, false, |file, _| {
+            let record = file.live.lock().record.clone();
+            let Some(mut record) = record else { return Err(io::Error::from_raw_os_error(libc::ENOENT)) };
+            record.pinned = pinned;
+            self.inner.put(file, record, Durability::Machine)?;
+            self.inner.expiry.forget(identity);
+            if !pinned && file.live.lock().handles == 0 {
+                self.inner.keep(file);
+            }
+            Ok(())
+        })?
+    }
+
+    /// Where a file's data is.
+    pub fn state(&self, identity: &Identity) -> Residency {
+        if let Some(file) = self.inner.known(identity) {
+            let live = file.live.lock();
+            if live.loaded {
+                return live.residency();
+            }
+        }
+        match self.inner.catalogue.get(identity).map_err(broken) {
+            Ok(Some(record)) if record.state == State::Clean => Residency::Clean,
+            _ => Residency::Absent,
+        }
+    }
+
+    /// Ends a conflict, a failure or an orphan. Returns where `Keep::Both` saved the replica's data. `EBUSY`: it is open
+    /// for writing; `ENOENT`: nothing to resolve, or `Keep::BurstBuffer` for a file that is not in the global store, or
+    /// whose replica is lost.
+    pub fn resolve(&self, identity: &Identity, keep: Keep) -> io::Result<Option<PathBuf>> {
+        self.inner.gated(identity, false, |file, _| self.inner.resolve_gated(file, keep))?
+    }
+
+    /// While true, new opens for writing go to the global store, but for files that are dirty or open already. Drain
+    /// afterwards.
+    pub fn quiesce(&self, on: bool) {
+        self.inner.quiesced.store(on, Ordering::Relaxed);
+    }
+
+    /// One round of what the background thread does each second: expiry, eviction, ballast.
+    pub fn housekeep(&self) {
+        self.inner.housekeep();
+    }
+
+    /// Removes replicas that earlier agents left without a record; returns how many. Runs by itself in the background.
+    pub fn sweep(&self) -> io::Result<u64> {
+        self.inner.sweep()
+    }
+
+    /// Stops the background threads, writes the burst buffer to its medium and lets it go; dirty data stays for the next
+    /// start. Drain first. Nothing may be used afterwards.
+    pub fn shutdown(&self) {
+        self.inner.stop(true);
+    }
+
+    /// Stops as a crash of the process would: nothing is written, handles that are dropped later do nothing. For tests.
+    pub fn abandon(&self) {
+        self.inner.stop(false);
+    }
+}
+
+impl Inner {
+    /// Gate held.
+    fn set_times(
+        &self,
+        file: &File,
+        anchor: &Arc<dyn Anchor>,
+        sets_mtime: bool,
+        apply: &mut dyn FnMut() -> io::Result<()>,
+    ) -> io::Result<()> {
+        let (record, version, left) = {
+            let mut live = file.live.lock();
+            live.changes += 1;
+            (live.record.clone(), live.version, live.left)
+        };
+        if !sets_mtime || record.is_none() {
+            return apply();
+        }
+        let before = anchor.attributes()?.fingerprint;
+        apply()?;
+        let after = anchor.attributes()?.fingerprint;
+        let (Some(mut record), Some(version)) = (record, version) else { return Ok(()) };
+        // Only what we know the global copy to be may be followed; an outsider's change stays visible.
+        let known = before.same_content(&record.base);
+        if left.is_some_and(|left| left.same_content(&before)) {
+            file.live.lock().left = Some(after);
+        }
+        if record.state == State::Clean && !known {
+            return Ok(());
+        }
+        let body_there = matches!(file.live.lock().body, Body::Whole);
+        if body_there {
+            let replica = self.replicas.open_as(version, How::Read)?;
+            replica::set_mtime(std::os::fd::AsFd::as_fd(&replica), after.mtime)?;
+        }
+        if known {
+            record.base = after;
+            self.put(file, record, Durability::Process)?;
+        }
+        Ok(())
+    }
+
+    /// Gate held.
+    fn unlinked(&self, file: &Arc<File>) -> io::Result<()> {
+        let (had_record, version, open) = {
+            let mut live = file.live.lock();
+            live.unlinked = true;
+            (live.record.is_some(), live.version, live.handles > 0)
+        };
+        self.queue.remove(file);
+        self.expiry.forget(&file.identity);
+        if had_record {
+            if let Some(version) = version {
+                self.replicas.unbrand(version);
+            }
+            self.commit(vec![Change::Remove(file.identity.clone())], Durability::Process)?;
+            file.live.lock().record = None;
+        }
+        fault::point("unlink.record");
+        if !open {
+            self.drop_replica(file)?;
+            self.retire(file);
+            fault::point("unlink.replica");
+        }
+        Ok(())
+    }
+
+    pub(crate) fn open_counts(&self) -> (u64, u64) {
+        let table = self.table.lock();
+        table.files.values().fold((0, 0), |(files, handles), file| {
+            let held = u64::from(file.live.lock().handles);
+            (files + u64::from(held > 0), handles + held)
+        })
+    }
+
+    pub(crate) fn read_counter(counter: &std::sync::atomic::AtomicU64) -> u64 {
+        counter.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
