@@ -46,6 +46,7 @@ fn dispatch(command: &Command) -> Result<u8, Failure> {
     match command {
         Command::Run(args) => commands::run::run(args),
         Command::Mount(args) => commands::mount::run(args),
+        Command::Policy(command) => commands::policy::run(command),
         Command::Recover(args) => commands::recover::run(args),
         Command::Check(args) => commands::check::run(args),
         Command::Doctor(args) => doctor::run(args),

@@ -2,5 +2,6 @@
 
 pub mod check;
 pub mod mount;
+pub mod policy;
 pub mod recover;
 pub mod run;

@@ -1,0 +1,81 @@
+//! What is refused, with which status and which advice.
+
+mod common;
+
+use common::{Bench, Done, call};
+use testkit::{in_private_namespace, wait_until};
+
+fn refused(done: &Done, code: i32, part: &str) {
+    assert_eq!(done.code, code, "{done:?}");
+    assert!(done.err.contains(part), "no `{part}` in {done:?}");
+}
+
+#[test]
+fn wrong_words_are_refused_with_a_suggestion() {
+    refused(&call(["rum"]), 64, "'run'");
+    refused(&call(["run", "--burts-buffer", "/bb", "--", "true"]), 64, "--burst-buffer");
+    refused(&call(["run", "--policy", "cahce=both", "--", "true"]), 64, "did you mean `cache`?");
+    refused(&call(["run", "--policy", "cache=fast", "--", "true"]), 64, "both|write-cache");
+    refused(&call(["run", "--policy", "window=off", "--", "true"]), 64, "not available in this version");
+    refused(&call(["run", "--policy", "publish=atomic", "--", "true"]), 64, "not available in this version");
+    refused(&call(["run", "--linger", "soon", "--", "true"]), 64, "10s");
+    refused(&call(["run", "--burst-buffer", "/tmp"]), 64, "CMD");
+    refused(&call(["run", "--", "true"]), 64, "FOREBAY_BURST_BUFFER");
+    refused(&call::<&str>([]), 64, "Usage");
+}
+
+#[test]
+fn help_version_completions_and_manual_are_there() {
+    assert_eq!(call(["--help"]).code, 0);
+    assert!(call(["--version"]).out.contains(env!("CARGO_PKG_VERSION")));
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(call(["completions", shell]).out.contains("forebay"));
+    }
+    assert!(call(["man"]).out.contains(".TH forebay"));
+    let dir = tempfile::tempdir().unwrap();
+    assert_eq!(call(["man", dir.path().to_str().unwrap()]).code, 0);
+    assert!(dir.path().join("forebay-run.1").exists());
+    let keys = call(["policy", "list", "--keys"]);
+    assert!(keys.out.contains("stage_out") && keys.out.contains("idle:T"), "{keys:?}");
+}
+
+#[test]
+fn places_that_cannot_work_are_refused_before_anything_runs() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let text = |path: &std::path::Path| path.to_str().unwrap().to_string();
+        let with =
+            |dir: &str, buffer: &str| call(["run", "--dir", dir, "--burst-buffer", buffer, "--", "touch", "/ran"]);
+        let (dir, buffer) = (text(&bench.dir), text(&bench.buffer));
+        refused(&with("/no/such/dir", &buffer), 66, "/no/such/dir");
+        refused(&with(&dir, "/no/such/bb"), 66, "mkdir -p /no/such/bb");
+        refused(&with(&text(&bench.tree.file("file", "")), &buffer), 66, "no directory");
+        refused(&with(&dir, &dir), 64, "its own burst buffer");
+        refused(&with(&dir, &text(&bench.tree.dir("data/bb"))), 64, "lies inside");
+        refused(&with(&text(&bench.tree.dir("bb/data")), &buffer), 64, "lies inside its burst buffer");
+        refused(&with("/", &buffer), 64, "");
+        let tmpfs = bench.tree.mount_tmpfs("readonly", 1 << 20);
+        rustix::mount::mount_remount(&tmpfs, rustix::mount::MountFlags::RDONLY, c"").unwrap();
+        refused(&with(&dir, &text(&tmpfs)), 73, "Read-only");
+        assert!(!std::path::Path::new("/ran").exists());
+        refused(&call(["recover", "/no/such/bb"]), 66, "/no/such/bb");
+        refused(&call(["recover", &dir]), 66, "holds no data");
+        refused(&call(["check", &dir]), 66, "no burst buffer");
+    });
+}
+
+#[test]
+fn a_burst_buffer_in_use_or_of_another_directory_is_refused() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let first = bench.start_run(&[], "echo > up; exec sleep 1000");
+        wait_until("the command runs", common::BOUND, || bench.dir.join("up").exists());
+        refused(&bench.run(&[], "true"), 69, &format!("in use by process {}", first.pid()));
+        refused(&call(["check", bench.buffer.to_str().unwrap()]), 69, "in use");
+        common::kill(first.pid(), libc::SIGTERM);
+        assert_eq!(first.wait().code, 143);
+        let other = bench.tree.dir("other");
+        let options = ["run", "--dir", other.to_str().unwrap(), "--burst-buffer", bench.buffer.to_str().unwrap()];
+        refused(&call(options.into_iter().chain(["--", "true"])), 69, bench.dir.to_str().unwrap());
+    });
+}

@@ -1,0 +1,227 @@
+//! `forebay run`: what the command sees, what is left afterwards, how it ends.
+
+mod common;
+
+use std::fs;
+
+use common::{Bench, call, forebay, is_mounted, kill, start};
+use testkit::{in_private_namespace, wait_until};
+
+const BOUND: std::time::Duration = common::BOUND;
+
+#[test]
+fn the_command_gets_stdin_its_directory_and_its_status_and_the_data_is_on_the_global_store_afterwards() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        fs::write(bench.dir.join("old"), "old data").unwrap();
+        let sub = bench.tree.dir("data/sub");
+        let mut command = forebay();
+        command.arg("run").arg("--burst-buffer").arg(&bench.buffer).args(["--dir", "..", "--"]);
+        command.args(["sh", "-c", "pwd; cat ../old; cat > new; exit 7"]).current_dir(&sub);
+        let done = start(&mut command, "from stdin").wait();
+        assert_eq!(done.code, 7, "{done:?}");
+        assert_eq!(done.out, format!("{}\nold data", sub.display()));
+        assert_eq!(bench.read("sub/new"), "from stdin");
+        assert!(!is_mounted(&bench.dir));
+    });
+}
+
+#[test]
+fn large_and_many_files_arrive_whole() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let script = "head -c 20000000 /dev/urandom > big; for i in $(seq 200); do echo $i > f$i; done; cksum < big";
+        let done = bench.run(&["--quiet"], script);
+        assert_eq!((done.code, done.err.as_str()), (0, ""), "{done:?}");
+        let sum =
+            std::process::Command::new("sh").args(["-c", "cksum < big"]).current_dir(&bench.dir).output().unwrap();
+        assert_eq!(String::from_utf8(sum.stdout).unwrap(), done.out);
+        assert_eq!(bench.read("f200"), "200\n");
+    });
+}
+
+#[test]
+fn a_command_that_cannot_run_ends_as_in_a_shell() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let with = |program: &str| {
+            let options =
+                ["run", "--burst-buffer", bench.buffer.to_str().unwrap(), "--dir", bench.dir.to_str().unwrap()];
+            call(options.into_iter().chain(["--", program]))
+        };
+        let missing = with("no-such-program");
+        assert_eq!(missing.code, 127, "{missing:?}");
+        assert!(missing.err.contains("no-such-program: command not found"), "{missing:?}");
+        assert_eq!(with("/etc/passwd").code, 126);
+    });
+}
+
+#[test]
+fn a_killed_command_counts_as_128_and_its_signal() {
+    in_private_namespace(|| assert_eq!(Bench::new().run(&[], "kill -KILL $$").code, 137));
+}
+
+#[test]
+fn a_signal_to_the_agent_reaches_the_command_and_its_last_words_are_kept() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let script = "trap 'echo got > term; exit 9' TERM; echo > up; while :; do sleep 0.01; done";
+        let running = bench.start_run(&[], script);
+        wait_until("the command runs", BOUND, || bench.dir.join("up").exists());
+        kill(running.pid(), libc::SIGTERM);
+        let done = running.wait();
+        assert_eq!(done.code, 9, "{done:?}");
+        assert_eq!(bench.read("term"), "got\n");
+    });
+}
+
+#[test]
+fn an_interrupt_at_any_moment_leaves_no_mount_and_no_process() {
+    in_private_namespace(|| {
+        for delay_ms in [0, 1, 2, 4, 8, 12, 16, 24, 32, 64] {
+            let bench = Bench::new();
+            let mark = format!("1{delay_ms:03}.25");
+            let running = bench.start_run(&[], &format!("exec sleep {mark}"));
+            std::thread::sleep(std::time::Duration::from_millis(delay_ms));
+            kill(running.pid(), libc::SIGINT);
+            let done = running.wait();
+            assert_eq!(done.code, 130, "after {delay_ms} ms: {done:?}");
+            assert!(!is_mounted(&bench.dir));
+            wait_until("the command is gone", BOUND, || !runs(&mark));
+        }
+    });
+}
+
+fn runs(argument: &str) -> bool {
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let words = |entry: fs::DirEntry| fs::read(entry.path().join("cmdline")).unwrap_or_default();
+    entries.map(words).any(|line| line.split(|byte| *byte == 0).any(|word| word == argument.as_bytes()))
+}
+
+#[test]
+fn descendants_with_open_files_are_waited_for_and_named() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let done = bench
+            .run(&[], "(while ! [ -e go ]; do sleep 0.01; done; echo late > late) & (sleep 1; echo > go) & exit 3");
+        assert_eq!(done.code, 3, "{done:?}");
+        assert!(done.err.contains("waiting for them"), "{done:?}");
+        assert!(done.err.contains("(sh)"), "{done:?}");
+        assert_eq!(bench.read("late"), "late\n");
+    });
+}
+
+#[test]
+fn an_interrupt_ends_the_wait_for_descendants() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let mut running = bench.start_run(&[], "echo data > f; sleep 1000 & exit 3");
+        running.complains("waiting for them");
+        kill(running.pid(), libc::SIGINT);
+        let done = running.wait();
+        assert_eq!(done.code, 3, "{done:?}");
+        assert_eq!(bench.read("f"), "data\n");
+    });
+}
+
+#[test]
+fn the_wait_for_descendants_has_a_bound() {
+    in_private_namespace(|| {
+        let done = Bench::new().run(&["--linger", "300ms"], "sleep 1000 & exit 4");
+        assert_eq!(done.code, 4, "{done:?}");
+    });
+}
+
+#[test]
+fn a_report_tells_what_happened() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let file = bench.tree.path("report.json");
+        let done = bench.run(&["--report", file.to_str().unwrap()], "head -c 3000000 /dev/zero > f; exit 2");
+        assert_eq!(done.code, 2, "{done:?}");
+        assert!(done.err.contains("staged out 1 files"), "{done:?}");
+        let report: serde_json::Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+        assert_eq!(report["command_status"], 2);
+        assert_eq!(report["directories"][0]["counters"]["staged_out_files"], 1);
+        assert_eq!(report["directories"][0]["stuck"], serde_json::json!([]));
+    });
+}
+
+#[test]
+fn several_directories_have_a_cache_each() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let other = bench.tree.dir("other");
+        let script = format!("echo 1 > one; echo 2 > {}/two", other.display());
+        let done = bench.run(&["--dir", other.to_str().unwrap()], &script);
+        assert_eq!(done.code, 0, "{done:?}");
+        assert_eq!(bench.read("one"), "1\n");
+        assert_eq!(bench.read("../other/two"), "2\n");
+        // The same directory alone later finds its cache again.
+        assert_eq!(bench.run(&[], "cat one").out, "1\n");
+    });
+}
+
+#[test]
+fn the_environment_names_buffer_and_directories() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let mut command = forebay();
+        command.env("FOREBAY_BURST_BUFFER", &bench.buffer).env("FOREBAY_DIRS", &bench.dir);
+        command.args(["run", "--", "grep", "-c", "fuse.forebay", "/proc/self/mountinfo"]);
+        assert_eq!(start(&mut command, "").wait().out, "1\n");
+    });
+}
+
+#[test]
+fn file_systems_mounted_inside_stay_what_they_are() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let inner = bench.tree.mount_tmpfs("data/inner", 1 << 20);
+        let done = bench.run(&[], "echo direct > inner/f; stat -f -c %T inner");
+        assert_eq!((done.code, done.out.as_str()), (0, "tmpfs\n"), "{done:?}");
+        assert_eq!(fs::read_to_string(inner.join("f")).unwrap(), "direct\n");
+    });
+}
+
+#[test]
+fn an_ordinary_user_runs_without_passthrough() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let devices = bench.tree.mount_tmpfs("dev", 1 << 20);
+        let fuse = devices.join("fuse");
+        let made = std::process::Command::new("mknod").arg(&fuse).args(["-m", "666", "c", "10", "229"]).status();
+        assert!(made.unwrap().success());
+        rustix::mount::mount_bind(&fuse, "/dev/fuse").unwrap();
+        for dir in [&bench.dir, &bench.buffer] {
+            std::os::unix::fs::chown(dir, Some(12345), Some(12345)).unwrap();
+        }
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(bench.tree.root(), open).unwrap();
+        let program = bench.tree.path("forebay");
+        fs::copy(env!("CARGO_BIN_EXE_forebay"), &program).unwrap();
+        let mut command = std::process::Command::new("setpriv");
+        command.args(["--reuid", "12345", "--regid", "12345", "--clear-groups"]).arg(program);
+        command.arg("run").arg("--burst-buffer").arg(&bench.buffer).args(["--", "sh", "-c", "id -u; echo data > f"]);
+        let done = start(command.current_dir(&bench.dir), "").wait();
+        assert_eq!((done.code, done.out.as_str()), (0, "12345\n"), "{done:?}");
+        assert!(done.err.contains("no passthrough"), "{done:?}");
+        assert_eq!(bench.read("f"), "data\n");
+    });
+}
+
+#[test]
+fn what_a_killed_agent_left_is_recovered() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let done = bench.run(&["--policy", "stage_out=manual"], "echo precious > f; kill -KILL $PPID; sleep 0.1");
+        assert_eq!(done.code, 137, "{done:?}");
+        assert_eq!(bench.read("f"), "", "nothing was staged out");
+        let check = call(["check", bench.buffer.to_str().unwrap()]);
+        assert_eq!(check.code, 0, "{check:?}");
+        assert!(check.out.contains("1 dirty"), "{check:?}");
+        let recovered = call(["recover", bench.buffer.to_str().unwrap()]);
+        assert_eq!(recovered.code, 0, "{recovered:?}");
+        assert_eq!(bench.read("f"), "precious\n");
+    });
+}
