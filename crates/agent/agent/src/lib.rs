@@ -6,6 +6,7 @@
 mod agent;
 mod attributes;
 mod caller;
+pub mod control;
 mod directory;
 pub mod limits;
 pub mod locks;

@@ -1,0 +1,167 @@
+//! What each request does.
+
+use std::io;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use config::PolicySet;
+use file_cache::{DrainProgress, Stuck};
+use serde_json::json;
+use types::Identity;
+
+use super::listener::OnShutdown;
+use super::staging::Staging;
+use super::{Item, Keep, Reply, Request, stuck_item};
+use crate::agent::Agent;
+use crate::node::Node;
+use crate::policy_table::{PolicyError, inside};
+
+/// Sends a line before the last one; an error ends the command.
+pub type Say<'a> = &'a mut dyn FnMut(&Reply) -> io::Result<()>;
+
+/// Runs requests on an agent.
+pub struct Commands {
+    agent: Arc<Agent>,
+    on_shutdown: OnShutdown,
+}
+
+impl Commands {
+    pub fn new(agent: Arc<Agent>, on_shutdown: OnShutdown) -> Commands {
+        Commands { agent, on_shutdown }
+    }
+
+    /// Runs a request and returns the last line of its answer. `gone`: the caller has hung up.
+    pub fn run(&self, request: &Request, say: Say<'_>, gone: &dyn Fn() -> bool) -> Reply {
+        let result = match request {
+            Request::Ping => Ok(json!({ "pid": std::process::id() })),
+            Request::Status => serde_json::to_value(self.agent.cache().status()).map_err(io::Error::other),
+            Request::Drain { path, wait } => self.drain(path.as_deref(), *wait, say, gone),
+            Request::Stage { verb, paths, recursive, wait } => {
+                Staging { agent: self.agent.clone(), verb: *verb, recursive: *recursive }.run(paths, *wait, say, gone)
+            }
+            Request::Quiesce => self.quiesce(true),
+            Request::Resume => self.quiesce(false),
+            Request::Resolve { file, keep } => self.resolve(file, *keep),
+            Request::Shutdown { force } => {
+                (self.on_shutdown)(*force);
+                Ok(serde_json::Value::Null)
+            }
+            policy => self.policy(policy),
+        };
+        result.map_or_else(|error| failed(&error), |result| Reply::Done { result })
+    }
+
+    fn quiesce(&self, on: bool) -> io::Result<serde_json::Value> {
+        self.agent.cache().quiesce(on);
+        Ok(serde_json::Value::Null)
+    }
+
+    fn drain(
+        &self,
+        path: Option<&Path>,
+        wait: bool,
+        say: Say<'_>,
+        gone: &dyn Fn() -> bool,
+    ) -> io::Result<serde_json::Value> {
+        if let Some(path) = path.map(inside).transpose().map_err(refused)?
+            && !path.as_os_str().is_empty()
+        {
+            let staging = Staging { agent: self.agent.clone(), verb: super::Verb::Out, recursive: true };
+            return staging.run(&[path], wait, say, gone);
+        }
+        let cache = self.agent.cache().clone();
+        if !wait {
+            let drain = move || report_stuck(&cache.drain_all(&mut |_| {}, &|| false));
+            std::thread::Builder::new().name("drain".into()).spawn(drain)?;
+            return Ok(serde_json::Value::Null);
+        }
+        let mut lost = None;
+        let mut progress = |so_far: DrainProgress| {
+            let (files_done, files_left, bytes_left) = (so_far.files_done, so_far.files_left, so_far.bytes_left);
+            lost = lost.take().or(say(&Reply::Progress { files_done, files_left, bytes_left }).err());
+        };
+        let stuck = cache.drain_all(&mut progress, gone);
+        for one in &stuck {
+            say(&Reply::Item(stuck_item(one)))?;
+        }
+        lost.map_or(Ok(json!({ "stuck": stuck.len() })), Err)
+    }
+
+    fn resolve(&self, file: &str, keep: Keep) -> io::Result<serde_json::Value> {
+        let identity = match find(&self.agent, Path::new(file)) {
+            Ok(node) => node.identity().clone(),
+            Err(error) => identity_in_hex(file).ok_or(error)?,
+        };
+        let keep = match keep {
+            Keep::BurstBuffer => file_cache::Keep::BurstBuffer,
+            Keep::Global => file_cache::Keep::Global,
+            Keep::Both => file_cache::Keep::Both,
+        };
+        Ok(json!(self.agent.cache().resolve(&identity, keep)?))
+    }
+
+    fn policy(&self, request: &Request) -> io::Result<serde_json::Value> {
+        let policies = self.agent.policies();
+        let value = match request {
+            Request::PolicyGet { path } => {
+                let holds = policies.for_path(&inside(path).map_err(refused)?);
+                serde_json::to_value(PolicySet::of(&holds))?
+            }
+            Request::PolicySet { path, rules } => {
+                if !find(&self.agent, path)?.is_directory() {
+                    return Err(io::Error::from_raw_os_error(libc::ENOTDIR));
+                }
+                policies.set(path, rules).map_err(refused)?;
+                serde_json::Value::Null
+            }
+            Request::PolicyUnset { path, keys } => {
+                policies.unset(path, keys).map_err(refused)?;
+                serde_json::Value::Null
+            }
+            Request::PolicyList => serde_json::to_value(policies.list())?,
+            _ => return Err(io::Error::from_raw_os_error(libc::EINVAL)),
+        };
+        Ok(value)
+    }
+}
+
+fn report_stuck(stuck: &[Stuck]) {
+    for one in stuck {
+        tracing::warn!(path = %one.path_hint.display(), reason = one.reason, "not staged out");
+    }
+}
+
+fn refused(error: PolicyError) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, error.to_string())
+}
+
+fn failed(error: &io::Error) -> Reply {
+    let errno = match error.raw_os_error() {
+        Some(errno) => errno,
+        None if error.kind() == io::ErrorKind::InvalidInput => libc::EINVAL,
+        None => libc::EIO,
+    };
+    Reply::Failed { errno, message: error.to_string() }
+}
+
+/// The node at a path inside the accelerated directory; symbolic links are not followed.
+pub(super) fn find(agent: &Agent, path: &Path) -> io::Result<Arc<Node>> {
+    let mut node = agent.root().clone();
+    for component in inside(path).map_err(refused)?.components() {
+        if let Component::Normal(name) = component {
+            node = agent.lookup(&node, name)?.node;
+        }
+    }
+    Ok(node)
+}
+
+fn identity_in_hex(text: &str) -> Option<Identity> {
+    let byte = |at: usize| text.get(at..at + 2).and_then(|two| u8::from_str_radix(two, 16).ok());
+    let bytes = (0..text.len()).step_by(2).map(byte).collect::<Option<Vec<u8>>>()?;
+    Identity::new(bytes).ok()
+}
+
+/// One file's outcome.
+pub(super) fn item(path: PathBuf, state: &str, error: Option<String>) -> Reply {
+    Reply::Item(Item { path, state: state.into(), error, replica: None })
+}

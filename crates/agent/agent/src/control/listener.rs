@@ -1,0 +1,126 @@
+//! The answering side: a thread that accepts, and one for each connection.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{AtFlags, Mode, OFlags};
+
+use super::commands::Commands;
+use super::{Reply, Request, SOCKET, short_path};
+use crate::agent::Agent;
+use crate::caller::with_umask;
+use crate::limits;
+
+/// A served control socket; it is gone when this drops.
+pub struct Listener {
+    directory: OwnedFd,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What happens on [`Request::Shutdown`]: with `force` or without. It must return at once.
+pub type OnShutdown = Box<dyn Fn(bool) + Send + Sync>;
+
+impl Listener {
+    /// Listens in the burst buffer, which this process owns: a socket that another one left there is removed.
+    pub fn start(agent: Arc<Agent>, burst_buffer: &Path, on_shutdown: OnShutdown) -> io::Result<Listener> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = rustix::fs::open(burst_buffer, flags, Mode::empty())?;
+        match rustix::fs::unlinkat(&directory, SOCKET, AtFlags::empty()) {
+            Ok(()) | Err(rustix::io::Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let path = short_path(&directory, Path::new(SOCKET));
+        // Nobody else can connect, not even before a chmod.
+        let listener = with_umask(0, 0o177, |_| UnixListener::bind(path))?;
+        listener.set_nonblocking(true)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let commands = Arc::new(Commands::new(agent, on_shutdown));
+        let until = stop.clone();
+        let accept = move || accept(&listener, &commands, &until);
+        let thread = Some(std::thread::Builder::new().name("control".into()).spawn(accept)?);
+        Ok(Listener { directory, stop, thread })
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            // It looks at `stop` every CONTROL_POLL; a panic in it has been reported already.
+            let _ = thread.join();
+        }
+        // A socket that stays behind refuses connections, which says the same.
+        let _ = rustix::fs::unlinkat(&self.directory, SOCKET, AtFlags::empty());
+    }
+}
+
+fn accept(listener: &UnixListener, commands: &Arc<Commands>, stop: &Arc<AtomicBool>) {
+    let served = Arc::new(AtomicUsize::new(0));
+    let nap = Timespec { tv_sec: 0, tv_nsec: limits::CONTROL_POLL.as_nanos() as i64 };
+    while !stop.load(Ordering::Acquire) {
+        let mut waiting = [PollFd::new(listener, PollFlags::IN)];
+        if !matches!(poll(&mut waiting, Some(&nap)), Ok(1..)) {
+            continue;
+        }
+        let Ok((stream, _)) = listener.accept() else { continue };
+        if !is_allowed(&stream) || served.load(Ordering::Relaxed) >= limits::CONTROL_CONNECTIONS_MAX {
+            continue;
+        }
+        served.fetch_add(1, Ordering::Relaxed);
+        let (commands, ended, stop) = (commands.clone(), served.clone(), stop.clone());
+        let serve = move || {
+            if let Err(error) = serve(&stream, &commands, &stop) {
+                tracing::debug!(%error, "a control connection ended");
+            }
+            ended.fetch_sub(1, Ordering::Relaxed);
+        };
+        if std::thread::Builder::new().name("command".into()).spawn(serve).is_err() {
+            served.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Root, and whoever runs the agent.
+fn is_allowed(stream: &UnixStream) -> bool {
+    rustix::net::sockopt::socket_peercred(stream)
+        .is_ok_and(|peer| peer.uid.is_root() || peer.uid == rustix::process::geteuid())
+}
+
+fn serve(stream: &UnixStream, commands: &Commands, stop: &AtomicBool) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.set_write_timeout(Some(limits::CONTROL_WRITE_TIMEOUT))?;
+    let mut lines = BufReader::new(stream);
+    loop {
+        let mut line = String::new();
+        if lines.by_ref().take(limits::CONTROL_LINE_BYTES_MAX as u64).read_line(&mut line)? == 0 {
+            return Ok(());
+        }
+        // A caller that hung up does not want the rest; one that cannot be written to will be noticed here too.
+        let gone = || stop.load(Ordering::Acquire) || has_hung_up(stream);
+        let mut say = |reply: &Reply| send(stream, reply);
+        let last = match serde_json::from_str::<Request>(&line) {
+            Ok(request) => commands.run(&request, &mut say, &gone),
+            Err(error) => Reply::Failed { errno: libc::EINVAL, message: format!("no request: {error}") },
+        };
+        send(stream, &last)?;
+    }
+}
+
+fn send(mut stream: &UnixStream, reply: &Reply) -> io::Result<()> {
+    let mut line = serde_json::to_string(reply)?;
+    line.push('\n');
+    stream.write_all(line.as_bytes())
+}
+
+fn has_hung_up(stream: &UnixStream) -> bool {
+    let mut watched = [PollFd::new(stream, PollFlags::RDHUP)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut watched, Some(&now)).is_ok_and(|ready| ready > 0)
+}

@@ -1,0 +1,114 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use config::{Policy, PolicySet};
+use file_cache::{FileCache, Settings};
+use global_store::posix::{Options, PosixStore};
+use rustix::fs::{Mode, OFlags};
+
+use super::*;
+use crate::{Agent, Config, PolicyTable};
+
+struct Stand {
+    directory: tempfile::TempDir,
+    asked_to_end: Arc<AtomicU32>,
+    _listener: Listener,
+}
+
+impl Stand {
+    fn new() -> Stand {
+        let directory = tempfile::tempdir().unwrap();
+        let (data, buffer) = (directory.path().join("data"), directory.path().join("x".repeat(150)));
+        std::fs::create_dir_all(data.join("deep/er")).unwrap();
+        std::fs::write(data.join("deep/er/file"), b"content").unwrap();
+        std::fs::create_dir(&buffer).unwrap();
+        let root = rustix::fs::open(&data, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let store = PosixStore::new(root, Options::default()).unwrap();
+        let cache = FileCache::open(Settings::new(&buffer, Arc::new(store.clone()), "test")).unwrap();
+        let policies = PolicyTable::load(Policy::default(), buffer.join("policies.toml")).unwrap();
+        let agent = Arc::new(Agent::new(Config { cache, store, policies }).unwrap());
+        let asked_to_end = Arc::new(AtomicU32::new(0));
+        let counter = asked_to_end.clone();
+        let on_shutdown = Box::new(move |force| {
+            counter.store(1 + u32::from(force), Ordering::SeqCst);
+        });
+        let listener = Listener::start(agent, &buffer, on_shutdown).unwrap();
+        Stand { directory, asked_to_end, _listener: listener }
+    }
+
+    fn ask(&self, request: &Request) -> (Vec<Reply>, Reply) {
+        let mut before = Vec::new();
+        let mut client = Client::connect(&self.directory.path().join("x".repeat(150))).unwrap();
+        let last = client.request(request, |reply| before.push(reply.clone())).unwrap();
+        (before, last)
+    }
+
+    fn result(&self, request: &Request) -> serde_json::Value {
+        match self.ask(request).1 {
+            Reply::Done { result } => result,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_running_agent_answers_even_in_a_burst_buffer_with_a_long_path() {
+    let stand = Stand::new();
+    assert_eq!(stand.result(&Request::Ping)["pid"], std::process::id());
+    assert!(stand.result(&Request::Status)["files"].is_u64());
+}
+
+#[test]
+fn rules_are_set_inherited_listed_and_unset() {
+    let stand = Stand::new();
+    let rules = PolicySet::parse(["cache=through"]).unwrap();
+    stand.result(&Request::PolicySet { path: "deep".into(), rules });
+    assert_eq!(stand.result(&Request::PolicyGet { path: "deep/er/file".into() })["cache"], "through");
+    assert_eq!(stand.result(&Request::PolicyGet { path: ".".into() })["cache"], "both");
+    assert_eq!(stand.result(&Request::PolicyList)["deep"]["cache"], "through");
+    stand.result(&Request::PolicyUnset { path: "deep".into(), keys: vec![] });
+    assert_eq!(stand.result(&Request::PolicyGet { path: "deep/er/file".into() })["cache"], "both");
+}
+
+#[test]
+fn staging_names_what_failed_and_counts_the_rest() {
+    let stand = Stand::new();
+    let stage = |verb, paths: &[&str], recursive| {
+        let paths = paths.iter().map(PathBuf::from).collect();
+        stand.ask(&Request::Stage { verb, paths, recursive, wait: true })
+    };
+    let (items, last) = stage(Verb::In, &["deep", "missing"], true);
+    assert_eq!(last, Reply::Done { result: serde_json::json!({ "done": 1, "failed": 1 }) });
+    assert!(matches!(&items[..], [Reply::Item(item)] if item.path == Path::new("missing") && item.error.is_some()));
+    let (items, _) = stage(Verb::State, &["deep/er/file"], false);
+    assert!(matches!(&items[..], [Reply::Item(item)] if item.state == "clean"), "{items:?}");
+    let (_, last) = stage(Verb::In, &["deep"], false);
+    assert_eq!(last, Reply::Done { result: serde_json::json!({ "done": 0, "failed": 1 }) });
+}
+
+#[test]
+fn draining_quiescing_and_ending_are_passed_on() {
+    let stand = Stand::new();
+    stand.result(&Request::Quiesce);
+    stand.result(&Request::Resume);
+    assert_eq!(stand.result(&Request::Drain { path: None, wait: true })["stuck"], 0);
+    stand.result(&Request::Drain { path: Some("deep".into()), wait: true });
+    stand.result(&Request::Shutdown { force: true });
+    assert_eq!(stand.asked_to_end.load(Ordering::SeqCst), 2);
+}
+
+#[test]
+fn nonsense_and_paths_outside_are_refused() {
+    use std::io::{BufRead, BufReader, Write};
+    let stand = Stand::new();
+    let outside = Request::PolicyGet { path: "../etc".into() };
+    assert!(matches!(stand.ask(&outside).1, Reply::Failed { errno: libc::EINVAL, .. }));
+    let resolve = Request::Resolve { file: "missing".into(), keep: Keep::Global };
+    assert!(matches!(stand.ask(&resolve).1, Reply::Failed { errno: libc::ENOENT, .. }));
+    let directory = std::fs::File::open(stand.directory.path().join("x".repeat(150))).unwrap();
+    let mut raw = std::os::unix::net::UnixStream::connect(short_path(&directory, Path::new(SOCKET))).unwrap();
+    raw.write_all(b"{\"command\":\"dance\"}\n").unwrap();
+    let mut line = String::new();
+    BufReader::new(raw).read_line(&mut line).unwrap();
+    assert!(line.contains("failed"), "{line}");
+}
