@@ -48,7 +48,9 @@ fn what_lies_below_is_read_and_what_is_written_arrives_below() {
             let mut expected = data.clone();
             expected[..7].copy_from_slice(b"changed");
             assert_eq!(fs::read(stand.path("old")).unwrap(), expected);
-            testkit::wait_until("the stage-out", testkit::PATIENCE, || fs::read(stand.below("old")).unwrap() == expected);
+            testkit::wait_until("the stage-out", testkit::PATIENCE, || {
+                fs::read(stand.below("old")).unwrap() == expected
+            });
         }
     });
 }
@@ -122,7 +124,8 @@ fn truncation_under_an_open_writer_is_seen_by_it() {
     in_private_namespace(|| {
         for how in WAYS {
             let stand = Stand::new(how);
-            let mut first = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(stand.path("f")).unwrap();
+            let mut first =
+                OpenOptions::new().read(true).write(true).create(true).truncate(true).open(stand.path("f")).unwrap();
             first.write_all(&pattern(9000)).unwrap();
             let second = File::create(stand.path("f")).unwrap();
             assert_eq!(first.metadata().unwrap().len(), 0);
@@ -255,7 +258,8 @@ fn times_set_by_the_program_stay() {
 fn the_mount_tells_the_space_of_the_store_below() {
     in_private_namespace(|| {
         let stand = Stand::new(PASSTHROUGH);
-        let (above, below) = (rustix::fs::statvfs(stand.path("")).unwrap(), rustix::fs::statvfs(stand.below("")).unwrap());
+        let (above, below) =
+            (rustix::fs::statvfs(stand.path("")).unwrap(), rustix::fs::statvfs(stand.below("")).unwrap());
         assert_eq!((above.f_blocks, above.f_files), (below.f_blocks, below.f_files));
     });
 }
