@@ -66,6 +66,17 @@ impl Interrupts {
         }
     }
 
+    /// Keeps `call` for the interrupt; false, and nothing kept, if that has come. Never runs `call` itself.
+    pub fn keep(&self, unique: u64, call: OnInterrupt) -> bool {
+        match self.shard(unique).lock().get_mut(&unique) {
+            Some(running) if !running.interrupted => {
+                running.on_interrupt = Some(call);
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// Marks a request; false when it is not running here: not yet, or no more.
     pub fn interrupt(&self, unique: u64) -> bool {
         let mut shard = self.shard(unique).lock();

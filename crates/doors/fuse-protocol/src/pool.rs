@@ -149,16 +149,20 @@ impl Pool {
             state.idle -= 1;
             return true;
         }
-        state.waiting_bytes += message.len();
-        state.waiting.push_back((unique, message.to_vec()));
-        drop(state);
         let pool = self.myself.clone();
         let withdraw = move || {
             if let Some(pool) = pool.upgrade() {
                 pool.withdraw(unique);
             }
         };
-        self.server.channel.interrupts.on_interrupt(unique, Box::new(withdraw));
+        // Under our lock, which `withdraw` takes: before a handler can see the request and set a callback of its own.
+        if self.server.channel.interrupts.keep(unique, Box::new(withdraw)) {
+            state.waiting_bytes += message.len();
+            state.waiting.push_back((unique, message.to_vec()));
+        } else {
+            drop(state);
+            self.server.channel.error(unique, Errno::EINTR);
+        }
         false
     }
 
