@@ -1,3 +1,5 @@
+//! Requests decoded, refused, and made up of hostile bytes.
+
 use super::*;
 use crate::abi::bytes_of;
 
