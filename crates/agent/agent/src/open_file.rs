@@ -1,13 +1,13 @@
 //! Open files.
 
-use std::ffi::OsStr;
+use std::ffi::{CString, OsStr};
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use file_cache::{File, FileCache, FileHandle, OpenHow, SeekFor};
-use rustix::fs::{self, Access, AtFlags};
+use rustix::fs;
 use types::ByteRange;
 
 use crate::agent::Agent;
@@ -23,22 +23,31 @@ pub struct Mode {
     pub read: bool,
     /// For writing.
     pub write: bool,
+    /// By the kernel, to execute it: its user need not be allowed to read it.
+    pub execute: bool,
     /// Every write goes to the end.
     pub append: bool,
+    /// Every write is durable when it returns (`O_SYNC`, `O_DSYNC`).
+    pub sync: bool,
     /// The content goes.
     pub truncate: bool,
     /// With `truncate`: by somebody who may not keep set-id bits.
     pub clear_set_id: bool,
 }
 
+/// The kernel's `__FMODE_EXEC`, which it leaves in the flags.
+const FLAG_EXECUTE: i32 = 0x20;
+
 impl Mode {
-    /// From the flags of open(2).
+    /// From the flags of open(2), as the kernel passes them on.
     pub fn from_flags(flags: i32) -> Mode {
         let access = flags & libc::O_ACCMODE;
         Mode {
             read: access != libc::O_WRONLY,
             write: access != libc::O_RDONLY,
+            execute: flags & FLAG_EXECUTE != 0,
             append: flags & libc::O_APPEND != 0,
+            sync: flags & libc::O_DSYNC != 0,
             truncate: flags & libc::O_TRUNC != 0,
             clear_set_id: false,
         }
@@ -50,7 +59,7 @@ pub struct OpenFile {
     node: Arc<Node>,
     handle: FileHandle,
     cache: FileCache,
-    append: bool,
+    mode: Mode,
     /// The file had set-id bits or capabilities when it was opened for writing, and no write has taken them yet.
     privileged: AtomicBool,
     /// It may still be without a name at the end: then its data goes with it.
@@ -72,27 +81,38 @@ impl Agent {
             write: writes,
             truncate: mode.truncate,
             created: false,
+            sync: mode.sync,
             policy: self.policy_for(node),
         };
         let handle = self.cache.open_file(node.anchor(&self.store)?, how)?;
         if mode.truncate && privileged {
             self.drop_privileges_of(node, mode.clear_set_id)?;
         }
-        Ok(self.opened(node.clone(), handle, mode.append, privileged, false))
+        Ok(self.opened(node.clone(), handle, mode, privileged, false))
     }
 
     fn check_access(&self, caller: &Caller, node: &Node, mode: Mode) -> io::Result<()> {
         if caller.uid == 0 {
             return Ok(());
         }
-        let _as_caller = self.impersonator.become_caller(caller)?;
-        let mut access = Access::empty();
-        access.set(Access::WRITE_OK, mode.write || mode.truncate);
-        // A program that may only be executed is opened for reading by the kernel itself, which has judged already.
-        if access.is_empty() {
-            return Ok(());
+        let mut access = 0;
+        if mode.execute {
+            access |= libc::X_OK;
+        } else if mode.read {
+            access |= libc::R_OK;
         }
-        Ok(fs::accessat(&self.descriptors, self.descriptor_name(node), access, AtFlags::EACCESS)?)
+        if mode.write || mode.truncate {
+            access |= libc::W_OK;
+        }
+        let name = CString::new(self.descriptor_name(node))?;
+        let _as_caller = self.impersonator.become_caller(caller)?;
+        let descriptors = self.descriptors.as_raw_fd();
+        // The raw call: wrappers ask for the process's real user where they believe it to be the effective one.
+        // SAFETY: an open descriptor and a C string that lives through the call.
+        match unsafe { libc::syscall(libc::SYS_faccessat2, descriptors, name.as_ptr(), access, libc::AT_EACCESS) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
     }
 
     /// Creates a regular file and opens it; without a name until linked if `name` is `None` (`exclusive`: for ever).
@@ -109,7 +129,7 @@ impl Agent {
         let (found, created) = self.create_below(caller, parent, name, new, exclusive)?;
         let anchor = found.node.anchor_created(&self.store, created)?;
         let policy = if name.is_some() { self.policy_for(&found.node) } else { self.policy_for(parent) };
-        let how = OpenHow { read: true, write: true, truncate: false, created: true, policy };
+        let how = OpenHow { read: true, write: true, truncate: false, created: true, sync: mode.sync, policy };
         let opened = self.cache.open_file(anchor, how);
         if opened.is_err()
             && let Some(name) = name
@@ -117,13 +137,13 @@ impl Agent {
             // A file that could not be opened was never created, as far as the caller can tell.
             let _ = self.unlink(caller, parent, name);
         }
-        let open = self.opened(found.node.clone(), opened?, mode.append, false, name.is_none());
+        let open = self.opened(found.node.clone(), opened?, mode, false, name.is_none());
         Ok((found, open))
     }
 
-    fn opened(&self, node: Arc<Node>, handle: FileHandle, append: bool, privileged: bool, nameless: bool) -> OpenFile {
+    fn opened(&self, node: Arc<Node>, handle: FileHandle, mode: Mode, privileged: bool, nameless: bool) -> OpenFile {
         let cache = self.cache.clone();
-        OpenFile { node, handle, cache, append, privileged: AtomicBool::new(privileged), nameless }
+        OpenFile { node, handle, cache, mode, privileged: AtomicBool::new(privileged), nameless }
     }
 
     /// Writes at `offset`, or at the end of a file opened so. `clear_set_id`: the writer may not keep set-id bits.
@@ -139,7 +159,11 @@ impl Agent {
         if clear_set_id || open.privileged.load(Ordering::Relaxed) {
             self.before_write(open, clear_set_id)?;
         }
-        Ok(open.handle.write_at(data, offset, open.append && !written_back)?.written)
+        let written = open.handle.write_at(data, offset, open.mode.append && !written_back)?.written;
+        if open.mode.sync && !written_back {
+            open.handle.sync(true)?;
+        }
+        Ok(written)
     }
 
     fn before_write(&self, open: &OpenFile, clear_set_id: bool) -> io::Result<()> {

@@ -231,3 +231,16 @@ fn permission_taken_away_below_holds_at_the_next_open() {
         as_user(1234, &[], || assert!(File::open(stand.path("file")).is_err()));
     });
 }
+
+#[test]
+fn what_may_only_be_executed_is_executed() {
+    in_private_namespace(|| {
+        let stand = Stand::new(PASSTHROUGH);
+        fs::copy("/bin/true", stand.path("program")).unwrap();
+        fs::set_permissions(stand.path("program"), PermissionsExt::from_mode(0o711)).unwrap();
+        as_user(1234, &[], || {
+            assert!(File::open(stand.path("program")).is_err());
+            assert!(std::process::Command::new(stand.path("program")).status().unwrap().success());
+        });
+    });
+}
