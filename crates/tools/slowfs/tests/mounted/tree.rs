@@ -122,6 +122,20 @@ pub fn same_operations(dirs: &[PathBuf; 2], seed: u64, count: usize) {
     }
 }
 
+/// Runs `count` random operations while others do the same in the directory: none ends in what only a broken file
+/// system says.
+pub fn any_operations(dir: &Path, seed: u64, count: usize) {
+    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    for number in 0..count {
+        let operation = draw(&mut random);
+        if let Err(error) = perform(dir, &operation) {
+            let broken = [libc::EIO, libc::EBADF, libc::ESTALE, libc::ENOSYS, libc::EPROTO, libc::EINTR];
+            let code = error.raw_os_error().unwrap_or(libc::EIO);
+            assert!(!broken.contains(&code), "operation {number} of seed {seed}, {operation:?}: {error}");
+        }
+    }
+}
+
 /// Everything below `dir`, by relative path: kind, mode, links, size, content or target, extended attribute.
 pub fn snapshot(dir: &Path) -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
