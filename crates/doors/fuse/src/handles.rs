@@ -65,4 +65,15 @@ impl Handles {
         let gone = self.directories.write().remove(&handle);
         drop(gone);
     }
+
+    /// All open files.
+    pub fn all_files(&self) -> Vec<Handle> {
+        self.files.read().keys().copied().collect()
+    }
+
+    /// Lets all open directories go.
+    pub fn clear_directories(&self) {
+        let gone = std::mem::take(&mut *self.directories.write());
+        drop(gone);
+    }
 }

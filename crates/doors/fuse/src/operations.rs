@@ -22,6 +22,13 @@ impl Filesystem for Door {
         Ok(InitReply { flags, max_stack_depth, max_background: limits::BACKGROUND_REQUESTS, ..InitReply::default() })
     }
 
+    /// The kernel does not send the releases that it had queued when the mount went: what is still open is closed here,
+    /// before anybody drains.
+    fn destroy(&self) {
+        self.handles.all_files().into_iter().for_each(|handle| self.release_file(handle, None));
+        self.handles.clear_directories();
+    }
+
     fn lookup(&self, _req: &Request, parent: NodeId, name: &OsStr) -> Done<Entry> {
         let found = self.agent.lookup(&self.node(parent)?.node, name)?;
         Ok(self.entry(found, parent, Some(name)).1)

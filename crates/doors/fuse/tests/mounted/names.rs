@@ -72,7 +72,8 @@ fn fifos_sockets_devices_and_links_are_those_below() {
         drop(UnixListener::bind(stand.path("socket")).unwrap());
         symlink("target/of/it", stand.path("link")).unwrap();
         for name in ["fifo", "zero", "block", "plain", "socket", "link"] {
-            let (above, below) = (fs::symlink_metadata(stand.path(name)).unwrap(), fs::symlink_metadata(stand.below(name)).unwrap());
+            let (above, below) =
+                (fs::symlink_metadata(stand.path(name)).unwrap(), fs::symlink_metadata(stand.below(name)).unwrap());
             assert_eq!((above.mode(), above.rdev(), above.ino()), (below.mode(), below.rdev(), below.ino()), "{name}");
         }
         assert_eq!(fs::read_link(stand.path("link")).unwrap().to_str(), Some("target/of/it"));
@@ -160,7 +161,10 @@ fn attributes_of_our_own_are_hidden_and_others_pass() {
         };
         assert_eq!(getxattr(&path, "user.colour", &mut buffer[..]).unwrap(), 4);
         let seen = names(&mut buffer);
-        assert!(seen.contains("user.colour\0") && seen.contains("trusted.secret\0") && !seen.contains("forebay"), "{seen}");
+        assert!(
+            seen.contains("user.colour\0") && seen.contains("trusted.secret\0") && !seen.contains("forebay"),
+            "{seen}"
+        );
         assert!(!as_user(1234, &[], || names(&mut [0u8; 256])).contains("trusted"));
         assert_eq!(getxattr(&path, "user.forebay.dirty", &mut buffer[..]), Err(rustix::io::Errno::NODATA));
         assert_eq!(removexattr(&path, "user.forebay.dirty"), Err(rustix::io::Errno::PERM));
@@ -188,7 +192,8 @@ fn the_umask_holds_unless_a_default_acl_does() {
             }))
             .flatten()
             .collect();
-        rustix::fs::setxattr(stand.path("ruled"), "system.posix_acl_default", &acl, rustix::fs::XattrFlags::empty()).unwrap();
+        rustix::fs::setxattr(stand.path("ruled"), "system.posix_acl_default", &acl, rustix::fs::XattrFlags::empty())
+            .unwrap();
         File::create(stand.path("ruled/file")).unwrap();
         assert_eq!(mode("ruled/file"), 0o666);
     });

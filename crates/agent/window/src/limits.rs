@@ -1,0 +1,52 @@
+//! Every bound of this crate, with its reason.
+
+use std::time::Duration;
+
+/// Smallest ring in bytes: sixteen of the smallest useful writes, so that tests can fill one.
+pub const CAPACITY_MIN: u64 = 64 << 10;
+
+/// Largest ring in bytes. Recovery looks at each 64 bytes of one, which at this size takes a few seconds.
+pub const CAPACITY_MAX: u64 = 16 << 30;
+
+/// A record holds at most this share of its ring, so that one write never waits for the whole ring to drain.
+pub const PAYLOAD_SHARE: u64 = 4;
+
+/// Longest payload of one record in bytes, whatever the ring: a longer write gains nothing from the window.
+pub const PAYLOAD_MAX: u64 = 64 << 20;
+
+/// Bytes copied and checksummed at a time: the copy is still in the first-level cache when its checksum is taken.
+pub const COPY_CHUNK: usize = 16 << 10;
+
+/// Looks at the tail before a writer that has no room sleeps. About the time a drain engine needs for one batch.
+pub const ROOM_SPINS: u32 = 200;
+
+/// How long a writer without room, or an idle reader, sleeps before it looks up from the bell: a lost wake-up or a dead
+/// partner costs this much and no more.
+pub const SLEEP_MAX: Duration = Duration::from_millis(50);
+
+/// Neighbouring bytes gathered before a drain that nobody waits for begins: the burst buffer's efficient request.
+pub const MERGE_BYTES_MIN: u64 = 1 << 20;
+
+/// Bytes of one file drained before the next file has its turn, and the longest merged write.
+pub const BATCH_BYTES_MAX: u64 = 8 << 20;
+
+/// Records of one batch: bounds the planner's work for tiny writes.
+pub const BATCH_RECORDS_MAX: usize = 16 << 10;
+
+/// Bytes that one call of the reader looks through before it returns to the caller, who has other rings.
+pub const TAKE_BYTES_MAX: u64 = 8 << 20;
+
+/// A block of the burst buffer, the least that read-ahead fetches.
+pub const BLOCK: u64 = 1 << 20;
+
+/// Streams told apart in one open file. Programs rarely interleave more through one descriptor.
+pub const STREAMS_MAX: usize = 4;
+
+/// Deltas between requests that vote on a stream's stride; a majority of eight survives every third request being noise.
+pub const DELTAS: usize = 8;
+
+/// Largest read-ahead window of one stream in bytes; as Lustre's limit for one file.
+pub const AHEAD_MAX: u64 = 64 << 20;
+
+/// Requests that a stride stream looks ahead at most: bounds the list of ranges of one answer.
+pub const STRIDES_AHEAD_MAX: u64 = 64;
