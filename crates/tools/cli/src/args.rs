@@ -264,17 +264,6 @@ pub enum KeepArg {
     Both,
 }
 
-impl KeepArg {
-    /// As written on the command line and to the agent.
-    pub fn word(self) -> &'static str {
-        match self {
-            KeepArg::BurstBuffer => "burst-buffer",
-            KeepArg::Global => "global",
-            KeepArg::Both => "both",
-        }
-    }
-}
-
 /// `forebay resolve`
 #[derive(Debug, Args)]
 pub struct ResolveArgs {

@@ -21,9 +21,12 @@ pub const MESSAGE_BYTES_MAX: usize = 4096;
 pub const DIRS_MAX: usize = 16;
 /// How long `doctor` waits for a probe before it is killed and called hanging.
 pub const PROBE: Duration = Duration::from_secs(10);
-/// How long `umount` waits for the agent to end after the mount is gone.
-pub const AGENT_END: Duration = Duration::from_secs(30);
 /// `MemAvailable` below which `doctor` warns: buffers of all threads and the catalogue need about a quarter of it.
 pub const MEMORY_WARN_BYTES: u64 = 512 << 20;
 /// Open-file limit below which `doctor` warns: an agent needs about three descriptors an open file.
 pub const NOFILE_WARN: u64 = 65_536;
+/// How often a drain is tried while files only are in use, [`POLL`] apart: the kernel releases a closed file a moment
+/// after `close` has returned.
+pub const RELEASE_TRIES: usize = 5;
+/// How often a busy unmount is tried, [`POLL`] apart, before its users are named.
+pub const UNMOUNT_TRIES: usize = 5;

@@ -9,6 +9,7 @@ mod exit;
 mod guest;
 mod holders;
 mod limits;
+mod link;
 mod log;
 mod lower;
 mod mounts;
@@ -46,6 +47,12 @@ fn dispatch(command: &Command) -> Result<u8, Failure> {
     match command {
         Command::Run(args) => commands::run::run(args),
         Command::Mount(args) => commands::mount::run(args),
+        Command::Umount(args) => commands::umount::run(args),
+        Command::Status(args) => commands::status::run(args),
+        Command::Stage(command) => commands::stage::run(command),
+        Command::Drain(args) => commands::stage::drain(args),
+        Command::Quiesce(args) => commands::stage::quiesce(args),
+        Command::Resolve(args) => commands::stage::resolve(args),
         Command::Policy(command) => commands::policy::run(command),
         Command::Recover(args) => commands::recover::run(args),
         Command::Check(args) => commands::check::run(args),
@@ -56,6 +63,5 @@ fn dispatch(command: &Command) -> Result<u8, Failure> {
             Ok(0)
         }
         Command::Man { dir } => args::man(dir.as_deref()).map(|()| 0),
-        _ => Err(Failure::silent(exit::SOFTWARE)),
     }
 }

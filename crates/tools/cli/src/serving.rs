@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use agent::control::{Listener, SOCKET};
 use agent::{Agent, Config, PolicyTable};
 use config::{Policy, PolicySet};
 use file_cache::{FileCache, OpenError, Settings};
@@ -111,12 +112,19 @@ pub struct Serving {
     /// The data.
     pub cache: FileCache,
     ended: Arc<AtomicBool>,
+    asked_to_end: Arc<AtomicBool>,
+    control: Listener,
 }
 
 impl Prepared {
     /// Serves the mount behind `device` from now on, in threads of its own.
     pub fn serve(self, device: OwnedFd) -> Result<Serving, Failure> {
         let options = fuse::Options { passthrough: privilege::administrates_machine(), ..fuse::Options::default() };
+        let asked_to_end = Arc::new(AtomicBool::new(false));
+        let asked = Arc::clone(&asked_to_end);
+        let on_shutdown = Box::new(move |_force| asked.store(true, Ordering::Release));
+        let control = Listener::start(Arc::clone(&self.agent), &self.place.burst_buffer, on_shutdown)
+            .map_err(|e| Failure::io("listen for commands", &e))?;
         let session = fuse::serve(self.agent, device, options);
         let ended = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&ended);
@@ -132,7 +140,7 @@ impl Prepared {
         };
         let started = std::thread::Builder::new().name("session".to_string()).spawn(served);
         started.map_err(|e| Failure::io("start a thread", &e))?;
-        Ok(Serving { place: self.place, cache: self.cache, ended })
+        Ok(Serving { place: self.place, cache: self.cache, ended, asked_to_end, control })
     }
 }
 
@@ -142,8 +150,16 @@ impl Serving {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Lets the burst buffer go; what is dirty stays in it.
+    /// True once each time that somebody asked over the control socket that it ends.
+    pub fn asked_to_end(&self) -> bool {
+        self.asked_to_end.swap(false, Ordering::AcqRel)
+    }
+
+    /// Lets the burst buffer go; what is dirty stays in it. Then this process should end.
     pub fn stop(self) {
         self.cache.shutdown();
+        // Not dropped: that would wait for its thread, which the end of this process stops at once.
+        let _ = fs::remove_file(self.place.burst_buffer.join(SOCKET));
+        std::mem::forget(self.control);
     }
 }

@@ -92,6 +92,12 @@ impl Findings {
     }
 }
 
+/// How many files a burst buffer without an agent holds that are not in the global store.
+pub fn undrained(buffer: &Path) -> Result<u64, Failure> {
+    let findings = look(buffer)?;
+    Ok(findings.dirty + findings.stuck)
+}
+
 /// The lock that an agent holds.
 fn lock(buffer: &Path) -> Result<File, Failure> {
     let path = buffer.join("forebay.lock");

@@ -5,3 +5,6 @@ pub mod mount;
 pub mod policy;
 pub mod recover;
 pub mod run;
+pub mod stage;
+pub mod status;
+pub mod umount;

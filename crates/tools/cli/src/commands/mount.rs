@@ -105,30 +105,41 @@ fn tell(started: Option<&Channel>, text: &str) {
     }
 }
 
-/// Until unmounted, or told to end: then drains and unmounts; told again, it leaves what is not drained.
+/// Serves until unmounted, or told to end: then drains and unmounts. Told again, it leaves what is in use or not drained.
 fn serve(place: &Place, serving: Serving, mounted: Mounted<'_>, signals: &Signals) -> Result<u8, Failure> {
     let mut told = false;
     while !serving.has_ended() {
-        if !signals.next(POLL).is_some_and(|signal| signal.asks_to_end()) {
+        let signalled = signals.next(POLL).is_some_and(|signal| signal.asks_to_end());
+        if !signalled && !serving.asked_to_end() {
             continue;
         }
         tracing::info!("asked to end: draining");
         let (stuck, _) = drain::drain(&serving.cache, Some(signals), false);
-        match mounted.unmount() {
+        match unmount(&place.dir) {
             Ok(()) => break,
-            Err(error) if told || !stuck.is_empty() => {
-                tell(None, &format!("{}: {}", place.dir.display(), reason(&error)));
+            Err(error) if told || interrupted(&stuck) => {
+                tracing::warn!("ended although {}: {}", place.dir.display(), reason(&error));
                 let _ = fuse_protocol::mount::unmount(&place.dir, true);
                 break;
             }
             Err(error) => {
                 told = true;
-                say!("forebay: {} is in use ({}); once more ends it nevertheless", place.dir.display(), reason(&error));
-                tracing::warn!("{} is in use: {}; once more ends it nevertheless", place.dir.display(), reason(&error));
+                let text = format!("{}: {}; once more ends it nevertheless", place.dir.display(), reason(&error));
+                say!("forebay: {text}");
+                tracing::warn!("{text}");
             }
         }
     }
     std::mem::forget(mounted);
+    finish(place, serving, signals)
+}
+
+fn interrupted(stuck: &[file_cache::Stuck]) -> bool {
+    stuck.iter().any(|one| one.errno == libc::EINTR)
+}
+
+/// Drains what was written to the last moment, and lets the burst buffer go.
+fn finish(place: &Place, serving: Serving, signals: &Signals) -> Result<u8, Failure> {
     let (stuck, _) = drain::drain(&serving.cache, Some(signals), false);
     serving.stop();
     if stuck.is_empty() {
@@ -142,13 +153,6 @@ fn serve(place: &Place, serving: Serving, mounted: Mounted<'_>, signals: &Signal
 
 /// A mount that is taken back if the start fails.
 struct Mounted<'a>(&'a Path);
-
-impl Mounted<'_> {
-    /// Ends the mount and what is mounted on it; `EBUSY` while somebody uses it.
-    fn unmount(&self) -> io::Result<()> {
-        unmount(self.0)
-    }
-}
 
 impl Drop for Mounted<'_> {
     fn drop(&mut self) {

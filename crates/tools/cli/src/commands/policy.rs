@@ -1,23 +1,69 @@
 //! `forebay policy`: the rules of directories.
 
-use config::KEYS;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use agent::control::Request;
+use config::{KEYS, PolicySet};
 
 use crate::args::PolicyCommand;
-use crate::exit::{Failure, out};
+use crate::exit::{self, Failure, out};
+use crate::link;
 
 /// Shows or changes rules.
 pub fn run(command: &PolicyCommand) -> Result<u8, Failure> {
     match command {
+        PolicyCommand::Get { path, key } => get(path, key.as_deref()),
+        PolicyCommand::Set { path, rules } => {
+            let mut all = PolicySet::new();
+            rules.iter().for_each(|rule| all.extend(rule));
+            let (mut link, path) = link::to(path, None)?;
+            link.ask(&Request::PolicySet { path, rules: all }, |_| {}).map(|_| 0)
+        }
+        PolicyCommand::Unset { path, keys } => {
+            keys.iter().try_for_each(|name| known(name))?;
+            let (mut link, path) = link::to(path, None)?;
+            link.ask(&Request::PolicyUnset { path, keys: keys.clone() }, |_| {}).map(|_| 0)
+        }
         PolicyCommand::List { keys: true, .. } => {
-            keys();
+            list_keys();
             Ok(0)
         }
-        _ => Err(Failure::silent(crate::exit::SOFTWARE)),
+        PolicyCommand::List { path, .. } => list(path),
     }
 }
 
+fn known(name: &str) -> Result<(), Failure> {
+    config::key(name).map(|_| ()).map_err(|error| Failure::new(exit::USAGE, error.to_string()))
+}
+
+fn get(path: &Path, key: Option<&str>) -> Result<u8, Failure> {
+    key.map_or(Ok(()), known)?;
+    let (mut link, path) = link::to(path, None)?;
+    let holds: PolicySet = read(link.ask(&Request::PolicyGet { path }, |_| {})?)?;
+    match key {
+        Some(key) => out!("{}", holds.get(key).unwrap_or_default()),
+        None => holds.iter().for_each(|(name, value)| out!("{name}={value}")),
+    }
+    Ok(0)
+}
+
+fn list(path: &Path) -> Result<u8, Failure> {
+    let (mut link, _) = link::to(path, None)?;
+    let all: BTreeMap<PathBuf, PolicySet> = read(link.ask(&Request::PolicyList, |_| {})?)?;
+    for (path, rules) in all {
+        let words: Vec<String> = rules.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        out!("{}  {}", link.dir.join(path).components().collect::<PathBuf>().display(), words.join(" "));
+    }
+    Ok(0)
+}
+
+fn read<T: serde::de::DeserializeOwned>(value: serde_json::Value) -> Result<T, Failure> {
+    serde_json::from_value(value).map_err(|e| Failure::new(exit::SOFTWARE, format!("the agent's answer: {e}")))
+}
+
 /// Every key, from the table that the parser uses.
-fn keys() {
+fn list_keys() {
     for key in &KEYS {
         out!("{:<20} {}", key.name, key.syntax);
         out!("{:<20} {}; default {}", "", key.meaning, key.default);

@@ -1,0 +1,132 @@
+//! `forebay stage`, `drain`, `quiesce`, `resolve`: moving data by hand.
+
+use std::cell::Cell;
+use std::path::{Path, PathBuf};
+
+use agent::control::{Counts, Keep, Reply, Request, Verb};
+
+use crate::args::{DrainArgs, KeepArg, QuiesceArgs, ResolveArgs, StageArgs, StageCommand};
+use crate::exit::{self, Failure, out, say};
+use crate::link::{self, Link};
+
+/// `forebay stage`
+pub fn run(command: &StageCommand) -> Result<u8, Failure> {
+    let (verb, args) = match command {
+        StageCommand::In(args) => (Verb::In, args),
+        StageCommand::Out(args) => (Verb::Out, args),
+        StageCommand::Evict(args) => (Verb::Evict, args),
+        StageCommand::Pin(args) => (Verb::Pin, args),
+        StageCommand::Unpin(args) => (Verb::Unpin, args),
+        StageCommand::State(args) => (Verb::State, args),
+    };
+    let mut links: Vec<(Link, Vec<PathBuf>)> = Vec::new();
+    for path in &args.paths {
+        let (target, inside) = link::target(path, args.burst_buffer.get().as_deref())?;
+        match links.iter_mut().find(|(link, _)| link.burst_buffer == target.burst_buffer) {
+            Some((_, paths)) => paths.push(inside),
+            None => links.push((link::connect(target)?, vec![inside])),
+        }
+    }
+    let mut code = 0;
+    for (mut link, paths) in links {
+        code = stage(&mut link, verb, paths, args)?.max(code);
+    }
+    Ok(code)
+}
+
+fn stage(link: &mut Link, verb: Verb, paths: Vec<PathBuf>, args: &StageArgs) -> Result<u8, Failure> {
+    let dir = link.dir.clone();
+    let failed = Cell::new(false);
+    // Dropping and pinning take no time: their outcome is told at once.
+    let wait = args.wait || matches!(verb, Verb::Evict | Verb::Unpin | Verb::State);
+    let request = Request::Stage { verb, paths, recursive: args.recursive, wait };
+    let result = link.ask(&request, |reply| {
+        let Reply::Item(item) = reply else { return };
+        let path = dir.join(&item.path);
+        match &item.error {
+            Some(error) => {
+                failed.set(true);
+                say!(
+                    "forebay: {}: {} ({})",
+                    path.display(),
+                    error.split(" (os error").next().unwrap_or(error),
+                    item.state
+                );
+            }
+            None => out!("{:<10} {}", item.state, path.display()),
+        }
+    })?;
+    let counts: Counts = serde_json::from_value(result).unwrap_or_default();
+    Ok(match (failed.get() || counts.failed > 0, verb) {
+        (false, _) => 0,
+        (true, Verb::Out) => exit::UNDRAINED,
+        (true, _) => exit::UNAVAILABLE,
+    })
+}
+
+/// `forebay drain`
+pub fn drain(args: &DrainArgs) -> Result<u8, Failure> {
+    let (mut link, inside) = link::to(&args.dir, args.burst_buffer.get().as_deref())?;
+    if args.wait {
+        return drain_and_list(&mut link, &inside);
+    }
+    let path = (!inside.as_os_str().is_empty()).then_some(inside);
+    link.ask(&Request::Drain { path, wait: false }, |_| {}).map(|_| 0)
+}
+
+fn drain_and_list(link: &mut Link, inside: &Path) -> Result<u8, Failure> {
+    let stuck = link.drain(inside)?;
+    if stuck.is_empty() {
+        return Ok(0);
+    }
+    link.list(&stuck);
+    Ok(exit::UNDRAINED)
+}
+
+/// `forebay quiesce`
+pub fn quiesce(args: &QuiesceArgs) -> Result<u8, Failure> {
+    let (mut link, _) = link::to(&args.dir, args.burst_buffer.get().as_deref())?;
+    if args.resume {
+        return link.ask(&Request::Resume, |_| {}).map(|_| 0);
+    }
+    link.ask(&Request::Quiesce, |_| {})?;
+    drain_and_list(&mut link, Path::new(""))
+}
+
+/// `forebay resolve`
+pub fn resolve(args: &ResolveArgs) -> Result<u8, Failure> {
+    let keep = match args.keep {
+        KeepArg::BurstBuffer => Keep::BurstBuffer,
+        KeepArg::Global => Keep::Global,
+        KeepArg::Both => Keep::Both,
+    };
+    let buffer = args.burst_buffer.get();
+    let (mut link, file) = match identity(&args.path) {
+        // The burst buffer, or the directory that we are in, says whose identity it is.
+        Some(identity) => (of_identity(buffer.as_deref())?, identity),
+        None => {
+            let (link, inside) = link::to(&args.path, buffer.as_deref())?;
+            (link, inside.to_string_lossy().into_owned())
+        }
+    };
+    let saved = link.ask(&Request::Resolve { file, keep }, |_| {})?;
+    if let Some(path) = saved.as_str() {
+        out!("{path}");
+    }
+    Ok(0)
+}
+
+/// What is no file here and looks like an identity.
+fn identity(path: &Path) -> Option<String> {
+    let text = path.to_str()?;
+    let hex = text.len() >= 8 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    (hex && std::fs::symlink_metadata(path).is_err()).then(|| text.to_string())
+}
+
+fn of_identity(buffer: Option<&Path>) -> Result<Link, Failure> {
+    let mut targets = link::targets(buffer)?;
+    match (targets.pop(), targets.is_empty()) {
+        (Some(only), true) => link::connect(only),
+        _ => Ok(link::to(Path::new("."), buffer)?.0),
+    }
+}

@@ -1,0 +1,102 @@
+//! `forebay umount`: drains an accelerated directory, ends its mount, and waits until its agent has ended.
+
+use std::io;
+use std::path::Path;
+
+use crate::args::UmountArgs;
+use crate::commands::{check, mount};
+use crate::exit::{self, Failure, say};
+use crate::holders;
+use crate::limits::{LISTED_MAX, POLL, UNMOUNT_TRIES};
+use crate::link::{self, Link, Target};
+use crate::mounts;
+
+/// Ends it. 69 while somebody uses it, 75 when data cannot be drained.
+pub fn run(args: &UmountArgs) -> Result<u8, Failure> {
+    let (target, inside) = link::target(&args.dir, None)?;
+    if !inside.as_os_str().is_empty() {
+        let message = format!("{} lies inside the accelerated directory {}", args.dir.display(), target.dir.display());
+        return Err(Failure::new(exit::USAGE, message).remedy(format!("forebay umount {}", target.dir.display())));
+    }
+    // Nothing of ours may keep it busy.
+    let _ = std::env::set_current_dir("/");
+    match link::connect(target.clone()) {
+        Ok(link) => with_agent(args, link),
+        Err(failure) if failure.code == exit::UNAVAILABLE => without_agent(args, &target),
+        Err(failure) => Err(failure),
+    }
+}
+
+fn with_agent(args: &UmountArgs, mut link: Link) -> Result<u8, Failure> {
+    let stuck = link.drain(Path::new(""))?;
+    if !stuck.is_empty() {
+        link.list(&stuck);
+        // What is in use is the commonest reason, and the one that the caller can do something about.
+        busy(&link.dir).map_or(Ok(()), Err)?;
+        if !args.force {
+            say!("forebay: still mounted; with --force it ends and this data stays in {}", link.burst_buffer.display());
+            return Ok(exit::UNDRAINED);
+        }
+    }
+    unmount(&link.dir)?;
+    let buffer = link.burst_buffer.clone();
+    link.wait_for_end();
+    left_over(&buffer)
+}
+
+/// The agent is gone: what it held is in the burst buffer.
+fn without_agent(args: &UmountArgs, target: &Target) -> Result<u8, Failure> {
+    say!("forebay: the agent of {} is gone", target.dir.display());
+    match unmount(&target.dir) {
+        // Nobody can do anything with a mount that nobody serves; its users get errors until they close it.
+        Err(_) if args.force => fuse_protocol::mount::unmount(&target.dir, true)
+            .map_err(|e| Failure::io(format_args!("end the mount of {}", target.dir.display()), &e))?,
+        other => other?,
+    }
+    left_over(&target.burst_buffer)
+}
+
+/// Tells what the burst buffer still holds once no agent has it.
+fn left_over(buffer: &Path) -> Result<u8, Failure> {
+    let dirty = check::undrained(buffer)?;
+    if dirty == 0 {
+        return Ok(0);
+    }
+    say!("forebay: {dirty} files in {} are not in the global store; to stage them out:", buffer.display());
+    say!("  forebay recover {}", buffer.display());
+    Ok(exit::UNDRAINED)
+}
+
+fn unmount(dir: &Path) -> Result<(), Failure> {
+    for _ in 0..UNMOUNT_TRIES {
+        match mount::unmount(dir) {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => std::thread::sleep(POLL),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                return Err(Failure::new(exit::NO_PERMISSION, "ending a mount needs root"));
+            }
+            other => {
+                return other.map_err(|e| Failure::io(format_args!("end the mount of {}", dir.display()), &e));
+            }
+        }
+    }
+    Err(busy(dir).unwrap_or_else(|| Failure::new(exit::UNAVAILABLE, format!("{} is in use", dir.display()))))
+}
+
+/// A failure that names who uses the mount, if anybody is found.
+fn busy(dir: &Path) -> Option<Failure> {
+    let seen = mounts::all().unwrap_or_default();
+    let device = &mounts::ours_over(&seen, dir)?.device;
+    let held = holders::of(dir, device);
+    if held.is_empty() {
+        return None;
+    }
+    let mut lines: Vec<String> = held.iter().take(LISTED_MAX).map(|holder| format!("  {holder}")).collect();
+    if held.len() > LISTED_MAX {
+        lines.push(format!("  and {} more", held.len() - LISTED_MAX));
+    }
+    let message = format!("{} is in use by\n{}", dir.display(), lines.join("\n"));
+    Some(
+        Failure::new(exit::UNAVAILABLE, message)
+            .remedy("end these processes, or let them leave the directory, and try again"),
+    )
+}

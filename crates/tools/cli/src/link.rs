@@ -1,0 +1,191 @@
+//! The way to a running agent: from a path to its mount, its burst buffer, its socket.
+
+use std::cell::Cell;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use agent::control::{Client, Item, Reply, Request};
+use serde_json::Value;
+
+use crate::exit::{self, Failure, reason, say};
+use crate::limits::{LISTED_MAX, POLL, RELEASE_TRIES};
+use crate::mounts::{self, Mount};
+use crate::place;
+use crate::progress::{Progress, State};
+use crate::serving;
+
+/// An accelerated directory and the connection to its agent.
+pub struct Link {
+    /// The accelerated directory.
+    pub dir: PathBuf,
+    /// Its burst buffer.
+    pub burst_buffer: PathBuf,
+    client: Client,
+}
+
+/// Where an accelerated directory is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// The accelerated directory.
+    pub dir: PathBuf,
+    /// Its burst buffer.
+    pub burst_buffer: PathBuf,
+}
+
+impl From<&Mount> for Target {
+    fn from(mount: &Mount) -> Target {
+        Target { dir: mount.point.clone(), burst_buffer: mount.source.clone() }
+    }
+}
+
+/// All accelerated directories that are mounted here, and those of `buffer`, which may be mounted elsewhere.
+pub fn targets(buffer: Option<&Path>) -> Result<Vec<Target>, Failure> {
+    let seen = mounts::all().map_err(|e| Failure::io("read the mounts", &e))?;
+    let mut found: Vec<Target> = seen.iter().filter(|mount| mount.is_ours()).map(Target::from).collect();
+    if let Some(buffer) = buffer {
+        let buffer = fs::canonicalize(buffer).map_err(|e| Failure::io(format_args!("use {}", buffer.display()), &e))?;
+        for burst_buffer in place::formatted(&buffer) {
+            let dir = serving::directory_of(&burst_buffer).unwrap_or_default();
+            found.push(Target { dir, burst_buffer });
+        }
+    }
+    found.dedup_by(|a, b| a.burst_buffer == b.burst_buffer);
+    Ok(found)
+}
+
+/// The accelerated directory that a path lies in, and the path relative to it. The path is looked at as it is written
+/// first, so that a mount whose agent hangs or is gone is found without touching it.
+pub fn target(path: &Path, buffer: Option<&Path>) -> Result<(Target, PathBuf), Failure> {
+    let all = targets(buffer)?;
+    let lexical = std::path::absolute(path).map_err(|e| Failure::io("find the working directory", &e))?;
+    let upper = |path: &Path| all.iter().rev().find(|target| path.starts_with(&target.dir)).cloned();
+    let canonical = fs::canonicalize(&lexical);
+    if let Ok(canonical) = &canonical
+        && let Some(found) = upper(canonical)
+    {
+        let inside = canonical.strip_prefix(&found.dir).unwrap_or(Path::new("")).to_path_buf();
+        return Ok((found, inside));
+    }
+    if let Some(found) = upper(&lexical) {
+        let inside = lexical.strip_prefix(&found.dir).unwrap_or(Path::new("")).to_path_buf();
+        return Ok((found, inside));
+    }
+    if let Err(error) = canonical {
+        return Err(Failure::io(format_args!("find {}", path.display()), &error));
+    }
+    let failure = Failure::new(exit::NO_INPUT, format!("{} is not accelerated here", path.display()));
+    Err(failure.remedy("see `forebay status`; for the directory of a running `forebay run` add --burst-buffer BB"))
+}
+
+/// Connects to the agent of the directory that a path lies in.
+pub fn to(path: &Path, buffer: Option<&Path>) -> Result<(Link, PathBuf), Failure> {
+    let (target, inside) = target(path, buffer)?;
+    Ok((connect(target)?, inside))
+}
+
+/// Connects to an agent.
+pub fn connect(target: Target) -> Result<Link, Failure> {
+    let client = Client::connect(&target.burst_buffer).map_err(|error| no_agent(&target, &error))?;
+    Ok(Link { dir: target.dir, burst_buffer: target.burst_buffer, client })
+}
+
+fn no_agent(target: &Target, error: &io::Error) -> Failure {
+    let buffer = target.burst_buffer.display();
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            Failure::new(exit::NO_PERMISSION, format!("the agent of {} belongs to another user", target.dir.display()))
+        }
+        _ => Failure::new(exit::UNAVAILABLE, format!("no agent serves {}: {}", target.dir.display(), reason(error)))
+            .remedy(format!("end the mount if there is one, then drain what it left: forebay recover {buffer}")),
+    }
+}
+
+impl Link {
+    /// Asks; every line before the last goes to `each`.
+    pub fn ask(&mut self, request: &Request, each: impl FnMut(&Reply)) -> Result<Value, Failure> {
+        match self.client.request(request, each) {
+            Ok(Reply::Done { result }) => Ok(result),
+            Ok(Reply::Failed { errno, message }) => Err(refused(errno, &message)),
+            Ok(_) => Err(Failure::new(exit::SOFTWARE, "the agent gave an answer without an end")),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                Err(Failure::new(exit::UNAVAILABLE, "the agent ended before it answered")
+                    .remedy(format!("see {}", self.burst_buffer.join("agent.log").display())))
+            }
+            Err(error) => Err(Failure::io("talk to the agent", &error)),
+        }
+    }
+
+    /// Stages out everything below `path` and waits, with progress. Returns what did not reach the global store.
+    ///
+    /// A file that was closed a moment ago may still be released by the kernel, so what only is in use is tried again.
+    pub fn drain(&mut self, path: &Path) -> Result<Vec<Item>, Failure> {
+        let mut progress = Progress::new("draining", false);
+        let path = (!path.as_os_str().is_empty()).then(|| path.to_path_buf());
+        let request = Request::Drain { path, wait: true };
+        let mut stuck = Vec::new();
+        for _ in 0..RELEASE_TRIES {
+            let items = Cell::new(Vec::new());
+            self.ask(&request, |reply| match reply {
+                Reply::Progress { files_done, files_left, bytes_left } => {
+                    let (files_done, files_left, bytes_left) = (*files_done, *files_left, *bytes_left);
+                    progress.update(State { files_done, files_left, bytes_left });
+                }
+                Reply::Item(item) => {
+                    let mut list = items.take();
+                    list.push(item.clone());
+                    items.set(list);
+                }
+                _ => {}
+            })?;
+            stuck = items.into_inner();
+            if stuck.is_empty() || stuck.iter().any(|item| item.state != "dirty") {
+                break;
+            }
+            std::thread::sleep(POLL);
+        }
+        progress.finish();
+        Ok(stuck)
+    }
+
+    /// Waits until the agent has ended.
+    pub fn wait_for_end(self) {
+        // However the connection ends, nobody is at the other side.
+        let _ = self.client.wait_for_end();
+    }
+
+    /// Lists what did not reach the global store.
+    pub fn list(&self, stuck: &[Item]) {
+        list(&self.dir, stuck);
+    }
+}
+
+/// Lists files whose data is only in the burst buffer.
+fn list(dir: &Path, stuck: &[Item]) {
+    say!("forebay: {} files of {} are not in the global store; their data is kept:", stuck.len(), dir.display());
+    for item in stuck.iter().take(LISTED_MAX) {
+        let why = item.error.as_deref().unwrap_or("in use").split(" (os error").next().unwrap_or_default();
+        say!("  {}: {}: {why}", dir.join(&item.path).display(), item.state);
+        if let Some(replica) = &item.replica {
+            say!("    data: {}", replica.display());
+        }
+        if matches!(item.state.as_str(), "conflict" | "failed") {
+            say!("    to decide: forebay resolve {} --keep burst-buffer|global|both", dir.join(&item.path).display());
+        }
+    }
+    if stuck.len() > LISTED_MAX {
+        say!("  and {} more", stuck.len() - LISTED_MAX);
+    }
+}
+
+fn refused(errno: i32, message: &str) -> Failure {
+    let code = match errno {
+        libc::ENOENT | libc::ENOTDIR => exit::NO_INPUT,
+        libc::EACCES | libc::EPERM => exit::NO_PERMISSION,
+        libc::EINVAL => exit::USAGE,
+        libc::ENOSPC | libc::EROFS => exit::CANT_CREATE,
+        libc::EAGAIN | libc::EINTR | libc::ETIMEDOUT => exit::UNDRAINED,
+        _ => exit::UNAVAILABLE,
+    };
+    Failure::new(code, message.split(" (os error").next().unwrap_or(message))
+}

@@ -1,0 +1,245 @@
+//! `forebay mount` and the commands that talk to its agent.
+
+mod common;
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+
+use common::{BOUND, Bench, Done, call, is_mounted, kill};
+use testkit::{in_private_namespace, wait_until};
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn ok(done: Done) -> String {
+    assert_eq!(done.code, 0, "{done:?}");
+    done.out
+}
+
+/// The directory below the mount: what is in the global store.
+struct Below(File);
+
+impl Below {
+    fn of(bench: &Bench) -> Below {
+        Below(File::open(&bench.dir).unwrap())
+    }
+
+    fn read(&self, name: &str) -> String {
+        use std::os::fd::AsRawFd;
+        fs::read_to_string(format!("/proc/self/fd/{}/{name}", self.0.as_raw_fd())).unwrap()
+    }
+}
+
+#[test]
+fn a_mounted_directory_is_served_shown_drained_and_unmounted() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        fs::write(bench.dir.join("old"), "old").unwrap();
+        let below = Below::of(&bench);
+        let mounted = bench.mount(&["--policy", "stage_out=manual"]);
+        assert!(is_mounted(&bench.dir));
+        assert_eq!(bench.read("old"), "old");
+        fs::write(bench.dir.join("new"), "new").unwrap();
+        assert_eq!(bench.read("new"), "new");
+        assert_eq!(below.read("new"), "", "staged out by command only");
+        let status: serde_json::Value =
+            serde_json::from_str(&ok(call(["status", text(&bench.dir), "--json"]))).unwrap();
+        assert_eq!(status[0]["agent"], mounted.agent());
+        assert_eq!(status[0]["status"]["dirty"], 1);
+        assert!(ok(call(["status"])).contains("1 dirty"));
+        ok(call(["drain", "--wait", text(&bench.dir)]));
+        assert_eq!(below.read("new"), "new");
+        fs::write(bench.dir.join("late"), "late").unwrap();
+        ok(call(["umount", text(&bench.dir)]));
+        assert!(!is_mounted(&bench.dir));
+        assert_eq!(bench.read("late"), "late");
+        assert!(ok(call(["check", text(&bench.buffer)])).contains(", 0 dirty, 0 need a decision"));
+        assert_eq!(ok(call(["status"])), "nothing is accelerated here\n");
+    });
+}
+
+#[test]
+fn a_second_mount_over_the_same_or_an_inner_directory_is_refused() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        bench.tree.dir("data/inner");
+        let other = bench.tree.dir("bb2");
+        let _mounted = bench.mount(&[]);
+        for dir in [bench.dir.clone(), bench.dir.join("inner")] {
+            let done = call(["mount", text(&dir), "--burst-buffer", text(&other)]);
+            assert_eq!(done.code, 69, "{done:?}");
+            assert!(done.err.contains("already accelerated"), "{done:?}");
+        }
+        ok(call(["umount", text(&bench.dir)]));
+    });
+}
+
+#[test]
+fn a_busy_unmount_names_who_uses_it_and_leaves_it_served() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let _mounted = bench.mount(&[]);
+        let mut held = File::create(bench.dir.join("held")).unwrap();
+        let busy = call(["umount", text(&bench.dir)]);
+        assert_eq!(busy.code, 69, "{busy:?}");
+        assert!(busy.err.contains(&std::process::id().to_string()), "{busy:?}");
+        assert!(busy.err.contains("held"), "{busy:?}");
+        held.write_all(b"still works").unwrap();
+        drop(held);
+        ok(call(["umount", text(&bench.dir)]));
+        assert_eq!(bench.read("held"), "still works");
+    });
+}
+
+#[test]
+fn a_terminated_agent_drains_and_unmounts() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let mounted = bench.mount(&["--policy", "stage_out=manual"]);
+        fs::write(bench.dir.join("f"), "data").unwrap();
+        kill(mounted.agent(), libc::SIGTERM);
+        wait_until("the mount is gone", BOUND, || !is_mounted(&bench.dir));
+        assert_eq!(bench.read("f"), "data");
+    });
+}
+
+#[test]
+fn a_dead_agents_mount_ends_and_its_data_is_recovered() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let mounted = bench.mount(&["--policy", "stage_out=manual"]);
+        fs::write(bench.dir.join("f"), "data").unwrap();
+        kill(mounted.agent(), libc::SIGKILL);
+        wait_until("the agent is gone", BOUND, || call(["status", text(&bench.dir)]).code == 69);
+        let refused = call(["recover", text(&bench.buffer)]);
+        assert_eq!(refused.code, 69, "{refused:?}");
+        assert!(refused.err.contains("forebay umount"), "{refused:?}");
+        let ended = call(["umount", text(&bench.dir)]);
+        assert_eq!(ended.code, 75, "{ended:?}");
+        assert!(ended.err.contains("forebay recover"), "{ended:?}");
+        assert_eq!(bench.read("f"), "");
+        ok(call(["recover", text(&bench.buffer)]));
+        assert_eq!(bench.read("f"), "data");
+    });
+}
+
+#[test]
+fn files_are_staged_in_out_evicted_and_pinned_by_name() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        bench.tree.file("data/sub/a", "a");
+        bench.tree.file("data/sub/b", "b");
+        let below = Below::of(&bench);
+        let _mounted = bench.mount(&["--policy", "stage_out=manual"]);
+        let (sub, a) = (bench.dir.join("sub"), bench.dir.join("sub/a"));
+        let state = |path: &Path| ok(call(["stage", "state", text(path)])).split(' ').next().unwrap().to_string();
+        assert_eq!(state(&a), "absent");
+        ok(call(["stage", "in", "--recursive", "--wait", text(&sub)]));
+        assert_eq!(state(&a), "clean");
+        ok(call(["stage", "pin", "--wait", text(&a)]));
+        let pinned = call(["stage", "evict", text(&a)]);
+        assert_eq!(pinned.code, 69, "{pinned:?}");
+        ok(call(["stage", "unpin", text(&a)]));
+        ok(call(["stage", "evict", text(&a)]));
+        assert_eq!(state(&a), "absent");
+        fs::write(&a, "changed").unwrap();
+        wait_until("the kernel has released it", BOUND, || state(&a) == "queued");
+        assert_eq!(call(["stage", "evict", text(&a)]).code, 69, "dirty data is never evicted");
+        ok(call(["stage", "out", "--wait", text(&a)]));
+        assert_eq!((state(&a).as_str(), below.read("sub/a").as_str()), ("clean", "changed"));
+        let missing = call(["stage", "in", "--wait", text(&bench.dir.join("none"))]);
+        assert_eq!(missing.code, 69, "{missing:?}");
+        assert_eq!(call(["stage", "in", "/etc/passwd"]).code, 66);
+        ok(call(["umount", text(&bench.dir)]));
+    });
+}
+
+#[test]
+fn rules_are_set_inherited_shown_and_taken_back() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let inner = bench.tree.dir("data/inner");
+        let _mounted = bench.mount(&["--policy", "verify=full"]);
+        let (dir, inner) = (text(&bench.dir), text(&inner));
+        assert_eq!(ok(call(["policy", "get", dir, "verify"])), "full\n");
+        ok(call(["policy", "set", dir, "cache=preload", "keep_after=2h"]));
+        ok(call(["policy", "set", inner, "cache=through"]));
+        let shown = ok(call(["policy", "get", inner]));
+        assert!(shown.contains("cache=through\n") && shown.contains("keep_after=2h\n"), "{shown}");
+        let list = ok(call(["policy", "list", dir]));
+        assert!(list.contains(&format!("{inner}  cache=through")), "{list}");
+        ok(call(["policy", "unset", inner, "cache"]));
+        assert_eq!(ok(call(["policy", "get", inner, "cache"])), "preload\n");
+        assert_eq!(call(["policy", "set", dir, "cahce=through"]).code, 64);
+        assert_eq!(call(["policy", "unset", dir, "cahce"]).code, 64);
+        assert_eq!(call(["policy", "get", "/etc"]).code, 66);
+        ok(call(["umount", dir]));
+    });
+}
+
+#[test]
+fn a_quiesced_directory_writes_to_the_global_store_until_resumed() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let below = Below::of(&bench);
+        let _mounted = bench.mount(&["--policy", "stage_out=manual"]);
+        fs::write(bench.dir.join("before"), "1").unwrap();
+        ok(call(["quiesce", text(&bench.dir)]));
+        assert_eq!(below.read("before"), "1");
+        fs::write(bench.dir.join("during"), "2").unwrap();
+        assert_eq!(below.read("during"), "2");
+        ok(call(["quiesce", text(&bench.dir), "--resume"]));
+        fs::write(bench.dir.join("after"), "3").unwrap();
+        assert_eq!(below.read("after"), "");
+        ok(call(["umount", text(&bench.dir)]));
+    });
+}
+
+#[test]
+fn a_conflict_is_kept_shown_and_resolved_as_told() {
+    in_private_namespace(|| {
+        use std::os::fd::AsRawFd;
+        for (keep, content) in [("burst-buffer", "ours"), ("global", "theirs"), ("both", "theirs")] {
+            let bench = Bench::new();
+            let file = bench.tree.file("data/f", "base");
+            let below = Below::of(&bench);
+            let _mounted = bench.mount(&["--policy", "stage_out=manual"]);
+            fs::write(&file, "ours").unwrap();
+            fs::write(format!("/proc/self/fd/{}/f", below.0.as_raw_fd()), "theirs").unwrap();
+            let stuck = call(["drain", "--wait", text(&bench.dir)]);
+            assert_eq!(stuck.code, 75, "{stuck:?}");
+            assert!(stuck.err.contains("conflict") && stuck.err.contains("forebay resolve"), "{stuck:?}");
+            assert_eq!(below.read("f"), "theirs", "never overwritten silently");
+            let resolved = ok(call(["resolve", text(&file), "--keep", keep]));
+            ok(call(["drain", "--wait", text(&bench.dir)]));
+            assert_eq!(below.read("f"), content, "--keep {keep}");
+            if keep == "both" {
+                assert_eq!(fs::read_to_string(resolved.trim()).unwrap(), "ours");
+            }
+            ok(call(["umount", text(&bench.dir)]));
+        }
+    });
+}
+
+#[test]
+fn forced_unmount_lists_what_stays() {
+    in_private_namespace(|| {
+        use std::os::fd::AsRawFd;
+        let bench = Bench::new();
+        let file = bench.tree.file("data/f", "base");
+        let below = Below::of(&bench);
+        let _mounted = bench.mount(&["--policy", "stage_out=manual"]);
+        fs::write(&file, "ours").unwrap();
+        fs::write(format!("/proc/self/fd/{}/f", below.0.as_raw_fd()), "theirs").unwrap();
+        let refused = call(["umount", text(&bench.dir)]);
+        assert_eq!(refused.code, 75, "{refused:?}");
+        assert!(is_mounted(&bench.dir), "{refused:?}");
+        let forced = call(["umount", "--force", text(&bench.dir)]);
+        assert_eq!(forced.code, 75, "{forced:?}");
+        assert!(forced.err.contains("conflict") && forced.err.contains("data: "), "{forced:?}");
+        assert!(!is_mounted(&bench.dir));
+        assert_eq!(bench.read("f"), "theirs");
+    });
+}
