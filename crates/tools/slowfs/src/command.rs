@@ -15,7 +15,7 @@ Example: /srv/data as if it were across a network, at /mnt/global:
   ...
   umount /mnt/global
 
-Access follows the mode bits; locks are those of this machine. Ends when unmounted, or on SIGTERM or SIGINT, which
+Access follows the mode bits; locks are those of this machine. Ends when unmounted, or on SIGTERM or SIGINT, which \
 unmount it. Needs root, or a user namespace of one's own.";
 
 /// Shows a directory, slowed to a promised bandwidth and latency
