@@ -48,3 +48,9 @@ pub const COMMIT_WAIT: Duration = Duration::from_secs(60);
 
 /// How often a commit that waits for tables looks again.
 pub const ROOM_POLL: Duration = Duration::from_millis(5);
+
+/// How long a lock that another process holds is waited for: longer than an agent takes to end.
+pub const LOCK_WAIT_MAX: Duration = Duration::from_secs(3);
+
+/// Time between two looks at it.
+pub const LOCK_POLL: Duration = Duration::from_millis(5);

@@ -11,6 +11,7 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use fjall::compaction::Leveled;
 use fjall::config::{CompressionPolicy, PartitioningPolicy, PinningPolicy};
@@ -19,7 +20,8 @@ use fjall::{Keyspace, KeyspaceCreateOptions};
 use super::journal;
 use crate::Error;
 use crate::limits::{
-    CACHE_BYTES, JOURNAL_BYTES_MAX, MEMTABLE_BYTES, OPEN_TABLES_MAX, TABLE_BYTES, UNCLEAN_MEMTABLE_BYTES, WORKERS,
+    CACHE_BYTES, JOURNAL_BYTES_MAX, LOCK_POLL, LOCK_WAIT_MAX, MEMTABLE_BYTES, OPEN_TABLES_MAX, TABLE_BYTES,
+    UNCLEAN_MEMTABLE_BYTES, WORKERS,
 };
 
 /// Version of the files in the directory, other than fjall's own.
@@ -64,13 +66,19 @@ impl Database {
     }
 }
 
+/// Takes the lock. A process that ends gives up the burst buffer a moment before it has closed its catalogue, so a
+/// taken lock is looked at again for a while.
 fn lock(dir: &Path) -> Result<File, String> {
     let path = dir.join("LOCK");
     let file = OpenOptions::new().create(true).truncate(false).write(true).open(path).map_err(|e| e.to_string())?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err("another process has it open".into()),
-        Err(TryLockError::Error(error)) => Err(error.to_string()),
+    let start = Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) if start.elapsed() < LOCK_WAIT_MAX => std::thread::sleep(LOCK_POLL),
+            Err(TryLockError::WouldBlock) => return Err("another process has it open".into()),
+            Err(TryLockError::Error(error)) => return Err(error.to_string()),
+        }
     }
 }
 
