@@ -1,0 +1,266 @@
+//! Facts about opening, stage-in, versions and space.
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use config::{Cache, KeepAfter, Policy, StageOut};
+use file_cache::{OpenHow, Residency};
+use global_store::memory::{Fault, Operation};
+use support::{MIB, World, kernel_write, read, until};
+
+#[test]
+fn a_small_file_is_whole_when_its_open_returns() {
+    let world = World::new();
+    world.store.put("f", b"hello");
+    let handle = world.open("f", false);
+    assert!(handle.backing().is_some());
+    assert_eq!(read(&handle, 10), b"hello");
+    assert_eq!(world.state("f"), Residency::Clean);
+}
+
+#[test]
+fn a_reader_of_a_large_file_waits_for_its_blocks_alone() {
+    let world = World::new();
+    world.store.put("f", &vec![7; 200 * MIB]);
+    let handle = world.open("f", false);
+    assert!(handle.backing().is_none());
+    let mut buffer = [0; 100];
+    handle.read_at(&mut buffer, 150 * MIB as u64).unwrap();
+    assert_eq!(buffer, [7; 100]);
+    assert_eq!(handle.present().iter().map(|range| range.len()).sum::<u64>(), MIB as u64);
+    assert_eq!(world.state("f"), Residency::Fetching);
+}
+
+#[test]
+fn a_large_file_becomes_whole_in_the_background() {
+    let world = World::with(|settings| settings.background = true);
+    world.store.put("f", &vec![7; 5 * MIB]);
+    let handle = world.open("f", false);
+    assert_eq!(read(&handle, 10), [7; 10]);
+    until("the stage-in", || world.state("f") == Residency::Clean);
+    assert!(world.open("f", false).backing().is_some());
+    world.cache.shutdown();
+}
+
+#[test]
+fn an_open_of_a_changed_file_gets_the_new_version_and_old_handles_keep_theirs() {
+    let world = World::new();
+    world.store.put("f", b"old");
+    let old = world.open("f", false);
+    world.store.put("f", b"newer");
+    let new = world.open("f", false);
+    assert!(!Arc::ptr_eq(old.file(), new.file()));
+    assert!(!old.file().is_current());
+    assert_eq!(read(&old, 10), b"old");
+    assert_eq!(read(&new, 10), b"newer");
+    assert_eq!(world.replicas(), 2);
+    drop(old);
+    assert_eq!(world.replicas(), 1);
+}
+
+#[test]
+fn a_clean_file_is_trusted_for_as_long_as_the_policy_says() {
+    let world = World::new();
+    let policy = Arc::new(Policy { revalidate: std::time::Duration::from_secs(5), ..Policy::default() });
+    let open = || world.cache.open_file(world.anchor("f"), OpenHow { policy: Arc::clone(&policy), ..world.how(false) });
+    world.store.put("f", b"old");
+    drop(open().unwrap());
+    world.store.put("f", b"newer");
+    assert_eq!(read(&open().unwrap(), 10), b"old");
+    world.advance(6);
+    assert_eq!(read(&open().unwrap(), 10), b"newer");
+}
+
+#[test]
+fn a_file_that_changes_while_it_is_copied_is_served_from_the_global_store() {
+    let world = World::new();
+    world.store.put("f", &vec![1; 3 * MIB]);
+    let store = world.store.clone();
+    world.store.set_hook(Some(Arc::new(move |operation, _| {
+        if matches!(operation, Operation::Read(_)) {
+            store.write("f", b"x", 0).unwrap();
+        }
+    })));
+    let handle = world.open("f", false);
+    assert_eq!(read(&handle, 3 * MIB).len(), 3 * MIB);
+    assert_eq!(world.replicas(), 0);
+    let refused = world.cache.stage_in(&world.anchor("f"), &world.policy);
+    assert_eq!(refused.unwrap_err().raw_os_error(), Some(libc::EBUSY));
+    drop(handle);
+    world.store.set_hook(None);
+    world.cache.stage_in(&world.anchor("f"), &world.policy).unwrap();
+    assert_eq!(world.state("f"), Residency::Clean);
+}
+
+#[test]
+fn a_failed_read_below_is_told_and_the_next_one_tries_again() {
+    let world = World::new();
+    world.store.put("f", &vec![1; 3 * MIB]);
+    let handle = world.open("f", false);
+    world.store.fail(Fault { matching: |o| matches!(o, Operation::Read(_)), ..Fault::default() });
+    let mut buffer = [0; 10];
+    assert_eq!(handle.read_at(&mut buffer, 0).unwrap_err().raw_os_error(), Some(libc::EIO));
+    assert_eq!(handle.read_at(&mut buffer, 0).unwrap(), 10);
+}
+
+#[test]
+fn truncation_at_open_needs_no_old_bytes_and_all_handles_see_it() {
+    let world = World::new();
+    world.store.put("f", &vec![1; 3 * MIB]);
+    let reader = world.open("f", false);
+    assert_eq!(read(&reader, 4), [1; 4]);
+    let before = world.cache.status().staged_in_bytes;
+    let writer = world.cache.open_file(world.anchor("f"), OpenHow { truncate: true, ..world.how(true) }).unwrap();
+    kernel_write(&writer, b"new", 0);
+    assert_eq!(read(&reader, 10), b"new");
+    assert_eq!(world.cache.status().staged_in_bytes, before);
+    drop((reader, writer));
+    world.drain();
+    assert_eq!(world.store.read("f").unwrap(), b"new");
+}
+
+#[test]
+fn a_large_absent_file_is_written_in_the_global_store() {
+    let world = World::new();
+    world.store.put("f", &vec![1; 65 * MIB]);
+    let handle = world.open("f", true);
+    assert!(handle.backing().is_none());
+    handle.write_at(b"x", 0, false).unwrap();
+    assert_eq!(world.store.read("f").unwrap()[0], b'x');
+    assert_eq!(read(&world.open("f", false), 1), b"x");
+    assert!(!world.cache.is_dirty(&world.identity("f")));
+}
+
+#[test]
+fn clean_files_expire_and_pinned_open_and_dirty_ones_do_not() {
+    let world = World::new();
+    for name in ["plain", "pinned", "open", "dirty"] {
+        world.store.put(name, b"data");
+        drop(world.open(name, false));
+    }
+    world.cache.pin(&world.identity("pinned"), true).unwrap();
+    let open = world.open("open", false);
+    drop(world.open("dirty", true));
+    world.advance(4000);
+    world.cache.housekeep();
+    assert_eq!(world.state("plain"), Residency::Absent);
+    assert_eq!(world.state("pinned"), Residency::Clean);
+    assert_eq!(world.state("open"), Residency::Clean);
+    assert_eq!(world.state("dirty"), Residency::Queued);
+    drop(open);
+    assert_eq!(world.cache.evict(&world.identity("pinned")).unwrap_err().raw_os_error(), Some(libc::EPERM));
+    world.advance(4000);
+    world.cache.housekeep();
+    assert_eq!(world.state("open"), Residency::Absent);
+}
+
+#[test]
+fn keep_after_delete_drops_the_replica_once_clean() {
+    let mut world = World::new();
+    world.policy = Arc::new(Policy { keep_after: KeepAfter::Delete, ..Policy::default() });
+    world.write_new("f", b"data");
+    world.drain();
+    assert_eq!(world.state("f"), Residency::Absent);
+    assert_eq!(world.replicas(), 0);
+}
+
+#[test]
+fn a_full_burst_buffer_evicts_the_longest_unused_and_never_dirt() {
+    let world = World::new();
+    for name in ["a", "b"] {
+        world.store.put(name, &[1; 5000]);
+        drop(world.open(name, false));
+    }
+    world.write_new("dirty", b"data");
+    world.free.store(0, Ordering::Relaxed);
+    world.advance(2);
+    world.cache.housekeep();
+    assert_eq!(world.state("a"), Residency::Absent);
+    assert_eq!(world.state("b"), Residency::Absent);
+    assert_eq!(world.state("dirty"), Residency::Queued);
+}
+
+#[test]
+fn new_files_go_through_when_less_than_the_reserve_is_free() {
+    let world = World::new();
+    world.free.store(1 << 30, Ordering::Relaxed);
+    let handle = world.create("f");
+    assert!(handle.backing().is_none());
+    handle.write_at(b"data", 0, false).unwrap();
+    assert_eq!(world.store.read("f").unwrap(), b"data");
+    assert_eq!(world.cache.status().through, 1);
+}
+
+#[test]
+fn policies_say_what_is_accelerated() {
+    let mut world = World::new();
+    world.store.put("f", b"data");
+    let mut backed = |cache, write| {
+        world.policy = Arc::new(Policy { cache, ..Policy::default() });
+        let backed = world.open("f", write).backing().is_some();
+        world.drain();
+        world.cache.evict(&world.identity("f")).unwrap();
+        backed
+    };
+    assert!(backed(Cache::Both, false) && backed(Cache::Both, true));
+    assert!(!backed(Cache::WriteCache, false) && backed(Cache::WriteCache, true));
+    assert!(backed(Cache::Preload, false) && !backed(Cache::Preload, true));
+    assert!(!backed(Cache::Through, false) && !backed(Cache::Through, true));
+}
+
+#[test]
+fn quiesced_writes_go_to_the_global_store() {
+    let world = World::new();
+    world.cache.quiesce(true);
+    world.create("f").write_at(b"data", 0, false).unwrap();
+    assert_eq!(world.store.read("f").unwrap(), b"data");
+    world.cache.quiesce(false);
+    world.open("f", true).write_at(b"DATA", 0, false).unwrap();
+    assert_eq!(world.store.read("f").unwrap(), b"data");
+}
+
+#[test]
+fn the_background_stages_out_when_the_policy_says() {
+    let mut world = World::with(|settings| settings.background = true);
+    world.write_new("close", b"data");
+    until("the stage-out at close", || world.state("close") == Residency::Clean);
+    let wait = std::time::Duration::from_secs(100);
+    world.policy = Arc::new(Policy { stage_out: StageOut::Idle(wait), ..Policy::default() });
+    world.write_new("idle", b"data");
+    world.policy = Arc::new(Policy { stage_out: StageOut::Manual, ..Policy::default() });
+    world.write_new("manual", b"data");
+    world.policy = Arc::new(Policy { stage_out: StageOut::Size(10), ..Policy::default() });
+    world.write_new("first", b"123456");
+    assert_eq!(world.state("first"), Residency::Queued);
+    world.write_new("second", b"123456");
+    until("the stage-out by size", || world.state("first") == Residency::Clean && world.state("second") == Residency::Clean);
+    assert_eq!(world.state("idle"), Residency::Queued);
+    world.advance(101);
+    until("the stage-out when idle", || world.state("idle") == Residency::Clean);
+    assert_eq!(world.state("manual"), Residency::Queued);
+    world.cache.shutdown();
+}
+
+#[test]
+fn a_replica_from_before_a_crash_of_the_machine_is_checked_before_it_is_used() {
+    let mut world = World::new();
+    world.store.put("f", &vec![1; 3 * MIB]);
+    world.cache.stage_in(&world.anchor("f"), &world.policy).unwrap();
+    world.store.put("g", &vec![2; 3 * MIB]);
+    world.cache.stage_in(&world.anchor("g"), &world.policy).unwrap();
+    world.cache.abandon();
+    let page = world.dir.path().join("superblock");
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let text = std::fs::read_to_string(&page).unwrap().replace(boot.trim(), "another boot");
+    std::fs::write(&page, text).unwrap();
+    // Version 2 is the first replica: version 1 was the lease check's.
+    let damaged = world.dir.path().join("replicas/02/0000000000000002");
+    let file = std::fs::OpenOptions::new().write(true).open(damaged).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &[0; 4096], MIB as u64).unwrap();
+    drop(file);
+    world.crash();
+    assert!(world.open("f", false).backing().is_none(), "the damaged replica was used");
+    assert!(world.open("g", false).backing().is_some(), "the sound replica was not used");
+}

@@ -1,0 +1,165 @@
+//! A cache over a memory store and a temporary burst buffer, without background threads unless asked for.
+#![allow(dead_code)] // Each test binary uses its part.
+
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use catalogue::MemoryCatalogue;
+use config::Policy;
+use file_cache::{FileCache, FileHandle, OpenHow, Residency, Settings, Space};
+use global_store::memory::{MemoryStore, Operation};
+use global_store::{Anchor, GlobalStore};
+use types::Identity;
+
+pub const MIB: usize = 1 << 20;
+
+pub struct World {
+    pub dir: tempfile::TempDir,
+    pub store: MemoryStore,
+    pub catalogue: MemoryCatalogue,
+    pub settings: Settings,
+    pub cache: FileCache,
+    pub clock: Arc<AtomicU64>,
+    /// Free bytes of the burst buffer, of 1 TiB.
+    pub free: Arc<AtomicU64>,
+    pub policy: Arc<Policy>,
+}
+
+impl World {
+    pub fn new() -> World {
+        World::with(|_| {})
+    }
+
+    pub fn with(change: impl FnOnce(&mut Settings)) -> World {
+        let dir = tempfile::tempdir().unwrap();
+        let store = MemoryStore::new();
+        let catalogue = MemoryCatalogue::new();
+        let clock = Arc::new(AtomicU64::new(1));
+        let free = Arc::new(AtomicU64::new(1 << 40));
+        let shared: Arc<dyn GlobalStore> = Arc::new(store.clone());
+        let mut settings = Settings::new(dir.path(), shared, "facts");
+        settings.catalogue = Some(Arc::new(catalogue.clone()));
+        settings.background = false;
+        settings.streams = 1;
+        settings.ballast_bytes = 0;
+        let time = Arc::clone(&clock);
+        settings.clock = Some(Arc::new(move || Duration::from_secs(time.load(Ordering::Relaxed))));
+        let left = Arc::clone(&free);
+        settings.space = Some(Arc::new(move || Ok(Space { total: 1 << 40, free: left.load(Ordering::Relaxed) })));
+        change(&mut settings);
+        let cache = FileCache::open(settings.clone()).unwrap();
+        let policy = Arc::new(Policy { revalidate: Duration::ZERO, ..Policy::default() });
+        World { dir, store, catalogue, settings, cache, clock, free, policy }
+    }
+
+    pub fn anchor(&self, path: &str) -> Arc<dyn Anchor> {
+        self.store.anchor(path).unwrap()
+    }
+
+    pub fn identity(&self, path: &str) -> Identity {
+        self.store.identity(path).unwrap()
+    }
+
+    pub fn how(&self, write: bool) -> OpenHow {
+        OpenHow { read: true, write, truncate: false, created: false, sync: false, policy: Arc::clone(&self.policy) }
+    }
+
+    pub fn open(&self, path: &str, write: bool) -> FileHandle {
+        self.cache.open_file(self.anchor(path), self.how(write)).unwrap()
+    }
+
+    pub fn create(&self, path: &str) -> FileHandle {
+        self.store.create(path);
+        let how = OpenHow { created: true, ..self.how(true) };
+        self.cache.open_file(self.anchor(path), how).unwrap()
+    }
+
+    /// A closed new file, not staged out.
+    pub fn write_new(&self, path: &str, data: &[u8]) {
+        self.create(path).write_at(data, 0, false).unwrap();
+    }
+
+    pub fn drain(&self) {
+        let stuck = self.cache.drain_all(&mut |_| {}, &|| false);
+        assert!(stuck.is_empty(), "{stuck:?}");
+    }
+
+    pub fn state(&self, path: &str) -> Residency {
+        self.cache.state(&self.identity(path))
+    }
+
+    /// What the process dying and starting again leaves.
+    pub fn crash(&mut self) {
+        self.cache.abandon();
+        self.cache = FileCache::open(self.settings.clone()).unwrap();
+    }
+
+    pub fn advance(&self, seconds: u64) {
+        self.clock.fetch_add(seconds, Ordering::Relaxed);
+    }
+
+    pub fn writes(&self) -> Vec<Operation> {
+        self.store.journal().into_iter().map(|event| event.operation).filter(|o| matches!(o, Operation::Write(_))).collect()
+    }
+
+    /// Replica files in the burst buffer.
+    pub fn replicas(&self) -> usize {
+        let parts = std::fs::read_dir(self.dir.path().join("replicas")).unwrap();
+        parts.map(|part| std::fs::read_dir(part.unwrap().path()).unwrap().count()).sum()
+    }
+}
+
+pub fn read(handle: &FileHandle, len: usize) -> Vec<u8> {
+    let mut buffer = vec![0; len];
+    let read = handle.read_at(&mut buffer, 0).unwrap();
+    buffer.truncate(read);
+    buffer
+}
+
+/// A descriptor of the replica as the kernel opens one for passthrough.
+pub fn kernel_file(handle: &FileHandle) -> std::fs::File {
+    handle.use_passthrough();
+    let link = format!("/proc/self/fd/{}", handle.backing().unwrap().as_raw_fd());
+    std::fs::OpenOptions::new().read(true).write(true).open(link).unwrap()
+}
+
+pub fn kernel_write(handle: &FileHandle, data: &[u8], at: u64) {
+    kernel_file(handle).write_all_at(data, at).unwrap();
+}
+
+/// A shared writable mapping of the replica's first page that outlives every descriptor.
+pub struct Mapping(*mut u8);
+
+impl Mapping {
+    pub fn of(handle: &FileHandle) -> Mapping {
+        let file = kernel_file(handle);
+        let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+        // SAFETY: a new mapping of one page of an open file; checked below, unmapped in drop.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), 4096, prot, flags, file.as_raw_fd(), 0) };
+        assert_ne!(at, libc::MAP_FAILED);
+        Mapping(at.cast())
+    }
+
+    pub fn store(&self, byte: u8) {
+        // SAFETY: the first byte of a mapped page; the tests map files of at least one byte and never cut them.
+        unsafe { self.0.write_volatile(byte) };
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made in `of`.
+        unsafe { libc::munmap(self.0.cast(), 4096) };
+    }
+}
+
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !holds() {
+        assert!(Instant::now() < end, "waited too long for: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
