@@ -2,13 +2,24 @@
 
 use std::path::PathBuf;
 
+use std::time::Duration;
+
 use clap::{Args, Subcommand};
+use config::{parse_duration, parse_size};
+
+use crate::units::Rate;
+use crate::workload::{Layout, Preset, Sync};
 
 /// What this storage can do, what it does, and where it is lost.
 #[derive(Debug, Subcommand)]
 pub enum LimitsArgs {
     /// The limits that specifications allow, before anything is bought or run
     Plan(PlanArgs),
+    /// What the storage gives to M x N processes with an ideal workload
+    Sweep(SweepArgs),
+    /// A process or group leader of a sweep
+    #[command(hide = true)]
+    Worker,
 }
 
 /// `forebay limits plan`.
@@ -25,4 +36,82 @@ pub struct PlanArgs {
     /// Results as a file for `report`
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+}
+
+/// `forebay limits sweep`.
+#[derive(Debug, Args)]
+pub struct SweepArgs {
+    /// The directory to test; a directory is made in it and removed again
+    #[arg(long, value_name = "DIR")]
+    pub target: PathBuf,
+    /// Numbers of groups; a group stands for a node, and on one machine only separates files and barriers
+    #[arg(short = 'M', long = "groups", value_name = "LIST", value_delimiter = ',', default_value = "1,2,4")]
+    pub groups: Vec<u64>,
+    /// Numbers of processes in each group
+    #[arg(short = 'N', long = "processes", value_name = "LIST", value_delimiter = ',', default_value = "1,2,4")]
+    pub processes: Vec<u64>,
+    /// What the processes do
+    #[arg(long, value_enum, default_value = "stream")]
+    pub pattern: Preset,
+    #[command(flatten)]
+    pub change: PatternArgs,
+    /// Length of a phase; the last fsync and close are waited for and count
+    #[arg(long, value_name = "T", default_value = "5s", value_parser = parse_duration)]
+    pub time: Duration,
+    /// Runs of each cell; the median counts, the 95 % confidence interval is stated
+    #[arg(long, value_name = "COUNT", default_value_t = 3)]
+    pub repeat: u64,
+    /// Runs of the largest cell before anything counts
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    pub warm_up: u64,
+    /// Seed of the random data
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// What the hardware can do at most: results above it are rejected
+    #[arg(long, value_name = "RATE", value_parser = Rate::parse, conflicts_with = "plan")]
+    pub limit: Option<Rate>,
+    /// The same, from a cluster's specification
+    #[arg(long, value_name = "CLUSTER.toml")]
+    pub plan: Option<PathBuf>,
+    /// Say what would be done and how long it takes
+    #[arg(long)]
+    pub dry_run: bool,
+    /// No progress
+    #[arg(long)]
+    pub quiet: bool,
+    /// Results as JSON on stdout
+    #[arg(long)]
+    pub json: bool,
+    /// Results as a file, kept up to date; the same command goes on with an unfinished one
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+/// Changes of a preset.
+#[derive(Debug, Default, Args)]
+pub struct PatternArgs {
+    /// Bytes of one read or write, or of a small file
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub transfer: Option<u64>,
+    /// Most bytes that a process writes in a phase
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub size: Option<u64>,
+    /// Most files that a process creates in a phase
+    #[arg(long, value_name = "COUNT")]
+    pub files: Option<u64>,
+    /// Which file, and where in it
+    #[arg(long, value_enum)]
+    pub layout: Option<Layout>,
+    /// When written data is made durable
+    #[arg(long, value_enum)]
+    pub sync: Option<Sync>,
+    /// Transfers in a scattered order
+    #[arg(long)]
+    pub random: bool,
+    /// O_DIRECT: past this machine's page cache
+    #[arg(long)]
+    pub direct: bool,
+    /// Read back what the stream pattern wrote
+    #[arg(long)]
+    pub read: bool,
 }

@@ -12,6 +12,9 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// Exit status of a sweep with holes: try again (75).
+    pub const INCOMPLETE: u8 = 75;
+
     /// Wrong words on the command line (64).
     pub fn usage(message: impl Into<String>) -> Failure {
         Failure { code: 64, message: message.into() }

@@ -7,11 +7,15 @@
 pub mod args;
 mod bounds;
 mod cluster;
+mod counters;
 mod failure;
 mod plan;
+mod progress;
 mod results;
 mod run;
+mod sweep;
 mod table;
 mod units;
+mod workload;
 
 pub use run::run;

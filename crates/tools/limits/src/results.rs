@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::bounds::DOCUMENT_MAX;
 use crate::failure::Failure;
 use crate::plan::Plan;
+use crate::sweep::Sweep;
 
 /// Version of the file's form; a reader refuses a newer one.
 const FORM: u32 = 1;
@@ -38,6 +39,8 @@ pub struct Results {
 pub enum Stage {
     /// Limits from specifications.
     Plan(Plan),
+    /// The ideal workload.
+    Sweep(Sweep),
 }
 
 impl Results {

@@ -1,0 +1,276 @@
+//! The kernel's counters of processors, devices and interfaces, and which of them a directory depends on.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::workload::now_ns;
+
+/// The kernel counts sectors of this many bytes, whatever the device's are.
+const SECTOR: u64 = 512;
+
+/// Processor time of the whole machine, in ticks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cpu {
+    /// Programs.
+    pub user: u64,
+    /// The kernel, interrupts included.
+    pub system: u64,
+    /// Nothing to do, and no I/O waited for.
+    pub idle: u64,
+    /// Nothing to do but wait for I/O.
+    pub io_wait: u64,
+    /// Taken by the hypervisor.
+    pub stolen: u64,
+}
+
+impl Cpu {
+    /// All ticks.
+    pub fn total(&self) -> u64 {
+        self.user + self.system + self.idle + self.io_wait + self.stolen
+    }
+
+    fn since(&self, before: &Cpu) -> Cpu {
+        Cpu {
+            user: self.user.saturating_sub(before.user),
+            system: self.system.saturating_sub(before.system),
+            idle: self.idle.saturating_sub(before.idle),
+            io_wait: self.io_wait.saturating_sub(before.io_wait),
+            stolen: self.stolen.saturating_sub(before.stolen),
+        }
+    }
+}
+
+/// Traffic of a block device.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Disk {
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Requests completed, read and written.
+    pub requests: u64,
+    /// Milliseconds in which a request was in flight.
+    pub busy_ms: u64,
+}
+
+/// Traffic of a network interface.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Interface {
+    /// Bytes received.
+    pub received_bytes: u64,
+    /// Bytes sent.
+    pub sent_bytes: u64,
+}
+
+/// All counters at one instant, or their growth between two.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Counters {
+    /// Monotonic clock, nanoseconds; of a growth, its length.
+    pub at_ns: u64,
+    /// Processors.
+    pub cpu: Cpu,
+    /// Block devices by name, partitions included.
+    pub disks: BTreeMap<String, Disk>,
+    /// Network interfaces by name.
+    pub interfaces: BTreeMap<String, Interface>,
+}
+
+impl Counters {
+    /// Reads them. What this system does not have stays empty.
+    pub fn now() -> Counters {
+        Counters {
+            at_ns: now_ns(),
+            cpu: cpu(&fs::read_to_string("/proc/stat").unwrap_or_default()),
+            disks: disks(&fs::read_to_string("/proc/diskstats").unwrap_or_default()),
+            interfaces: interfaces(&fs::read_to_string("/proc/net/dev").unwrap_or_default()),
+        }
+    }
+
+    /// Growth since `before`. What appeared meanwhile counts from zero.
+    pub fn since(&self, before: &Counters) -> Counters {
+        let disks = self.disks.iter().map(|(name, now)| {
+            let old = before.disks.get(name).copied().unwrap_or_default();
+            let grown = Disk {
+                read_bytes: now.read_bytes.saturating_sub(old.read_bytes),
+                written_bytes: now.written_bytes.saturating_sub(old.written_bytes),
+                requests: now.requests.saturating_sub(old.requests),
+                busy_ms: now.busy_ms.saturating_sub(old.busy_ms),
+            };
+            (name.clone(), grown)
+        });
+        let interfaces = self.interfaces.iter().map(|(name, now)| {
+            let old = before.interfaces.get(name).copied().unwrap_or_default();
+            let grown = Interface {
+                received_bytes: now.received_bytes.saturating_sub(old.received_bytes),
+                sent_bytes: now.sent_bytes.saturating_sub(old.sent_bytes),
+            };
+            (name.clone(), grown)
+        });
+        Counters {
+            at_ns: self.at_ns.saturating_sub(before.at_ns),
+            cpu: self.cpu.since(&before.cpu),
+            disks: disks.collect(),
+            interfaces: interfaces.collect(),
+        }
+    }
+
+    /// Seconds that a growth took.
+    pub fn seconds(&self) -> f64 {
+        self.at_ns as f64 / 1e9
+    }
+
+    /// Bytes received and sent over all interfaces but loopback.
+    pub fn network_bytes(&self) -> (u64, u64) {
+        let outside = self.interfaces.iter().filter(|(name, _)| *name != "lo");
+        outside.fold((0, 0), |sum, (_, one)| (sum.0 + one.received_bytes, sum.1 + one.sent_bytes))
+    }
+}
+
+fn cpu(text: &str) -> Cpu {
+    let line = text.lines().find(|line| line.starts_with("cpu ")).unwrap_or("");
+    let ticks: Vec<u64> = line.split_whitespace().skip(1).map(|word| word.parse().unwrap_or(0)).collect();
+    let at = |index: usize| ticks.get(index).copied().unwrap_or(0);
+    Cpu { user: at(0) + at(1), system: at(2) + at(5) + at(6), idle: at(3), io_wait: at(4), stolen: at(7) }
+}
+
+fn disks(text: &str) -> BTreeMap<String, Disk> {
+    let lines = text.lines().filter_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let at = |index: usize| words.get(index).and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
+        let name = words.get(2)?;
+        let disk = Disk {
+            read_bytes: at(5) * SECTOR,
+            written_bytes: at(9) * SECTOR,
+            requests: at(3) + at(7),
+            busy_ms: at(12),
+        };
+        Some((name.to_string(), disk))
+    });
+    lines.collect()
+}
+
+fn interfaces(text: &str) -> BTreeMap<String, Interface> {
+    let lines = text.lines().filter_map(|line| {
+        let (name, numbers) = line.split_once(':')?;
+        let numbers: Vec<u64> = numbers.split_whitespace().map(|word| word.parse().unwrap_or(0)).collect();
+        let interface = Interface { received_bytes: *numbers.first()?, sent_bytes: *numbers.get(8)? };
+        Some((name.trim().to_string(), interface))
+    });
+    lines.collect()
+}
+
+/// What stands behind a directory.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Behind {
+    /// Type of the file system: `ext4`, `nfs4`, `fuse.forebay`.
+    pub file_system: String,
+    /// Where it is mounted.
+    pub mount: PathBuf,
+    /// Name of its block device in the counters; none for networks, memory and FUSE.
+    pub device: Option<String>,
+}
+
+/// How the bytes of a file system leave this machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Medium {
+    /// A block device of this machine.
+    Device,
+    /// This machine's memory: there is nothing below to be faster than.
+    Memory,
+    /// The network.
+    Network,
+    /// A process of this machine, and who knows what below.
+    Fuse,
+    /// Not known.
+    Unknown,
+}
+
+impl Behind {
+    /// Finds the mount that a directory lies in.
+    pub fn of(directory: &Path) -> Behind {
+        let path = directory.canonicalize().unwrap_or_else(|_| directory.to_path_buf());
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let mut behind = Behind::in_mounts(&mounts, &path);
+        behind.device = behind.device.and_then(|number| {
+            let link = fs::read_link(format!("/sys/dev/block/{number}")).ok()?;
+            Some(link.file_name()?.to_string_lossy().into_owned())
+        });
+        behind
+    }
+
+    fn in_mounts(mounts: &str, path: &Path) -> Behind {
+        // The last match of the longest mount point wins: later mounts lie on top.
+        let lines = mounts.lines().filter_map(|line| {
+            let (left, right) = line.split_once(" - ")?;
+            let words: Vec<&str> = left.split(' ').collect();
+            let mount = PathBuf::from(words.get(4)?.replace("\\040", " "));
+            let file_system = right.split(' ').next()?.to_string();
+            let device = words.get(2).filter(|number| !number.starts_with("0:")).map(ToString::to_string);
+            path.starts_with(&mount).then_some(Behind { file_system, mount, device })
+        });
+        lines.max_by_key(|behind| behind.mount.as_os_str().len()).unwrap_or_default()
+    }
+
+    /// How its bytes leave this machine.
+    pub fn medium(&self) -> Medium {
+        let name = self.file_system.as_str();
+        if self.device.is_some() {
+            Medium::Device
+        } else if matches!(name, "tmpfs" | "ramfs" | "hugetlbfs") {
+            Medium::Memory
+        } else if name.starts_with("nfs")
+            || matches!(name, "lustre" | "ceph" | "beegfs" | "cifs" | "smb3" | "9p" | "gpfs" | "pvfs2")
+        {
+            Medium::Network
+        } else if name.starts_with("fuse") || name == "virtiofs" {
+            Medium::Fuse
+        } else {
+            Medium::Unknown
+        }
+    }
+}
+
+/// Bytes of memory of this machine; 0 if it is not told.
+pub fn memory_bytes() -> u64 {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find(|line| line.starts_with("MemTotal:")).unwrap_or("");
+    line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) * 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_tables_are_understood() {
+        let found = cpu("cpu  10 1 20 30 40 5 6 7 0 0\ncpu0 1 1 1 1 1 1 1 1\n");
+        assert_eq!(found, Cpu { user: 11, system: 31, idle: 30, io_wait: 40, stolen: 7 });
+        let text = " 254 0 vda 100 0 16 5 200 0 32 6 0 77 11 0 0\n 254 1 vda1 1 0 8 0 2 0 0 0 0 3 0\n";
+        let found = disks(text);
+        assert_eq!(found["vda"], Disk { read_bytes: 16 * 512, written_bytes: 32 * 512, requests: 300, busy_ms: 77 });
+        let text = "Inter-| Receive | Transmit\n face |bytes\n  eth0: 100 1 0 0 0 0 0 0 200 2 0 0 0 0 0 0\n";
+        assert_eq!(interfaces(text)["eth0"], Interface { received_bytes: 100, sent_bytes: 200 });
+    }
+
+    #[test]
+    fn counters_that_were_reset_never_make_negative_growth() {
+        let disk = |bytes| BTreeMap::from([("a".to_string(), Disk { read_bytes: bytes, ..Disk::default() })]);
+        let before = Counters { disks: disk(10), ..Counters::default() };
+        let after = Counters { disks: disk(4), ..Counters::default() };
+        assert_eq!(after.since(&before).disks["a"].read_bytes, 0);
+    }
+
+    #[test]
+    fn the_mount_on_top_is_what_stands_behind_a_directory() {
+        let mounts = "20 1 254:0 / / rw - ext4 /dev/vda rw\n\
+                      30 20 0:30 / /mnt/a\\040b rw - nfs4 host:/x rw\n\
+                      31 30 0:31 / /mnt/a\\040b rw shared:1 - fuse.forebay forebay rw\n";
+        let found = Behind::in_mounts(mounts, Path::new("/mnt/a b/c"));
+        assert_eq!((found.file_system.as_str(), found.medium()), ("fuse.forebay", Medium::Fuse));
+        let found = Behind::in_mounts(mounts, Path::new("/mnt/other"));
+        assert_eq!((found.device.as_deref(), found.medium()), (Some("254:0"), Medium::Device));
+    }
+}

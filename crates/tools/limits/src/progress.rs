@@ -1,0 +1,49 @@
+//! A bar on a terminal, a line now and then elsewhere, nothing with `--quiet`.
+
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// Without a terminal, one line in this time.
+const LINE_EVERY: Duration = Duration::from_secs(30);
+
+/// Progress of a task that counts its steps.
+pub struct Progress {
+    bar: Option<ProgressBar>,
+    quiet: bool,
+    told: Instant,
+}
+
+impl Progress {
+    /// Silent until something is to be told.
+    pub fn new(quiet: bool) -> Progress {
+        let bar = (!quiet && std::io::stderr().is_terminal()).then(|| {
+            let bar = ProgressBar::new(0);
+            let style = ProgressStyle::with_template("{msg} [{bar:30}] {pos}/{len} {elapsed} left {eta}");
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
+            bar
+        });
+        Progress { bar, quiet, told: Instant::now() }
+    }
+
+    /// Step `done` of `all` begins.
+    pub fn update(&mut self, done: u64, all: u64, what: &str) {
+        if let Some(bar) = &self.bar {
+            bar.set_length(all);
+            bar.set_position(done);
+            bar.set_message(what.to_string());
+            bar.tick();
+        } else if !self.quiet && self.told.elapsed() >= LINE_EVERY {
+            self.told = Instant::now();
+            let _ = writeln!(std::io::stderr(), "forebay limits: {done} of {all}, {what}");
+        }
+    }
+
+    /// Removes the bar.
+    pub fn finish(self) {
+        if let Some(bar) = self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

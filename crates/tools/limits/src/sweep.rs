@@ -1,0 +1,263 @@
+//! Stage 3: M groups x N processes run the ideal workload, over a grid of M and N, each with new files.
+
+mod analysis;
+mod cell;
+mod estimate;
+mod show;
+mod statistics;
+mod suspicion;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+pub use analysis::{Analysis, Cell, analyse, cells};
+pub use cell::generator_ns;
+pub use estimate::{Estimate, estimate};
+pub use show::{heat_map, render};
+pub use statistics::{median, spread};
+
+use crate::bounds::PROCESSES_MAX;
+use crate::counters::{Behind, Counters};
+use crate::failure::Failure;
+use crate::results::{Results, Stage};
+use crate::workload::{Kind, Launcher, Pattern};
+
+/// What was asked for: a run is resumed only if all of it is the same.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Options {
+    /// The directory to test.
+    pub target: PathBuf,
+    /// Values of M.
+    pub groups: Vec<u64>,
+    /// Values of N.
+    pub processes: Vec<u64>,
+    /// What the processes do.
+    pub pattern: Pattern,
+    /// Length of a phase.
+    pub seconds: f64,
+    /// Runs of each cell.
+    pub repeat: u64,
+    /// Runs of the largest cell before anything counts.
+    pub warm_up: u64,
+    /// For the random data.
+    pub seed: u64,
+    /// What the hardware can do, if it is known.
+    pub known: Known,
+}
+
+/// Limits from the plan, the probe or the command line; bytes a second.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Known {
+    /// Most that can be written.
+    pub write_bytes_per_s: Option<f64>,
+    /// Most that can be read.
+    pub read_bytes_per_s: Option<f64>,
+    /// One client node's link.
+    pub client_bytes_per_s: Option<f64>,
+    /// Who says so.
+    pub source: String,
+}
+
+impl Known {
+    /// The limit that holds for a phase.
+    pub fn limit(&self, kind: Kind) -> Option<f64> {
+        match kind {
+            Kind::Write => self.write_bytes_per_s,
+            Kind::Read => self.read_bytes_per_s,
+            _ => None,
+        }
+    }
+}
+
+/// One phase of one run of one cell.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Run {
+    /// M.
+    pub groups: u64,
+    /// N.
+    pub processes: u64,
+    /// Which repetition, from 0.
+    pub repetition: u64,
+    /// Which phase.
+    pub kind: Kind,
+    /// Bytes for data, operations for metadata.
+    pub amount: u64,
+    /// Operations of both.
+    pub operations: u64,
+    /// From the common start to the last close.
+    pub seconds: f64,
+    /// Amount over seconds: bytes a second, or operations a second.
+    pub rate: f64,
+    /// Each group's own rate, in its own time.
+    pub group_rates: Vec<f64>,
+    /// The slowest and the fastest process's own rate.
+    pub process_rates: (f64, f64),
+    /// Median, 99th percentile and maximum of an operation's latency, nanoseconds.
+    pub latency_ns: (u64, u64, u64),
+    /// Share of the machine's processor time that was used, by everybody.
+    pub cpu_share: f64,
+    /// Share of the data that the page cache held before a read, if the file system tells.
+    pub resident: Option<f64>,
+    /// Growth of the counters of the device behind the target: bytes read and written. None without a device.
+    pub device_bytes: Option<(u64, u64)>,
+    /// Bytes received and sent over all interfaces but loopback.
+    pub network_bytes: (u64, u64),
+    /// Whether the processes came to the end of their share before the deadline.
+    pub exhausted: bool,
+    /// Why the run does not count; none if it does.
+    pub rejected: Option<String>,
+}
+
+/// A run that could not be done.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Hole {
+    /// M.
+    pub groups: u64,
+    /// N.
+    pub processes: u64,
+    /// Which repetition.
+    pub repetition: u64,
+    /// Why.
+    pub why: String,
+}
+
+/// What a sweep found so far.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Sweep {
+    /// What was asked for.
+    pub options: Options,
+    /// What stands behind the target.
+    pub behind: Behind,
+    /// What the generator itself costs, nanoseconds an operation.
+    pub generator_ns: f64,
+    /// Whether everything asked for was tried.
+    pub complete: bool,
+    /// Directory that is being used; left behind if the sweep was killed.
+    pub scratch: Option<PathBuf>,
+    /// Every run.
+    pub runs: Vec<Run>,
+    /// What is missing, and why.
+    pub holes: Vec<Hole>,
+}
+
+/// Told after each cell: what is done, what there is to do, and words.
+pub type Progress<'a> = &'a mut dyn FnMut(u64, u64, &str);
+
+impl Options {
+    /// What makes it impossible, in a sentence.
+    pub fn fault(&self) -> Option<String> {
+        if self.groups.is_empty() || self.processes.is_empty() || self.repeat == 0 {
+            return Some("-M, -N and --repeat need at least one value above zero".to_string());
+        }
+        if self.groups.iter().chain(&self.processes).any(|count| *count == 0) {
+            return Some("-M and -N cannot be zero".to_string());
+        }
+        let most = self.groups.iter().max().zip(self.processes.iter().max()).map_or(0, |(m, n)| m.saturating_mul(*n));
+        if most > PROCESSES_MAX {
+            return Some(format!("the largest cell has {most} processes; at most {PROCESSES_MAX} can be started"));
+        }
+        if !(0.01..86_400.0).contains(&self.seconds) {
+            return Some("--time must lie between 10ms and a day".to_string());
+        }
+        self.pattern.fault()
+    }
+
+    /// Every run: repetitions outside, so that a drift of the machine meets all cells alike.
+    fn plan(&self) -> Vec<(u64, u64, u64)> {
+        let cells = |repetition| {
+            let cell = move |m: u64| self.processes.iter().map(move |n| (m, *n, repetition));
+            self.groups.iter().flat_map(move |m| cell(*m))
+        };
+        (0..self.repeat).flat_map(cells).collect()
+    }
+}
+
+impl Sweep {
+    /// A sweep of which nothing is done.
+    pub fn new(options: Options) -> Sweep {
+        let behind = Behind::of(&options.target);
+        Sweep {
+            options,
+            behind,
+            generator_ns: 0.0,
+            complete: false,
+            scratch: None,
+            runs: Vec::new(),
+            holes: Vec::new(),
+        }
+    }
+
+    /// Takes up an earlier one; refuses one with other options. What failed is tried again.
+    pub fn resume(path: &Path, options: Options) -> Result<Sweep, Failure> {
+        let Stage::Sweep(mut sweep) = Results::load(path)?.stage else {
+            return Err(Failure::input(format!(
+                "{} holds another stage's results: choose another file",
+                path.display()
+            )));
+        };
+        if sweep.options != options {
+            return Err(Failure::input(format!(
+                "{} holds a sweep with other options: repeat those, or choose another file",
+                path.display()
+            )));
+        }
+        sweep.holes.clear();
+        sweep.complete = false;
+        if let Some(scratch) = sweep.scratch.take() {
+            let ours = scratch.parent() == Some(sweep.options.target.as_path());
+            let named =
+                scratch.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(cell::SCRATCH.as_bytes()));
+            if ours && named {
+                let _ = fs::remove_dir_all(scratch);
+            }
+        }
+        Ok(sweep)
+    }
+
+    /// Does what is not done yet. `save` is called after each run, so that nothing is lost.
+    pub fn run(
+        &mut self,
+        launcher: &Launcher,
+        save: &mut dyn FnMut(&Sweep) -> Result<(), Failure>,
+        progress: Progress,
+    ) -> Result<(), Failure> {
+        let done: BTreeSet<_> = self.runs.iter().map(|run| (run.groups, run.processes, run.repetition)).collect();
+        let left: Vec<_> = self.options.plan().into_iter().filter(|run| !done.contains(run)).collect();
+        let all = self.options.plan().len() as u64;
+        let scratch = cell::Scratch::make(&self.options.target)?;
+        self.scratch = Some(scratch.path().to_path_buf());
+        self.generator_ns = generator_ns(&self.options.pattern);
+        save(self)?;
+        if !left.is_empty() {
+            self.warm_up(launcher, &scratch)?;
+        }
+        for (number, (groups, processes, repetition)) in left.iter().copied().enumerate() {
+            progress(all - (left.len() - number) as u64, all, &format!("M={groups} N={processes}"));
+            match cell::run(self, launcher, scratch.path(), (groups, processes, repetition)) {
+                Ok(runs) => self.runs.extend(runs),
+                Err(failure) => self.holes.push(Hole { groups, processes, repetition, why: failure.message }),
+            }
+            save(self)?;
+        }
+        progress(all, all, "done");
+        drop(scratch);
+        self.scratch = None;
+        self.complete = self.holes.is_empty();
+        save(self)
+    }
+
+    fn warm_up(&self, launcher: &Launcher, scratch: &cell::Scratch) -> Result<(), Failure> {
+        let most = |list: &[u64]| list.iter().max().copied().unwrap_or(1);
+        let cell = (most(&self.options.groups), most(&self.options.processes), u64::MAX);
+        (0..self.options.warm_up).try_for_each(|_| cell::run(self, launcher, scratch.path(), cell).map(|_| ()))
+    }
+}
+
+/// Growth of the counters of a device, if there is one.
+fn device_bytes(behind: &Behind, growth: &Counters) -> Option<(u64, u64)> {
+    let disk = growth.disks.get(behind.device.as_ref()?)?;
+    Some((disk.read_bytes, disk.written_bytes))
+}

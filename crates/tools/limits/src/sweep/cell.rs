@@ -1,0 +1,214 @@
+//! One run of one cell: M leaders with N processes each, every phase, and the account of it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use rustix::fs::statvfs;
+
+use super::suspicion;
+use super::{Run, Sweep, device_bytes};
+use crate::bounds::{FREE_SHARE, PHASE_MIN, START_SLACK, START_SLACK_EACH};
+use crate::counters::Counters;
+use crate::failure::Failure;
+use crate::workload::{Block, Command, Fleet, Histogram, Kind, Launcher, Pattern, Reply, Sample, Task, now_ns};
+
+/// How a sweep's directory begins in the target.
+pub const SCRATCH: &str = ".forebay-limits.";
+
+/// A directory of our own in the target, removed at the end.
+pub struct Scratch {
+    path: PathBuf,
+}
+
+impl Scratch {
+    /// Makes it.
+    pub fn make(target: &Path) -> Result<Scratch, Failure> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let name = format!("{SCRATCH}{}.{}", process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = target.join(name);
+        fs::create_dir(&path).map_err(|error| {
+            Failure::output(format!(
+                "cannot make a directory in {}: {error}; choose another --target",
+                target.display()
+            ))
+        })?;
+        Ok(Scratch { path })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Runs every phase once. A failure is a hole: nothing of the run is kept.
+pub fn run(sweep: &Sweep, launcher: &Launcher, scratch: &Path, cell: (u64, u64, u64)) -> Result<Vec<Run>, Failure> {
+    let (groups, processes, repetition) = cell;
+    let directory = scratch.join(format!("cell.{groups}.{processes}.{}", repetition.wrapping_add(1)));
+    fs::create_dir(&directory).map_err(|error| Failure::output(format!("cannot make a directory: {error}")))?;
+    let result = phases(sweep, launcher, &directory, cell);
+    let removed = fs::remove_dir_all(&directory);
+    let runs = result?;
+    removed.map_err(|error| Failure::output(format!("cannot remove the files of a cell: {error}")))?;
+    Ok(runs)
+}
+
+fn phases(sweep: &Sweep, launcher: &Launcher, directory: &Path, cell: (u64, u64, u64)) -> Result<Vec<Run>, Failure> {
+    let (groups, processes, repetition) = cell;
+    let ranks = groups * processes;
+    let pattern = bounded(&sweep.options.pattern, directory, ranks)?;
+    let seed = sweep.options.seed.wrapping_add(repetition.wrapping_mul(1 << 32));
+    let task = Task { pattern, directory: directory.to_path_buf(), processes, ranks, seed };
+    let leaders = (0..groups).map(|group| (format!("group {group}"), Command::Lead { group, task: task.clone() }));
+    let mut fleet = Fleet::start(launcher, leaders)?;
+    ready(fleet.gather(None))?;
+    whole(&fleet)?;
+    let mut common = u64::MAX;
+    let mut runs = Vec::new();
+    for kind in task.pattern.phases.iter().copied() {
+        let prepare = Command::Prepare { kind, common };
+        fleet.tell(&prepare);
+        let resident = ready(fleet.gather(Some(&prepare)))?;
+        whole(&fleet)?;
+        let before = Counters::now();
+        let at_ns = now_ns() + (START_SLACK + START_SLACK_EACH * ranks as u32).as_nanos() as u64;
+        let go = Command::Go { at_ns, until_ns: at_ns + (sweep.options.seconds * 1e9) as u64 };
+        fleet.tell(&go);
+        let samples = match fleet.gather(Some(&go)) {
+            Reply::Done { samples, lost } if lost.is_empty() => samples,
+            Reply::Done { lost, .. } => return Err(Failure::unavailable(lost.join("; "))),
+            Reply::Failed { what } => return Err(Failure::unavailable(what)),
+            Reply::Ready { .. } => return Err(Failure::defect("a phase ended without samples")),
+        };
+        let growth = Counters::now().since(&before);
+        if samples.len() as u64 != ranks {
+            return Err(Failure::unavailable(format!("{} of {ranks} processes answered", samples.len())));
+        }
+        if let Some(sample) = samples.iter().find(|sample| sample.error.is_some()) {
+            let why = sample.error.as_deref().unwrap_or("");
+            return Err(Failure::unavailable(format!("{kind} by process {}: {why}", sample.rank)));
+        }
+        if matches!(kind, Kind::Write | Kind::Create) {
+            common = samples.iter().map(|sample| sample.operations).min().unwrap_or(0);
+        }
+        let run = account(sweep, kind, &samples, cell, &growth, resident);
+        runs.push(run);
+    }
+    Ok(runs)
+}
+
+fn ready(reply: Reply) -> Result<Option<f64>, Failure> {
+    match reply {
+        Reply::Ready { resident } => Ok(resident),
+        Reply::Failed { what } => Err(Failure::unavailable(what)),
+        Reply::Done { .. } => Err(Failure::defect("samples without a phase")),
+    }
+}
+
+/// The rate of a part is not the rate of the whole: a cell without somebody is a hole.
+fn whole(fleet: &Fleet) -> Result<(), Failure> {
+    if fleet.lost().is_empty() { Ok(()) } else { Err(Failure::unavailable(fleet.lost().join("; "))) }
+}
+
+/// The pattern with no more data than the target has room for.
+fn bounded(pattern: &Pattern, directory: &Path, ranks: u64) -> Result<Pattern, Failure> {
+    let mut pattern = pattern.clone();
+    let space = statvfs(directory).map_err(|error| Failure::input(format!("cannot ask for free space: {error}")))?;
+    let free = (space.f_bavail.saturating_mul(space.f_frsize) as f64 * FREE_SHARE) as u64;
+    if pattern.phases.iter().any(|kind| kind.is_data()) {
+        pattern.size_max = pattern.size_max.min(free / ranks);
+        if pattern.size_max < pattern.transfer {
+            let need = (pattern.transfer * ranks) as f64 / FREE_SHARE;
+            return Err(Failure::output(format!("the target has too little room: {need:.0} bytes free are needed")));
+        }
+    } else {
+        // A small file takes a block at least, and names take room in directories.
+        let each = pattern.transfer.next_multiple_of(4096) + 4096;
+        pattern.files_max = pattern.files_max.min(free / ranks / each).max(1);
+    }
+    Ok(pattern)
+}
+
+fn account(
+    sweep: &Sweep,
+    kind: Kind,
+    samples: &[Sample],
+    cell: (u64, u64, u64),
+    growth: &Counters,
+    resident: Option<f64>,
+) -> Run {
+    let (groups, processes, repetition) = cell;
+    let amount_of = |sample: &Sample| if kind.is_data() { sample.bytes } else { sample.operations };
+    let rate = |part: &[&Sample]| {
+        let from = part.iter().map(|sample| sample.started_ns).min().unwrap_or(0);
+        let to = part.iter().map(|sample| sample.ended_ns).max().unwrap_or(0);
+        let amount: u64 = part.iter().map(|sample| amount_of(sample)).sum();
+        (amount, to.saturating_sub(from) as f64 / 1e9)
+    };
+    let per_s = |(amount, seconds): (u64, f64)| if seconds > 0.0 { amount as f64 / seconds } else { 0.0 };
+    let all: Vec<&Sample> = samples.iter().collect();
+    let (amount, seconds) = rate(&all);
+    let group = |group: u64| all.iter().copied().filter(|s| s.rank / processes == group).collect::<Vec<_>>();
+    let each = || samples.iter().map(|sample| per_s(rate(&[sample])));
+    let mut latencies = Histogram::default();
+    samples.iter().for_each(|sample| latencies.merge(&sample.latencies));
+    let cpu = &growth.cpu;
+    let busy = (cpu.user + cpu.system) as f64 / cpu.total().max(1) as f64;
+    let mut run = Run {
+        groups,
+        processes,
+        repetition,
+        kind,
+        amount,
+        operations: latencies.count(),
+        seconds,
+        rate: per_s((amount, seconds)),
+        group_rates: (0..groups).map(|number| per_s(rate(&group(number)))).collect(),
+        process_rates: (each().fold(f64::INFINITY, f64::min), each().fold(0.0, f64::max)),
+        latency_ns: (latencies.quantile(0.5), latencies.quantile(0.99), latencies.quantile(1.0)),
+        cpu_share: busy,
+        resident,
+        device_bytes: device_bytes(&sweep.behind, growth),
+        network_bytes: growth.network_bytes(),
+        exhausted: samples.iter().any(|sample| sample.exhausted),
+        rejected: None,
+    };
+    run.rejected =
+        suspicion::of(&run, &sweep.options, &sweep.behind).or_else(|| too_short(&run, sweep.options.seconds));
+    run
+}
+
+fn too_short(run: &Run, asked: f64) -> Option<String> {
+    let short = run.seconds < PHASE_MIN.as_secs_f64().min(asked / 2.0);
+    let took = run.seconds * 1e3;
+    short.then(|| format!("it took {took:.1} ms only: too short to say anything; more --size, --files or --time"))
+}
+
+/// What the generator itself costs, nanoseconds an operation: the same bookkeeping, data and clock without the call.
+pub fn generator_ns(pattern: &Pattern) -> f64 {
+    const ROUNDS: u64 = 2000;
+    let mut block = Block::new(pattern.transfer, 1);
+    let mut latencies = Histogram::default();
+    let round = |block: &mut Block, latencies: &mut Histogram| {
+        let started = Instant::now();
+        let mut before = now_ns();
+        for index in 0..ROUNDS {
+            std::hint::black_box(block.fill(0, index * 4096, index).len());
+            let after = now_ns();
+            latencies.add(after - before);
+            before = after;
+        }
+        started.elapsed().as_nanos() as f64 / ROUNDS as f64
+    };
+    // The best of some: what the machine does beside it is not the generator's cost.
+    (0..5).map(|_| round(&mut block, &mut latencies)).fold(f64::INFINITY, f64::min)
+}

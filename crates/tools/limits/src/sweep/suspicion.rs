@@ -1,0 +1,159 @@
+//! A result that the hardware cannot have given: which cache did?
+
+use super::{Options, Run};
+use crate::bounds::LIMIT_SLACK;
+use crate::counters::{Behind, Medium};
+use crate::units::{format_rate, format_share};
+use crate::workload::{Kind, Sync};
+
+/// Below this share of the data, what a device or the network moved does not explain a phase.
+const MOVED_MIN: f64 = 0.9;
+/// From this share of the data in memory on, the page cache decides the rate.
+const RESIDENT_MAX: f64 = 0.1;
+
+/// Why a run cannot count; none if it can.
+pub fn of(run: &Run, options: &Options, behind: &Behind) -> Option<String> {
+    if !run.kind.is_data() || run.amount == 0 {
+        return None;
+    }
+    let above = options.known.limit(run.kind).filter(|limit| run.rate > limit * (1.0 + LIMIT_SLACK));
+    let Some(limit) = above else { return bypassed(run, options, behind) };
+    let cache = bypassed(run, options, behind).unwrap_or_else(|| guess(run, behind));
+    let (rate, limit) = (format_rate(run.rate), format_rate(limit));
+    Some(format!("{rate} is above the limit of {limit} ({}): {cache}", options.known.source))
+}
+
+/// What the counters prove.
+fn bypassed(run: &Run, options: &Options, behind: &Behind) -> Option<String> {
+    if let Some(resident) = run.resident.filter(|share| run.kind == Kind::Read && *share > RESIDENT_MAX) {
+        // Memory has nothing below it: there the page cache is the medium.
+        if behind.medium() != Medium::Memory {
+            return Some(format!(
+                "this machine's page cache held {} of the data that was read",
+                format_share(resident)
+            ));
+        }
+    }
+    let (read, written) = run.device_bytes?;
+    let moved = if run.kind == Kind::Read { read } else { written } as f64 / run.amount as f64;
+    if moved >= MOVED_MIN {
+        return None;
+    }
+    let device = behind.device.as_deref().unwrap_or("the device");
+    let share = format_share(moved);
+    Some(match run.kind {
+        Kind::Read => format!("only {share} of the bytes read came from {device}: the page cache gave the rest"),
+        _ if options.pattern.sync == Sync::Never => {
+            format!(
+                "only {share} of the bytes written reached {device}: the write cache of the page cache took the rest"
+            )
+        }
+        _ => format!(
+            "only {share} of the bytes written reached {device}, in spite of fsync: a layer below compresses, deduplicates or cheats"
+        ),
+    })
+}
+
+/// What remains when the counters prove nothing.
+fn guess(run: &Run, behind: &Behind) -> String {
+    let (received, sent) = run.network_bytes;
+    let crossed = if run.kind == Kind::Read { received } else { sent } as f64 / run.amount as f64;
+    match behind.medium() {
+        Medium::Memory => "the target is this machine's memory".to_string(),
+        Medium::Network | Medium::Fuse | Medium::Unknown if crossed < MOVED_MIN => {
+            format!("only {} of the bytes crossed the network: a cache of this machine answered", format_share(crossed))
+        }
+        Medium::Network | Medium::Fuse | Medium::Unknown => {
+            "the bytes crossed the network: a cache of the servers answered, or the limit is wrong".to_string()
+        }
+        Medium::Device => "the device moved them all: its own cache answered, or the limit is wrong".to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::sweep::Known;
+    use crate::workload::{Pattern, Preset};
+
+    fn options(sync: Sync) -> Options {
+        Options {
+            target: PathBuf::from("/t"),
+            groups: vec![1],
+            processes: vec![1],
+            pattern: Pattern { sync, ..Pattern::preset(Preset::Stream) },
+            seconds: 1.0,
+            repeat: 1,
+            warm_up: 0,
+            seed: 0,
+            known: Known {
+                write_bytes_per_s: Some(100e6),
+                read_bytes_per_s: Some(100e6),
+                client_bytes_per_s: None,
+                source: "--limit".to_string(),
+            },
+        }
+    }
+
+    fn run(kind: Kind, rate: f64, device: Option<(u64, u64)>, resident: Option<f64>, network: (u64, u64)) -> Run {
+        Run {
+            groups: 1,
+            processes: 1,
+            repetition: 0,
+            kind,
+            amount: 1000,
+            operations: 1,
+            seconds: 1.0,
+            rate,
+            group_rates: vec![rate],
+            process_rates: (rate, rate),
+            latency_ns: (0, 0, 0),
+            cpu_share: 0.0,
+            resident,
+            device_bytes: device,
+            network_bytes: network,
+            exhausted: false,
+            rejected: None,
+        }
+    }
+
+    fn behind(file_system: &str, device: Option<&str>) -> Behind {
+        Behind { file_system: file_system.to_string(), mount: PathBuf::from("/"), device: device.map(str::to_string) }
+    }
+
+    #[test]
+    fn the_cache_that_cheats_is_named() {
+        let disk = behind("ext4", Some("sda"));
+        let cases = [
+            (run(Kind::Read, 300e6, Some((10, 0)), None, (0, 0)), Sync::Close, &disk, "the page cache gave the rest"),
+            (run(Kind::Read, 300e6, Some((1000, 0)), Some(0.8), (0, 0)), Sync::Close, &disk, "page cache held 80.0 %"),
+            (run(Kind::Write, 300e6, Some((0, 10)), None, (0, 0)), Sync::Never, &disk, "write cache of the page cache"),
+            (run(Kind::Write, 300e6, Some((0, 10)), None, (0, 0)), Sync::Close, &disk, "in spite of fsync"),
+            (run(Kind::Write, 300e6, Some((0, 1000)), None, (0, 0)), Sync::Close, &disk, "its own cache"),
+            (run(Kind::Read, 300e6, None, None, (5, 0)), Sync::Close, &behind("nfs4", None), "a cache of this machine"),
+            (
+                run(Kind::Read, 300e6, None, None, (1000, 0)),
+                Sync::Close,
+                &behind("nfs4", None),
+                "a cache of the servers",
+            ),
+            (run(Kind::Write, 300e6, None, None, (0, 0)), Sync::Close, &behind("tmpfs", None), "this machine's memory"),
+        ];
+        for (run, sync, behind, part) in cases {
+            let why = of(&run, &options(sync), behind).unwrap();
+            assert!(why.contains(part) && why.contains("above the limit of 100.0 MB/s (--limit)"), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_cache_is_noticed_below_the_limit_too_but_an_honest_run_counts() {
+        let disk = behind("ext4", Some("sda"));
+        let options = options(Sync::Close);
+        assert!(of(&run(Kind::Read, 50e6, Some((10, 0)), None, (0, 0)), &options, &disk).is_some());
+        assert_eq!(of(&run(Kind::Read, 99e6, Some((1000, 0)), Some(0.0), (0, 0)), &options, &disk), None);
+        assert_eq!(of(&run(Kind::Read, 99e6, None, Some(1.0), (0, 0)), &options, &behind("tmpfs", None)), None);
+        assert_eq!(of(&run(Kind::Stat, 9e9, None, None, (0, 0)), &options, &disk), None);
+    }
+}

@@ -1,0 +1,25 @@
+//! The ideal workload: real processes, a common start, new files, random data, and an account of every operation.
+//!
+//! A coordinator starts M group leaders, each starts N processes; all speak the same lines of JSON over pipes. A phase is
+//! prepared (untimed), then everybody starts at one instant of the monotonic clock and works until the deadline or the
+//! end of its share; fsync and close count, as they do for programs.
+
+mod block;
+mod clock;
+mod fleet;
+mod histogram;
+mod layout;
+mod message;
+mod pattern;
+mod phase;
+mod process;
+mod tree;
+
+pub use block::Block;
+pub use clock::now_ns;
+pub use fleet::{Fleet, Launcher};
+pub use histogram::Histogram;
+pub use message::{Command, Reply, Sample, Task};
+pub use pattern::{Kind, Layout, Pattern, Preset, Sync};
+pub use phase::Worker;
+pub use process::serve;

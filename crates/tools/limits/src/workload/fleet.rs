@@ -1,0 +1,175 @@
+//! Children that are told the same and answer together.
+
+use std::env;
+use std::ffi::OsString;
+use std::io::BufReader;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command as Program, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::clock::now_ns;
+use super::message::{Command, Reply, receive, send};
+use crate::bounds::{PATIENCE, PHASE_PATIENCE};
+use crate::failure::Failure;
+
+/// How to start another process of this program.
+#[derive(Debug, Clone)]
+pub struct Launcher {
+    program: PathBuf,
+    words: Vec<OsString>,
+}
+
+impl Launcher {
+    /// `program WORDS worker`.
+    pub fn new(program: impl Into<PathBuf>, words: &[&str]) -> Launcher {
+        let words = words.iter().chain(&["worker"]).map(OsString::from).collect();
+        Launcher { program: program.into(), words }
+    }
+
+    /// This very program: `forebay limits worker`, or `forebay-limits worker` where it stands alone.
+    pub fn own() -> Result<Launcher, Failure> {
+        let program =
+            env::current_exe().map_err(|error| Failure::unavailable(format!("cannot find myself: {error}")))?;
+        let alone = program.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"forebay-limits"));
+        Ok(Launcher::new(program, if alone { &[] } else { &["limits"] }))
+    }
+}
+
+struct Member {
+    name: String,
+    child: Child,
+    /// None once it is lost.
+    to: Option<ChildStdin>,
+    replies: Receiver<Result<Reply, String>>,
+}
+
+/// Children, all of one kind. Dropped, they end: their stdin ends.
+pub struct Fleet {
+    members: Vec<Member>,
+    lost: Vec<String>,
+}
+
+impl Fleet {
+    /// Starts a child for each name and sends it its first command. What was started ends if one cannot be.
+    pub fn start(launcher: &Launcher, begin: impl IntoIterator<Item = (String, Command)>) -> Result<Fleet, Failure> {
+        let mut fleet = Fleet { members: Vec::new(), lost: Vec::new() };
+        for (name, command) in begin {
+            let mut child = Program::new(&launcher.program)
+                .args(&launcher.words)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .map_err(|error| Failure::unavailable(format!("cannot start {name}: {error}")))?;
+            let (to, from) = (child.stdin.take(), child.stdout.take());
+            let (sender, replies) = channel();
+            // A thread for each pipe, so that a silent child costs its own time limit and nobody else's. It ends with the
+            // pipe, at the latest when the child does.
+            thread::spawn(move || {
+                let mut from = BufReader::new(match from {
+                    Some(from) => from,
+                    None => return,
+                });
+                loop {
+                    let message = match receive::<Reply>(&mut from) {
+                        Ok(Some(reply)) => Ok(reply),
+                        Ok(None) => return,
+                        Err(failure) => Err(failure.message),
+                    };
+                    if sender.send(message).is_err() {
+                        return;
+                    }
+                }
+            });
+            let mut member = Member { name, child, to, replies };
+            if let Some(to) = &mut member.to {
+                // If it died at once, gathering tells.
+                let _ = send(to, &command);
+            }
+            fleet.members.push(member);
+        }
+        Ok(fleet)
+    }
+
+    /// Tells everybody.
+    pub fn tell(&mut self, command: &Command) {
+        for to in self.members.iter_mut().filter_map(|member| member.to.as_mut()) {
+            let _ = send(to, command);
+        }
+    }
+
+    /// Who was lost so far, and why.
+    pub fn lost(&self) -> &[String] {
+        &self.lost
+    }
+
+    /// Collects everybody's answer to a command into one. A child that does not answer in time is lost for good.
+    pub fn gather(&mut self, to: Option<&Command>) -> Reply {
+        let patience = match to {
+            Some(Command::Go { until_ns, .. }) => {
+                Duration::from_nanos(until_ns.saturating_sub(now_ns())) + PHASE_PATIENCE
+            }
+            _ => PATIENCE,
+        };
+        let deadline = Instant::now() + patience;
+        let (mut samples, mut residents, mut failed) = (Vec::new(), Vec::new(), Vec::new());
+        for member in self.members.iter_mut().filter(|member| member.to.is_some()) {
+            match member.answer(deadline) {
+                Ok(Reply::Done { samples: more, lost }) => {
+                    samples.extend(more);
+                    self.lost.extend(lost);
+                }
+                Ok(Reply::Ready { resident }) => residents.extend(resident),
+                Ok(Reply::Failed { what }) => failed.push(format!("{}: {what}", member.name)),
+                Err(why) => {
+                    self.lost.push(format!("{} {why}", member.name));
+                    member.to = None;
+                    let _ = member.child.kill();
+                }
+            }
+        }
+        if !failed.is_empty() {
+            let more = if failed.len() > 1 { format!(" (and {} more)", failed.len() - 1) } else { String::new() };
+            return Reply::Failed { what: format!("{}{more}", failed[0]) };
+        }
+        if matches!(to, Some(Command::Go { .. })) {
+            // A leader passes on whom it lost in this phase; above, they are counted once.
+            return Reply::Done { samples, lost: std::mem::take(&mut self.lost) };
+        }
+        let resident = (!residents.is_empty()).then(|| residents.iter().sum::<f64>() / residents.len() as f64);
+        Reply::Ready { resident }
+    }
+}
+
+impl Member {
+    fn answer(&mut self, deadline: Instant) -> Result<Reply, String> {
+        match self.replies.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(reply) => reply,
+            Err(RecvTimeoutError::Timeout) => Err("did not answer in time".to_string()),
+            Err(RecvTimeoutError::Disconnected) => Err(match self.child.wait() {
+                Ok(status) => format!("ended early ({status})"),
+                Err(error) => format!("ended early ({error})"),
+            }),
+        }
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        let (alive, lost): (Vec<_>, Vec<_>) = self.members.iter_mut().partition(|member| member.to.is_some());
+        let mut leaving = Vec::new();
+        for member in alive {
+            member.to = None;
+            leaving.push(member);
+        }
+        for member in leaving {
+            // The end of stdin is an order to leave; phases are bounded, so the wait is.
+            let _ = member.child.wait();
+        }
+        for member in lost {
+            // Killed; if the kernel still holds it, it is left to init.
+            let _ = member.child.try_wait();
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! One process's work in one phase: the loops whose rate is the result.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+use rustix::fs::{Advice, OFlags, fadvise};
+use rustix::io::{ReadWriteFlags, preadv2};
+
+use super::block::Block;
+use super::clock::{cpu_ns, now_ns};
+use super::layout::Places;
+use super::message::{Sample, Task};
+use super::pattern::{Kind, Layout, Sync};
+use super::tree::{data_file, directory, small_file};
+
+/// Places of a file that are looked at to see whether the page cache holds it.
+const RESIDENCY_PROBES: u64 = 16;
+
+/// One process.
+pub struct Worker {
+    task: Task,
+    rank: u64,
+    block: Block,
+    /// Files this process created, for Delete.
+    created: u64,
+    /// Files or transfers that every process made.
+    common: u64,
+}
+
+/// What is left of a phase for one process.
+struct Lap<'a> {
+    sample: &'a mut Sample,
+    until_ns: u64,
+}
+
+impl Lap<'_> {
+    /// Runs `operation` with 0, 1, 2... below `count` until the deadline, each timed. It returns the bytes moved.
+    fn run(&mut self, count: u64, mut operation: impl FnMut(u64) -> io::Result<u64>) -> io::Result<()> {
+        let mut before = now_ns();
+        for index in 0..count {
+            if before >= self.until_ns {
+                return Ok(());
+            }
+            let bytes = operation(index)?;
+            let after = now_ns();
+            self.sample.latencies.add(after - before);
+            self.sample.operations += 1;
+            self.sample.bytes += bytes;
+            before = after;
+        }
+        self.sample.exhausted = true;
+        Ok(())
+    }
+}
+
+impl Worker {
+    /// A process that has done nothing yet.
+    pub fn new(rank: u64, task: Task) -> Worker {
+        let block = Block::new(task.pattern.transfer, task.seed ^ rank);
+        Worker { task, rank, block, created: 0, common: u64::MAX }
+    }
+
+    /// The process whose files this one reads: in the next group, so that another node's cache cannot answer.
+    fn neighbour(&self) -> u64 {
+        let shift = if self.task.ranks > self.task.processes { self.task.processes } else { 1 };
+        (self.rank + shift) % self.task.ranks
+    }
+
+    /// Makes ready for a phase. Returns the share of the data to be read that the page cache holds.
+    pub fn prepare(&mut self, kind: Kind, common: u64) -> io::Result<Option<f64>> {
+        self.common = common;
+        match kind {
+            Kind::Create => fs::create_dir_all(directory(&self.task, self.rank)).map(|()| None),
+            Kind::Read => {
+                let file = File::open(data_file(&self.task, self.neighbour()))?;
+                // Drops what is clean, and everything is: the pages of this file only, nobody else suffers.
+                file.sync_data()?;
+                let _ = fadvise(&file, 0, None, Advice::DontNeed);
+                Ok(resident(&file))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Works until the deadline or the end of its share. Errors are told in the sample.
+    pub fn run(&mut self, kind: Kind, until_ns: u64) -> Sample {
+        let mut sample = Sample { rank: self.rank, started_ns: now_ns(), ..Sample::default() };
+        let cpu = cpu_ns();
+        let lap = Lap { sample: &mut sample, until_ns };
+        let result = match kind {
+            Kind::Write => self.write(lap),
+            Kind::Read => self.read(lap),
+            Kind::Create => self.create(lap),
+            Kind::Stat => self.stat(lap),
+            Kind::Fetch => self.fetch(lap),
+            Kind::Delete => self.delete(lap),
+            Kind::Walk => self.walk(lap),
+        };
+        sample.ended_ns = now_ns();
+        sample.cpu_ns = cpu_ns() - cpu;
+        sample.error = result.err().map(|error| error.to_string());
+        if kind == Kind::Create {
+            self.created = sample.operations;
+        }
+        sample
+    }
+
+    fn write(&mut self, mut lap: Lap) -> io::Result<()> {
+        let pattern = &self.task.pattern;
+        let mut flags = OFlags::empty();
+        flags.set(OFlags::DIRECT, pattern.direct);
+        flags.set(OFlags::DSYNC, pattern.sync == Sync::Each);
+        let own = pattern.layout == Layout::FilePerProcess;
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).create_new(own).custom_flags(flags.bits() as i32);
+        let file = options.open(data_file(&self.task, self.rank))?;
+        let places = Places::new(pattern, self.rank, self.task.ranks);
+        let (block, rank) = (&mut self.block, self.rank);
+        lap.run(places.slots(), |index| {
+            let offset = places.offset(index);
+            let data = block.fill(rank, offset, index);
+            file.write_all_at(data, offset)?;
+            Ok(data.len() as u64)
+        })?;
+        if pattern.sync == Sync::Close { file.sync_all() } else { Ok(()) }
+    }
+
+    fn read(&mut self, mut lap: Lap) -> io::Result<()> {
+        let pattern = &self.task.pattern;
+        let flags = if pattern.direct { OFlags::DIRECT } else { OFlags::empty() };
+        let owner = self.neighbour();
+        let path = data_file(&self.task, owner);
+        let file = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path)?;
+        let places = Places::new(pattern, owner, self.task.ranks);
+        let block = &mut self.block;
+        lap.run(self.common.min(places.slots()), |index| {
+            let offset = places.offset(index);
+            let length = block.room().len();
+            file.read_exact_at(block.room(), offset)?;
+            check(block, length, owner, offset)
+        })
+    }
+
+    fn create(&mut self, mut lap: Lap) -> io::Result<()> {
+        let directory = directory(&self.task, self.rank);
+        let (pattern, block, rank) = (&self.task.pattern, &mut self.block, self.rank);
+        lap.run(pattern.files_max, |index| {
+            let path = small_file(&directory, rank, index);
+            let file = OpenOptions::new().write(true).create_new(true).open(path)?;
+            if pattern.transfer > 0 {
+                file.write_all_at(block.fill(rank, 0, index), 0)?;
+            }
+            if pattern.sync != Sync::Never {
+                file.sync_all()?;
+            }
+            Ok(pattern.transfer)
+        })
+    }
+
+    fn stat(&mut self, mut lap: Lap) -> io::Result<()> {
+        let owner = self.neighbour();
+        let directory = directory(&self.task, owner);
+        let size = self.task.pattern.transfer;
+        lap.run(self.common, |index| {
+            let found = fs::symlink_metadata(small_file(&directory, owner, index))?.len();
+            if found == size { Ok(0) } else { Err(wrong(&format!("a file of {size} bytes shows {found}"))) }
+        })
+    }
+
+    fn fetch(&mut self, mut lap: Lap) -> io::Result<()> {
+        let owner = self.neighbour();
+        let directory = directory(&self.task, owner);
+        let block = &mut self.block;
+        lap.run(self.common, |index| {
+            let file = File::open(small_file(&directory, owner, index))?;
+            let length = block.room().len();
+            file.read_exact_at(block.room(), 0)?;
+            check(block, length, owner, 0)
+        })
+    }
+
+    fn delete(&mut self, mut lap: Lap) -> io::Result<()> {
+        let directory = directory(&self.task, self.rank);
+        let rank = self.rank;
+        lap.run(self.created, |index| fs::remove_file(small_file(&directory, rank, index)).map(|()| 0))
+    }
+
+    fn walk(&mut self, mut lap: Lap) -> io::Result<()> {
+        let directory = directory(&self.task, self.neighbour());
+        let mut entries = fs::read_dir(&directory)?;
+        // The directory is read as part of its entries' time; once through it is walked again, as find would be.
+        let mut walked = 0u64;
+        lap.run(u64::MAX, |_| {
+            let entry = match entries.next() {
+                Some(entry) => entry?,
+                None if walked == 0 => return Err(wrong("the directory to walk is empty")),
+                None => {
+                    walked = 0;
+                    entries = fs::read_dir(&directory)?;
+                    entries.next().ok_or_else(|| wrong("the directory to walk became empty"))??
+                }
+            };
+            walked += 1;
+            let attributes = entry.metadata()?;
+            std::hint::black_box(is_wanted(&entry.path(), attributes.len()));
+            Ok(0)
+        })
+    }
+}
+
+/// The condition that the io500 suite's find looks for.
+fn is_wanted(path: &Path, size: u64) -> bool {
+    size == 3_901 && path.as_os_str().as_encoded_bytes().windows(2).any(|two| two == b"01")
+}
+
+fn check(block: &Block, length: usize, owner: u64, offset: u64) -> io::Result<u64> {
+    if block.is(length, owner, offset) {
+        return Ok(length as u64);
+    }
+    Err(wrong(&format!("the data of process {owner} at {offset} is not what was written")))
+}
+
+fn wrong(what: &str) -> io::Error {
+    io::Error::other(what.to_string())
+}
+
+/// Share of some places of a file that the page cache holds: a read that must not wait gets them. None if the file system
+/// does not know such reads.
+fn resident(file: &File) -> Option<f64> {
+    let size = file.metadata().ok()?.len();
+    let mut byte = [0];
+    let mut held = 0;
+    for probe in 0..RESIDENCY_PROBES.min(size) {
+        let at = size / RESIDENCY_PROBES.min(size) * probe;
+        match preadv2(file, &mut [io::IoSliceMut::new(&mut byte)], at, ReadWriteFlags::NOWAIT) {
+            Ok(_) => held += 1,
+            Err(rustix::io::Errno::AGAIN) => {}
+            Err(_) => return None,
+        }
+    }
+    Some(held as f64 / RESIDENCY_PROBES.min(size).max(1) as f64)
+}

@@ -1,0 +1,68 @@
+//! The life of a process or group leader: what it is told on stdin, it answers on stdout.
+
+use std::io::{self, BufReader, Write};
+
+use super::clock::wait_until;
+use super::fleet::{Fleet, Launcher};
+use super::message::{Command, Reply, Task, receive, send};
+use super::pattern::Kind;
+use super::phase::Worker;
+use crate::failure::Failure;
+
+/// Serves until stdin ends. The first command says whether this is a group leader or a process.
+pub fn serve(launcher: &Launcher) -> Result<(), Failure> {
+    let mut from = BufReader::new(io::stdin());
+    let mut to = io::stdout();
+    match receive::<Command>(&mut from)? {
+        Some(Command::Work { rank, task }) => {
+            send(&mut to, &Reply::Ready { resident: None })?;
+            work(&mut from, &mut to, Worker::new(rank, task))
+        }
+        Some(Command::Lead { group, task }) => lead(&mut from, &mut to, launcher, group, &task),
+        Some(_) => Err(Failure::defect("the first command was none to begin with")),
+        None => Ok(()),
+    }
+}
+
+fn work(from: &mut impl io::BufRead, to: &mut impl Write, mut worker: Worker) -> Result<(), Failure> {
+    let mut kind = None;
+    while let Some(command) = receive::<Command>(from)? {
+        let reply = match command {
+            Command::Prepare { kind: next, common } => {
+                kind = Some(next);
+                match worker.prepare(next, common) {
+                    Ok(resident) => Reply::Ready { resident },
+                    Err(error) => Reply::Failed { what: format!("preparing {next}: {error}") },
+                }
+            }
+            Command::Go { at_ns, until_ns } => go(&mut worker, kind.take(), at_ns, until_ns),
+            Command::Work { .. } | Command::Lead { .. } => Reply::Failed { what: "told to begin twice".to_string() },
+        };
+        send(to, &reply)?;
+    }
+    Ok(())
+}
+
+fn go(worker: &mut Worker, kind: Option<Kind>, at_ns: u64, until_ns: u64) -> Reply {
+    let Some(kind) = kind else { return Reply::Failed { what: "told to go unprepared".to_string() } };
+    wait_until(at_ns);
+    Reply::Done { samples: vec![worker.run(kind, until_ns)], lost: Vec::new() }
+}
+
+fn lead(
+    from: &mut impl io::BufRead,
+    to: &mut impl Write,
+    launcher: &Launcher,
+    group: u64,
+    task: &Task,
+) -> Result<(), Failure> {
+    let ranks = (0..task.processes).map(|process| group * task.processes + process);
+    let begin = ranks.map(|rank| (format!("process {rank}"), Command::Work { rank, task: task.clone() }));
+    let mut fleet = Fleet::start(launcher, begin)?;
+    send(to, &fleet.gather(None))?;
+    while let Some(command) = receive::<Command>(from)? {
+        fleet.tell(&command);
+        send(to, &fleet.gather(Some(&command)))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,179 @@
+//! The sweep as a user runs it: real processes, real files, results that survive.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_forebay-limits");
+
+fn sweep(target: &Path, words: &[&str]) -> Command {
+    let mut command = Command::new(PROGRAM);
+    command.args(["sweep", "--quiet", "--warm-up", "0", "--target"]).arg(target).args(words);
+    if !words.contains(&"--time") {
+        command.args(["--time", "50ms"]);
+    }
+    command
+}
+
+fn output(mut command: Command) -> (Output, String) {
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    (output, said)
+}
+
+fn results(path: &Path) -> Value {
+    serde_json::from_slice::<Value>(&fs::read(path).unwrap()).unwrap()["results"].clone()
+}
+
+fn runs(results: &Value) -> Vec<(u64, u64, String)> {
+    let runs = results["runs"].as_array().unwrap().iter();
+    runs.map(|run| {
+        let number = |key: &str| run[key].as_u64().unwrap();
+        (number("groups"), number("processes"), run["kind"].as_str().unwrap().to_string())
+    })
+    .collect()
+}
+
+#[test]
+fn every_cell_of_every_pattern_runs_and_nothing_is_left_behind() {
+    for (pattern, phases) in [
+        ("stream", &["write"][..]),
+        ("ior-easy", &["write", "read"]),
+        ("ior-hard", &["write", "read"]),
+        ("mdtest-easy", &["create", "stat", "delete"]),
+        ("mdtest-hard", &["create", "stat", "fetch", "delete"]),
+        ("find", &["create", "walk"]),
+    ] {
+        let (target, file) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let file = file.path().join("r.json");
+        let words =
+            ["-M", "1,2", "-N", "1,2", "--repeat", "1", "--size", "8MiB", "--files", "300", "--pattern", pattern];
+        let (out, said) = output({
+            let mut command = sweep(target.path(), &words);
+            command.arg("-o").arg(&file);
+            command
+        });
+        assert!(out.status.success(), "{pattern}: {said}");
+        let found = results(&file);
+        assert_eq!(found["complete"], true);
+        let mut wanted = Vec::new();
+        for (m, n) in [(1, 1), (1, 2), (2, 1), (2, 2)] {
+            wanted.extend(phases.iter().map(|kind| (m, n, kind.to_string())));
+        }
+        assert_eq!(runs(&found), wanted, "{pattern}");
+        for run in found["runs"].as_array().unwrap() {
+            assert!(run["operations"].as_u64().unwrap() > 0, "{run}");
+            assert_eq!(run["group_rates"].as_array().unwrap().len() as u64, run["groups"].as_u64().unwrap());
+        }
+        assert_eq!(fs::read_dir(target.path()).unwrap().count(), 0, "{pattern} left files behind");
+    }
+}
+
+#[test]
+fn shared_and_random_transfers_read_back_what_was_written() {
+    for words in [
+        &["--layout", "segmented", "--random"][..],
+        &["--layout", "strided", "--random", "--transfer", "4097"],
+        &["--random", "--sync", "each", "--transfer", "64KiB"],
+    ] {
+        let target = tempfile::tempdir().unwrap();
+        let both = ["--read", "-M", "2", "-N", "2", "--repeat", "1", "--size", "2MiB", "--transfer", "16KiB"];
+        let given: Vec<&str> = if words.contains(&"--transfer") { both[..9].into() } else { both.into() };
+        let (out, said) = output(sweep(target.path(), &[&given, words].concat()));
+        assert!(out.status.success(), "{words:?}: {said}");
+    }
+}
+
+#[test]
+fn a_finished_file_is_not_run_again_and_other_options_are_refused() {
+    let (target, file) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let file = file.path().join("r.json");
+    let run = |more: &[&str]| {
+        let words = ["-M", "1", "-N", "1,2", "--repeat", "1", "--size", "4MiB"];
+        let mut command = sweep(target.path(), &[&words, more].concat());
+        command.arg("-o").arg(&file);
+        output(command)
+    };
+    assert!(run(&[]).0.status.success());
+    let first = results(&file);
+    // One run of two is taken out, as if the sweep had been killed.
+    let mut whole: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    whole["results"]["runs"].as_array_mut().unwrap().pop();
+    whole["results"]["complete"] = false.into();
+    fs::write(&file, whole.to_string()).unwrap();
+    assert!(run(&[]).0.status.success());
+    let second = results(&file);
+    assert_eq!(second["runs"][0], first["runs"][0]);
+    assert_eq!(runs(&second), runs(&first));
+    assert_eq!(second["complete"], true);
+    let (out, said) = run(&["--seed", "9"]);
+    assert_eq!(out.status.code(), Some(66), "{said}");
+    assert!(said.contains("holds a sweep with other options"), "{said}");
+}
+
+#[test]
+fn a_result_above_the_limit_is_rejected_and_names_the_cache() {
+    let target = tempfile::tempdir_in("/dev/shm").unwrap();
+    let words = ["-M", "1", "-N", "1", "--repeat", "1", "--size", "64MiB", "--limit", "1 kB/s"];
+    let words = ["--dry-run", "-M", "1,2,4", "-N", "1,2", "--repeat", "5", "--time", "1m"];
+    let (out, said) = output(sweep(target.path(), &words));
+    assert!(out.status.success() && said.contains("30 (5 a cell)") && said.contains("30m"), "{said}");
+    assert_eq!(fs::read_dir(target.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn wrong_words_say_what_to_change() {
+    let target = tempfile::tempdir().unwrap();
+    for (words, part) in [
+        (&["-M", "0"][..], "cannot be zero"),
+        (&["-M", "100", "-N", "100"], "has 10000 processes"),
+        (&["--transfer", "1000", "--direct"], "multiples of 4096"),
+        (&["--limit", "100"], "has no unit"),
+        (&["--pattern", "mdtest-hard", "--read"], "--read goes with patterns that write data"),
+    ] {
+        let (out, said) = output(sweep(target.path(), words));
+        assert!(!out.status.success() && said.contains(part), "{words:?}: {said}");
+    }
+    let (out, said) = output(sweep(Path::new("/nonexistent/dir"), &[]));
+    assert!(!out.status.success() && said.contains("must be an existing directory"), "{said}");
+}
+
+fn children(of: u32) -> Vec<u32> {
+    let text = fs::read_to_string(format!("/proc/{of}/task/{of}/children")).unwrap_or_default();
+    text.split_whitespace().filter_map(|id| id.parse().ok()).collect()
+}
+
+#[test]
+fn a_process_that_dies_makes_a_hole_and_the_rest_is_kept() {
+    let (target, file) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let file = file.path().join("r.json");
+    let mut command = Command::new(PROGRAM);
+    // The first cell is (1, 1), the second (1, 2): its processes are recognised by their number.
+    command.args(["sweep", "--quiet", "--warm-up", "0", "--repeat", "1", "--time", "1500ms", "-M", "1", "-N", "1,2"]);
+    command.args(["--pattern", "mdtest-hard", "--files", "200000", "--target"]).arg(target.path());
+    command.arg("-o").arg(&file).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let sweep = command.spawn().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let victim = loop {
+        let workers: Vec<u32> = children(sweep.id()).into_iter().flat_map(children).collect();
+        if let [victim, _] = workers[..] {
+            break victim;
+        }
+        assert!(Instant::now() < deadline, "the second cell never started");
+        thread::sleep(Duration::from_millis(5));
+    };
+    let killed = Command::new("kill").args(["-KILL", &victim.to_string()]).status().unwrap();
+    assert!(killed.success());
+    let output = sweep.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(75), "{said}");
+    assert!(said.contains("missing: M=1 N=2: process 0 ended early"), "{said}");
+    let found = results(&file);
+    assert_eq!(found["complete"], false);
+    assert!(runs(&found).iter().all(|(m, n, _)| (*m, *n) == (1, 1)) && !runs(&found).is_empty());
+    assert_eq!(fs::read_dir(target.path()).unwrap().count(), 0);
+}
