@@ -1,6 +1,7 @@
 //! Draining a cache that this process owns, with progress, interruptible on the second request.
 
 use std::cell::Cell;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use file_cache::{DrainProgress, FileCache, Residency, Stuck};
@@ -47,16 +48,26 @@ pub fn word(state: Residency) -> &'static str {
     }
 }
 
+/// How to try again to stage out what a burst buffer holds.
+pub fn advice(burst_buffer: &Path) -> String {
+    format!("to stage out what is dirty: forebay recover {}", burst_buffer.display())
+}
+
 /// Lists what did not reach the global store: path, state, reason, where the data is, what to do.
-pub fn list(stuck: &[Stuck], dir: &std::path::Path, burst_buffer: &std::path::Path) {
+pub fn list(stuck: &[Stuck], dir: &Path, burst_buffer: &Path) {
     say!("forebay: {} files of {} are not in the global store; their data is kept:", stuck.len(), dir.display());
     for one in stuck.iter().take(LISTED_MAX) {
-        let state = if one.orphaned { "orphaned" } else { word(one.state) };
-        say!("  {}: {state}: {}", dir.join(&one.path_hint).display(), one.reason);
+        let (path, state) = (dir.join(&one.path_hint), if one.orphaned { "orphaned" } else { word(one.state) });
+        say!("  {}: {state}: {}", path.display(), one.reason.split(" (os error").next().unwrap_or_default());
         say!("    data: {}", one.replica.display());
+        let file = if one.orphaned { PathBuf::from(one.identity.to_string()) } else { path };
+        if one.orphaned || matches!(one.state, Residency::Conflict | Residency::Failed) {
+            let (file, buffer) = (file.display(), burst_buffer.display());
+            say!("    to decide: forebay resolve {file} --keep burst-buffer|global|both --burst-buffer {buffer}");
+        }
     }
     if stuck.len() > LISTED_MAX {
         say!("  and {} more", stuck.len() - LISTED_MAX);
     }
-    say!("  to try again: forebay recover {}", burst_buffer.display());
+    say!("  {}", advice(burst_buffer));
 }

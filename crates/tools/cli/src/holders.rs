@@ -40,6 +40,20 @@ pub fn of(point: &Path, device: &str) -> Vec<Holder> {
     processes().into_iter().filter(|pid| *pid != own).filter_map(|pid| look(pid, point, device)).collect()
 }
 
+/// The processes, other than this one, whose working directory is `dir` or below it, as a path: they stay below what is
+/// mounted over it.
+pub fn inside(dir: &Path) -> Vec<Holder> {
+    let own = std::process::id() as i32;
+    let here = |pid: i32| {
+        let cwd = fs::read_link(format!("/proc/{pid}/cwd")).ok().filter(|cwd| cwd.starts_with(dir))?;
+        // In another mount namespace the same path is another place, which is not mounted over.
+        let same = fs::read_link(format!("/proc/{pid}/ns/mnt")).ok() == fs::read_link("/proc/self/ns/mnt").ok();
+        let (name, _) = stat(pid).filter(|_| same)?;
+        Some(Holder { pid, name, uses: vec![("cwd".to_string(), cwd)] })
+    };
+    processes().into_iter().filter(|pid| *pid != own).filter_map(here).collect()
+}
+
 fn processes() -> Vec<i32> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let mut pids: Vec<i32> = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect();

@@ -11,6 +11,8 @@ pub const NAMESPACE_END: Duration = Duration::from_millis(300);
 pub const LOG_BYTES_MAX: u64 = 8 << 20;
 /// Time between plain progress lines where there is no terminal: a log of an hour's drain stays readable.
 pub const PROGRESS_LINE: Duration = Duration::from_secs(5);
+/// A task shorter than this shows no progress: a bar that flashes by only disturbs.
+pub const PROGRESS_AFTER: Duration = Duration::from_millis(300);
 /// Time between redraws of a progress bar.
 pub const PROGRESS_DRAW: Duration = Duration::from_millis(100);
 /// Most dirty files or holders listed before "and N more".

@@ -52,7 +52,7 @@ fn dispatch(command: &Command) -> Result<u8, Failure> {
         Command::Stage(command) => commands::stage::run(command),
         Command::Drain(args) => commands::stage::drain(args),
         Command::Quiesce(args) => commands::stage::quiesce(args),
-        Command::Resolve(args) => commands::stage::resolve(args),
+        Command::Resolve(args) => commands::resolve::run(args),
         Command::Policy(command) => commands::policy::run(command),
         Command::Recover(args) => commands::recover::run(args),
         Command::Check(args) => commands::check::run(args),

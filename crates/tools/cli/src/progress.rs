@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::exit::say;
-use crate::limits::{PROGRESS_DRAW, PROGRESS_LINE};
+use crate::limits::{PROGRESS_AFTER, PROGRESS_DRAW, PROGRESS_LINE};
 
 /// What is shown: counts of this drain.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -50,6 +50,9 @@ impl Progress {
     pub fn update(&mut self, state: State) {
         self.last = state;
         self.bytes_all = self.bytes_all.max(state.bytes_left);
+        if self.started.elapsed() < PROGRESS_AFTER {
+            return;
+        }
         if let Some(bar) = &self.bar {
             bar.set_length(self.bytes_all);
             bar.set_position(self.bytes_all - state.bytes_left);
@@ -62,7 +65,7 @@ impl Progress {
 
     /// Removes the bar. Returns what was shown last and how long it took.
     pub fn finish(self) -> (State, Duration) {
-        if let Some(bar) = &self.bar {
+        if let Some(bar) = self.bar.as_ref().filter(|bar| bar.position() > 0 || bar.length() > Some(0)) {
             bar.finish_and_clear();
         }
         (self.last, self.started.elapsed())

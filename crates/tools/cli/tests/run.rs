@@ -225,3 +225,31 @@ fn what_a_killed_agent_left_is_recovered() {
         assert_eq!(bench.read("f"), "precious\n");
     });
 }
+
+#[test]
+fn what_cannot_be_staged_out_ends_in_75_and_is_resolved_afterwards() {
+    in_private_namespace(|| {
+        for (keep, content) in [("burst-buffer", "ours"), ("global", "theirs")] {
+            let bench = Bench::new();
+            fs::write(bench.dir.join("f"), "base").unwrap();
+            let running = bench.start_run(
+                &["--policy", "stage_out=manual"],
+                "printf ours > f; echo > written; while ! [ -e changed ]; do sleep 0.01; done; exit 3",
+            );
+            wait_until("the command has written", BOUND, || bench.dir.join("written").exists());
+            fs::write(bench.dir.join("f"), "theirs").unwrap();
+            fs::write(bench.dir.join("changed"), "").unwrap();
+            let done = running.wait();
+            assert_eq!(done.code, 75, "{done:?}");
+            assert!(done.err.contains("conflict") && done.err.contains("data: "), "{done:?}");
+            assert_eq!(bench.read("f"), "theirs", "never overwritten silently");
+            let (file, buffer) = (bench.dir.join("f"), bench.buffer.to_str().unwrap());
+            let words = ["resolve", file.to_str().unwrap(), "--keep", keep, "--burst-buffer", buffer];
+            let resolved = call(words);
+            assert_eq!(resolved.code, 0, "{resolved:?}");
+            assert_eq!(bench.read("f"), content, "--keep {keep}");
+            let again = call(words);
+            assert_eq!(again.code, 66, "{again:?}");
+        }
+    });
+}

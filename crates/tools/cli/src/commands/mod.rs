@@ -4,6 +4,7 @@ pub mod check;
 pub mod mount;
 pub mod policy;
 pub mod recover;
+pub mod resolve;
 pub mod run;
 pub mod stage;
 pub mod status;

@@ -9,7 +9,8 @@ use crate::channel::{self, Channel, Message};
 use crate::drain;
 use crate::exit::{self, Failure, reason, say};
 use crate::guest::{self, Place};
-use crate::limits::POLL;
+use crate::holders;
+use crate::limits::{LISTED_MAX, POLL};
 use crate::lower::{self, Submounts};
 use crate::mounts;
 use crate::serving::{self, How, Serving};
@@ -80,6 +81,7 @@ fn agent(place: &Place, how: &How, started: Option<&Channel>) -> Result<u8, Fail
     let below = lower::open(&place.dir).map_err(busy)?;
     let (submounts, mut lost) = Submounts::take(&place.dir).map_err(busy)?;
     let prepared = serving::prepare(place, below, how)?;
+    stay_below(place);
     let device = guest::open_device()?;
     guest::mount_over(place, &device)?;
     let mounted = Mounted(&place.dir);
@@ -96,6 +98,22 @@ fn agent(place: &Place, how: &How, started: Option<&Channel>) -> Result<u8, Fail
         let _ = channel.send(&Message::Go);
     }
     serve(place, serving, mounted, &signals)
+}
+
+/// Names the processes that will not notice the mount until they enter the directory anew.
+fn stay_below(place: &Place) {
+    let inside = holders::inside(&place.dir);
+    if inside.is_empty() {
+        return;
+    }
+    say!(
+        "forebay: these processes are inside {} and stay unaccelerated until they enter it anew:",
+        place.dir.display()
+    );
+    inside.iter().take(LISTED_MAX).for_each(|holder| say!("  {holder}"));
+    if inside.len() > LISTED_MAX {
+        say!("  and {} more", inside.len() - LISTED_MAX);
+    }
 }
 
 fn tell(started: Option<&Channel>, text: &str) {

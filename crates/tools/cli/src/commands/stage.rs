@@ -1,11 +1,11 @@
-//! `forebay stage`, `drain`, `quiesce`, `resolve`: moving data by hand.
+//! `forebay stage`, `drain`, `quiesce`: moving data by hand.
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
 
-use agent::control::{Counts, Keep, Reply, Request, Verb};
+use agent::control::{Counts, Reply, Request, Verb};
 
-use crate::args::{DrainArgs, KeepArg, QuiesceArgs, ResolveArgs, StageArgs, StageCommand};
+use crate::args::{DrainArgs, QuiesceArgs, StageArgs, StageCommand};
 use crate::exit::{self, Failure, out, say};
 use crate::link::{self, Link};
 
@@ -91,42 +91,4 @@ pub fn quiesce(args: &QuiesceArgs) -> Result<u8, Failure> {
     }
     link.ask(&Request::Quiesce, |_| {})?;
     drain_and_list(&mut link, Path::new(""))
-}
-
-/// `forebay resolve`
-pub fn resolve(args: &ResolveArgs) -> Result<u8, Failure> {
-    let keep = match args.keep {
-        KeepArg::BurstBuffer => Keep::BurstBuffer,
-        KeepArg::Global => Keep::Global,
-        KeepArg::Both => Keep::Both,
-    };
-    let buffer = args.burst_buffer.get();
-    let (mut link, file) = match identity(&args.path) {
-        // The burst buffer, or the directory that we are in, says whose identity it is.
-        Some(identity) => (of_identity(buffer.as_deref())?, identity),
-        None => {
-            let (link, inside) = link::to(&args.path, buffer.as_deref())?;
-            (link, inside.to_string_lossy().into_owned())
-        }
-    };
-    let saved = link.ask(&Request::Resolve { file, keep }, |_| {})?;
-    if let Some(path) = saved.as_str() {
-        out!("{path}");
-    }
-    Ok(0)
-}
-
-/// What is no file here and looks like an identity.
-fn identity(path: &Path) -> Option<String> {
-    let text = path.to_str()?;
-    let hex = text.len() >= 8 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    (hex && std::fs::symlink_metadata(path).is_err()).then(|| text.to_string())
-}
-
-fn of_identity(buffer: Option<&Path>) -> Result<Link, Failure> {
-    let mut targets = link::targets(buffer)?;
-    match (targets.pop(), targets.is_empty()) {
-        (Some(only), true) => link::connect(only),
-        _ => Ok(link::to(Path::new("."), buffer)?.0),
-    }
 }

@@ -1,0 +1,94 @@
+//! `forebay resolve`: which copy stays of a file that changed in both places, or whose stage-out cannot finish.
+//!
+//! A running agent is asked; without one the burst buffer is opened here.
+
+use std::path::{Path, PathBuf};
+
+use agent::control::{Keep, Request};
+use types::Identity;
+
+use crate::args::{KeepArg, ResolveArgs};
+use crate::drain;
+use crate::exit::{self, Failure, out};
+use crate::guest::Place;
+use crate::link::{self, Link, Target};
+use crate::lower;
+use crate::serving::{self, How};
+
+/// Resolves it; prints where the burst buffer's copy was saved, if it was.
+pub fn run(args: &ResolveArgs) -> Result<u8, Failure> {
+    let buffer = args.burst_buffer.get();
+    let (target, file) = match identity(&args.path) {
+        // The burst buffer, or the directory that we are in, says whose identity it is.
+        Some(identity) => (of_identity(buffer.as_deref())?, PathBuf::from(identity)),
+        None => link::target(&args.path, buffer.as_deref())?,
+    };
+    match link::connect(target.clone()) {
+        Ok(link) => by_agent(link, &file, args.keep),
+        Err(failure) if failure.code == exit::UNAVAILABLE && buffer.is_some() => by_hand(target, &file, args.keep),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// What is no file here and looks like an identity.
+fn identity(path: &Path) -> Option<String> {
+    let text = path.to_str()?;
+    let hex = text.len() >= 8 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    (hex && std::fs::symlink_metadata(path).is_err()).then(|| text.to_string())
+}
+
+fn of_identity(buffer: Option<&Path>) -> Result<Target, Failure> {
+    let mut targets = link::targets(buffer)?;
+    match (targets.pop(), targets.is_empty()) {
+        (Some(only), true) => Ok(only),
+        _ => Ok(link::target(Path::new("."), buffer)?.0),
+    }
+}
+
+fn by_agent(mut link: Link, file: &Path, keep: KeepArg) -> Result<u8, Failure> {
+    let keep = match keep {
+        KeepArg::BurstBuffer => Keep::BurstBuffer,
+        KeepArg::Global => Keep::Global,
+        KeepArg::Both => Keep::Both,
+    };
+    let saved = link.ask(&Request::Resolve { file: file.to_string_lossy().into_owned(), keep }, |_| {})?;
+    if let Some(path) = saved.as_str() {
+        out!("{path}");
+    }
+    Ok(0)
+}
+
+/// No agent runs: opens the burst buffer, decides, and stages out what the decision made dirty.
+fn by_hand(target: Target, file: &Path, keep: KeepArg) -> Result<u8, Failure> {
+    let below = lower::open(&target.dir).map_err(|e| Failure::io(format_args!("use {}", target.dir.display()), &e))?;
+    let place = Place { dir: target.dir, burst_buffer: target.burst_buffer };
+    let cache = serving::prepare(&place, below, &How { idle: true, ..How::default() })?.cache;
+    let wanted = file.to_string_lossy();
+    let stuck = cache.status().stuck.into_iter().find(|one| one.path == wanted || one.identity == wanted);
+    let resolved = stuck.and_then(|one| from_hex(&one.identity)).map(|identity| {
+        let keep = match keep {
+            KeepArg::BurstBuffer => file_cache::Keep::BurstBuffer,
+            KeepArg::Global => file_cache::Keep::Global,
+            KeepArg::Both => file_cache::Keep::Both,
+        };
+        let saved = cache.resolve(&identity, keep).map_err(|e| Failure::io("resolve it", &e))?;
+        if let Some(path) = saved {
+            out!("{}", path.display());
+        }
+        // Other files may be stuck still; this one's own failure is what the caller wants to hear.
+        cache.drain_file(&identity, &|| false).map_err(|stuck| Failure::new(exit::UNDRAINED, stuck.reason))
+    });
+    cache.shutdown();
+    match resolved {
+        Some(result) => result.map(|()| 0),
+        None => {
+            let message = format!("nothing is to be decided about {}", place.dir.join(file).display());
+            Err(Failure::new(exit::NO_INPUT, message).remedy(drain::advice(&place.burst_buffer)))
+        }
+    }
+}
+
+fn from_hex(text: &str) -> Option<Identity> {
+    let byte = |at: usize| text.get(at..at + 2).and_then(|two| u8::from_str_radix(two, 16).ok());
+    Identity::new((0..text.len()).step_by(2).map(byte).collect::<Option<Vec<u8>>>()?).ok()
+}

@@ -1,0 +1,111 @@
+//! On a terminal: what its keys do to the command and to the agent behind it.
+
+mod common;
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::process::Command;
+use std::sync::mpsc::{Receiver, channel};
+
+use common::{BOUND, Bench};
+use testkit::{ProcessGuard, in_private_namespace, wait_until};
+
+/// A program with a terminal of its own.
+struct Terminal {
+    guard: ProcessGuard,
+    keys: File,
+    screen: Receiver<Vec<u8>>,
+    seen: String,
+}
+
+impl Terminal {
+    fn start(command: &mut Command) -> Terminal {
+        let (mut ours, mut theirs) = (-1, -1);
+        let null = std::ptr::null_mut();
+        // SAFETY: both integers outlive the call; the other arguments may be null.
+        let made = unsafe { libc::openpty(&mut ours, &mut theirs, null, null.cast(), null.cast()) };
+        assert_eq!(made, 0, "no pseudo-terminal: {}", std::io::Error::last_os_error());
+        // SAFETY: openpty has made both, and nobody else has them.
+        let (keys, tty) = unsafe { (File::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) };
+        command.stdin(tty.try_clone().unwrap()).stdout(tty.try_clone().unwrap()).stderr(tty);
+        let guard = ProcessGuard::spawn(command);
+        let (send, screen) = channel();
+        let mut reader = keys.try_clone().unwrap();
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(n @ 1..) = reader.read(&mut buffer) {
+                if send.send(buffer[..n].to_vec()).is_err() {
+                    return;
+                }
+            }
+        });
+        Terminal { guard, keys, screen, seen: String::new() }
+    }
+
+    /// Waits until the text shows; what came before it is forgotten.
+    fn shows(&mut self, text: &str) {
+        wait_until(text, BOUND, || {
+            while let Ok(bytes) = self.screen.try_recv() {
+                self.seen.push_str(&String::from_utf8_lossy(&bytes));
+            }
+            self.seen.contains(text)
+        });
+        let end = self.seen.find(text).map_or(0, |at| at + text.len());
+        self.seen.drain(..end);
+    }
+
+    fn press(&mut self, keys: &[u8]) {
+        self.keys.write_all(keys).unwrap();
+    }
+}
+
+/// `setsid --ctty` gives the program a session with its standard input as terminal.
+fn run(bench: &Bench, script: &str) -> Terminal {
+    let mut command = Command::new("setsid");
+    command.args(["--ctty", "--wait", env!("CARGO_BIN_EXE_forebay"), "run", "--burst-buffer"]).arg(&bench.buffer);
+    command.args(["--", "sh", "-c", script]).current_dir(&bench.dir);
+    Terminal::start(&mut command)
+}
+
+#[test]
+fn an_interrupt_key_reaches_the_command_once_and_the_agent_drains() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let script = "n=0; trap 'n=$((n+1)); echo $n >> keys; echo int' INT; echo up; \
+                      while ! [ -e stop ]; do sleep 0.01; done; exit 5";
+        let mut terminal = run(&bench, script);
+        terminal.shows("up");
+        terminal.press(b"\x03");
+        terminal.shows("int");
+        std::fs::write(bench.dir.join("stop"), "").unwrap();
+        assert_eq!(terminal.guard.wait(BOUND).code(), Some(5));
+        assert_eq!(bench.read("keys"), "1\n");
+    });
+}
+
+#[test]
+fn a_stop_key_stops_the_command_and_its_files_go_on_when_it_continues() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let mut command = Command::new("setsid");
+        command.args(["--ctty", "--wait", "bash", "--norc", "--noediting", "-i"]).current_dir(&bench.dir);
+        command.env("PS1", "ready> ").env("FOREBAY_BURST_BUFFER", &bench.buffer);
+        command.env("FOREBAY", env!("CARGO_BIN_EXE_forebay"));
+        let mut terminal = Terminal::start(&mut command);
+        terminal.shows("ready> ");
+        terminal
+            .press(b"$FOREBAY run -- sh -c 'echo u''p; while ! [ -e go ]; do sleep 0.01; done; echo e''nd | tee f'\n");
+        terminal.shows("up\r\n");
+        terminal.press(b"\x1a");
+        terminal.shows("Stopped");
+        terminal.shows("ready> ");
+        std::fs::write(bench.dir.join("go"), "").unwrap();
+        terminal.press(b"fg\n");
+        terminal.shows("end\r\n");
+        terminal.shows("ready> ");
+        assert_eq!(bench.read("f"), "end\n");
+        terminal.press(b"exit 0\n");
+        assert_eq!(terminal.guard.wait(BOUND).code(), Some(0));
+    });
+}
