@@ -95,6 +95,17 @@ impl Agent {
         Ok(self.overlaid(node, of_stat(&fs::fstat(node.fd())?)))
     }
 
+    /// The attributes that go with an open file whose data is an older version: the file's, with the size, blocks and
+    /// time of that version.
+    pub fn attributes_of_version(&self, open: &OpenFile) -> io::Result<Attributes> {
+        let mut attributes = of_stat(&fs::fstat(open.node().fd())?);
+        if let Some(replica) = open.backing() {
+            let version = of_stat(&fs::fstat(replica)?);
+            (attributes.size, attributes.blocks, attributes.mtime) = (version.size, version.blocks, version.mtime);
+        }
+        Ok(attributes)
+    }
+
     pub(crate) fn overlaid(&self, node: &Node, mut attributes: Attributes) -> Attributes {
         if node.is_regular()
             && let Some(overlay) = self.cache.attributes(node.identity())

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use crc_fast::Digest;
@@ -92,12 +93,91 @@ impl Mapping {
         unsafe { self.base.as_ptr().add(at) }
     }
 
-    #[cfg(target_endian = "little")]
-    fn low_half(&self, at: usize) -> &futex::AtomicU32Alias {
+    /// The half of the word at `at` on which the kernel lets processes sleep.
+    fn low_half(&self, at: usize) -> &AtomicU32 {
+        const { assert!(cfg!(target_endian = "little"), "the low half of a word comes first") };
         let word = self.check(at, 8);
         assert!(at.is_multiple_of(8), "a word at {at}");
-        // SAFETY: inside the mapping, aligned, and on little-endian machines the first four bytes of the word; the kernel
-        // compares it as an atomic, nobody in the process does.
-        unsafe { std::sync::atomic::AtomicU32::from_ptr(word.cast()) }
+        // SAFETY: inside the mapping and aligned. The kernel alone compares it; the process uses the whole word.
+        unsafe { AtomicU32::from_ptr(word.cast()) }
+    }
+}
+
+impl Memory for Mapping {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn word(&self, at: usize) -> &AtomicU64 {
+        let word = self.check(at, 8);
+        assert!(at.is_multiple_of(8), "a word at {at}");
+        // SAFETY: inside the mapping, which lives as long as `self`, and aligned; every access to header words is atomic.
+        unsafe { AtomicU64::from_ptr(word.cast()) }
+    }
+
+    fn write(&self, at: usize, bytes: &[u8]) {
+        let to = self.check(at, bytes.len());
+        // SAFETY: inside the mapping; the caller owns these bytes of the ring, and `bytes`, which is ordinary memory of
+        // the process, does not overlap a mapping that only this type hands out words of.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
+    }
+
+    fn write_summed(&self, at: usize, bytes: &[u8], digest: &mut Digest) {
+        let to = self.check(at, bytes.len());
+        for (number, chunk) in bytes.chunks(COPY_CHUNK).enumerate() {
+            // SAFETY: as `write`; `number * COPY_CHUNK + chunk.len()` is at most `bytes.len()`.
+            let copy = unsafe {
+                let to = to.add(number * COPY_CHUNK);
+                std::ptr::copy_nonoverlapping(chunk.as_ptr(), to, chunk.len());
+                // Until it is published this part of the ring is written by the calling thread alone; the agent does
+                // not write payloads.
+                std::slice::from_raw_parts(to, chunk.len())
+            };
+            digest.update(copy);
+        }
+    }
+
+    fn read(&self, at: usize, bytes: &mut [u8]) {
+        let from = self.check(at, bytes.len());
+        // SAFETY: inside the mapping. A hostile owner of the ring may change the bytes meanwhile; the copy is then any
+        // mixture, every value of `u8` is valid, and no reference to the shared bytes is ever made.
+        unsafe { std::ptr::copy_nonoverlapping(from.cast_const(), bytes.as_mut_ptr(), bytes.len()) }
+    }
+
+    fn flush(&self, at: usize, len: usize) {
+        let start = self.check(at, len);
+        if let Some(write_back) = self.write_back {
+            write_back.lines(start, len);
+        }
+    }
+
+    fn fence(&self) {
+        if let Some(write_back) = self.write_back {
+            write_back.fence();
+        }
+    }
+
+    fn sleep(&self, at: usize, value: u32, timeout: Duration) {
+        let timeout = futex::Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
+        // Woken, timed out, interrupted, changed already: in each case the caller looks again.
+        let _ = futex::wait(self.low_half(at), futex::Flags::empty(), value, Some(&timeout));
+    }
+
+    fn wake(&self, at: usize) {
+        // It fails only for an address that is not mapped.
+        let _ = futex::wake(self.low_half(at), futex::Flags::empty(), i32::MAX as u32);
+    }
+}
+
+impl AsFd for Mapping {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: made by `mmap` with this length, and no reference into it outlives `self`.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
     }
 }

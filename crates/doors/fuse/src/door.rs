@@ -87,7 +87,12 @@ impl Door {
     }
 
     pub(crate) fn attributes(&self, known: &Known) -> Result<AttrReply, Errno> {
-        let attr = convert::attr(&self.agent.attributes(&known.node)?);
+        let outdated = if known.is_retired() { self.handles.outdated(known) } else { None };
+        let attributes = match &outdated {
+            Some(file) => self.agent.attributes_of_version(&file.open),
+            None => self.agent.attributes(&known.node),
+        };
+        let attr = convert::attr(&attributes?);
         Ok(AttrReply { attr, valid: self.valid(known) })
     }
 

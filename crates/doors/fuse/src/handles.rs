@@ -66,6 +66,13 @@ impl Handles {
         drop(gone);
     }
 
+    /// An open file of a node with a version of the data that is not the newest. Looks at all: for retired nodes only.
+    pub fn outdated(&self, known: &Known) -> Option<Arc<FileOf>> {
+        let files = self.files.read();
+        let mut of_node = files.values().filter(|file| file.known.id == known.id);
+        of_node.find(|file| !file.open.file().is_current()).cloned()
+    }
+
     /// All open files.
     pub fn all_files(&self) -> Vec<Handle> {
         self.files.read().keys().copied().collect()

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use agent::Node;
 use fuse_protocol::NodeId;
@@ -26,6 +27,19 @@ pub struct Known {
     pub node: Arc<Node>,
     /// How it is open.
     pub open: Mutex<OpenState>,
+    /// A newer number stands for this file: what is open here may be an older version.
+    retired: AtomicBool,
+}
+
+impl Known {
+    fn new(id: NodeId, node: Arc<Node>) -> Arc<Known> {
+        Arc::new(Known { id, node, open: Mutex::default(), retired: AtomicBool::new(false) })
+    }
+
+    /// Whether a newer number stands, or will stand, for this file.
+    pub fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::Relaxed)
+    }
 }
 
 struct Slot {
@@ -58,7 +72,7 @@ impl Nodes {
         {
             let mut tables = nodes.tables.lock();
             tables.newest.insert(root.identity().clone(), ROOT);
-            let known = Arc::new(Known { id: ROOT, node: root, open: Mutex::default() });
+            let known = Known::new(ROOT, root);
             tables.slots.insert(ROOT, Slot { known, lookups: 1, place: None, fresh: true });
         }
         nodes
@@ -83,7 +97,7 @@ impl Nodes {
         }
         tables.last += 1;
         let id = tables.last;
-        let known = Arc::new(Known { id, node, open: Mutex::default() });
+        let known = Known::new(id, node);
         tables.newest.insert(known.node.identity().clone(), id);
         tables.slots.insert(id, Slot { known: known.clone(), lookups: 1, place, fresh: true });
         known
@@ -110,6 +124,7 @@ impl Nodes {
 
     /// From now on a lookup of this file gives a new number.
     pub fn retire(&self, known: &Known) {
+        known.retired.store(true, Ordering::Relaxed);
         let mut tables = self.tables.lock();
         if tables.newest.get(known.node.identity()) == Some(&known.id) {
             tables.newest.remove(known.node.identity());
@@ -142,5 +157,74 @@ impl Nodes {
             }
         }
         places
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+
+    use agent::{Agent, Config, PolicyTable};
+    use config::Policy;
+    use file_cache::{FileCache, Settings};
+    use global_store::posix::{Options, PosixStore};
+
+    use super::*;
+
+    fn with_agent(test: impl FnOnce(&Agent)) {
+        let tree = testkit::TempTree::new();
+        tree.file("data/file", "content");
+        let root = std::fs::File::open(tree.path("data")).unwrap().into();
+        let store = PosixStore::new(root, Options::default()).unwrap();
+        let settings = Settings::new(tree.path("burst-buffer"), Arc::new(store.clone()), "test");
+        let cache = FileCache::open(settings).unwrap();
+        let policies = PolicyTable::new(Policy::default());
+        test(&Agent::new(Config { cache: cache.clone(), store, policies }).unwrap());
+        cache.shutdown();
+    }
+
+    #[test]
+    fn a_number_lives_as_long_as_its_lookups_and_is_never_used_again() {
+        with_agent(|agent| {
+            let nodes = Nodes::new(agent.root().clone());
+            let look = || {
+                let found = agent.lookup(agent.root(), OsStr::new("file")).unwrap();
+                nodes.looked_up(found.node, Some((ROOT, OsStr::new("file")))).id
+            };
+            let first = look();
+            assert_eq!(look(), first);
+            nodes.forget(first, 1);
+            assert!(nodes.get(first).is_some());
+            nodes.forget(first, 1);
+            assert!(nodes.get(first).is_none());
+            assert_ne!(look(), first);
+            nodes.forget(ROOT, 100);
+            assert!(nodes.get(ROOT).is_some());
+        });
+    }
+
+    #[test]
+    fn a_retired_number_stays_until_forgotten_beside_its_successor() {
+        with_agent(|agent| {
+            let nodes = Nodes::new(agent.root().clone());
+            let look = || nodes.looked_up(agent.lookup(agent.root(), OsStr::new("file")).unwrap().node, None);
+            let old = look();
+            nodes.retire(&old);
+            let new = look();
+            assert_ne!(old.id, new.id);
+            nodes.forget(old.id, 1);
+            assert_eq!((look().id, nodes.get(old.id).is_none()), (new.id, true));
+        });
+    }
+
+    #[test]
+    fn places_of_nodes_in_use_get_a_second_chance() {
+        with_agent(|agent| {
+            let nodes = Nodes::new(agent.root().clone());
+            let found = agent.lookup(agent.root(), OsStr::new("file")).unwrap();
+            nodes.looked_up(found.node, Some((ROOT, OsStr::new("file"))));
+            assert!(nodes.stale_places(10).is_empty());
+            assert_eq!(nodes.stale_places(10), [(ROOT, "file".into())]);
+        });
     }
 }

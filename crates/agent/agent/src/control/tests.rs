@@ -1,3 +1,5 @@
+//! A control socket over a real agent, asked as the command line asks.
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -1,3 +1,5 @@
+//! Locks of several owners: who gets in, who waits, who is refused.
+
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 

@@ -1,3 +1,5 @@
+//! What every program does with files: write, read, map, execute, truncate, append, copy.
+
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, AsRawFd};
@@ -219,6 +221,9 @@ fn holes_allocation_and_seeking_are_those_of_a_file() {
             file.read_exact_at(&mut block, 1 << 20).unwrap();
             assert_eq!(block, [0; 4096]);
             assert!(fallocate(&file, FallocateFlags::KEEP_SIZE, 0, 0).is_err());
+            assert!(fallocate(&file, FallocateFlags::empty(), i64::MAX as u64 - 4096, 8192).is_err());
+            fallocate(&file, FallocateFlags::KEEP_SIZE, 3 << 20, 4096).unwrap();
+            assert_eq!(file.metadata().unwrap().len(), 2 << 20);
         }
     });
 }
@@ -274,6 +279,58 @@ fn writes_past_the_largest_offset_are_refused_and_not_wrapped() {
             assert!(rustix::io::pwrite(file.as_fd(), b"abc", u64::MAX - 1).is_err());
             assert_eq!(file.metadata().unwrap().len(), 0);
             assert!(file.as_raw_fd() >= 0);
+        }
+    });
+}
+
+#[test]
+fn changes_of_time_and_size_move_ctime() {
+    in_private_namespace(|| {
+        for how in WAYS {
+            let stand = Stand::new(how);
+            let file = File::create(stand.path("file")).unwrap();
+            (&file).write_all(b"content").unwrap();
+            let ctime = || {
+                let stat = file.metadata().unwrap();
+                (stat.ctime(), stat.ctime_nsec())
+            };
+            // Again and again: two changes within one tick of the store's clock have the same time.
+            let moves = |what: &str, change: &dyn Fn()| {
+                let before = ctime();
+                testkit::wait_until(what, testkit::PATIENCE, || {
+                    change();
+                    ctime() > before
+                });
+            };
+            moves("futimens", &|| file.set_modified(std::time::UNIX_EPOCH).unwrap());
+            moves("ftruncate", &|| file.set_len(3).unwrap());
+            moves("fchmod", &|| file.set_permissions(PermissionsExt::from_mode(0o640)).unwrap());
+        }
+    });
+}
+
+#[test]
+fn bytes_spliced_through_a_pipe_arrive_even_when_it_runs_short() {
+    in_private_namespace(|| {
+        for how in WAYS {
+            let stand = Stand::new(how);
+            let data = pattern(300_000);
+            fs::write(stand.path("source"), &data).unwrap();
+            let (source, target) =
+                (File::open(stand.path("source")).unwrap(), File::create(stand.path("target")).unwrap());
+            let (read, write) = rustix::pipe::pipe().unwrap();
+            let splice = |from: std::os::fd::BorrowedFd<'_>, to: std::os::fd::BorrowedFd<'_>, len: usize| {
+                rustix::pipe::splice(from, None, to, None, len, rustix::pipe::SpliceFlags::empty()).unwrap()
+            };
+            let mut left = data.len();
+            while left > 0 {
+                let mut inside = splice(source.as_fd(), write.as_fd(), 50_001);
+                left -= inside;
+                while inside > 0 {
+                    inside -= splice(read.as_fd(), target.as_fd(), inside.min(7777));
+                }
+            }
+            assert_eq!(fs::read(stand.path("target")).unwrap(), data);
         }
     });
 }

@@ -1,3 +1,5 @@
+//! Locks between processes, over a real mount.
+
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::mpsc::channel;
@@ -186,6 +188,26 @@ fn a_lock_by_one_name_excludes_by_another() {
         as_process(|| {
             let other = open(&stand, "other");
             assert_eq!(fcntl(other.as_raw_fd(), libc::F_SETLK, libc::F_WRLCK, 0, 0).unwrap_err(), libc::EAGAIN);
+        });
+    });
+}
+
+#[test]
+fn the_lock_of_a_process_is_its_own_though_the_open_file_is_shared() {
+    in_private_namespace(|| {
+        let stand = Stand::new(PASSTHROUGH);
+        let file = open(&stand, "file");
+        fcntl(file.as_raw_fd(), libc::F_SETLK, libc::F_WRLCK, 0, 10).unwrap();
+        let shared = file.as_raw_fd();
+        as_process(|| {
+            // The same open file description, inherited as by fork: another owner nevertheless.
+            assert_eq!(fcntl(shared, libc::F_SETLK, libc::F_WRLCK, 0, 10).unwrap_err(), libc::EAGAIN);
+            fcntl(shared, libc::F_SETLK, libc::F_WRLCK, 20, 10).unwrap();
+        });
+        fcntl(shared, libc::F_SETLK, libc::F_WRLCK, 20, 10).unwrap();
+        as_process(|| {
+            let other = open(&stand, "file");
+            assert_eq!(fcntl(other.as_raw_fd(), libc::F_SETLK, libc::F_RDLCK, 5, 1).unwrap_err(), libc::EAGAIN);
         });
     });
 }

@@ -1,3 +1,5 @@
+//! Names, links, special files, listings, attributes, users.
+
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::{self, File};

@@ -1,3 +1,5 @@
+//! Opens and mappings in every order, and a file that changes below under who has it open.
+
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -91,6 +93,7 @@ fn a_changed_file_is_new_for_new_opens_and_old_for_old_ones() {
         let new = File::open(&path).unwrap();
         assert_eq!(new.metadata().unwrap().ino(), inode);
         assert_eq!(new.metadata().unwrap().len(), 4096);
+        wait_until("attributes of the old version", PATIENCE, || old.metadata().unwrap().len() == 8192);
     });
 }
 
@@ -161,5 +164,26 @@ fn a_reopened_descriptor_is_the_same_file() {
             again.read_exact_at(&mut text, 0).unwrap();
             assert_eq!(&text, b"content");
         }
+    });
+}
+
+#[test]
+fn the_kernel_reads_and_writes_a_complete_file_while_the_agent_stands_still() {
+    in_private_namespace(|| {
+        let stand = Stand::new(PASSTHROUGH);
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(stand.path("file")).unwrap();
+        file.write_all_at(&[1; 4096], 0).unwrap();
+        let mapping = Mapping::new(&file, true);
+        stand.pause();
+        let mut byte = [0];
+        for round in 2..100 {
+            file.write_all_at(&[round; 4096], 0).unwrap();
+            file.read_exact_at(&mut byte, 0).unwrap();
+            assert_eq!((byte[0], mapping.get()), (round, round));
+        }
+        mapping.set(200);
+        file.read_exact_at(&mut byte, 0).unwrap();
+        assert_eq!(byte[0], 200);
+        stand.resume();
     });
 }

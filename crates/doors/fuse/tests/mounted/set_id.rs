@@ -1,3 +1,5 @@
+//! Set-id bits and capabilities, which writes take away.
+
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};

@@ -12,6 +12,7 @@ use file_cache::{FileCache, Settings};
 use fuse_protocol::mount;
 use global_store::posix::{Options, PosixStore};
 use rustix::mount::{OpenTreeFlags, UnmountFlags, mount_bind, open_tree, unmount};
+use rustix::process::Signal;
 use testkit::{PATIENCE, ProcessGuard, TempTree, wait_until};
 
 /// Tells the serving process what to serve.
@@ -71,6 +72,16 @@ impl Stand {
     /// The same below, past the agent.
     pub fn below(&self, relative: impl AsRef<Path>) -> PathBuf {
         self.tree.path("below").join(relative)
+    }
+
+    /// Lets the server stand still, as a machine under load does.
+    pub fn pause(&self) {
+        self.server.signal(Signal::STOP);
+    }
+
+    /// Lets it go on.
+    pub fn resume(&self) {
+        self.server.signal(Signal::CONT);
     }
 
     /// How many descriptors the server has open.

@@ -1,0 +1,308 @@
+//! The bytes of a ring: the only file that knows them.
+//!
+//! ```text
+//! page 0      identification (line 0) . head (line 2) . what the reader says: tail, taken, flags, epoch (line 4) .
+//!             bells (line 6); a line is 64 bytes, and pairs of lines keep writers and reader out of each other's way
+//! page 1...   `capacity` bytes of records; the record at position p lies at byte p mod capacity, a payload may wrap
+//! ```
+//!
+//! A *position* counts the bytes ever reserved; it never goes back. A record is 64 bytes of header at a multiple of 64,
+//! then the payload, filled up to a multiple of 64.
+//!
+//! Everything here is hostile input to the reader: the program that writes the ring can write any byte of it. So
+//! nothing read is used before these hold, and each number names what was checked:
+//!
+//! 1. the identification equals the reader's own record of the ring: id and capacity never come from the ring;
+//! 2. a record's commit word is bound to the ring's id and to its position, so that bytes of a former lap, of another ring
+//!    or of a payload do not pass for a record;
+//! 3. the header's CRC, bound to ring id and position, holds for header and payload CRC together;
+//! 4. the payload ends inside the ring's free lap, and the file range inside what the reader granted;
+//! 5. the payload's CRC holds for the reader's private copy.
+
+use crc_fast::{CrcAlgorithm, Digest};
+use types::{ByteRange, Epoch};
+
+use crate::limits::{CAPACITY_MAX, CAPACITY_MIN, PAYLOAD_MAX, PAYLOAD_SHARE};
+use crate::memory::Memory;
+use crate::sync::Ordering::{Acquire, Relaxed};
+
+/// Bytes before the first record.
+pub const HEADER_BYTES: usize = 4096;
+/// Bytes of a record's header, and the grain of positions.
+pub const RECORD_BYTES: u64 = 64;
+/// First word of a ring file.
+const MAGIC: u64 = u64::from_le_bytes(*b"forebayW");
+/// Raised with every change of this file; another one is refused.
+const VERSION: u64 = 1;
+
+/// Offsets in the header page.
+pub(crate) mod at {
+    pub const MAGIC: usize = 0;
+    pub const VERSION: usize = 8;
+    pub const ID_LOW: usize = 16;
+    pub const ID_HIGH: usize = 24;
+    pub const CAPACITY: usize = 32;
+    /// Next position to be reserved; added to by writers.
+    pub const HEAD: usize = 128;
+    /// Everything below is drained and may be overwritten.
+    pub const TAIL: usize = 256;
+    /// Everything below was taken while the ring was live.
+    pub const TAKEN: usize = 264;
+    pub const FLAGS: usize = 272;
+    /// Epoch of new records.
+    pub const EPOCH: usize = 280;
+    /// Writers asleep for want of room.
+    pub const WRITERS_WAITING: usize = 384;
+    /// Rung when there is room.
+    pub const ROOM_BELL: usize = 392;
+    /// Not 0 while the reader sleeps.
+    pub const READER_SLEEPING: usize = 448;
+    /// Rung when there is a record.
+    pub const RECORD_BELL: usize = 456;
+
+    /// Words of a record's header.
+    pub const COMMIT: usize = 0;
+    pub const SEQUENCE: usize = 8;
+    pub const RECORD_EPOCH: usize = 16;
+    pub const OFFSET: usize = 24;
+    pub const SHAPE: usize = 32;
+    pub const SUMS: usize = 40;
+    pub const POSITION: usize = 48;
+}
+
+/// Bits of the flags word.
+pub mod flag {
+    /// Set by the reader before it scans for the last time: what is not taken is not acknowledged.
+    pub const REVOKED: u64 = 1;
+    /// Set by either side: no new record begins, those begun may end. The reader is asked to revoke the ring.
+    pub const DRAINING: u64 = 2;
+}
+
+/// Names one ring for ever: 16 random bytes, chosen by the agent when it makes the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RingId(pub u128);
+
+impl RingId {
+    /// What commit words are mixed with: 58 random bits.
+    fn key(self) -> u64 {
+        (self.0 as u64 ^ (self.0 >> 64) as u64) & !STATE_MASK
+    }
+}
+
+const STATE_MASK: u64 = RECORD_BYTES - 1;
+
+/// What a record's commit word says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// A length is there, the payload is not.
+    Reserved = 0x11,
+    /// Complete.
+    Published = 0x21,
+    /// Complete, and the reader of a revoked ring decided that it counts.
+    Taken = 0x31,
+    /// Its writer found the ring revoked and went to the kernel instead.
+    Retracted = 0x09,
+}
+
+/// The commit word of `state` at `position`.
+pub(crate) fn commit_word(id: RingId, position: u64, state: State) -> u64 {
+    (position ^ id.key()) & !STATE_MASK | state as u64
+}
+
+/// The state that `word` gives the record at `position`; `None` when it is no commit word of that position.
+pub(crate) fn state_of(id: RingId, position: u64, word: u64) -> Option<State> {
+    if (word ^ id.key() ^ position) & !STATE_MASK != 0 {
+        return None;
+    }
+    [State::Reserved, State::Published, State::Taken, State::Retracted]
+        .into_iter()
+        .find(|state| *state as u64 == word & STATE_MASK)
+}
+
+/// The position whose commit word is `word`, whatever its state: with it a ring without a tail is still readable.
+pub(crate) fn position_of(id: RingId, word: u64) -> u64 {
+    (word ^ id.key()) & !STATE_MASK
+}
+
+/// What a record is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u16)]
+pub enum Kind {
+    /// Bytes written at an offset.
+    Write = 1,
+}
+
+/// The header of one record without its commit word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordHeader {
+    /// Place in the file's order of writes.
+    pub sequence: u64,
+    /// The file's epoch when it was written.
+    pub epoch: Epoch,
+    /// First byte in the file.
+    pub offset: u64,
+    /// Payload bytes.
+    pub length: u32,
+    /// What it is.
+    pub kind: Kind,
+    /// CRC-32C of the payload.
+    pub payload_crc: u32,
+}
+
+impl RecordHeader {
+    /// Bytes that the record occupies in the ring.
+    pub fn footprint(&self) -> u64 {
+        footprint(u64::from(self.length))
+    }
+
+    /// The bytes of the file.
+    pub fn range(&self) -> ByteRange {
+        ByteRange::at(self.offset, u64::from(self.length))
+    }
+
+    fn shape(&self) -> u64 {
+        shape(self.length, self.kind)
+    }
+
+    /// CRC-32C of the header, bound to ring and position (3).
+    fn crc(&self, id: RingId, position: u64) -> u32 {
+        let mut bytes = [0u8; 64];
+        let words = [
+            id.0 as u64,
+            (id.0 >> 64) as u64,
+            position,
+            self.sequence,
+            self.epoch.0,
+            self.offset,
+            self.shape(),
+            u64::from(self.payload_crc),
+        ];
+        for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, &bytes) as u32
+    }
+
+    /// Stores the header at `record`, the byte of its commit word, which is not touched.
+    pub(crate) fn store<M: Memory>(&self, memory: &M, record: usize, id: RingId, position: u64) {
+        let sums = u64::from(self.payload_crc) | u64::from(self.crc(id, position)) << 32;
+        for (at, word) in [
+            (at::SEQUENCE, self.sequence),
+            (at::RECORD_EPOCH, self.epoch.0),
+            (at::OFFSET, self.offset),
+            (at::SHAPE, self.shape()),
+            (at::SUMS, sums),
+            (at::POSITION, position),
+        ] {
+            memory.word(record + at).store(word, Relaxed);
+        }
+    }
+
+    /// Loads what stands at `record`, each word once; `None` unless its position, kind and CRC hold (3).
+    pub(crate) fn load<M: Memory>(memory: &M, record: usize, id: RingId, position: u64) -> Option<RecordHeader> {
+        let word = |at: usize| memory.word(record + at).load(Relaxed);
+        let (shape, sums) = (word(at::SHAPE), word(at::SUMS));
+        let header = RecordHeader {
+            sequence: word(at::SEQUENCE),
+            epoch: Epoch(word(at::RECORD_EPOCH)),
+            offset: word(at::OFFSET),
+            length: shape as u32,
+            kind: Kind::Write,
+            payload_crc: sums as u32,
+        };
+        let whole = word(at::POSITION) == position && header.shape() == shape;
+        (whole && header.crc(id, position) == (sums >> 32) as u32).then_some(header)
+    }
+}
+
+/// Length and kind in one word.
+pub(crate) fn shape(length: u32, kind: Kind) -> u64 {
+    u64::from(length) | (kind as u64) << 32
+}
+
+/// Bytes of the ring that `length` payload bytes need.
+pub(crate) fn footprint(length: u64) -> u64 {
+    RECORD_BYTES + length.next_multiple_of(RECORD_BYTES)
+}
+
+/// Longest payload of one record in a ring of `capacity` bytes.
+pub fn payload_max(capacity: u64) -> u64 {
+    (capacity / PAYLOAD_SHARE).min(PAYLOAD_MAX)
+}
+
+/// Whether a ring may have this capacity in bytes: a power of two within the limits.
+pub fn capacity_is_sound(capacity: u64) -> bool {
+    capacity.is_power_of_two() && (CAPACITY_MIN..=CAPACITY_MAX).contains(&capacity)
+}
+
+/// A digest for payloads.
+pub(crate) fn payload_digest() -> Digest {
+    Digest::new(CrcAlgorithm::Crc32Iscsi)
+}
+
+/// Why a file is not the ring that the agent's record describes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotThisRing {
+    /// The capacity on record is none, or the file's size does not fit it.
+    Size,
+    /// The first word is not ours.
+    Magic,
+    /// Made by another version of this code.
+    Version {
+        /// The version found.
+        found: u64,
+    },
+    /// The id or capacity in the header is not the one on record.
+    Foreign,
+}
+
+impl std::fmt::Display for NotThisRing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            NotThisRing::Size => f.write_str("the file's size is not that of the ring on record"),
+            NotThisRing::Magic => f.write_str("the file is no window ring"),
+            NotThisRing::Version { found } => write!(f, "ring version {found}, this code knows {VERSION}"),
+            NotThisRing::Foreign => f.write_str("the ring in the file is not the one on record"),
+        }
+    }
+}
+
+impl std::error::Error for NotThisRing {}
+
+/// Writes the header page of an empty ring over `memory`, whose bytes are zero or those of a ring that is over.
+pub(crate) fn format<M: Memory>(memory: &M, id: RingId, capacity: u64, epoch: Epoch) {
+    for word in (0..HEADER_BYTES).step_by(8) {
+        memory.word(word).store(0, Relaxed);
+    }
+    for (at, word) in [
+        (at::VERSION, VERSION),
+        (at::ID_LOW, id.0 as u64),
+        (at::ID_HIGH, (id.0 >> 64) as u64),
+        (at::CAPACITY, capacity),
+        (at::EPOCH, epoch.0),
+        (at::MAGIC, MAGIC),
+    ] {
+        memory.word(at).store(word, Relaxed);
+    }
+    memory.flush(0, HEADER_BYTES);
+    memory.fence();
+}
+
+/// Checks the identification against what is on record (1).
+pub(crate) fn identify<M: Memory>(memory: &M, id: RingId, capacity: u64) -> Result<(), NotThisRing> {
+    if !capacity_is_sound(capacity) || memory.len() as u64 != HEADER_BYTES as u64 + capacity {
+        return Err(NotThisRing::Size);
+    }
+    let word = |at: usize| memory.word(at).load(Acquire);
+    if word(at::MAGIC) != MAGIC {
+        return Err(NotThisRing::Magic);
+    }
+    if word(at::VERSION) != VERSION {
+        return Err(NotThisRing::Version { found: word(at::VERSION) });
+    }
+    let found = u128::from(word(at::ID_LOW)) | u128::from(word(at::ID_HIGH)) << 64;
+    if found != id.0 || word(at::CAPACITY) != capacity {
+        return Err(NotThisRing::Foreign);
+    }
+    Ok(())
+}

@@ -1,0 +1,411 @@
+//! The half of the ring that the agent holds. Everything it reads is hostile input (layout, 1 to 5).
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use types::{ByteRange, Epoch};
+
+use super::Ring;
+use crate::layout::{self, NotThisRing, RECORD_BYTES, RecordHeader, RingId, State};
+use crate::layout::{at, flag, footprint, payload_digest, payload_max};
+use crate::limits::{COPY_CHUNK, TAKE_BYTES_MAX};
+use crate::memory::Memory;
+use crate::sequence::Sequence;
+use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use crate::sync::fence;
+
+/// What the agent's own durable record says of a ring, and what its writer may do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grant {
+    /// Its name.
+    pub ring: RingId,
+    /// Bytes for records.
+    pub capacity: u64,
+    /// Epochs that its records may bear.
+    pub epochs: RangeInclusive<Epoch>,
+    /// Bytes of the file that its descriptor may write: empty for one that is open for reading only.
+    pub writable: ByteRange,
+}
+
+/// A whole record, its payload still in the ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Taken {
+    /// Position of its header.
+    pub position: u64,
+    /// Position behind it.
+    pub end: u64,
+    /// Place in the file's order.
+    pub sequence: u64,
+    /// The file's epoch when it was written.
+    pub epoch: Epoch,
+    /// The bytes of the file; never empty, and within the grant.
+    pub range: ByteRange,
+}
+
+/// Why a published record is not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// Its header is not what was written.
+    Header,
+    /// Its payload is not what was written.
+    Payload,
+    /// It is for bytes or an epoch that were not granted.
+    Forbidden,
+}
+
+/// A published record that was lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Damage {
+    /// Position of its header.
+    pub position: u64,
+    /// The bytes of the file, where the header still tells.
+    pub range: Option<ByteRange>,
+    /// What is wrong.
+    pub reason: Reason,
+}
+
+/// One thing found in a ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    /// A record.
+    Record(Taken),
+    /// A loss.
+    Damage(Damage),
+}
+
+/// Why [`Reader::take`] came back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// The next record is not published, or there is none.
+    Unpublished,
+    /// Enough for one call; there may be more.
+    Enough,
+    /// The ring must be revoked and scanned: a writer asked for it, or the next header is damaged.
+    Revoke,
+}
+
+enum Slot {
+    Record(RecordHeader),
+    Skip(Damage, u64),
+    Broken,
+}
+
+/// Takes records of one ring and gives their room back. There is one reader at a time: the agent that holds the
+/// directory's lock.
+#[derive(Debug)]
+pub struct Reader<M> {
+    ring: Ring<M>,
+    grant: Grant,
+    /// Next position to look at.
+    cursor: u64,
+    /// Room below is given back. Our own copy: the word in the ring may say anything.
+    tail: u64,
+    /// Counter and head as they were at one moment, until the cursor has settled all of that head.
+    mark: Option<(u64, u64)>,
+    known_below: u64,
+    revoked: bool,
+    /// An earlier agent's ring: neither tail nor cursor mean anything.
+    left: bool,
+}
+
+impl<M: Memory> Reader<M> {
+    /// Makes an empty ring of `memory`, whose bytes are zero, and its reader.
+    pub fn create(memory: M, grant: Grant) -> Result<Reader<M>, NotThisRing> {
+        if !layout::capacity_is_sound(grant.capacity)
+            || memory.len() as u64 != layout::HEADER_BYTES as u64 + grant.capacity
+        {
+            return Err(NotThisRing::Size);
+        }
+        layout::format(&memory, grant.ring, grant.capacity, *grant.epochs.start());
+        let ring = Ring { memory, id: grant.ring, capacity: grant.capacity };
+        Ok(Reader { ring, grant, cursor: 0, tail: 0, mark: None, known_below: 0, revoked: false, left: false })
+    }
+
+    /// The reader of a ring that an earlier agent left. Only [`Reader::take_left`] makes sense next.
+    pub fn left_behind(memory: M, grant: Grant) -> Result<Reader<M>, NotThisRing> {
+        let ring = Ring::identified(memory, grant.ring, grant.capacity)?;
+        Ok(Reader { ring, grant, cursor: 0, tail: 0, mark: None, known_below: 0, revoked: false, left: true })
+    }
+
+    /// What the ring is.
+    pub fn grant(&self) -> &Grant {
+        &self.grant
+    }
+
+    /// Bytes of the ring that are taken and not yet given back.
+    pub fn held(&self) -> u64 {
+        self.cursor - self.tail
+    }
+
+    /// Bytes of the ring that writers have reserved and that are not given back, at most the capacity.
+    pub fn used(&self) -> u64 {
+        self.ring.word(at::HEAD).load(Acquire).saturating_sub(self.tail).min(self.ring.capacity)
+    }
+
+    /// Sets the epoch of the records that begin from now on, and allows it.
+    pub fn set_epoch(&mut self, epoch: Epoch) {
+        self.grant.epochs = *self.grant.epochs.start()..=epoch;
+        self.ring.word(at::EPOCH).store(epoch.0, Release);
+    }
+
+    /// Takes published records from where the last call stopped, at most about [`TAKE_BYTES_MAX`].
+    pub fn take(&mut self, found: &mut dyn FnMut(Found)) -> Stop {
+        let begin = self.cursor;
+        if self.revoked || self.left {
+            return Stop::Revoke;
+        }
+        loop {
+            if self.cursor - begin >= TAKE_BYTES_MAX {
+                return Stop::Enough;
+            }
+            let position = self.cursor;
+            if !self.fits(position, RECORD_BYTES) || self.ring.state(position) != Some(State::Published) {
+                return self.ring.ending().then_some(Stop::Revoke).unwrap_or(Stop::Unpublished);
+            }
+            match self.slot(position) {
+                Slot::Record(header) => {
+                    self.cursor += header.footprint();
+                    found(self.sum(position, &header));
+                }
+                Slot::Skip(damage, footprint) => {
+                    self.cursor += footprint;
+                    found(Found::Damage(damage));
+                }
+                Slot::Broken => return Stop::Revoke,
+            }
+            self.ring.word(at::TAKEN).store(self.cursor, Release);
+        }
+    }
+
+    /// Asks writers to begin nothing more. Those that have begun end as usual.
+    pub fn ask_to_drain(&self) {
+        self.ring.word(at::FLAGS).fetch_or(flag::DRAINING, AcqRel);
+        self.wake_writers();
+    }
+
+    /// Ends the ring: from now on only what [`Reader::take_rest`] takes is acknowledged. Wakes writers that wait for room.
+    pub fn revoke(&mut self) {
+        self.revoked = true;
+        self.ring.word(at::FLAGS).fetch_or(flag::REVOKED | flag::DRAINING, AcqRel);
+        fence(SeqCst);
+        self.wake_writers();
+    }
+
+    /// Revokes the ring if that is not done, and takes every published record that is left, over holes.
+    pub fn take_rest(&mut self, found: &mut dyn FnMut(Found)) {
+        if !self.revoked {
+            self.revoke();
+        }
+        let end = self.tail + self.ring.capacity;
+        while self.cursor < end {
+            let position = self.cursor;
+            self.cursor += RECORD_BYTES;
+            let state = self.ring.state(position);
+            if !matches!(state, Some(State::Published | State::Taken | State::Retracted)) {
+                continue;
+            }
+            let slot = self.slot(position);
+            let lost_to_writer =
+                state == Some(State::Published) && !self.ring.swap_state(position, State::Published, State::Taken);
+            let retracted = state == Some(State::Retracted) || lost_to_writer;
+            match slot {
+                Slot::Record(header) => {
+                    self.cursor = position + header.footprint();
+                    if !retracted {
+                        found(self.sum(position, &header));
+                    }
+                }
+                Slot::Skip(damage, footprint) => {
+                    self.cursor = position + footprint;
+                    if !retracted {
+                        found(Found::Damage(damage));
+                    }
+                }
+                Slot::Broken if !retracted => {
+                    found(Found::Damage(Damage { position, range: None, reason: Reason::Header }));
+                }
+                Slot::Broken => {}
+            }
+        }
+        self.cursor = end;
+        self.known_below = u64::MAX;
+    }
+
+    /// A sequence number below which every record of this ring has been taken. Called after [`Reader::take`].
+    ///
+    /// Counter and head are read in this order. A writer with a smaller number had stored `Reserved` and had all its
+    /// room before (ring, order of the file), so its reservation is below that head. All below is settled when the
+    /// cursor has passed it, or when the first that is not published has no room yet: then no later one has either.
+    pub fn known_below<S: Memory>(&mut self, sequence: &Sequence<S>) -> u64 {
+        if self.known_below == u64::MAX {
+            return u64::MAX;
+        }
+        let (number, head) = match self.mark {
+            Some(mark) => mark,
+            None => {
+                let number = sequence.next();
+                // A head that the cursor has passed already settles at once.
+                (number, self.ring.word(at::HEAD).load(Acquire))
+            }
+        };
+        if self.cursor >= head || !self.next_has_room() {
+            self.mark = None;
+            self.known_below = self.known_below.max(number);
+        } else {
+            self.mark = Some((number, head));
+        }
+        self.known_below
+    }
+
+    /// Whether the record at the cursor, published or not, may have all its room.
+    fn next_has_room(&self) -> bool {
+        if !self.fits(self.cursor, RECORD_BYTES) {
+            return false;
+        }
+        if self.ring.state(self.cursor) != Some(State::Reserved) {
+            return true;
+        }
+        let shape = self.ring.word(self.ring.place(self.cursor) + at::SHAPE).load(Relaxed);
+        self.fits(self.cursor, footprint(shape & u64::from(u32::MAX)))
+    }
+
+    /// Copies payload bytes of a taken record, from `skip` on, that is not yet released. False, and the rest of `out`
+    /// untouched, when those bytes are not in the record.
+    pub fn copy(&self, record: &Taken, skip: u64, out: &mut [u8]) -> bool {
+        let inside = record.position >= self.tail && record.end <= self.cursor;
+        if !inside || skip.saturating_add(out.len() as u64) > record.range.len() {
+            return false;
+        }
+        self.read(Ring::<M>::payload(record.position) + skip, out);
+        true
+    }
+
+    /// Gives back the room below `position`, whose records are in the burst buffer (and, on a persistent medium, durable
+    /// there). Never more than was taken, never backwards.
+    pub fn release(&mut self, position: u64) {
+        let position = position.min(self.cursor);
+        if position <= self.tail {
+            return;
+        }
+        self.tail = position;
+        self.ring.word(at::TAIL).store(position, Release); // not flushed: recovery does not ask it
+        fence(SeqCst);
+        if self.ring.word(at::WRITERS_WAITING).load(Relaxed) != 0 {
+            self.wake_writers();
+        }
+    }
+
+    /// Sleeps until a record is published, about; at most `timeout`.
+    pub fn sleep(&self, timeout: Duration) {
+        self.ring.word(at::READER_SLEEPING).store(1, Release);
+        fence(SeqCst);
+        let bell = self.ring.word(at::RECORD_BELL).load(Acquire);
+        let nothing = self.ring.state(self.cursor) != Some(State::Published);
+        if nothing && !self.ring.ending() {
+            self.ring.memory.sleep(at::RECORD_BELL, bell as u32, timeout);
+        }
+        self.ring.word(at::READER_SLEEPING).store(0, Release);
+    }
+
+    /// Takes every published record of a ring left behind whose sequence number is not below `drained_below`, in no order.
+    ///
+    /// Neither head nor tail is asked, which may be lost, old or forged: a commit word tells the position of its record, and
+    /// `drained_below` what is done.
+    pub fn take_left(&mut self, drained_below: u64, found: &mut dyn FnMut(Found)) {
+        self.revoke();
+        let tail = self.ring.word(at::TAIL).load(Acquire);
+        let mut place = 0;
+        while place < self.ring.capacity {
+            let here = place;
+            place += RECORD_BYTES;
+            let word = self.ring.commit(here).load(Acquire);
+            let position = layout::position_of(self.grant.ring, word);
+            let state = self.ring.state(position);
+            let placed = position & (self.ring.capacity - 1) == here && position < u64::MAX / 2;
+            if !placed || !matches!(state, Some(State::Published | State::Taken)) {
+                continue;
+            }
+            let slot = self.slot(position);
+            if matches!(&slot, Slot::Record(header) if header.sequence < drained_below) {
+                continue;
+            }
+            if state == Some(State::Published) && !self.ring.swap_state(position, State::Published, State::Taken) {
+                continue; // its writer goes to the kernel
+            }
+            match slot {
+                Slot::Record(header) => {
+                    found(self.sum(position, &header));
+                    place = here + header.footprint(); // may be past the end: it wraps
+                }
+                Slot::Skip(damage, _) => found(Found::Damage(damage)),
+                // A commit word of a former lap can outlive its header; it is no loss.
+                Slot::Broken if position >= tail => {
+                    found(Found::Damage(Damage { position, range: None, reason: Reason::Header }));
+                }
+                Slot::Broken => {}
+            }
+        }
+        self.cursor = u64::MAX;
+        self.known_below = u64::MAX;
+    }
+
+    fn fits(&self, position: u64, need: u64) -> bool {
+        need <= self.ring.capacity && (self.left || position + need <= self.tail + self.ring.capacity)
+    }
+
+    /// Reads and checks the header at `position` (layout, 3 and 4).
+    fn slot(&self, position: u64) -> Slot {
+        let record = self.ring.place(position);
+        let Some(header) = RecordHeader::load(&self.ring.memory, record, self.ring.id, position) else {
+            return Slot::Broken;
+        };
+        let sized = header.length > 0 && u64::from(header.length) <= payload_max(self.ring.capacity);
+        if !sized || !self.fits(position, header.footprint()) {
+            return Slot::Broken;
+        }
+        let (range, writable) = (header.range(), self.grant.writable);
+        let within = range.start >= writable.start && range.end <= writable.end;
+        if header.offset.checked_add(u64::from(header.length)).is_none()
+            || !within
+            || !self.grant.epochs.contains(&header.epoch)
+        {
+            let damage = Damage { position, range: Some(range), reason: Reason::Forbidden };
+            return Slot::Skip(damage, header.footprint());
+        }
+        Slot::Record(header)
+    }
+
+    /// Checks the payload (layout, 5).
+    fn sum(&self, position: u64, header: &RecordHeader) -> Found {
+        let (mut digest, mut chunk) = (payload_digest(), [0u8; COPY_CHUNK]);
+        let (mut at, end) = (0, u64::from(header.length));
+        while at < end {
+            let part = &mut chunk[..(end - at).min(COPY_CHUNK as u64) as usize];
+            self.read(Ring::<M>::payload(position) + at, part);
+            digest.update(part);
+            at += part.len() as u64;
+        }
+        if digest.finalize() as u32 != header.payload_crc {
+            return Found::Damage(Damage { position, range: Some(header.range()), reason: Reason::Payload });
+        }
+        Found::Record(Taken {
+            position,
+            end: position + header.footprint(),
+            sequence: header.sequence,
+            epoch: header.epoch,
+            range: header.range(),
+        })
+    }
+
+    fn read(&self, position: u64, out: &mut [u8]) {
+        let (place, first, _) = self.ring.parts(position, out.len());
+        let (before, after) = out.split_at_mut(first);
+        self.ring.memory.read(place, before);
+        self.ring.memory.read(layout::HEADER_BYTES, after);
+    }
+
+    fn wake_writers(&self) {
+        self.ring.word(at::ROOM_BELL).fetch_add(1, AcqRel);
+        self.ring.memory.wake(at::ROOM_BELL);
+    }
+}

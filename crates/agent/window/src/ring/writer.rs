@@ -1,0 +1,207 @@
+//! The half of the ring that programs hold. Its hot path allocates nothing and makes no system call.
+
+use std::io::IoSlice;
+
+use types::Epoch;
+
+use super::Ring;
+use crate::layout::{Kind, NotThisRing, RECORD_BYTES, RecordHeader, RingId, State};
+use crate::layout::{at, flag, footprint, payload_digest, payload_max, shape};
+use crate::limits::{ROOM_SPINS, SLEEP_MAX};
+use crate::memory::Memory;
+use crate::sequence::Sequence;
+use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
+use crate::sync::fence;
+
+/// What a writer waits for when the ring has no room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Backpressure {
+    /// Until its own bytes fit, in the order of reservations.
+    #[default]
+    OwnBytes,
+    /// Until everything before it is drained: the rule of the paper that this design began with, for comparison.
+    WholeQueue,
+}
+
+/// Why a write is not in the ring. Nothing of it will ever be drained; it goes to the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// Longer than a record may be, or past the largest file offset.
+    Size,
+    /// The ring is over or ending.
+    Revoked,
+    /// The caller did not want to wait longer. The ring is ending now: the hole that this write leaves would stop it.
+    Impatient,
+}
+
+/// Appends records. All threads of a program share one; it must not be used in a forked child.
+#[derive(Debug)]
+pub struct Writer<M, S> {
+    ring: Ring<M>,
+    sequence: Sequence<S>,
+    backpressure: Backpressure,
+    payload_max: u64,
+}
+
+impl<M: Memory, S: Memory> Writer<M, S> {
+    /// The writer of the ring in `memory`, whose id and capacity in bytes the agent told. `sequence` is the counter of the
+    /// file that is written.
+    pub fn new(memory: M, id: RingId, capacity: u64, sequence: Sequence<S>) -> Result<Writer<M, S>, NotThisRing> {
+        let ring = Ring::identified(memory, id, capacity)?;
+        Ok(Writer { ring, sequence, backpressure: Backpressure::default(), payload_max: payload_max(capacity) })
+    }
+
+    /// The same writer with another rule for a full ring.
+    pub fn with_backpressure(self, backpressure: Backpressure) -> Writer<M, S> {
+        Writer { backpressure, ..self }
+    }
+
+    /// Bytes of the longest write that the ring takes.
+    pub fn payload_max(&self) -> u64 {
+        self.payload_max
+    }
+
+    /// Writes `bytes` at `offset` of the file. `Ok` is the acknowledgement: the bytes will reach the burst buffer
+    /// whatever becomes of this program and of the agent. Waits while the ring is full, as long as `patience`, asked
+    /// at least every [`SLEEP_MAX`] or so, answers true.
+    ///
+    /// Bytes that cannot be read raise SIGSEGV where the kernel would answer `EFAULT`.
+    pub fn append(&self, offset: u64, bytes: &[u8], patience: &mut dyn FnMut() -> bool) -> Result<(), Refused> {
+        self.append_parts(offset, &[IoSlice::new(bytes)], patience)
+    }
+
+    /// [`Writer::append`] for the buffers of a `pwritev`, as one record.
+    pub fn append_parts(
+        &self,
+        offset: u64,
+        parts: &[IoSlice<'_>],
+        patience: &mut dyn FnMut() -> bool,
+    ) -> Result<(), Refused> {
+        let length = parts.iter().fold(0u64, |sum, part| sum.saturating_add(part.len() as u64));
+        if length == 0 {
+            return Ok(()); // changes nothing, not even the size
+        }
+        if length > self.payload_max || offset > (i64::MAX as u64) - length {
+            return Err(Refused::Size);
+        }
+        if self.ring.ending() {
+            return Err(Refused::Revoked);
+        }
+        let need = footprint(length);
+        // Relaxed: who reads `head` has synchronised with the sequence counter, which is taken later (`known_below`).
+        let position = self.ring.word(at::HEAD).fetch_add(need, Relaxed);
+        self.wait_for_room(position, RECORD_BYTES, patience)?;
+        let record = self.ring.place(position);
+        self.ring.word(record + at::SHAPE).store(shape(length as u32, Kind::Write), Relaxed);
+        self.ring.set_state(position, State::Reserved);
+        self.wait_for_room(position, need, patience)?;
+        let payload_crc = self.copy(position, parts);
+        let header = RecordHeader {
+            sequence: self.sequence.take(),
+            epoch: Epoch(self.ring.word(at::EPOCH).load(Relaxed)),
+            offset,
+            length: length as u32,
+            kind: Kind::Write,
+            payload_crc,
+        };
+        self.publish(position, record, &header)
+    }
+
+    /// Copies the payload to its place and flushes it. Its CRC.
+    fn copy(&self, position: u64, parts: &[IoSlice<'_>]) -> u32 {
+        let mut digest = payload_digest();
+        let mut to = Ring::<M>::payload(position);
+        for part in parts {
+            let (place, first, _) = self.ring.parts(to, part.len());
+            self.ring.memory.write_summed(place, &part[..first], &mut digest);
+            self.ring.memory.write_summed(crate::layout::HEADER_BYTES, &part[first..], &mut digest);
+            self.ring.flush(to, part.len());
+            to += part.len() as u64;
+        }
+        digest.finalize() as u32
+    }
+
+    fn publish(&self, position: u64, record: usize, header: &RecordHeader) -> Result<(), Refused> {
+        header.store(&self.ring.memory, record, self.ring.id, position);
+        self.ring.memory.flush(record, RECORD_BYTES as usize);
+        self.ring.memory.fence();
+        self.ring.set_state(position, State::Published);
+        self.ring.memory.flush(record, 8);
+        self.ring.memory.fence();
+        // Against the same fence in `Reader::revoke` and `Reader::sleep`: either we see the flag, or they see the record.
+        fence(SeqCst);
+        if self.ring.word(at::FLAGS).load(Acquire) & flag::REVOKED != 0 {
+            return self.fate(position, header.footprint());
+        }
+        if self.ring.word(at::READER_SLEEPING).load(Relaxed) != 0 {
+            self.ring.word(at::RECORD_BELL).fetch_add(1, AcqRel);
+            self.ring.memory.wake(at::RECORD_BELL);
+        }
+        Ok(())
+    }
+
+    /// What became of a record that was published about when the ring was revoked.
+    #[cold]
+    fn fate(&self, position: u64, need: u64) -> Result<(), Refused> {
+        let taken_while_live = self.ring.word(at::TAKEN).load(Acquire) >= position + need;
+        if taken_while_live || !self.ring.swap_state(position, State::Published, State::Retracted) {
+            return Ok(());
+        }
+        Err(Refused::Revoked)
+    }
+
+    fn has_room(&self, position: u64, need: u64) -> bool {
+        position + need <= self.ring.word(at::TAIL).load(Acquire) + self.ring.capacity
+    }
+
+    fn wait_for_room(&self, position: u64, need: u64, patience: &mut dyn FnMut() -> bool) -> Result<(), Refused> {
+        if self.has_room(position, need) {
+            return Ok(());
+        }
+        self.wait_long(position, need, patience)
+    }
+
+    #[cold]
+    fn wait_long(&self, position: u64, need: u64, patience: &mut dyn FnMut() -> bool) -> Result<(), Refused> {
+        let enough = || match self.backpressure {
+            Backpressure::OwnBytes => self.has_room(position, need),
+            Backpressure::WholeQueue => self.ring.word(at::TAIL).load(Acquire) >= position,
+        };
+        let waiting = self.ring.word(at::WRITERS_WAITING);
+        for turn in 0u32.. {
+            if enough() {
+                return Ok(());
+            }
+            if self.ring.ending() {
+                return Err(Refused::Revoked);
+            }
+            if turn < ROOM_SPINS {
+                pause();
+                continue;
+            }
+            if !patience() {
+                self.ring.word(at::FLAGS).fetch_or(flag::DRAINING, AcqRel);
+                return Err(Refused::Impatient);
+            }
+            waiting.fetch_add(1, AcqRel);
+            // Against the fence in `Reader::release`: either it sees us waiting, or we see its tail.
+            fence(SeqCst);
+            let bell = self.ring.word(at::ROOM_BELL).load(Acquire);
+            if !enough() && !self.ring.ending() {
+                self.ring.memory.sleep(at::ROOM_BELL, bell as u32, SLEEP_MAX);
+            }
+            waiting.fetch_sub(1, AcqRel);
+        }
+        Err(Refused::Impatient) // 2^32 sleeps
+    }
+}
+
+#[cfg(not(loom))]
+fn pause() {
+    std::hint::spin_loop();
+}
+
+#[cfg(loom)]
+fn pause() {
+    loom::thread::yield_now();
+}
