@@ -42,8 +42,8 @@ pub const VERSIONS_RESERVED: u64 = 1 << 20;
 /// How old the last use in a record may be, in seconds: each update is a commit.
 pub const USED_GRAIN_S: u64 = 60;
 
-/// How long one answer about free space is believed.
-pub const SPACE_AGE: Duration = Duration::from_millis(100);
+/// How long one answer about free space is believed: short, for writers fill a small burst buffer in milliseconds.
+pub const SPACE_AGE: Duration = Duration::from_millis(1);
 
 /// Eviction starts when this share of the burst buffer's file system is used, in thousandths...
 pub const HIGH_WATER: u64 = 900;
