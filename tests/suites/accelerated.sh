@@ -33,9 +33,9 @@ install_tool() { # CRATE VERSION
 }
 
 # Accelerates GLOBAL in place, in this mount namespace.
-mount_accelerated() { # GLOBAL BUFFER
+mount_accelerated() { # GLOBAL BUFFER [OPTION...]
   [ -n "${FOREBAY_PLAIN:-}" ] && return 0
-  timeout --kill-after=5 60 "$forebay" mount "$1" --burst-buffer "$2" >"$scratch/mount.log" 2>&1 </dev/null && return 0
+  timeout --kill-after=5 60 "$forebay" mount "$1" --burst-buffer "$2" "${@:3}" >"$scratch/mount.log" 2>&1 </dev/null && return 0
   cat "$scratch/mount.log"
   return 1
 }

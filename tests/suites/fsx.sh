@@ -42,10 +42,10 @@ run_fsx() { # NAME GLOBAL FILES
   return $bad
 }
 
-exercise() { # NAME GLOBAL BUFFER FILES
+exercise() { # NAME GLOBAL BUFFER FILES [OPTION...]
   local name=$1 global=$2 buffer=$3 files=$4 seen
   mkdir -p "$global" "$buffer" "$scratch/artifacts"
-  if ! mount_accelerated "$global" "$buffer"; then
+  if ! mount_accelerated "$global" "$buffer" "${@:5}"; then
     fail "fsx::$name" "cannot mount"
     return
   fi
@@ -62,6 +62,17 @@ exercise() { # NAME GLOBAL BUFFER FILES
   rm -f "$global/$name".*
 }
 
+# Files come and go while fsx runs, so that replicas must be evicted and new files go through.
+crowd() { # GLOBAL
+  local n
+  until [ -e "$1/crowded.1" ]; do sleep 0.1; done
+  for n in $(seq 200); do
+    head -c 3000000 /dev/zero >"$1/crowd.$((n % 40))" || fail fsx::crowd "a file of the crowd cannot be written"
+    [ -e "$1/crowded.1" ] || break
+  done
+  rm -f "$1"/crowd.*
+}
+
 selected() { # NAME
   [ ${#runs[@]} = 0 ] || [[ " ${runs[*]} " == *" $1 "* ]]
 }
@@ -76,16 +87,19 @@ mount -t tmpfs -o size=400m forebay-test "$scratch/memory"
 configuration "$scratch/calls.toml" 262144 "${calls[@]/=/ = }" "${wide[@]/=/ = }"
 configuration "$scratch/mapped.toml" 262144 "${mapped[@]/=/ = }" "${wide[@]/=/ = }"
 configuration "$scratch/large.toml" 6000000 "${mapped[@]/=/ = }" "${wide[@]/=/ = }"
-configuration "$scratch/crowded.toml" 4000000 "${mapped[@]/=/ = }" "${wide[@]/=/ = }"
+configuration "$scratch/crowded.toml" 2000000 "${mapped[@]/=/ = }" "${wide[@]/=/ = }"
 configuration "$scratch/memory.toml" 262144 "${mapped[@]/=/ = }" "${wide[@]/=/ = }"
 selected calls && exercise calls "$scratch/global" "$scratch/buffer" 1
 selected mapped && exercise mapped "$scratch/global" "$scratch/buffer" 1
 selected large && OPERATIONS=$((OPERATIONS / 4)) exercise large "$scratch/global" "$scratch/buffer" 2
 selected memory && exercise memory "$scratch/memory/global" "$scratch/memory/buffer" 2
 if selected crowded; then
-  # Six files of up to 4 MB over a burst buffer of 16 MiB.
+  # Three files of up to 2 MB, over a burst buffer of 32 MiB that others fill again and again.
   mkdir -p "$scratch/small"
-  mount -t tmpfs -o size=16m forebay-test "$scratch/small"
-  OPERATIONS=$((OPERATIONS / 8)) exercise crowded "$scratch/global" "$scratch/small/buffer" 6
+  mount -t tmpfs -o size=32m forebay-test "$scratch/small"
+  crowd "$scratch/global" &
+  crowd=$!
+  exercise crowded "$scratch/global" "$scratch/small/buffer" 3 --policy passthrough_reserve=30%
+  wait "$crowd" 2>/dev/null
 fi
 finish

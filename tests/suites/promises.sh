@@ -121,7 +121,7 @@ a_full_store_below_is_told_and_costs_nothing() { # S16, S17
 }
 
 a_full_burst_buffer_stops_no_program() { # S23
-  mount -t tmpfs -o size=24m forebay-test "$buffer" && accelerate || return
+  mount -t tmpfs -o size=32m forebay-test "$buffer" && accelerate --policy passthrough_reserve=40% || return
   local n
   for n in $(seq 12); do
     head -c 8000000 "$scratch/random" >"$global/$n" || return
