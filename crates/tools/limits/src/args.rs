@@ -17,6 +17,8 @@ pub enum LimitsArgs {
     Plan(PlanArgs),
     /// What the storage gives to M x N processes with an ideal workload
     Sweep(SweepArgs),
+    /// What each component of this machine gives alone, beside what its document promises
+    Probe(ProbeArgs),
     /// A process or group leader of a sweep
     #[command(hide = true)]
     Worker,
@@ -73,6 +75,9 @@ pub struct SweepArgs {
     /// The same, from a cluster's specification
     #[arg(long, value_name = "CLUSTER.toml")]
     pub plan: Option<PathBuf>,
+    /// The same, from `probe` results that measured a directory of the target's file system
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["limit", "plan"])]
+    pub probe: Option<PathBuf>,
     /// Say what would be done and how long it takes
     #[arg(long)]
     pub dry_run: bool,
@@ -114,4 +119,32 @@ pub struct PatternArgs {
     /// Read back what the stream pattern wrote
     #[arg(long)]
     pub read: bool,
+}
+
+/// `forebay limits probe`.
+#[derive(Debug, Args)]
+pub struct ProbeArgs {
+    /// A cluster to compare with, as for `plan`; the `dir` of its media are measured too
+    pub cluster: Option<PathBuf>,
+    /// A directory whose file system and device are measured; a directory is made in it and removed again
+    #[arg(long, value_name = "DIR")]
+    pub media: Vec<PathBuf>,
+    /// Length of each measurement
+    #[arg(long, value_name = "T", default_value = "2s", value_parser = parse_duration)]
+    pub time: Duration,
+    /// Most bytes that are written to a medium at one time
+    #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = parse_size)]
+    pub size: u64,
+    /// Say what would be done and how long it takes
+    #[arg(long)]
+    pub dry_run: bool,
+    /// No progress
+    #[arg(long)]
+    pub quiet: bool,
+    /// Results as JSON on stdout
+    #[arg(long)]
+    pub json: bool,
+    /// Results as a file for `report` and `sweep --probe`
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
 }

@@ -10,12 +10,14 @@ mod cluster;
 mod counters;
 mod failure;
 mod plan;
+mod probe;
 mod progress;
 mod results;
 mod run;
 mod sweep;
 mod table;
 mod units;
+mod wanted;
 mod workload;
 
 pub use run::run;

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::bounds::DOCUMENT_MAX;
 use crate::failure::Failure;
 use crate::plan::Plan;
+use crate::probe::Probe;
 use crate::sweep::Sweep;
 
 /// Version of the file's form; a reader refuses a newer one.
@@ -41,6 +42,8 @@ pub enum Stage {
     Plan(Plan),
     /// The ideal workload.
     Sweep(Sweep),
+    /// Each component alone.
+    Probe(Probe),
 }
 
 impl Results {

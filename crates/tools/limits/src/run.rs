@@ -4,14 +4,16 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use crate::args::{LimitsArgs, PatternArgs, PlanArgs, SweepArgs};
+use crate::args::{LimitsArgs, PlanArgs, ProbeArgs, SweepArgs};
 use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::plan::{self, Plan};
+use crate::probe::{self, Probe};
 use crate::progress::Progress;
 use crate::results::{Results, Stage};
-use crate::sweep::{self, Known, Options, Sweep};
-use crate::workload::{self, Kind, Launcher, Pattern};
+use crate::sweep::{self, Sweep};
+use crate::wanted;
+use crate::workload::{self, Launcher};
 
 /// Runs a subcommand, prints its results or what is wrong.
 pub fn run(args: LimitsArgs) -> ExitCode {
@@ -28,6 +30,7 @@ fn execute(args: LimitsArgs) -> Result<ExitCode, Failure> {
     match args {
         LimitsArgs::Plan(args) => plan(&args),
         LimitsArgs::Sweep(args) => sweep(&args),
+        LimitsArgs::Probe(args) => probe(&args),
         LimitsArgs::Worker => workload::serve(&Launcher::own()?).map(|()| ExitCode::SUCCESS),
     }
 }
@@ -40,7 +43,7 @@ fn plan(args: &PlanArgs) -> Result<ExitCode, Failure> {
 }
 
 fn sweep(args: &SweepArgs) -> Result<ExitCode, Failure> {
-    let options = options(args)?;
+    let options = wanted::options(args)?;
     if let Some(fault) = options.fault() {
         return Err(Failure::usage(fault));
     }
@@ -68,68 +71,28 @@ fn sweep(args: &SweepArgs) -> Result<ExitCode, Failure> {
     Ok(if sweep.complete { ExitCode::SUCCESS } else { ExitCode::from(Failure::INCOMPLETE) })
 }
 
-fn options(args: &SweepArgs) -> Result<Options, Failure> {
-    let target = args.target.canonicalize().map_err(|error| {
-        Failure::input(format!("cannot use {}: {error}; --target must be an existing directory", args.target.display()))
-    })?;
-    Ok(Options {
-        target,
-        groups: sorted(&args.groups),
-        processes: sorted(&args.processes),
-        pattern: pattern(Pattern::preset(args.pattern), &args.change)?,
-        seconds: args.time.as_secs_f64(),
-        repeat: args.repeat,
-        warm_up: args.warm_up,
-        seed: args.seed,
-        known: known(args)?,
-    })
-}
-
-fn sorted(values: &[u64]) -> Vec<u64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_unstable();
-    sorted.dedup();
-    sorted
-}
-
-fn pattern(mut pattern: Pattern, change: &PatternArgs) -> Result<Pattern, Failure> {
-    pattern.transfer = change.transfer.unwrap_or(pattern.transfer);
-    pattern.size_max = change.size.unwrap_or(pattern.size_max);
-    pattern.files_max = change.files.unwrap_or(pattern.files_max);
-    pattern.layout = change.layout.unwrap_or(pattern.layout);
-    pattern.sync = change.sync.unwrap_or(pattern.sync);
-    pattern.random |= change.random;
-    pattern.direct |= change.direct;
-    if change.read && !pattern.phases.contains(&Kind::Read) {
-        if !pattern.phases.contains(&Kind::Write) {
-            return Err(Failure::usage(format!(
-                "--read goes with patterns that write data, not with {}",
-                pattern.name
-            )));
-        }
-        pattern.phases.push(Kind::Read);
+fn probe(args: &ProbeArgs) -> Result<ExitCode, Failure> {
+    let cluster = args.cluster.as_deref().map(cluster).transpose()?;
+    let mut media = args.media.clone();
+    let documented = cluster.iter().flat_map(|cluster| &cluster.media).filter_map(|medium| medium.dir.clone());
+    media.extend(documented.filter(|directory| !args.media.contains(directory)));
+    if let Some(missing) = media.iter().find(|directory| !directory.is_dir()) {
+        return Err(Failure::input(format!("{} is no directory: --media and media.dir need one", missing.display())));
     }
-    Ok(pattern)
-}
-
-fn known(args: &SweepArgs) -> Result<Known, Failure> {
-    if let Some(limit) = args.limit.map(|limit| limit.bytes_per_s()) {
-        let both = Some(limit);
-        let source = "--limit".to_string();
-        return Ok(Known { write_bytes_per_s: both, read_bytes_per_s: both, client_bytes_per_s: None, source });
+    let options = probe::Options { media, time: args.time, size_max: args.size };
+    if args.dry_run {
+        print(&options.estimate());
+        return Ok(ExitCode::SUCCESS);
     }
-    let Some(path) = &args.plan else { return Ok(Known::default()) };
-    let cluster = cluster(path)?;
-    let plan = Plan::of(&cluster, &[]).map_err(|error| Failure::usage(error.to_string()))?;
-    Ok(Known {
-        write_bytes_per_s: Some(plan.write().minimum_bytes_per_s),
-        read_bytes_per_s: Some(plan.read().minimum_bytes_per_s),
-        client_bytes_per_s: cluster.clients.first().map(|clients| clients.link.data_bytes_per_s()),
-        source: path.display().to_string(),
-    })
+    let mut bar = Progress::new(args.quiet);
+    let outcome = Probe::run(&options, cluster.as_ref(), &mut |done, all, what| bar.update(done, all, what));
+    bar.finish();
+    let found = outcome?;
+    let text = probe::render(&found);
+    show(Stage::Probe(found), &text, args.json, args.output.as_deref())
 }
 
-fn cluster(path: &Path) -> Result<Cluster, Failure> {
+pub(crate) fn cluster(path: &Path) -> Result<Cluster, Failure> {
     Cluster::read(path).map_err(|error| Failure::input(error.to_string()))
 }
 

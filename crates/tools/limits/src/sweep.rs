@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 pub use analysis::{Analysis, Cell, analyse, cells};
-pub use cell::generator_ns;
+pub use cell::{Scratch, generator_ns};
 pub use estimate::{Estimate, estimate};
 pub use show::{heat_map, render};
 pub use statistics::{median, spread};

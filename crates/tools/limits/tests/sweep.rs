@@ -119,6 +119,15 @@ fn a_finished_file_is_not_run_again_and_other_options_are_refused() {
 fn a_result_above_the_limit_is_rejected_and_names_the_cache() {
     let target = tempfile::tempdir_in("/dev/shm").unwrap();
     let words = ["-M", "1", "-N", "1", "--repeat", "1", "--size", "64MiB", "--limit", "1 kB/s"];
+    let (out, said) = output(sweep(target.path(), &words));
+    assert!(out.status.success(), "{said}");
+    assert!(said.contains("above the limit of 1.000 kB/s (--limit): the target is this machine's memory"), "{said}");
+    assert!(said.contains("no cell counts"), "{said}");
+}
+
+#[test]
+fn a_dry_run_tells_the_time_and_writes_nothing() {
+    let target = tempfile::tempdir().unwrap();
     let words = ["--dry-run", "-M", "1,2,4", "-N", "1,2", "--repeat", "5", "--time", "1m"];
     let (out, said) = output(sweep(target.path(), &words));
     assert!(out.status.success() && said.contains("30 (5 a cell)") && said.contains("30m"), "{said}");

@@ -4,6 +4,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 use rustix::fs::{Advice, OFlags, fadvise};
 use rustix::io::{ReadWriteFlags, preadv2};
@@ -17,6 +19,9 @@ use super::tree::{data_file, directory, small_file};
 
 /// Places of a file that are looked at to see whether the page cache holds it.
 const RESIDENCY_PROBES: u64 = 16;
+/// How often the page cache is asked to let go of a file, and the pause between.
+const DROPS: u32 = 10;
+const DROP_PAUSE: Duration = Duration::from_millis(5);
 
 /// One process.
 pub struct Worker {
@@ -77,7 +82,14 @@ impl Worker {
                 let file = File::open(data_file(&self.task, self.neighbour()))?;
                 // Drops what is clean, and everything is: the pages of this file only, nobody else suffers.
                 file.sync_data()?;
-                let _ = fadvise(&file, 0, None, Advice::DontNeed);
+                for _ in 0..DROPS {
+                    let _ = fadvise(&file, 0, None, Advice::DontNeed);
+                    match resident(&file) {
+                        // A page that the kernel is just moving stays: once more.
+                        Some(share) if share > 0.0 => thread::sleep(DROP_PAUSE),
+                        share => return Ok(share),
+                    }
+                }
                 Ok(resident(&file))
             }
             _ => Ok(None),
@@ -230,6 +242,8 @@ fn wrong(what: &str) -> io::Error {
 /// does not know such reads.
 fn resident(file: &File) -> Option<f64> {
     let size = file.metadata().ok()?.len();
+    // Without it the first look would read ahead.
+    let _ = fadvise(file, 0, None, Advice::Random);
     let mut byte = [0];
     let mut held = 0;
     for probe in 0..RESIDENCY_PROBES.min(size) {
@@ -240,5 +254,6 @@ fn resident(file: &File) -> Option<f64> {
             Err(_) => return None,
         }
     }
+    let _ = fadvise(file, 0, None, Advice::Normal);
     Some(held as f64 / RESIDENCY_PROBES.min(size).max(1) as f64)
 }

@@ -1,0 +1,161 @@
+//! Stage 2: each component alone, with nothing else in its way, against what its document promises.
+
+mod checksum;
+mod media;
+mod memory;
+mod network;
+mod promise;
+mod show;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+pub use show::render;
+
+use crate::cluster::Cluster;
+use crate::counters::Behind;
+use crate::failure::Failure;
+use crate::units::format_seconds;
+
+/// What a number counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Unit {
+    /// Bytes a second.
+    BytesPerSecond,
+    /// Operations a second.
+    OperationsPerSecond,
+    /// Nanoseconds of one operation, the median.
+    Nanoseconds,
+}
+
+/// Which component was measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Component {
+    /// Copying memory.
+    Memory,
+    /// Checksums.
+    Processor,
+    /// This machine's TCP, to itself.
+    Network,
+    /// A directory's file system and device.
+    Media,
+}
+
+/// One number.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Measurement {
+    /// Which component.
+    pub component: Component,
+    /// The directory of a medium; none for others.
+    pub directory: Option<PathBuf>,
+    /// What was done: `write 1 MiB, fsync, 1 stream`.
+    pub what: String,
+    /// The number.
+    pub value: f64,
+    /// What it counts.
+    pub unit: Unit,
+}
+
+/// A document's promise beside the measurement.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Promise {
+    /// The document's field.
+    pub field: String,
+    /// What it promises, bytes a second.
+    pub promised_bytes_per_s: f64,
+    /// What was measured, bytes a second.
+    pub measured_bytes_per_s: f64,
+    /// In words, if they differ.
+    pub finding: Option<String>,
+}
+
+/// A directory that was measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Medium {
+    /// The directory.
+    pub directory: PathBuf,
+    /// What stands behind it.
+    pub behind: Behind,
+    /// Best sequential write, durable at the end, bytes a second.
+    pub write_bytes_per_s: f64,
+    /// Best sequential read past the page cache, bytes a second.
+    pub read_bytes_per_s: f64,
+}
+
+/// What `probe` finds.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Probe {
+    /// Every number.
+    pub measurements: Vec<Measurement>,
+    /// The directories' best rates: limits for `sweep`.
+    pub media: Vec<Medium>,
+    /// Comparison with the document, if there is one.
+    pub promises: Vec<Promise>,
+    /// What deserves attention, in words; also what could not be measured.
+    pub findings: Vec<String>,
+}
+
+/// What to measure.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Directories of media.
+    pub media: Vec<PathBuf>,
+    /// Length of each measurement.
+    pub time: Duration,
+    /// Most bytes that a medium's measurement writes at one time.
+    pub size_max: u64,
+}
+
+impl Options {
+    /// What would be done, for `--dry-run`.
+    pub fn estimate(&self) -> String {
+        /// Memory, checksums and network: how many measurements of `time` each.
+        const ALWAYS: f64 = 2.0 + 2.0 + 3.0;
+        let seconds = self.time.as_secs_f64() * (ALWAYS + self.media.len() as f64 * media::MEASUREMENTS);
+        let media = self.media.iter().map(|directory| directory.display().to_string()).collect::<Vec<_>>().join(", ");
+        let media = if media.is_empty() { "no directory (--media DIR)".to_string() } else { media };
+        format!("memory, checksums, network; {media}\nabout {}", format_seconds(seconds))
+    }
+}
+
+impl Probe {
+    /// Measures everything. `progress` is told of each part that begins.
+    pub fn run(
+        options: &Options,
+        cluster: Option<&Cluster>,
+        progress: &mut dyn FnMut(u64, u64, &str),
+    ) -> Result<Probe, Failure> {
+        let mut probe = Probe::default();
+        let all = 3 + options.media.len() as u64;
+        progress(0, all, "memory");
+        probe.measurements.extend(memory::measure(options.time));
+        progress(1, all, "checksums");
+        probe.measurements.extend(checksum::measure(options.time));
+        progress(2, all, "network");
+        match network::measure(options.time) {
+            Ok(found) => probe.measurements.extend(found),
+            Err(error) => probe.findings.push(format!("the network could not be measured: {error}")),
+        }
+        for (number, directory) in options.media.iter().enumerate() {
+            progress(3 + number as u64, all, &directory.display().to_string());
+            let found = media::measure(directory, options)?;
+            probe.findings.extend(found.findings);
+            probe.measurements.extend(found.measurements);
+            probe.media.push(found.medium);
+        }
+        if let Some(cluster) = cluster {
+            promise::compare(&mut probe, cluster);
+        }
+        Ok(probe)
+    }
+
+    /// The best rate of a component, bytes a second.
+    fn best(&self, component: Component) -> Option<f64> {
+        let rates = self.measurements.iter().filter(|m| m.component == component && m.unit == Unit::BytesPerSecond);
+        rates.map(|measurement| measurement.value).reduce(f64::max)
+    }
+}

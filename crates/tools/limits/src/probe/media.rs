@@ -1,0 +1,198 @@
+//! One directory's file system and device: sequential, random, fsync, names. The loops are the sweep's own.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::statvfs;
+
+use super::{Component, Measurement, Medium, Options, Unit};
+use crate::bounds::FREE_SHARE;
+use crate::counters::{Behind, Medium as Kinds};
+use crate::failure::Failure;
+use crate::sweep::Scratch;
+use crate::workload::{Histogram, Kind, Pattern, Preset, Sample, Sync, Task, Worker, now_ns};
+
+/// Streams side by side: enough to fill a device, few enough for a small machine.
+const STREAMS: u64 = 4;
+
+/// Timed measurements of one directory: 8 sequential, 4 scattered, fsync, 6 of names; filling takes a while more.
+pub const MEASUREMENTS: f64 = 19.0;
+
+/// All of one directory.
+pub struct Found {
+    pub measurements: Vec<Measurement>,
+    pub medium: Medium,
+    pub findings: Vec<String>,
+}
+
+struct Bench<'a> {
+    directory: &'a Path,
+    scratch: &'a Path,
+    time: Duration,
+    size_max: u64,
+    found: Found,
+}
+
+/// Measures a directory. What this file system does not know (O_DIRECT) is left out and told.
+pub fn measure(directory: &Path, options: &Options) -> Result<Found, Failure> {
+    let scratch = Scratch::make(directory)?;
+    let failed = |error: std::io::Error| Failure::unavailable(format!("measuring {}: {error}", directory.display()));
+    let space = statvfs(directory).map_err(|error| failed(error.into()))?;
+    let free = (space.f_bavail.saturating_mul(space.f_frsize) as f64 * FREE_SHARE) as u64;
+    let behind = Behind::of(directory);
+    let medium = Medium { directory: directory.to_path_buf(), behind, write_bytes_per_s: 0.0, read_bytes_per_s: 0.0 };
+    let found = Found { measurements: Vec::new(), medium, findings: Vec::new() };
+    let size_max = options.size_max.min(free);
+    if size_max < STREAMS << 20 {
+        return Err(Failure::output(format!("{} has too little room to be measured", directory.display())));
+    }
+    let mut bench = Bench { directory, scratch: scratch.path(), time: options.time, size_max, found };
+    let direct = bench.sequential().map_err(failed)?;
+    bench.scattered(direct).map_err(failed)?;
+    bench.fsync().map_err(failed)?;
+    bench.names().map_err(failed)?;
+    Ok(bench.found)
+}
+
+impl Bench<'_> {
+    fn add(&mut self, what: String, value: f64, unit: Unit) {
+        let directory = Some(self.directory.to_path_buf());
+        self.found.measurements.push(Measurement { component: Component::Media, directory, what, value, unit });
+    }
+
+    fn task(&self, name: &str, pattern: Pattern, streams: u64) -> std::io::Result<Task> {
+        let directory = self.scratch.join(name);
+        fs::create_dir_all(&directory)?;
+        Ok(Task { pattern, directory, processes: streams, ranks: streams, seed: 3 })
+    }
+
+    /// Writes and reads of 1 MiB. Returns whether O_DIRECT works.
+    fn sequential(&mut self) -> std::io::Result<bool> {
+        let mut works = false;
+        for (streams, direct) in [(1, false), (STREAMS, false), (1, true), (STREAMS, true)] {
+            let mut pattern = Pattern::preset(Preset::Stream);
+            pattern.size_max = self.size_max / streams;
+            pattern.direct = direct;
+            let task = self.task("sequential", pattern, streams)?;
+            let path = if direct { "O_DIRECT, " } else { "" };
+            let words = format!("{path}{streams} stream{}", if streams == 1 { "" } else { "s" });
+            let outcome = together(&task, &[Kind::Write, Kind::Read], self.time);
+            fs::remove_dir_all(&task.directory)?;
+            let rates = match outcome {
+                Err(_) if direct => {
+                    self.found.findings.push(format!("{} knows no O_DIRECT", self.directory.display()));
+                    return Ok(false);
+                }
+                other => other?,
+            };
+            works |= direct;
+            let [(write, _), (read, resident)] = rates[..] else { continue };
+            self.add(format!("write 1 MiB, {words}, fsync"), write, Unit::BytesPerSecond);
+            self.found.medium.write_bytes_per_s = self.found.medium.write_bytes_per_s.max(write);
+            let memory = self.found.medium.behind.medium() == Kinds::Memory;
+            if direct || memory || resident.is_some_and(|share| share < 0.1) {
+                self.add(format!("read 1 MiB, {words}"), read, Unit::BytesPerSecond);
+                self.found.medium.read_bytes_per_s = self.found.medium.read_bytes_per_s.max(read);
+            } else {
+                let words = format!("read 1 MiB, {words}: page cache possible, not counted");
+                self.add(words, read, Unit::BytesPerSecond);
+            }
+        }
+        Ok(works)
+    }
+
+    /// Reads and writes of 4 KiB in scattered order; past the page cache where that is known.
+    fn scattered(&mut self, direct: bool) -> std::io::Result<()> {
+        for streams in [1, STREAMS] {
+            let mut pattern = Pattern::preset(Preset::Stream);
+            pattern.size_max = (self.size_max / streams).min(64 << 20) & !0xFFFFF;
+            pattern.direct = direct;
+            let mut task = self.task("scattered", pattern, streams)?;
+            together(&task, &[Kind::Write], Duration::from_secs(3600))?;
+            task.pattern.transfer = 4096;
+            task.pattern.random = true;
+            let how = if direct { "O_DIRECT" } else { "after dropping pages" };
+            let words = format!("4 KiB scattered, {how}, {streams} thread{}", if streams == 1 { "" } else { "s" });
+            let read = together(&task, &[Kind::Read], self.time)?;
+            fs::remove_dir_all(&task.directory)?;
+            let mut task = self.task("scattered", task.pattern, streams)?;
+            task.pattern.sync = if direct { Sync::Close } else { Sync::Each };
+            let write = together(&task, &[Kind::Write], self.time)?;
+            fs::remove_dir_all(&task.directory)?;
+            self.add(format!("read {words}"), read[0].0 / 4096.0, Unit::OperationsPerSecond);
+            self.add(
+                format!("write {}", words.replace("after dropping pages", "O_DSYNC")),
+                write[0].0 / 4096.0,
+                Unit::OperationsPerSecond,
+            );
+        }
+        Ok(())
+    }
+
+    /// An append of 4 KiB and its fsync, as a log does.
+    fn fsync(&mut self) -> std::io::Result<()> {
+        let mut file = File::create(self.scratch.join("log"))?;
+        let (started, data) = (Instant::now(), vec![5u8; 4096]);
+        let mut times = Histogram::default();
+        while times.count() == 0 || started.elapsed() < self.time {
+            let before = now_ns();
+            file.write_all(&data)?;
+            file.sync_data()?;
+            times.add(now_ns() - before);
+        }
+        self.add("append 4 KiB and fdatasync".to_string(), times.quantile(0.5) as f64, Unit::Nanoseconds);
+        Ok(())
+    }
+
+    fn names(&mut self) -> std::io::Result<()> {
+        for streams in [1, STREAMS] {
+            let mut pattern = Pattern::preset(Preset::MdtestEasy);
+            pattern.files_max = 200_000 / streams;
+            let task = self.task("names", pattern, streams)?;
+            let rates = together(&task, &[Kind::Create, Kind::Stat, Kind::Delete], self.time)?;
+            fs::remove_dir_all(&task.directory)?;
+            for (kind, (rate, _)) in ["create", "stat", "delete"].iter().zip(rates) {
+                let words = format!("{kind} empty files, {streams} thread{}", if streams == 1 { "" } else { "s" });
+                self.add(words, rate, Unit::OperationsPerSecond);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Runs phases with one thread a rank. Returns each phase's rate (bytes or operations a second) and the share of the data
+/// that was in the page cache before a read.
+fn together(task: &Task, phases: &[Kind], time: Duration) -> std::io::Result<Vec<(f64, Option<f64>)>> {
+    let mut workers: Vec<Worker> = (0..task.ranks).map(|rank| Worker::new(rank, task.clone())).collect();
+    let mut common = u64::MAX;
+    let mut rates = Vec::new();
+    for kind in phases.iter().copied() {
+        let resident =
+            workers.iter_mut().map(|worker| worker.prepare(kind, common)).collect::<std::io::Result<Vec<_>>>()?;
+        let start = Barrier::new(workers.len());
+        let samples: Vec<Sample> = thread::scope(|scope| {
+            let start = &start;
+            let run = |worker: &mut Worker| {
+                start.wait();
+                worker.run(kind, now_ns() + time.as_nanos() as u64)
+            };
+            let running: Vec<_> = workers.iter_mut().map(|worker| scope.spawn(move || run(worker))).collect();
+            running.into_iter().map(|thread| thread.join().unwrap_or_default()).collect()
+        });
+        if let Some(error) = samples.iter().find_map(|sample| sample.error.as_deref()) {
+            return Err(std::io::Error::other(format!("{kind}: {error}")));
+        }
+        common = common.min(samples.iter().map(|sample| sample.operations).min().unwrap_or(0));
+        let from = samples.iter().map(|sample| sample.started_ns).min().unwrap_or(0);
+        let to = samples.iter().map(|sample| sample.ended_ns).max().unwrap_or(0);
+        let amount: u64 = samples.iter().map(|s| if kind.is_data() { s.bytes } else { s.operations }).sum();
+        let rate = amount as f64 / (to.saturating_sub(from).max(1) as f64 / 1e9);
+        let known: Vec<f64> = resident.into_iter().flatten().collect();
+        rates.push((rate, (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)));
+    }
+    Ok(rates)
+}

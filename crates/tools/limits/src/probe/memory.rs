@@ -1,0 +1,43 @@
+//! How fast this machine copies memory: every buffered byte is copied at least once.
+
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{Component, Measurement, Unit};
+
+/// Far larger than a processor's caches share of one thread.
+const BUFFER: usize = 32 << 20;
+/// More threads than this fill any memory bus, and their buffers 4 GiB.
+const THREADS_MAX: usize = 64;
+
+/// One thread, then all processors.
+pub fn measure(time: Duration) -> Vec<Measurement> {
+    let processors = thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+    let mut counts = vec![1, processors];
+    counts.dedup();
+    counts.into_iter().map(|threads| copy(threads, time)).collect()
+}
+
+fn copy(threads: usize, time: Duration) -> Measurement {
+    let start = Barrier::new(threads);
+    let rate = |_| {
+        let (from, mut to) = (vec![1u8; BUFFER], vec![2u8; BUFFER]);
+        start.wait();
+        let started = Instant::now();
+        let mut copied = 0u64;
+        while copied == 0 || started.elapsed() < time {
+            to.copy_from_slice(std::hint::black_box(&from));
+            std::hint::black_box(&mut to);
+            copied += BUFFER as u64;
+        }
+        copied as f64 / started.elapsed().as_secs_f64()
+    };
+    let value = thread::scope(|scope| {
+        let rate = &rate;
+        let running: Vec<_> = (0..threads).map(|thread| scope.spawn(move || rate(thread))).collect();
+        running.into_iter().map(|thread| thread.join().unwrap_or(0.0)).sum()
+    });
+    let what = format!("copy, {threads} thread{}", if threads == 1 { "" } else { "s" });
+    Measurement { component: Component::Memory, directory: None, what, value, unit: Unit::BytesPerSecond }
+}

@@ -1,0 +1,143 @@
+//! What the document promises beside what the hardware gives.
+
+use std::fs;
+
+use super::{Component, Probe, Promise};
+use crate::bounds::{PROMISE_EXCEEDED, PROMISE_KEPT};
+use crate::cluster::{Cluster, Link};
+use crate::units::{format_rate, format_share};
+
+/// Adds the comparison to a probe.
+pub fn compare(probe: &mut Probe, cluster: &Cluster) {
+    media(probe, cluster);
+    let speeds = interface_speeds();
+    let links = cluster.clients.iter().map(|c| ("clients.link", c.link));
+    let links: Vec<(&str, Link)> =
+        links.chain(cluster.io_nodes.iter().map(|node| ("io_nodes.link", node.link))).collect();
+    for (field, link) in links {
+        interfaces(probe, &speeds, field, &link);
+    }
+    let broken: Vec<String> = probe.promises.iter().filter_map(|promise| promise.finding.clone()).collect();
+    probe.findings.extend(broken);
+}
+
+fn media(probe: &mut Probe, cluster: &Cluster) {
+    for medium in &cluster.media {
+        let Some(directory) = &medium.dir else { continue };
+        let Some(found) = probe.media.iter().find(|found| found.directory == *directory) else { continue };
+        let name = if medium.name.is_empty() { "media".to_string() } else { format!("media.{}", medium.name) };
+        for (what, promised, measured) in
+            [("write", medium.write, found.write_bytes_per_s), ("read", medium.read, found.read_bytes_per_s)]
+        {
+            probe.promises.push(promise(&format!("{name}.{what}"), promised.bytes_per_s(), measured));
+        }
+    }
+}
+
+/// The promise of a field, kept or not.
+pub fn promise(field: &str, promised: f64, measured: f64) -> Promise {
+    let share = measured / promised;
+    let finding = if measured <= 0.0 {
+        None
+    } else if share < PROMISE_KEPT {
+        Some(format!(
+            "{field} promises {}, the hardware gives {}: {} of it",
+            format_rate(promised),
+            format_rate(measured),
+            format_share(share)
+        ))
+    } else if share > PROMISE_EXCEEDED {
+        Some(format!(
+            "{field} promises {}, but {} was measured: a cache below answers, or the document is wrong",
+            format_rate(promised),
+            format_rate(measured)
+        ))
+    } else {
+        None
+    };
+    Promise { field: field.to_string(), promised_bytes_per_s: promised, measured_bytes_per_s: measured, finding }
+}
+
+/// Names and speeds, bytes a second, of the interfaces that say one.
+fn interface_speeds() -> Vec<(String, f64)> {
+    let entries = fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
+    let speeds = entries.filter_map(|entry| {
+        // In Mbit/s; -1 where the link is down or virtual.
+        let text = fs::read_to_string(entry.path().join("speed")).ok()?;
+        let megabits: f64 = text.trim().parse().ok().filter(|speed| *speed > 0.0)?;
+        Some((entry.file_name().to_string_lossy().into_owned(), megabits * 1e6 / 8.0))
+    });
+    speeds.collect()
+}
+
+fn interfaces(probe: &mut Probe, speeds: &[(String, f64)], field: &str, link: &Link) {
+    let data = link.data_bytes_per_s();
+    if let Some((name, speed)) = speeds.iter().max_by(|a, b| a.1.total_cmp(&b.1)) {
+        // An interface tells its data rate.
+        if speed * (link.count as f64) < data * PROMISE_KEPT {
+            let (promised, speed) = (format_rate(data), format_rate(*speed));
+            probe.findings.push(format!(
+                "{field} promises {promised}, but the fastest interface of this machine, {name}, runs at {speed}"
+            ));
+        }
+    }
+    for (component, what) in [
+        (Component::Network, "TCP to itself"),
+        (Component::Memory, "memory"),
+        (Component::Processor, "checksums on one processor"),
+    ] {
+        let Some(rate) = probe.best(component).filter(|rate| *rate < data) else { continue };
+        let (rate, data) = (format_rate(rate), format_rate(data));
+        probe.findings.push(format!(
+            "{what} reaches {rate} here: less than the {data} of {field}, so this machine cannot fill it"
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+    use crate::counters::Behind;
+    use crate::probe::{Measurement, Medium, Unit};
+
+    #[test]
+    fn a_document_that_promises_more_than_the_hardware_gives_is_named() {
+        let text = "[[clients]]\ncount = 1\nlink = { rate = \"100 GB/s\" }\n[[io_nodes]]\ncount = 1\nlink = { rate = \"1 GB/s\" }\n\
+                    [[media]]\nname = \"nvme\"\ncount = 4\nread = \"3 GB/s\"\nwrite = \"2 GB/s\"\ndir = \"/m\"\n";
+        let cluster = Cluster::parse(text, Path::new("c.toml")).unwrap();
+        let medium = Medium {
+            directory: PathBuf::from("/m"),
+            behind: Behind::default(),
+            write_bytes_per_s: 0.5e9,
+            read_bytes_per_s: 30e9,
+        };
+        let tcp = Measurement {
+            component: Component::Network,
+            directory: None,
+            what: String::new(),
+            value: 5e9,
+            unit: Unit::BytesPerSecond,
+        };
+        let mut probe = Probe { media: vec![medium], measurements: vec![tcp], ..Probe::default() };
+        compare(&mut probe, &cluster);
+        let said = probe.findings.join("\n");
+        assert!(
+            said.contains("media.nvme.write promises 2.000 GB/s, the hardware gives 500.0 MB/s: 25.0 % of it"),
+            "{said}"
+        );
+        assert!(said.contains("media.nvme.read promises 3.000 GB/s, but 30.000 GB/s was measured: a cache"), "{said}");
+        assert!(
+            said.contains("TCP to itself reaches 5.000 GB/s here: less than the 100.0 GB/s of clients.link"),
+            "{said}"
+        );
+        assert!(!said.contains("5.000 GB/s here: less than the 1.000"), "{said}");
+    }
+
+    #[test]
+    fn a_promise_that_is_kept_is_no_finding() {
+        assert_eq!(promise("media.write", 1e9, 0.95e9).finding, None);
+        assert_eq!(promise("media.write", 1e9, 1.05e9).finding, None);
+    }
+}

@@ -1,0 +1,96 @@
+//! From a sweep's words to what is wanted: the target, the pattern, the limits to believe.
+
+use std::path::Path;
+
+use crate::args::{PatternArgs, SweepArgs};
+use crate::counters::Behind;
+use crate::failure::Failure;
+use crate::plan::Plan;
+use crate::results::{Results, Stage};
+use crate::run::cluster;
+use crate::sweep::{Known, Options};
+use crate::workload::{Kind, Pattern};
+
+/// Everything that a sweep needs to know.
+pub fn options(args: &SweepArgs) -> Result<Options, Failure> {
+    let target = args.target.canonicalize().map_err(|error| {
+        Failure::input(format!("cannot use {}: {error}; --target must be an existing directory", args.target.display()))
+    })?;
+    let known = known(args, &target)?;
+    Ok(Options {
+        target,
+        groups: sorted(&args.groups),
+        processes: sorted(&args.processes),
+        pattern: pattern(Pattern::preset(args.pattern), &args.change)?,
+        seconds: args.time.as_secs_f64(),
+        repeat: args.repeat,
+        warm_up: args.warm_up,
+        seed: args.seed,
+        known,
+    })
+}
+
+fn sorted(values: &[u64]) -> Vec<u64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable();
+    sorted.dedup();
+    sorted
+}
+
+fn pattern(mut pattern: Pattern, change: &PatternArgs) -> Result<Pattern, Failure> {
+    pattern.transfer = change.transfer.unwrap_or(pattern.transfer);
+    pattern.size_max = change.size.unwrap_or(pattern.size_max);
+    pattern.files_max = change.files.unwrap_or(pattern.files_max);
+    pattern.layout = change.layout.unwrap_or(pattern.layout);
+    pattern.sync = change.sync.unwrap_or(pattern.sync);
+    pattern.random |= change.random;
+    pattern.direct |= change.direct;
+    if change.read && !pattern.phases.contains(&Kind::Read) {
+        if !pattern.phases.contains(&Kind::Write) {
+            return Err(Failure::usage(format!(
+                "--read goes with patterns that write data, not with {}",
+                pattern.name
+            )));
+        }
+        pattern.phases.push(Kind::Read);
+    }
+    Ok(pattern)
+}
+
+fn known(args: &SweepArgs, target: &Path) -> Result<Known, Failure> {
+    if let Some(limit) = args.limit.map(|limit| limit.bytes_per_s()) {
+        let both = Some(limit);
+        let source = "--limit".to_string();
+        return Ok(Known { write_bytes_per_s: both, read_bytes_per_s: both, client_bytes_per_s: None, source });
+    }
+    if let Some(path) = &args.probe {
+        return measured(path, target);
+    }
+    let Some(path) = &args.plan else { return Ok(Known::default()) };
+    let cluster = cluster(path)?;
+    let plan = Plan::of(&cluster, &[]).map_err(|error| Failure::usage(error.to_string()))?;
+    Ok(Known {
+        write_bytes_per_s: Some(plan.write().minimum_bytes_per_s),
+        read_bytes_per_s: Some(plan.read().minimum_bytes_per_s),
+        client_bytes_per_s: cluster.clients.first().map(|clients| clients.link.data_bytes_per_s()),
+        source: path.display().to_string(),
+    })
+}
+
+/// The limits that a probe of the same file system measured.
+fn measured(path: &Path, target: &Path) -> Result<Known, Failure> {
+    let Stage::Probe(probe) = Results::load(path)?.stage else {
+        return Err(Failure::input(format!("{} holds no results of `probe`", path.display())));
+    };
+    let behind = Behind::of(target);
+    let medium = probe.media.iter().find(|medium| medium.behind == behind).ok_or_else(|| {
+        let (path, mount) = (path.display(), behind.mount.display());
+        Failure::input(format!("{path} measured no directory of {mount}: run `probe --media {}`", target.display()))
+    })?;
+    Ok(Known {
+        write_bytes_per_s: Some(medium.write_bytes_per_s).filter(|rate| *rate > 0.0),
+        read_bytes_per_s: Some(medium.read_bytes_per_s).filter(|rate| *rate > 0.0),
+        client_bytes_per_s: None,
+        source: path.display().to_string(),
+    })
+}
