@@ -61,7 +61,6 @@ pub(crate) mod at {
     pub const RECORD_BELL: usize = 456;
 
     /// Words of a record's header.
-    pub const COMMIT: usize = 0;
     pub const SEQUENCE: usize = 8;
     pub const RECORD_EPOCH: usize = 16;
     pub const OFFSET: usize = 24;

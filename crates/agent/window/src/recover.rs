@@ -1,1 +1,125 @@
+//! What a dead agent left in the rings of one file, brought to the burst buffer.
+//!
+//! Programs may live on, so each ring is revoked before it is read: a write that recovery does not take was not
+//! acknowledged. What is replayed is every whole record that the mark of the drained does not cover, in the order of the
+//! file; a torn one was never acknowledged and is dropped; bytes on which a newer epoch was granted meanwhile are not
+//! touched. What was published and cannot be replayed is reported by byte range.
 
+use std::io;
+
+use types::{ByteRange, Epoch, RangeSet};
+
+use crate::layout::RingId;
+use crate::memory::Memory;
+use crate::plan::{Queue, RingSlot, Write};
+use crate::ring::{Found, Reader, Reason, Taken};
+use crate::sequence::Drained;
+
+/// Bytes that somebody else may have changed since: records of an older epoch are not replayed over them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fence {
+    /// The bytes.
+    pub range: ByteRange,
+    /// The newest epoch granted on them.
+    pub epoch: Epoch,
+}
+
+/// Where recovery writes: the file's replica.
+pub trait Replay {
+    /// Writes all of `bytes` at `offset`. It may be asked again after a crash, with the same bytes.
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// Makes what was written as durable as the rings are.
+    fn sync(&mut self) -> io::Result<()>;
+}
+
+/// Why bytes could not be replayed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// The record is not what was written, or not allowed.
+    Damaged(Reason),
+    /// A newer epoch was granted on the bytes.
+    NewerEpoch,
+}
+
+/// Something that was acknowledged, as far as one can tell, and is not in the burst buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Loss {
+    /// The ring that held it.
+    pub ring: RingId,
+    /// The bytes of the file; `None` when not even the record's header tells.
+    pub range: Option<ByteRange>,
+    /// Why.
+    pub why: Why,
+}
+
+/// What recovery did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Records replayed, wholly or in part.
+    pub records: u64,
+    /// The bytes of the file that were written.
+    pub replayed: RangeSet,
+    /// What was lost.
+    pub lost: Vec<Loss>,
+}
+
+/// Replays the rings of one file. Afterwards `drained` says that these rings hold nothing more, so a second recovery does
+/// nothing; the caller then removes the rings, and after them the file's counters.
+///
+/// On an error of `to` nothing is marked: the same call can be made again.
+pub fn recover<M: Memory, D: Memory>(
+    rings: &mut [Reader<M>],
+    drained: &Drained<D>,
+    fences: &[Fence],
+    to: &mut dyn Replay,
+) -> io::Result<Report> {
+    let mut report = Report::default();
+    let mut queue = Queue::new(0);
+    for (number, ring) in rings.iter_mut().enumerate() {
+        let id = ring.grant().ring;
+        ring.take_left(drained.below(), &mut |found| match found {
+            Found::Damage(damage) => {
+                report.lost.push(Loss { ring: id, range: damage.range, why: Why::Damaged(damage.reason) });
+            }
+            Found::Record(record) => offer(&mut queue, RingSlot(number), id, record, fences, &mut report),
+        });
+        queue.leave(RingSlot(number));
+    }
+    while let Some(batch) = queue.batch(true) {
+        for write in &batch.writes {
+            copy(rings, write, to)?;
+            report.replayed.insert(write.range);
+        }
+        queue.done(&batch);
+    }
+    to.sync()?;
+    drained.advance(u64::MAX);
+    Ok(report)
+}
+
+fn offer(queue: &mut Queue, slot: RingSlot, id: RingId, record: Taken, fences: &[Fence], report: &mut Report) {
+    let mut fenced = RangeSet::new();
+    for fence in fences.iter().filter(|fence| fence.epoch > record.epoch) {
+        fenced.insert(fence.range.intersection(&record.range));
+    }
+    for range in fenced.iter() {
+        report.lost.push(Loss { ring: id, range: Some(range), why: Why::NewerEpoch });
+    }
+    let parts = fenced.missing(record.range);
+    report.records += u64::from(!parts.is_empty());
+    parts.into_iter().for_each(|part| queue.offer_part(slot, record, part));
+}
+
+fn copy<M: Memory>(rings: &[Reader<M>], write: &Write, to: &mut dyn Replay) -> io::Result<()> {
+    // At most `BATCH_BYTES_MAX`, or one record.
+    let mut bytes = vec![0; write.range.len() as usize];
+    for piece in &write.pieces {
+        let start = (piece.range.start - write.range.start) as usize;
+        let place = &mut bytes[start..start + piece.range.len() as usize];
+        if !rings[piece.ring.0].copy(&piece.record, piece.skip(), place) {
+            return Err(io::Error::other("a record left the ring while it was replayed"));
+        }
+    }
+    to.write(write.range.start, &bytes)
+}
