@@ -125,6 +125,18 @@ impl Inner {
         }
     }
 
+    /// Whether no mapping of an earlier open can still write the replica. The file's `io` lock is held, so our own
+    /// descriptor for writing may go; the next write opens another.
+    fn nobody_maps(&self, file: &File) -> io::Result<bool> {
+        let version = {
+            let mut live = file.live.lock();
+            live.fds.write = None;
+            live.version
+        };
+        let Some(version) = version else { return Ok(false) };
+        lease::probe(self.replicas.open_as(version, How::Read)?.as_fd(), Nobody::Writes)
+    }
+
     /// A file that outgrows the burst buffer goes on in the global store: it is staged out while its writers wait. False:
     /// it cannot, for the kernel writes the replica past us, or it has no name to be written to.
     pub(crate) fn spill(&self, file: &Arc<File>) -> io::Result<bool> {
@@ -137,14 +149,20 @@ impl Inner {
                 _ => return Ok(false),
             }
         }
+        if !self.nobody_maps(file)? {
+            return Ok(false);
+        }
         if let Err(stuck) = self.drain_for(file, &|| false) {
             return Err(io::Error::from_raw_os_error(stuck.errno));
         }
         let Some(anchor) = self.anchor_of(file, false)? else { return Ok(false) };
         let global = Arc::from(anchor.open(global_store::Access::Write)?);
         let _gate = file.gate.lock();
-        let unlinked = file.live.lock().unlinked;
-        if unlinked {
+        let moves = {
+            let live = file.live.lock();
+            live.passthrough == 0 && !live.unlinked && matches!(live.body, Body::Whole)
+        };
+        if !moves {
             return Ok(false);
         }
         self.drop_replica(file)?;

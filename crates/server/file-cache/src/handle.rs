@@ -2,14 +2,14 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use catalogue::Durability;
 use config::Policy;
 use global_store::OpenFile;
 use rustix::fs::{FallocateFlags, SeekFrom};
-use types::ByteRange;
+use types::{ByteRange, Version};
 
 use crate::api::{OpenHow, SeekFor, WriteResult};
 use crate::cache::Inner;
@@ -23,7 +23,9 @@ pub struct FileHandle {
     file: Arc<File>,
     policy: Arc<Policy>,
     write: bool,
-    backing: Option<Arc<OwnedFd>>,
+    /// The replica that was whole when the file was opened.
+    whole: Option<Version>,
+    backing: OnceLock<Option<Arc<OwnedFd>>>,
     passthrough: AtomicBool,
     /// Number of the last failed stage-out that this handle was told of, or was opened after.
     seen: AtomicU64,
@@ -45,7 +47,7 @@ impl FileHandle {
         inner: &Arc<Inner>,
         file: &Arc<File>,
         how: &OpenHow,
-        backing: Option<Arc<OwnedFd>>,
+        whole: Option<Version>,
         seen: u64,
     ) -> FileHandle {
         FileHandle {
@@ -53,7 +55,8 @@ impl FileHandle {
             file: Arc::clone(file),
             policy: Arc::clone(&how.policy),
             write: how.write,
-            backing,
+            whole,
+            backing: OnceLock::new(),
             passthrough: AtomicBool::new(false),
             seen: AtomicU64::new(seen),
         }
@@ -64,16 +67,24 @@ impl FileHandle {
         &self.file
     }
 
-    /// An `O_PATH` descriptor of the complete replica: passthrough may be answered. `None` for every other route.
+    /// An `O_PATH` descriptor of the complete replica: passthrough may be answered. `None` for every other route. It is
+    /// opened by the first call, and shared by the handles of a file.
     pub fn backing(&self) -> Option<BorrowedFd<'_>> {
-        self.backing.as_ref().map(|fd| fd.as_fd())
+        let open = || self.inner.backing_of(&self.file, self.whole?);
+        self.backing.get_or_init(open).as_ref().map(|fd| fd.as_fd())
     }
 
-    /// Passthrough was answered: from now on the kernel reads and writes past us.
-    pub fn use_passthrough(&self) {
-        if !self.passthrough.swap(true, Ordering::AcqRel) {
-            self.file.live.lock().passthrough += 1;
+    /// Passthrough is about to be answered: from now on the kernel reads and writes past us. False: it must not be, for
+    /// the file has moved to the global store since it was opened.
+    pub fn use_passthrough(&self) -> bool {
+        let mut live = self.file.live.lock();
+        if self.whole.is_none() || live.version != self.whole || !matches!(live.body, Body::Whole) {
+            return false;
         }
+        if !self.passthrough.swap(true, Ordering::AcqRel) {
+            live.passthrough += 1;
+        }
+        true
     }
 
     /// Reads; fewer bytes than asked only at the end of the file. `EIO` and others as the global store gives them for

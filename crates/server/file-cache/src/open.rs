@@ -1,6 +1,7 @@
 //! Opening a file: which route it takes, and the intent (step W0) that is durable before a writer is answered.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -333,18 +334,7 @@ impl Inner {
             let live = file.live.lock();
             (live.version.filter(|_| matches!(live.body, Body::Whole)), live.error.0)
         };
-        let backing = match version {
-            None => None,
-            Some(version) => {
-                let held = file.live.lock().fds.handle.clone();
-                match held {
-                    Some(fd) => Some(fd),
-                    None => Some(Arc::new(self.replicas.open_as(version, How::Handle)?)),
-                }
-            }
-        };
         let mut live = file.live.lock();
-        live.fds.handle = backing.clone();
         live.handles += 1;
         if how.write {
             live.writers += 1;
@@ -352,7 +342,26 @@ impl Inner {
         }
         drop(live);
         self.expiry.forget(&file.identity);
-        Ok(Step::Opened(FileHandle::new(self, file, how, backing, seen)))
+        Ok(Step::Opened(FileHandle::new(self, file, how, version, seen)))
+    }
+}
+
+impl Inner {
+    /// The descriptor that the kernel gets for a whole replica.
+    pub(crate) fn backing_of(&self, file: &File, version: Version) -> Option<Arc<OwnedFd>> {
+        let held = {
+            let live = file.live.lock();
+            live.fds.handle.clone().filter(|_| live.version == Some(version))
+        };
+        if held.is_some() {
+            return held;
+        }
+        let fd = Arc::new(self.replicas.open_as(version, How::Handle).ok()?);
+        let mut live = file.live.lock();
+        if live.version == Some(version) {
+            live.fds.handle = Some(Arc::clone(&fd));
+        }
+        Some(fd)
     }
 }
 

@@ -222,7 +222,10 @@ fn check(dir: &Path, label: &str, shared: bool) {
     assert!(stuck.iter().all(excused), "{label}: {stuck:?}");
     for (name, what) in chosen {
         let below = std::fs::read(world.root.join(&name)).unwrap();
-        assert!(below == if what == "0.0" { Vec::new() } else { content(&name_of(&what)) }, "{label}: {name} differs below");
+        assert!(
+            below == if what == "0.0" { Vec::new() } else { content(&name_of(&what)) },
+            "{label}: {name} differs below"
+        );
         if world.shared {
             assert_eq!(world.anchor(&name).mark().unwrap(), None, "{label}: {name} is marked");
         }

@@ -237,7 +237,7 @@ impl World {
             Some(backing) => {
                 use std::os::fd::AsRawFd;
                 use std::os::unix::fs::FileExt;
-                open.handle.use_passthrough();
+                assert!(open.handle.use_passthrough());
                 let link = format!("/proc/self/fd/{}", backing.as_raw_fd());
                 let file = std::fs::OpenOptions::new().write(true).open(link).unwrap();
                 file.write_all_at(&data, at).unwrap();

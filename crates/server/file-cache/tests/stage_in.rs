@@ -235,7 +235,9 @@ fn the_background_stages_out_when_the_policy_says() {
     world.write_new("first", b"123456");
     assert_eq!(world.state("first"), Residency::Queued);
     world.write_new("second", b"123456");
-    until("the stage-out by size", || world.state("first") == Residency::Clean && world.state("second") == Residency::Clean);
+    until("the stage-out by size", || {
+        world.state("first") == Residency::Clean && world.state("second") == Residency::Clean
+    });
     assert_eq!(world.state("idle"), Residency::Queued);
     world.advance(101);
     until("the stage-out when idle", || world.state("idle") == Residency::Clean);

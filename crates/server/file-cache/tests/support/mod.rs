@@ -102,7 +102,12 @@ impl World {
     }
 
     pub fn writes(&self) -> Vec<Operation> {
-        self.store.journal().into_iter().map(|event| event.operation).filter(|o| matches!(o, Operation::Write(_))).collect()
+        self.store
+            .journal()
+            .into_iter()
+            .map(|event| event.operation)
+            .filter(|o| matches!(o, Operation::Write(_)))
+            .collect()
     }
 
     /// Replica files in the burst buffer.
@@ -121,7 +126,7 @@ pub fn read(handle: &FileHandle, len: usize) -> Vec<u8> {
 
 /// A descriptor of the replica as the kernel opens one for passthrough.
 pub fn kernel_file(handle: &FileHandle) -> std::fs::File {
-    handle.use_passthrough();
+    assert!(handle.use_passthrough());
     let link = format!("/proc/self/fd/{}", handle.backing().unwrap().as_raw_fd());
     std::fs::OpenOptions::new().read(true).write(true).open(link).unwrap()
 }

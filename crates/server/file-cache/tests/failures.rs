@@ -1,0 +1,182 @@
+//! Every operation of the global store and every commit of the catalogue fails once, in turn.
+
+mod support;
+
+use file_cache::OpenHow;
+use global_store::memory::Fault;
+use support::{MIB, World, read};
+
+/// What a file may hold: the last content that a call acknowledged, and those of calls that failed since.
+struct Expected {
+    name: &'static str,
+    may: Vec<Vec<u8>>,
+}
+
+impl Expected {
+    fn new(name: &'static str, content: Vec<u8>) -> Expected {
+        Expected { name, may: vec![content] }
+    }
+
+    fn now(&mut self, content: Vec<u8>, done: std::io::Result<()>) {
+        if done.is_ok() {
+            self.may.clear();
+        }
+        self.may.push(content);
+    }
+}
+
+fn patch(world: &World, name: &str, data: &[u8], at: u64) -> std::io::Result<()> {
+    let handle = world.cache.open_file(world.anchor(name), world.how(true))?;
+    handle.write_at(data, at, false).map(|_| ())
+}
+
+fn replace(world: &World, name: &str, data: &[u8]) -> std::io::Result<()> {
+    let handle = world.cache.open_file(world.anchor(name), OpenHow { truncate: true, ..world.how(true) })?;
+    handle.write_at(data, 0, false).map(|_| ())
+}
+
+/// A story in which anything may fail. Returns what must be there afterwards.
+fn story(world: &World) -> Vec<Expected> {
+    let drain = || drop(world.cache.drain_all(&mut |_| {}, &|| false));
+    world.store.put("large", &vec![1; 3 * MIB + 5]);
+    world.store.put("small", b"small");
+    world.store.put("cut", &vec![2; 2 * MIB]);
+    let mut large = Expected::new("large", vec![1; 3 * MIB + 5]);
+    let mut small = Expected::new("small", b"small".to_vec());
+    let mut cut = Expected::new("cut", vec![2; 2 * MIB]);
+    let mut new = Expected::new("new", Vec::new());
+
+    world.store.create("new");
+    let how = OpenHow { created: true, ..world.how(true) };
+    let done = world.cache.open_file(world.anchor("new"), how);
+    let done = done.and_then(|handle| handle.write_at(&[3; 1000], 0, false).map(|_| ()));
+    new.now(vec![3; 1000], done);
+    let mut content = vec![1; 3 * MIB + 5];
+    content[2 * MIB] = 9;
+    large.now(content, patch(world, "large", &[9], 2 * MIB as u64));
+    drain();
+    // From here on a failed truncation may have happened or not, and the write after it as well.
+    let done = replace(world, "cut", b"short");
+    cut.may.extend(done.is_err().then(Vec::new));
+    cut.now(b"short".to_vec(), done);
+    small.now(b"SMALL".to_vec(), patch(world, "small", b"SMALL", 0));
+    if let Ok(handle) = world.cache.open_file(world.anchor("large"), world.how(false)) {
+        let mut buffer = [0; 10];
+        assert!(handle.read_at(&mut buffer, 0).map_or(true, |read| buffer[..read] == [1; 10][..read]));
+    }
+    drain();
+    let _ = world.cache.evict(&world.identity("large"));
+    let _ = world.cache.stage_in(&world.anchor("large"), &world.policy);
+    vec![large, small, cut, new]
+}
+
+fn check(world: &World, expected: Vec<Expected>, label: &str) {
+    for one in &expected {
+        let found = read(&world.open(one.name, false), 4 * MIB);
+        assert!(one.may.contains(&found), "{label}: {} reads {} bytes", one.name, found.len());
+    }
+    let stuck = world.cache.drain_all(&mut |_| {}, &|| false);
+    assert!(stuck.is_empty(), "{label}: {stuck:?}");
+    for one in &expected {
+        assert!(one.may.contains(&world.store.read(one.name).unwrap()), "{label}: {} differs below", one.name);
+    }
+    world.cache.sweep().unwrap();
+    assert_eq!(world.replicas() as u64, world.cache.status().files, "{label}");
+}
+
+#[test]
+fn no_failure_of_one_operation_below_loses_an_acknowledged_byte() {
+    for torn in [false, true] {
+        for after in 0.. {
+            let world = World::new();
+            world.store.set_shared(after % 2 == 1);
+            world.store.fail(Fault { after, torn, ..Fault::default() });
+            let expected = story(&world);
+            let reached = world.store.operations() > after;
+            world.store.heal();
+            check(&world, expected, &format!("operation {after}, torn {torn}"));
+            if !reached {
+                assert!(after > 60, "the story does too little");
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn no_failure_of_one_commit_loses_an_acknowledged_byte() {
+    for after in 0.. {
+        let mut world = World::new();
+        world.catalogue.fail_commits(after, 1);
+        let expected = story(&world);
+        let reached = world.catalogue.commits() > after;
+        world.catalogue.fail_commits(u64::MAX, 0);
+        if after % 2 == 0 {
+            world.crash();
+        }
+        check(&world, expected, &format!("commit {after}"));
+        if !reached {
+            assert!(after > 8, "the story does too little");
+            break;
+        }
+    }
+}
+
+#[test]
+fn a_store_that_is_gone_for_a_while_costs_nothing() {
+    let mut world = World::new();
+    world.write_new("f", &vec![1; 2 * MIB]);
+    world.store.fail(Fault { times: u64::MAX, ..Fault::default() });
+    assert_eq!(world.cache.drain_all(&mut |_| {}, &|| false).len(), 1);
+    world.crash();
+    assert_eq!(world.cache.drain_all(&mut |_| {}, &|| false).len(), 1);
+    let stuck = &world.cache.status().stuck[0];
+    assert!(!stuck.reason.is_empty() && !stuck.remedy.is_empty());
+    world.store.heal();
+    world.drain();
+    assert_eq!(world.store.read("f").unwrap(), vec![1; 2 * MIB]);
+}
+
+#[test]
+fn threads_that_open_write_truncate_and_drain_at_once_agree_in_the_end() {
+    let world = World::with(|settings| {
+        settings.background = true;
+        settings.streams = 3;
+    });
+    let world = &world;
+    for number in 0..6 {
+        world.store.put(format!("f{number}"), &vec![0; 2 * MIB + number]);
+    }
+    std::thread::scope(|scope| {
+        for thread in 0..4_u64 {
+            scope.spawn(move || {
+                let mut seed = thread + 1;
+                for round in 0..60_u8 {
+                    seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    let name = format!("f{}", (seed >> 33) % 6);
+                    // Each thread has its own byte of each block: the last value written must be the one that stays.
+                    let at = (seed >> 40) % (2 * MIB as u64) / 4 * 4 + thread % 4;
+                    let handle = world.open(&name, (seed >> 50) % 3 > 0);
+                    let mut byte = [0];
+                    match (seed >> 45) % 6 {
+                        0 => drop(world.cache.drain_file(&world.identity(&name), &|| false)),
+                        1 => drop(world.cache.evict(&world.identity(&name))),
+                        2 => drop(world.cache.stage_in(&world.anchor(&name), &world.policy)),
+                        _ => {}
+                    }
+                    if handle.write_at(&[round], at, false).is_ok() {
+                        assert_eq!(handle.read_at(&mut byte, at).unwrap(), 1);
+                        assert_eq!(byte, [round], "{name} at {at}");
+                    }
+                }
+            });
+        }
+    });
+    world.drain();
+    for number in 0..6 {
+        let name = format!("f{number}");
+        let through_cache = read(&world.open(&name, false), 3 * MIB);
+        assert!(through_cache == world.store.read(&name).unwrap(), "{name}");
+    }
+    world.cache.shutdown();
+}

@@ -1,0 +1,146 @@
+//! A burst buffer that is really full: a small tmpfs in a private mount namespace.
+
+mod support;
+
+use std::os::unix::fs::FileExt;
+
+use config::{Policy, StageOut};
+use file_cache::Residency;
+use global_store::memory::Fault;
+use std::sync::Arc;
+use support::{MIB, World, kernel_file, read};
+use testkit::{TempTree, in_private_namespace};
+
+/// A cache on a tmpfs of 16 MiB, with a reserve of nothing.
+fn world(tree: &TempTree, ballast: u64) -> World {
+    let root = tree.mount_tmpfs("bb", 16 << 20);
+    let mut world = World::with(|settings| {
+        settings.burst_buffer = root.join("forebay");
+        settings.space = None;
+        settings.ballast_bytes = ballast;
+    });
+    world.policy = Arc::new(Policy { reserve_thousandths: 0, stage_out: StageOut::Manual, ..Policy::default() });
+    world
+}
+
+#[test]
+fn a_file_that_outgrows_the_burst_buffer_goes_on_in_the_global_store() {
+    in_private_namespace(|| {
+        let tree = TempTree::new();
+        let world = world(&tree, 0);
+        let handle = world.create("f");
+        for number in 0..24_u8 {
+            let result = handle.write_at(&vec![number; MIB], 0, true).unwrap();
+            assert_eq!(result.offset, u64::from(number) * MIB as u64);
+        }
+        assert_eq!(world.cache.status().spilled, 1);
+        let found = world.store.read("f").unwrap();
+        assert_eq!(found.len(), 24 * MIB);
+        assert!((0..24).all(|number| found[number * MIB..(number + 1) * MIB].iter().all(|&byte| byte == number as u8)));
+        assert_eq!(read(&handle, 24 * MIB), found);
+        drop(handle);
+        assert_eq!(world.state("f"), Residency::Absent);
+        world.advance(1);
+        let handle = world.create("next");
+        assert!(handle.backing().is_some(), "the room is not free again");
+    });
+}
+
+#[test]
+fn clean_replicas_make_room_for_a_write() {
+    in_private_namespace(|| {
+        let tree = TempTree::new();
+        let world = world(&tree, 0);
+        for name in ["a", "b"] {
+            world.store.put(name, &vec![1; 5 * MIB]);
+            world.cache.stage_in(&world.anchor(name), &world.policy).unwrap();
+        }
+        let handle = world.create("f");
+        handle.write_at(&vec![2; 12 * MIB], 0, false).unwrap();
+        let status = world.cache.status();
+        assert!(status.evicted > 0);
+        assert_eq!(status.spilled, 0);
+        assert_eq!(world.state("f"), Residency::Dirty);
+    });
+}
+
+#[test]
+fn a_program_sees_no_space_only_if_the_global_store_has_none() {
+    in_private_namespace(|| {
+        let tree = TempTree::new();
+        let world = world(&tree, 0);
+        let handle = world.create("f");
+        handle.write_at(&vec![1; 10 * MIB], 0, false).unwrap();
+        world.store.fail(Fault {
+            times: u64::MAX,
+            errno: libc::ENOSPC,
+            matching: |o| matches!(o, global_store::memory::Operation::Write(_)),
+            ..Fault::default()
+        });
+        let refused = handle.write_at(&vec![2; 10 * MIB], 10 * MIB as u64, false);
+        assert_eq!(refused.unwrap_err().raw_os_error(), Some(libc::ENOSPC));
+        world.store.heal();
+        let before = read(&handle, 10 * MIB);
+        assert_eq!(before, vec![1; 10 * MIB], "what was written is still there");
+        let _told_once = handle.flush();
+        handle.write_at(&vec![2; 10 * MIB], 10 * MIB as u64, false).unwrap();
+        assert_eq!(world.store.read("f").unwrap().len(), 20 * MIB);
+    });
+}
+
+#[test]
+fn the_ballast_goes_when_a_write_finds_no_room_and_comes_back() {
+    in_private_namespace(|| {
+        let tree = TempTree::new();
+        let world = world(&tree, 3 << 20);
+        world.cache.housekeep();
+        let ballast = world.settings.burst_buffer.join("ballast");
+        assert_eq!(ballast.metadata().unwrap().len(), 3 << 20);
+        let handle = world.create("f");
+        handle.write_at(&vec![1; 12 * MIB], 0, false).unwrap();
+        handle.write_at(&vec![1; 2 * MIB], 12 * MIB as u64, false).unwrap();
+        assert!(!ballast.exists());
+        assert_eq!(world.cache.status().spilled, 0);
+        drop(handle);
+        world.drain();
+        world.cache.evict(&world.identity("f")).unwrap();
+        world.advance(1);
+        world.cache.housekeep();
+        assert!(ballast.exists());
+    });
+}
+
+#[test]
+fn a_kernel_writer_keeps_its_file_in_the_burst_buffer_and_is_refused() {
+    in_private_namespace(|| {
+        let tree = TempTree::new();
+        let world = world(&tree, 0);
+        let handle = world.create("f");
+        let kernel = kernel_file(&handle);
+        kernel.write_all_at(&vec![1; 10 * MIB], 0).unwrap();
+        assert_eq!(
+            kernel.write_all_at(&vec![1; 10 * MIB], 10 * MIB as u64).unwrap_err().raw_os_error(),
+            Some(libc::ENOSPC)
+        );
+        let refused = handle.write_at(&vec![1; 10 * MIB], 10 * MIB as u64, false);
+        assert_eq!(refused.unwrap_err().raw_os_error(), Some(libc::ENOSPC));
+        drop((kernel, handle));
+        world.drain();
+        assert_eq!(&world.store.read("f").unwrap()[..10 * MIB], &vec![1; 10 * MIB]);
+    });
+}
+
+#[test]
+fn a_stage_in_that_finds_no_room_serves_from_the_global_store() {
+    in_private_namespace(|| {
+        let tree = TempTree::new();
+        let world = world(&tree, 0);
+        let keep = world.create("keep");
+        keep.write_at(&vec![1; 9 * MIB], 0, false).unwrap();
+        world.store.put("f", &vec![2; 6 * MIB]);
+        let handle = world.open("f", false);
+        keep.write_at(&vec![1; 4 * MIB], 9 * MIB as u64, false).unwrap();
+        assert_eq!(read(&handle, 6 * MIB), vec![2; 6 * MIB]);
+        assert_eq!(read(&world.open("f", false), 6 * MIB), vec![2; 6 * MIB]);
+    });
+}
