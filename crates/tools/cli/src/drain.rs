@@ -53,12 +53,20 @@ pub fn advice(burst_buffer: &Path) -> String {
     format!("to stage out what is dirty: forebay recover {}", burst_buffer.display())
 }
 
+/// A reason without errno; the one that everybody meets says what it means.
+pub fn plain(reason: &str) -> &str {
+    match reason.split(" (os error").next().unwrap_or_default() {
+        "Device or resource busy" => "a process still has it open for writing, or mapped",
+        other => other,
+    }
+}
+
 /// Lists what did not reach the global store: path, state, reason, where the data is, what to do.
 pub fn list(stuck: &[Stuck], dir: &Path, burst_buffer: &Path) {
     say!("forebay: {} files of {} are not in the global store; their data is kept:", stuck.len(), dir.display());
     for one in stuck.iter().take(LISTED_MAX) {
         let (path, state) = (dir.join(&one.path_hint), if one.orphaned { "orphaned" } else { word(one.state) });
-        say!("  {}: {state}: {}", path.display(), one.reason.split(" (os error").next().unwrap_or_default());
+        say!("  {}: {state}: {}", path.display(), plain(&one.reason));
         say!("    data: {}", one.replica.display());
         let file = if one.orphaned { PathBuf::from(one.identity.to_string()) } else { path };
         if one.orphaned || matches!(one.state, Residency::Conflict | Residency::Failed) {

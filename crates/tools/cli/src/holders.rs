@@ -33,11 +33,11 @@ impl fmt::Display for Holder {
     }
 }
 
-/// The processes, other than this one, that use the mount which they see at `point` as ours with the device number
-/// `device`, which names one session. Processes that may not be looked into are left out.
-pub fn of(point: &Path, device: &str) -> Vec<Holder> {
+/// The processes, other than this one, that use our mount with the device number `device`, wherever they see it.
+/// Processes that may not be looked into are left out.
+pub fn of(device: &str) -> Vec<Holder> {
     let own = std::process::id() as i32;
-    processes().into_iter().filter(|pid| *pid != own).filter_map(|pid| look(pid, point, device)).collect()
+    processes().into_iter().filter(|pid| *pid != own).filter_map(|pid| look(pid, device)).collect()
 }
 
 /// The processes, other than this one, whose working directory is `dir` or below it, as a path: they stay below what is
@@ -69,13 +69,13 @@ fn stat(pid: i32) -> Option<(String, char)> {
     Some((name, after.trim_start().chars().next()?))
 }
 
-fn look(pid: i32, point: &Path, device: &str) -> Option<Holder> {
+fn look(pid: i32, device: &str) -> Option<Holder> {
     let (name, state) = stat(pid)?;
     if matches!(state, 'Z' | 'X') {
         return None;
     }
     let seen = mounts::seen_by(pid).ok()?;
-    let mount = seen.iter().find(|mount| mount.is_ours() && mount.point == point && mount.device == device)?;
+    let mount = seen.iter().find(|mount| mount.is_ours() && mount.device == device)?;
     let mut uses = Vec::new();
     for link in ["cwd", "root"] {
         let target = fs::read_link(format!("/proc/{pid}/{link}")).ok();
@@ -134,6 +134,6 @@ mod tests {
 
     #[test]
     fn a_place_that_is_no_mount_of_ours_has_no_holders() {
-        assert_eq!(of(Path::new("/"), "0:0"), Vec::new());
+        assert_eq!(of("0:0"), Vec::new());
     }
 }

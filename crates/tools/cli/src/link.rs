@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use agent::control::{Client, Item, Reply, Request};
 use serde_json::Value;
 
+use crate::drain::plain;
 use crate::exit::{self, Failure, reason, say};
 use crate::limits::{LISTED_MAX, POLL, RELEASE_TRIES};
 use crate::mounts::{self, Mount};
@@ -164,7 +165,7 @@ impl Link {
 fn list(dir: &Path, stuck: &[Item]) {
     say!("forebay: {} files of {} are not in the global store; their data is kept:", stuck.len(), dir.display());
     for item in stuck.iter().take(LISTED_MAX) {
-        let why = item.error.as_deref().unwrap_or("in use").split(" (os error").next().unwrap_or_default();
+        let why = plain(item.error.as_deref().unwrap_or("in use"));
         say!("  {}: {}: {why}", dir.join(&item.path).display(), item.state);
         if let Some(replica) = &item.replica {
             say!("    data: {}", replica.display());

@@ -3,7 +3,7 @@
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// The limit that was in force before [`raise`].
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub struct Before(Rlimit);
 
 /// Raises the soft limit to the hard one; a failure leaves it as it is.
@@ -16,6 +16,6 @@ pub fn raise() -> Before {
 impl Before {
     /// Puts the limit back, for a program that is about to be executed: some break when it is huge.
     pub fn restore(&self) {
-        let _ = setrlimit(Resource::Nofile, self.0.clone());
+        let _ = setrlimit(Resource::Nofile, self.0);
     }
 }

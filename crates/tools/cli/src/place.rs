@@ -16,6 +16,8 @@ use crate::mounts;
 /// Name of the file that shows that a directory is a burst buffer of ours.
 pub const MARKER: &str = "superblock";
 
+const ELSEWHERE: &str = "name a directory elsewhere, on a fast local device";
+
 /// Checks the directories and the burst buffer, and pairs them.
 pub fn places(dirs: &[PathBuf], burst_buffer: &Path) -> Result<Vec<Place>, Failure> {
     if dirs.len() > DIRS_MAX {
@@ -23,6 +25,14 @@ pub fn places(dirs: &[PathBuf], burst_buffer: &Path) -> Result<Vec<Place>, Failu
     }
     let seen = mounts::all().map_err(|e| Failure::io("read the mounts", &e))?;
     let buffer = canonical_burst_buffer(burst_buffer)?;
+    if let Some(mount) = mounts::ours_over(&seen, &buffer) {
+        let message = format!(
+            "the burst buffer {} lies in {}, which is accelerated itself",
+            buffer.display(),
+            mount.point.display()
+        );
+        return Err(Failure::new(exit::USAGE, message).remedy(ELSEWHERE));
+    }
     let mut canonical: Vec<PathBuf> = Vec::new();
     for dir in dirs {
         let dir = canonical_dir(dir, &seen)?;
@@ -150,7 +160,7 @@ fn check_pair(dir: &Path, buffer: &Path) -> Result<(), Failure> {
     } else {
         return Ok(());
     };
-    Err(Failure::new(exit::USAGE, message).remedy("name a directory elsewhere, on a fast local device"))
+    Err(Failure::new(exit::USAGE, message).remedy(ELSEWHERE))
 }
 
 #[cfg(test)]

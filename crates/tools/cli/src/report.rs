@@ -87,10 +87,10 @@ impl Directory {
         let mut parts = Vec::new();
         if c.staged_out_files > 0 {
             let (bytes, rate) = (HumanBytes(c.staged_out_bytes), HumanBytes(self.drained_bytes_per_s as u64));
-            parts.push(format!("staged out {} files, {bytes} at {rate}/s", c.staged_out_files));
+            parts.push(format!("staged out {bytes} in {} copies at {rate}/s", c.staged_out_files));
         }
         if c.staged_in_files > 0 {
-            parts.push(format!("staged in {} files, {}", c.staged_in_files, HumanBytes(c.staged_in_bytes)));
+            parts.push(format!("staged in {} of {} files", HumanBytes(c.staged_in_bytes), c.staged_in_files));
         }
         if c.spilled + c.through > 0 {
             parts.push(format!("{} opens and {} spilled files went to the global store", c.through, c.spilled));

@@ -98,7 +98,7 @@ impl<'a> Supervised<'a> {
                 return (Vec::new(), start.elapsed());
             }
             if start.elapsed() >= NAMESPACE_END && looked.is_none_or(|at| at.elapsed() >= LOOK_FOR_HOLDERS) {
-                left = mounts.iter().flat_map(|mount| holders::of(&mount.point, &mount.device)).collect();
+                left = mounts.iter().flat_map(|mount| holders::of(&mount.device)).collect();
                 looked = Some(Instant::now());
                 if left.is_empty() || linger.is_some_and(|bound| start.elapsed() >= bound) {
                     return (left, start.elapsed());

@@ -97,8 +97,9 @@ fn start(
 fn bring_up(guest: Guest, places: &[Place], below: Vec<OwnedFd>, how: &How) -> Result<Started, Failure> {
     let mut servings = Vec::new();
     for (place, below) in places.iter().zip(below) {
-        let prepared = serving::prepare(place, below, how)?;
-        servings.push(prepared.serve(guest.device()?)?);
+        // The mount first: if it is not possible, the burst buffer stays untouched.
+        let device = guest.device()?;
+        servings.push(serving::prepare(place, below, how)?.serve(device)?);
     }
     let ours = |mount: &Mount| mount.is_ours() && places.iter().any(|place| place.dir == mount.point);
     let mounts =

@@ -86,7 +86,7 @@ fn unmount(dir: &Path) -> Result<(), Failure> {
 fn busy(dir: &Path) -> Option<Failure> {
     let seen = mounts::all().unwrap_or_default();
     let device = &mounts::ours_over(&seen, dir)?.device;
-    let held = holders::of(dir, device);
+    let held = holders::of(device);
     if held.is_empty() {
         return None;
     }

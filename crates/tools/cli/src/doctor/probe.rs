@@ -82,8 +82,6 @@ pub fn run(name: &str) -> Result<u8, Failure> {
     out!("namespace yes");
     let backing = backing(&dir).map_err(|e| Failure::io("make a file to serve", &e))?;
     let device = crate::guest::open_device()?;
-    // A mount over the root of a file system of our own, so that nothing is left anywhere.
-    let point = Path::new("/proc/self/task");
     let options = mount::Options {
         source: "forebay-probe".to_string(),
         subtype: "forebay-probe".to_string(),
@@ -93,7 +91,7 @@ pub fn run(name: &str) -> Result<u8, Failure> {
         flags: MountFlags::NOSUID | MountFlags::NODEV,
         max_read: 0,
     };
-    let point = private_point().unwrap_or_else(|_| point.to_path_buf());
+    let point = private_point().map_err(|e| Failure::io("mount a tmpfs", &e))?;
     mount::mount(&point, device.as_fd(), &options).map_err(|e| Failure::io("mount", &e))?;
     out!("mount yes");
     serve(backing, device, &point)
