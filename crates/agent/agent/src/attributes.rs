@@ -132,6 +132,9 @@ impl Agent {
             fs::chownat(node.fd(), "", uid, gid, AtFlags::EMPTY_PATH)?;
         }
         if let Some(mode) = new.mode {
+            if mode & 0o6000 != 0 {
+                self.settle_before_privileges(node);
+            }
             let _as_caller = self.impersonator.become_caller(caller)?;
             let mode = Mode::from_raw_mode(mode & 0o7777);
             fs::chmodat(&self.descriptors, self.descriptor_name(node), mode, AtFlags::empty())?;

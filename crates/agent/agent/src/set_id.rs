@@ -1,4 +1,4 @@
-//! Set-id bits and file capabilities, which a write takes away.
+//! Set-id bits and file capabilities, which a write takes away: the program's write, and our own of a stage-out alike.
 
 use std::io;
 
@@ -8,7 +8,8 @@ use rustix::io::Errno;
 use crate::agent::Agent;
 use crate::node::Node;
 
-const CAPABILITY: &str = "security.capability";
+/// The attribute that holds a file's capabilities.
+pub(crate) const CAPABILITY: &str = "security.capability";
 
 impl Agent {
     /// Whether a write to the file has privileges to take away: such a file's writes must pass through the agent.
@@ -42,6 +43,18 @@ impl Agent {
             self.changed(node)?;
         }
         Ok(())
+    }
+
+    /// Before a file gets privileges: what is dirty is staged out, for the write below would take them away again. A
+    /// stage-out that finds nothing changed later writes nothing.
+    pub(crate) fn settle_before_privileges(&self, node: &Node) {
+        if !node.is_regular() || !self.cache.is_dirty(node.identity()) {
+            return;
+        }
+        if let Err(stuck) = self.cache.drain_file(node.identity(), &|| false) {
+            // They are given nevertheless; the retried stage-out may cost them, which the program cannot be told.
+            tracing::warn!(path = %stuck.path_hint.display(), reason = stuck.reason, "privileges of a dirty file");
+        }
     }
 }
 

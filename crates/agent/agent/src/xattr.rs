@@ -10,6 +10,7 @@ use crate::agent::Agent;
 use crate::caller::Caller;
 use crate::limits;
 use crate::node::Node;
+use crate::set_id::CAPABILITY;
 
 /// Ours; a program neither sees nor sets them.
 const HIDDEN: &[u8] = b"user.forebay.";
@@ -70,6 +71,9 @@ impl Agent {
         clear_set_gid: bool,
     ) -> io::Result<()> {
         refuse_hidden(name)?;
+        if name.to_bytes() == CAPABILITY.as_bytes() {
+            self.settle_before_privileges(node);
+        }
         {
             let _as_caller = self.impersonator.become_caller(caller)?;
             fs::setxattr(node.proc_path(), name, value, XattrFlags::from_bits_retain(flags))?;

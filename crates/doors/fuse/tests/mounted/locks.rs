@@ -204,7 +204,8 @@ fn the_lock_of_a_process_is_its_own_though_the_open_file_is_shared() {
             assert_eq!(fcntl(shared, libc::F_SETLK, libc::F_WRLCK, 0, 10).unwrap_err(), libc::EAGAIN);
             fcntl(shared, libc::F_SETLK, libc::F_WRLCK, 20, 10).unwrap();
         });
-        fcntl(shared, libc::F_SETLK, libc::F_WRLCK, 20, 10).unwrap();
+        // Its descriptors, and with them its locks, go a moment after the join.
+        testkit::wait_until("its end", PATIENCE, || fcntl(shared, libc::F_SETLK, libc::F_WRLCK, 20, 10).is_ok());
         as_process(|| {
             let other = open(&stand, "file");
             assert_eq!(fcntl(other.as_raw_fd(), libc::F_SETLK, libc::F_RDLCK, 5, 1).unwrap_err(), libc::EAGAIN);

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 
 use rustix::fs::{Gid, Uid, XattrFlags, chown, getxattr, setxattr};
-use testkit::in_private_namespace;
+use testkit::{PATIENCE, in_private_namespace, wait_until};
 
 use crate::stand::{DIRECT, PASSTHROUGH, Stand};
 use crate::who::as_user;
@@ -67,14 +67,38 @@ fn a_second_write_after_roots_takes_them_too() {
     });
 }
 
+/// Version 2, effective, CAP_NET_RAW.
+fn capability() -> Vec<u8> {
+    [0x0200_0001u32, 1 << 13, 0, 0, 0].map(u32::to_le_bytes).concat()
+}
+
+#[test]
+fn privileges_given_before_the_stage_out_outlive_it() {
+    in_private_namespace(|| {
+        let stand = Stand::new(PASSTHROUGH);
+        for at in 0..50 {
+            let name = format!("program-{at}");
+            fs::write(stand.path(&name), [b'x'; 100_000]).unwrap();
+            setxattr(stand.path(&name), "security.capability", &capability(), XattrFlags::empty()).unwrap();
+            fs::set_permissions(stand.path(&name), PermissionsExt::from_mode(0o6755)).unwrap();
+        }
+        for at in 0..50 {
+            let name = format!("program-{at}");
+            wait_until("the stage-out", PATIENCE, || fs::read(stand.below(&name)).unwrap() == [b'x'; 100_000]);
+            let kept = getxattr(stand.below(&name), "security.capability", &mut [0u8; 64][..]);
+            assert_eq!(kept, Ok(capability().len()), "{name}");
+            assert_eq!(bits(&stand, &name), 0o6755);
+        }
+    });
+}
+
 #[test]
 fn writing_takes_capabilities_away() {
     in_private_namespace(|| {
         let stand = Stand::new(PASSTHROUGH);
         fs::write(stand.path("file"), b"program").unwrap();
-        // Version 2, effective, CAP_NET_RAW.
-        let capability = [0x0200_0001u32, 1 << 13, 0, 0, 0].map(u32::to_le_bytes).concat();
-        setxattr(stand.path("file"), "security.capability", &capability, XattrFlags::empty()).unwrap();
+        wait_until("the stage-out", PATIENCE, || fs::read(stand.below("file")).unwrap() == b"program");
+        setxattr(stand.path("file"), "security.capability", &capability(), XattrFlags::empty()).unwrap();
         OpenOptions::new().write(true).open(stand.path("file")).unwrap().write_all(b"x").unwrap();
         let left = getxattr(stand.below("file"), "security.capability", &mut [0u8; 64][..]);
         assert_eq!(left, Err(rustix::io::Errno::NODATA));
