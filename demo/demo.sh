@@ -36,7 +36,7 @@ clean_up() {
 trap clean_up EXIT
 
 start_store() {
-  "$bin/slowfs" "$scratch/lower" "$store" --bandwidth "$BANDWIDTH" --latency "$LATENCY" >"$scratch/slowfs.log" 2>&1 &
+  "$bin/slowfs" "$scratch/lower" "$store" --bandwidth "$BANDWIDTH" --latency "$LATENCY" --foreground >"$scratch/slowfs.log" 2>&1 &
   slowfs=$!
   local tries
   for tries in $(seq 200); do
@@ -46,19 +46,23 @@ start_store() {
   echo "the slow store did not start:" && cat "$scratch/slowfs.log" && exit 1
 }
 
-# The sources of our own dependencies, as cargo has them, until there are enough.
+# Sources of our own dependencies, as cargo has them: the 300 largest files below 200 KB.
 make_input() {
   local registry=${CARGO_HOME:-$(getent passwd "$(id -u)" | cut -d: -f6)/.cargo}/registry/src crate
   # shellcheck disable=SC2044
   for crate in $(sed -n '/^name = /{s/.*"\(.*\)"/\1/;N;s/\n.*"\(.*\)"/-\1/;p}' Cargo.lock); do
-    find "$registry" -path "*/$crate/*" -type f -size -400k -printf '%P\n' 2>/dev/null
-  done | head -n 1500 | sort >"$scratch/list"
+    find "$registry" -path "*/$crate/*" -type f -size -200k -printf '%s %P\n' 2>/dev/null
+  done | sort -k 1,1nr -k 2 -u | head -n 300 | cut -d' ' -f2 | sort >"$scratch/list"
   tar -C "$registry" --owner=0 --group=0 --mtime=@0 -cf "$INPUT/sources.tar" --files-from="$scratch/list"
 }
 
 drop_caches() { sync && echo 3 >/proc/sys/vm/drop_caches; }
 
-manifest() { # DIR
+# Removing thousands of files from the slow store is no part of the demonstration.
+set_aside() { mv "$store/data" "$store/aside.$((asides += 1))"; }
+asides=0
+
+manifest() { # DIR, of the store's lower directory: what has arrived
   (cd "$1" && find . -type l -printf '%p -> %l\n' | sort
     find . -type f ! -path '*/.git/index' -print0 | sort -z | xargs -0 -r sha256sum)
 }
@@ -73,7 +77,7 @@ echo "$began $(date +%s.%N)" | awk '{ printf "%.2f\n", $2 - $1 }' >"$3"
 TIMED
 
 run_one() { # PROGRAM
-  local name=$1 script=$top/demo/programs/$1.sh dir=$store/data began direct perceived drained megabytes verdict=yes
+  local name=$1 script=$top/demo/programs/$1.sh dir=$store/data buffer=$scratch/buffer/$1 began direct perceived drained megabytes verdict=yes
   mkdir -p "$dir" && drop_caches
   if ! bash "$scratch/timed" "$dir" "$script" "$scratch/seconds" $PROGRAM_SECONDS_MAX >"$scratch/$name.direct" 2>&1; then
     echo "$name failed on the store itself:" && tail -n 5 "$scratch/$name.direct"
@@ -81,12 +85,12 @@ run_one() { # PROGRAM
     return
   fi
   direct=$(cat "$scratch/seconds")
-  drop_caches && manifest "$dir" >"$scratch/$name.want"
-  megabytes=$(du --apparent-size -s -B 1 "$dir" | awk '{ printf "%.0f", $1 / 1e6 }')
-  rm -rf "$dir" && mkdir "$dir" && drop_caches
+  manifest "$scratch/lower/data" >"$scratch/$name.want"
+  megabytes=$(du --apparent-size -s -B 1 "$scratch/lower/data" | awk '{ printf "%.0f", $1 / 1e6 }')
+  set_aside && mkdir "$dir" && drop_caches
 
-  began=$(now)
-  if ! "$bin/forebay" run --quiet --dir "$dir" --burst-buffer "$scratch/buffer" -- \
+  mkdir "$buffer" && began=$(now)
+  if ! "$bin/forebay" run --quiet --dir "$dir" --burst-buffer "$buffer" -- \
     bash "$scratch/timed" "$dir" "$script" "$scratch/seconds" $PROGRAM_SECONDS_MAX >"$scratch/$name.accelerated" 2>&1 </dev/null; then
     echo "$name failed under forebay run:" && tail -n 20 "$scratch/$name.accelerated"
     bad=1
@@ -94,11 +98,11 @@ run_one() { # PROGRAM
   fi
   drained=$(awk -v a="$began" -v b="$(now)" 'BEGIN { printf "%.2f", b - a }')
   perceived=$(cat "$scratch/seconds")
-  drop_caches && manifest "$dir" >"$scratch/$name.have"
+  manifest "$scratch/lower/data" >"$scratch/$name.have"
   diff "$scratch/$name.want" "$scratch/$name.have" >"$scratch/$name.diff" || { verdict=NO && bad=1; }
   local files
   files=$(wc -l <"$scratch/$name.want")
-  rm -rf "$dir"
+  set_aside
   awk -v n="$name" -v f="$files" -v m="$megabytes" -v d="$direct" -v p="$perceived" -v r="$drained" -v v="$verdict" 'BEGIN {
     printf "%-12s %6d %6d %9.2f %7.1f %9.2f %8.1f %9.2f %7.1f %7.2fx  %s\n", n, f, m, d, m / d, p, m / p, r, m / r, d / p, v }'
   [ "$verdict" = yes ] || head -n 10 "$scratch/$name.diff"
