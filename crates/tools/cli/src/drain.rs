@@ -12,12 +12,12 @@ use crate::progress::{Progress, State};
 use crate::signals::Signals;
 
 /// Stages out everything dirty. The first request to end is told that data is still to be drained, the second ends the
-/// wait. Returns what did not reach the global store, and how long it took.
-pub fn drain(cache: &FileCache, signals: Option<&Signals>, quiet: bool) -> (Vec<Stuck>, Duration) {
+/// wait; `asked`: the first has been already. Returns what did not reach the global store, and how long it took.
+pub fn drain(cache: &FileCache, signals: &Signals, quiet: bool, asked: bool) -> (Vec<Stuck>, Duration) {
     let mut progress = Progress::new("draining", quiet);
-    let asked = Cell::new(0);
+    let asked = Cell::new(u32::from(asked));
     let interrupted = || {
-        if signals.is_some_and(|signals| signals.next(Duration::ZERO).is_some_and(|signal| signal.asks_to_end())) {
+        if signals.next(Duration::ZERO).is_some_and(|signal| signal.asks_to_end()) {
             asked.set(asked.get() + 1);
             if asked.get() == 1 {
                 say!("forebay: data is still on its way to the global store; once more leaves it in the burst buffer");
@@ -78,4 +78,9 @@ pub fn list(stuck: &[Stuck], dir: &Path, burst_buffer: &Path) {
         say!("  and {} more", stuck.len() - LISTED_MAX);
     }
     say!("  {}", advice(burst_buffer));
+}
+
+/// True if the wait for a drain was ended by a second request.
+pub fn was_interrupted(stuck: &[Stuck]) -> bool {
+    stuck.iter().any(|one| one.errno == libc::EINTR)
 }

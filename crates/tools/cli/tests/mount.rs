@@ -243,3 +243,38 @@ fn forced_unmount_lists_what_stays() {
         assert_eq!(bench.read("f"), "theirs");
     });
 }
+
+#[test]
+fn an_agent_told_twice_to_end_leaves_what_is_not_drained() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let mut command = common::forebay();
+        command.arg("mount").arg(&bench.dir).arg("--burst-buffer").arg(&bench.buffer);
+        command.args(["--foreground", "--policy", "rate=2MiB/s", "--policy", "stage_out=manual"]);
+        let mut agent = common::start(&mut command, "");
+        wait_until("the mount", BOUND, || is_mounted(&bench.dir));
+        fs::write(bench.dir.join("f"), vec![7; 32 << 20]).unwrap();
+        kill(agent.pid(), libc::SIGTERM);
+        wait_until("the drain", BOUND, || ok(call(["status", text(&bench.dir)])).contains("1 being staged out"));
+        agent.complains("once more leaves");
+        kill(agent.pid(), libc::SIGTERM);
+        let done = agent.wait();
+        assert_eq!(done.code, 75, "{done:?}");
+        assert!(!is_mounted(&bench.dir));
+        ok(call(["recover", text(&bench.buffer)]));
+        assert!(fs::read(bench.dir.join("f")).unwrap() == vec![7; 32 << 20]);
+    });
+}
+
+#[test]
+fn processes_that_are_inside_before_the_mount_are_named() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let inside =
+            testkit::ProcessGuard::spawn(std::process::Command::new("sleep").arg("1000").current_dir(&bench.dir));
+        let done = call(["mount", text(&bench.dir), "--burst-buffer", text(&bench.buffer)]);
+        assert_eq!(done.code, 0, "{done:?}");
+        assert!(done.err.contains(&format!("{} (sleep)", inside.pid())), "{done:?}");
+        ok(call(["umount", text(&bench.dir)]));
+    });
+}

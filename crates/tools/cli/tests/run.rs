@@ -253,3 +253,45 @@ fn what_cannot_be_staged_out_ends_in_75_and_is_resolved_afterwards() {
         }
     });
 }
+
+#[test]
+fn a_second_interrupt_ends_the_drain_and_says_where_the_data_is() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let options = ["--policy", "rate=2MiB/s", "--policy", "stage_out=exit"];
+        let mut running = bench.start_run(&options, "head -c 32000000 /dev/urandom > f; cksum < f; touch written");
+        wait_until("the command has written", BOUND, || bench.dir.join("written").exists());
+        // Not before the command has ended: then the drain is all that is left.
+        wait_until("the command has ended", BOUND, || !has_children(running.pid()));
+        kill(running.pid(), libc::SIGINT);
+        running.complains("once more leaves it");
+        kill(running.pid(), libc::SIGINT);
+        let done = running.wait();
+        assert_eq!(done.code, 75, "{done:?}");
+        assert!(done.err.contains("forebay recover"), "{done:?}");
+        let recovered = call(["recover", bench.buffer.to_str().unwrap()]);
+        assert_eq!(recovered.code, 0, "{recovered:?}");
+        let sum = std::process::Command::new("sh").args(["-c", "cksum < f"]).current_dir(&bench.dir).output().unwrap();
+        assert_eq!(String::from_utf8(sum.stdout).unwrap(), done.out);
+    });
+}
+
+fn has_children(pid: i32) -> bool {
+    let children = |task: fs::DirEntry| fs::read_to_string(task.path().join("children")).unwrap_or_default();
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    tasks.map(children).any(|list| !list.trim().is_empty())
+}
+
+#[test]
+fn the_tools_work_inside_of_a_run() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let program = env!("CARGO_BIN_EXE_forebay");
+        let script = format!(
+            "echo 1 > f; {program} drain --wait; {program} stage state f; {program} policy set . cache=through; {program} policy get f cache"
+        );
+        let done = bench.run(&["--policy", "stage_out=manual"], &script);
+        assert_eq!(done.code, 0, "{done:?}");
+        assert_eq!(done.out, format!("clean      {}\nthrough\n", bench.dir.join("f").display()));
+    });
+}

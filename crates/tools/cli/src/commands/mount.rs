@@ -4,6 +4,8 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
+use file_cache::Stuck;
+
 use crate::args::MountArgs;
 use crate::channel::{self, Channel, Message};
 use crate::drain;
@@ -131,34 +133,32 @@ fn serve(place: &Place, serving: Serving, mounted: Mounted<'_>, signals: &Signal
         if !signalled && !serving.asked_to_end() {
             continue;
         }
-        tracing::info!("asked to end: draining");
-        let (stuck, _) = drain::drain(&serving.cache, Some(signals), false);
+        note(&format!("{}: asked to end, draining; once more leaves what is not drained", place.dir.display()));
+        let (stuck, _) = drain::drain(&serving.cache, signals, false, true);
         match unmount(&place.dir) {
-            Ok(()) => break,
-            Err(error) if told || interrupted(&stuck) => {
+            Err(error) if told || drain::was_interrupted(&stuck) => {
                 tracing::warn!("ended although {}: {}", place.dir.display(), reason(&error));
                 let _ = fuse_protocol::mount::unmount(&place.dir, true);
-                break;
             }
             Err(error) => {
                 told = true;
-                let text = format!("{}: {}; once more ends it nevertheless", place.dir.display(), reason(&error));
-                say!("forebay: {text}");
-                tracing::warn!("{text}");
+                note(&format!("{}: {}; once more ends it nevertheless", place.dir.display(), reason(&error)));
+                continue;
             }
+            Ok(()) => {}
         }
+        std::mem::forget(mounted);
+        let interrupted = drain::was_interrupted(&stuck);
+        return finish(place, serving, signals, interrupted.then_some(stuck));
     }
     std::mem::forget(mounted);
-    finish(place, serving, signals)
+    finish(place, serving, signals, None)
 }
 
-fn interrupted(stuck: &[file_cache::Stuck]) -> bool {
-    stuck.iter().any(|one| one.errno == libc::EINTR)
-}
-
-/// Drains what was written to the last moment, and lets the burst buffer go.
-fn finish(place: &Place, serving: Serving, signals: &Signals) -> Result<u8, Failure> {
-    let (stuck, _) = drain::drain(&serving.cache, Some(signals), false);
+/// Drains what was written to the last moment - unless somebody wants no more of it, and `left` is what is left - and
+/// lets the burst buffer go.
+fn finish(place: &Place, serving: Serving, signals: &Signals, left: Option<Vec<Stuck>>) -> Result<u8, Failure> {
+    let stuck = left.unwrap_or_else(|| drain::drain(&serving.cache, signals, false, true).0);
     serving.stop();
     if stuck.is_empty() {
         tracing::info!("ended; everything is in the global store");
@@ -167,6 +167,12 @@ fn finish(place: &Place, serving: Serving, signals: &Signals) -> Result<u8, Fail
     drain::list(&stuck, &place.dir, &place.burst_buffer);
     stuck.iter().for_each(|one| tracing::error!("not drained: {}: {}", one.path_hint.display(), one.reason));
     Ok(exit::UNDRAINED)
+}
+
+/// For the terminal, if there is one, and the log.
+fn note(text: &str) {
+    say!("forebay: {text}");
+    tracing::info!("{text}");
 }
 
 /// A mount that is taken back if the start fails.

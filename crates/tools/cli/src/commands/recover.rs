@@ -74,7 +74,7 @@ fn one(place: &Place, signals: &Signals) -> Result<u8, Failure> {
     }
     let below = lower::open(&place.dir).map_err(|e| Failure::io(format_args!("use {}", place.dir.display()), &e))?;
     let prepared = serving::prepare(place, below, &How::default())?;
-    let (stuck, _) = drain::drain(&prepared.cache, Some(signals), false);
+    let (stuck, _) = drain::drain(&prepared.cache, signals, false, false);
     let counters = prepared.cache.status();
     prepared.cache.shutdown();
     say!(

@@ -138,7 +138,7 @@ fn finish(
     let mut undrained = false;
     for serving in servings {
         let place = serving.place.clone();
-        let (stuck, took) = drain::drain(&serving.cache, Some(signals), args.quiet);
+        let (stuck, took) = drain::drain(&serving.cache, signals, args.quiet, false);
         drained += took;
         if !stuck.is_empty() {
             undrained = true;
