@@ -1,5 +1,6 @@
 //! The words of `forebay limits`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use std::time::Duration;
@@ -19,6 +20,10 @@ pub enum LimitsArgs {
     Sweep(SweepArgs),
     /// What each component of this machine gives alone, beside what its document promises
     Probe(ProbeArgs),
+    /// What processors, devices and interfaces do while a program runs
+    Watch(WatchArgs),
+    /// What one software factor at a time changes: block size, read-ahead, sync, large directories, sharing
+    Factors(FactorsArgs),
     /// A process or group leader of a sweep
     #[command(hide = true)]
     Worker,
@@ -145,6 +150,52 @@ pub struct ProbeArgs {
     #[arg(long)]
     pub json: bool,
     /// Results as a file for `report` and `sweep --probe`
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+/// `forebay limits watch`.
+#[derive(Debug, Args)]
+pub struct WatchArgs {
+    /// Time between two looks at the counters
+    #[arg(long, value_name = "T", default_value = "1s", value_parser = parse_duration)]
+    pub interval: Duration,
+    /// Results as JSON on stderr instead of text
+    #[arg(long)]
+    pub json: bool,
+    /// Results as a file for `report`
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// The program; its output is its own, what was seen goes to stderr, its status is the status
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+/// `forebay limits factors`.
+#[derive(Debug, Args)]
+pub struct FactorsArgs {
+    /// The directory to test; a directory is made in it and removed again
+    #[arg(long, value_name = "DIR")]
+    pub target: PathBuf,
+    /// Length of each measurement
+    #[arg(long, value_name = "T", default_value = "1s", value_parser = parse_duration)]
+    pub time: Duration,
+    /// Measurements of each level; the median counts
+    #[arg(long, value_name = "COUNT", default_value_t = 3)]
+    pub repeat: u64,
+    /// Most bytes that are written at one time
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_size)]
+    pub size: u64,
+    /// Say what would be done and how long it takes
+    #[arg(long)]
+    pub dry_run: bool,
+    /// No progress
+    #[arg(long)]
+    pub quiet: bool,
+    /// Results as JSON on stdout
+    #[arg(long)]
+    pub json: bool,
+    /// Results as a file for `report`
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-pub use link::{Duplex, Encoding, Link};
+pub use link::{Duplex, Link};
 pub use media::{Media, RedundancyAt};
 
 use crate::bounds::{COUNT_MAX, DOCUMENT_MAX};

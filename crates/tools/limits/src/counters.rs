@@ -117,6 +117,28 @@ impl Counters {
         }
     }
 
+    /// Adds a later growth to this one.
+    pub fn add(&mut self, later: &Counters) {
+        self.at_ns += later.at_ns;
+        self.cpu.user += later.cpu.user;
+        self.cpu.system += later.cpu.system;
+        self.cpu.idle += later.cpu.idle;
+        self.cpu.io_wait += later.cpu.io_wait;
+        self.cpu.stolen += later.cpu.stolen;
+        for (name, more) in &later.disks {
+            let disk = self.disks.entry(name.clone()).or_default();
+            disk.read_bytes += more.read_bytes;
+            disk.written_bytes += more.written_bytes;
+            disk.requests += more.requests;
+            disk.busy_ms += more.busy_ms;
+        }
+        for (name, more) in &later.interfaces {
+            let interface = self.interfaces.entry(name.clone()).or_default();
+            interface.received_bytes += more.received_bytes;
+            interface.sent_bytes += more.sent_bytes;
+        }
+    }
+
     /// Seconds that a growth took.
     pub fn seconds(&self) -> f64 {
         self.at_ns as f64 / 1e9
@@ -231,6 +253,23 @@ impl Behind {
             Medium::Unknown
         }
     }
+}
+
+/// Names and speeds, bytes a second, of the interfaces that say one.
+pub fn interface_speeds() -> Vec<(String, f64)> {
+    let entries = fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
+    let speeds = entries.filter_map(|entry| {
+        // In Mbit/s; -1 where the link is down or virtual.
+        let text = fs::read_to_string(entry.path().join("speed")).ok()?;
+        let megabits: f64 = text.trim().parse().ok().filter(|speed| *speed > 0.0)?;
+        Some((entry.file_name().to_string_lossy().into_owned(), megabits * 1e6 / 8.0))
+    });
+    speeds.collect()
+}
+
+/// Whether a block device is no partition: a disk's traffic holds that of its partitions.
+pub fn is_whole_disk(name: &str) -> bool {
+    Path::new("/sys/block").join(name).exists()
 }
 
 /// Bytes of memory of this machine; 0 if it is not told.

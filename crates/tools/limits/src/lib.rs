@@ -8,7 +8,9 @@ pub mod args;
 mod bounds;
 mod cluster;
 mod counters;
+mod factors;
 mod failure;
+mod interrupt;
 mod plan;
 mod probe;
 mod progress;
@@ -18,6 +20,7 @@ mod sweep;
 mod table;
 mod units;
 mod wanted;
+mod watch;
 mod workload;
 
 pub use run::run;

@@ -8,10 +8,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use crate::bounds::DOCUMENT_MAX;
+use crate::factors::Factors;
 use crate::failure::Failure;
 use crate::plan::Plan;
 use crate::probe::Probe;
 use crate::sweep::Sweep;
+use crate::watch::Watch;
 
 /// Version of the file's form; a reader refuses a newer one.
 const FORM: u32 = 1;
@@ -36,6 +38,7 @@ pub struct Results {
 
 /// Which stage, and its findings.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[allow(clippy::large_enum_variant)] // One value a run: its size costs nothing.
 #[serde(tag = "stage", content = "results", rename_all = "lowercase")]
 pub enum Stage {
     /// Limits from specifications.
@@ -44,6 +47,10 @@ pub enum Stage {
     Sweep(Sweep),
     /// Each component alone.
     Probe(Probe),
+    /// A program's run.
+    Watch(Watch),
+    /// One software factor at a time.
+    Factors(Factors),
 }
 
 impl Results {

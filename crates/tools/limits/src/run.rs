@@ -4,15 +4,18 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use crate::args::{LimitsArgs, PlanArgs, ProbeArgs, SweepArgs};
+use crate::args::{FactorsArgs, LimitsArgs, PlanArgs, ProbeArgs, SweepArgs, WatchArgs};
 use crate::cluster::Cluster;
+use crate::factors::{self, Factors};
 use crate::failure::Failure;
+use crate::interrupt::Interrupt;
 use crate::plan::{self, Plan};
 use crate::probe::{self, Probe};
 use crate::progress::Progress;
 use crate::results::{Results, Stage};
 use crate::sweep::{self, Sweep};
 use crate::wanted;
+use crate::watch;
 use crate::workload::{self, Launcher};
 
 /// Runs a subcommand, prints its results or what is wrong.
@@ -31,6 +34,8 @@ fn execute(args: LimitsArgs) -> Result<ExitCode, Failure> {
         LimitsArgs::Plan(args) => plan(&args),
         LimitsArgs::Sweep(args) => sweep(&args),
         LimitsArgs::Probe(args) => probe(&args),
+        LimitsArgs::Watch(args) => watch(&args),
+        LimitsArgs::Factors(args) => factors(&args),
         LimitsArgs::Worker => workload::serve(&Launcher::own()?).map(|()| ExitCode::SUCCESS),
     }
 }
@@ -63,7 +68,9 @@ fn sweep(args: &SweepArgs) -> Result<ExitCode, Failure> {
         args.output.as_deref().map_or(Ok(()), |path| results.save(path))
     };
     let mut bar = Progress::new(args.quiet);
-    let outcome = sweep.run(&Launcher::own()?, &mut save, &mut |done, all, what| bar.update(done, all, what));
+    let interrupt = Interrupt::expect();
+    let outcome =
+        sweep.run(&Launcher::own()?, &interrupt, &mut save, &mut |done, all, what| bar.update(done, all, what));
     bar.finish();
     outcome?;
     let text = if args.json { results.text()? } else { sweep::render(&sweep) };
@@ -90,6 +97,43 @@ fn probe(args: &ProbeArgs) -> Result<ExitCode, Failure> {
     let found = outcome?;
     let text = probe::render(&found);
     show(Stage::Probe(found), &text, args.json, args.output.as_deref())
+}
+
+fn watch(args: &WatchArgs) -> Result<ExitCode, Failure> {
+    if args.interval.is_zero() {
+        return Err(Failure::usage("--interval must be above zero"));
+    }
+    let _interrupt = Interrupt::expect();
+    let seen = watch::watch(&args.command, args.interval)?;
+    let (status, text) = (seen.status, watch::render(&seen));
+    let results = Results::new(Stage::Watch(seen));
+    let text = if args.json { results.text()? } else { text };
+    let _ = writeln!(std::io::stderr(), "{}", text.trim_end());
+    if let Some(path) = &args.output {
+        results.save(path)?;
+    }
+    Ok(ExitCode::from(status))
+}
+
+fn factors(args: &FactorsArgs) -> Result<ExitCode, Failure> {
+    if !args.target.is_dir() {
+        return Err(Failure::input(format!("{} is no directory: --target needs one", args.target.display())));
+    }
+    if args.repeat == 0 || args.size < 16 << 20 {
+        return Err(Failure::usage("--repeat must be at least 1 and --size at least 16MiB"));
+    }
+    let options =
+        factors::Options { target: args.target.clone(), time: args.time, repeat: args.repeat, size_max: args.size };
+    if args.dry_run {
+        print(&options.estimate());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut bar = Progress::new(args.quiet);
+    let outcome = Factors::run(&options, &mut |done, all, what| bar.update(done, all, what));
+    bar.finish();
+    let found = outcome?;
+    let text = factors::render(&found);
+    show(Stage::Factors(found), &text, args.json, args.output.as_deref())
 }
 
 pub(crate) fn cluster(path: &Path) -> Result<Cluster, Failure> {

@@ -22,6 +22,7 @@ pub use statistics::{median, spread};
 use crate::bounds::PROCESSES_MAX;
 use crate::counters::{Behind, Counters};
 use crate::failure::Failure;
+use crate::interrupt::Interrupt;
 use crate::results::{Results, Stage};
 use crate::workload::{Kind, Launcher, Pattern};
 
@@ -217,10 +218,11 @@ impl Sweep {
         Ok(sweep)
     }
 
-    /// Does what is not done yet. `save` is called after each run, so that nothing is lost.
+    /// Does what is not done yet, until interrupted. `save` is called after each run, so that nothing is lost.
     pub fn run(
         &mut self,
         launcher: &Launcher,
+        interrupt: &Interrupt,
         save: &mut dyn FnMut(&Sweep) -> Result<(), Failure>,
         progress: Progress,
     ) -> Result<(), Failure> {
@@ -241,11 +243,14 @@ impl Sweep {
                 Err(failure) => self.holes.push(Hole { groups, processes, repetition, why: failure.message }),
             }
             save(self)?;
+            if interrupt.came() {
+                break;
+            }
         }
         progress(all, all, "done");
         drop(scratch);
         self.scratch = None;
-        self.complete = self.holes.is_empty();
+        self.complete = self.holes.is_empty() && !interrupt.came();
         save(self)
     }
 

@@ -13,13 +13,14 @@ mod message;
 mod pattern;
 mod phase;
 mod process;
+mod threads;
 mod tree;
 
 pub use block::Block;
-pub use clock::now_ns;
+pub use clock::{cpu_ns, now_ns};
 pub use fleet::{Fleet, Launcher};
 pub use histogram::Histogram;
 pub use message::{Command, Reply, Sample, Task};
-pub use pattern::{Kind, Layout, Pattern, Preset, Sync};
-pub use phase::Worker;
+pub use pattern::{Kind, Layout, Pattern, Preset, ReadAhead, Sync};
 pub use process::serve;
+pub use threads::together;

@@ -65,7 +65,7 @@ fn streams_rate(streams: u64, time: Duration) -> io::Result<f64> {
                 }
             }));
         }
-        let sum = receivers.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Ok(0)));
+        let sum = receivers.into_iter().map(|thread| thread.join().unwrap_or(Ok(0)));
         sum.sum::<io::Result<u64>>()
     })?;
     Ok(received as f64 / started.elapsed().as_secs_f64())

@@ -1,10 +1,9 @@
 //! What the document promises beside what the hardware gives.
 
-use std::fs;
-
 use super::{Component, Probe, Promise};
 use crate::bounds::{PROMISE_EXCEEDED, PROMISE_KEPT};
 use crate::cluster::{Cluster, Link};
+use crate::counters::interface_speeds;
 use crate::units::{format_rate, format_share};
 
 /// Adds the comparison to a probe.
@@ -56,18 +55,6 @@ pub fn promise(field: &str, promised: f64, measured: f64) -> Promise {
         None
     };
     Promise { field: field.to_string(), promised_bytes_per_s: promised, measured_bytes_per_s: measured, finding }
-}
-
-/// Names and speeds, bytes a second, of the interfaces that say one.
-fn interface_speeds() -> Vec<(String, f64)> {
-    let entries = fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
-    let speeds = entries.filter_map(|entry| {
-        // In Mbit/s; -1 where the link is down or virtual.
-        let text = fs::read_to_string(entry.path().join("speed")).ok()?;
-        let megabits: f64 = text.trim().parse().ok().filter(|speed| *speed > 0.0)?;
-        Some((entry.file_name().to_string_lossy().into_owned(), megabits * 1e6 / 8.0))
-    });
-    speeds.collect()
 }
 
 fn interfaces(probe: &mut Probe, speeds: &[(String, f64)], field: &str, link: &Link) {

@@ -48,6 +48,19 @@ pub enum Sync {
     Each,
 }
 
+/// What a reader tells the kernel about its reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReadAhead {
+    /// Nothing.
+    #[default]
+    Unsaid,
+    /// They are scattered: nothing is read ahead.
+    Off,
+    /// They are sequential: twice as much is read ahead.
+    More,
+}
+
 /// One timed phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -112,6 +125,9 @@ pub struct Pattern {
     pub direct: bool,
     /// When data is made durable.
     pub sync: Sync,
+    /// What a reader tells the kernel.
+    #[serde(default)]
+    pub read_ahead: ReadAhead,
 }
 
 impl Pattern {
@@ -128,6 +144,7 @@ impl Pattern {
             random: false,
             direct: false,
             sync: Sync::Close,
+            read_ahead: ReadAhead::Unsaid,
         };
         let small = |name: &str, size, shared_directory, phases: &[Kind]| Pattern {
             shared_directory,

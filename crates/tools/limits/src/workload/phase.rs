@@ -14,7 +14,7 @@ use super::block::Block;
 use super::clock::{cpu_ns, now_ns};
 use super::layout::Places;
 use super::message::{Sample, Task};
-use super::pattern::{Kind, Layout, Sync};
+use super::pattern::{Kind, Layout, ReadAhead, Sync};
 use super::tree::{data_file, directory, small_file};
 
 /// Places of a file that are looked at to see whether the page cache holds it.
@@ -145,6 +145,11 @@ impl Worker {
         let owner = self.neighbour();
         let path = data_file(&self.task, owner);
         let file = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path)?;
+        match pattern.read_ahead {
+            ReadAhead::Unsaid => {}
+            ReadAhead::Off => fadvise(&file, 0, None, Advice::Random)?,
+            ReadAhead::More => fadvise(&file, 0, None, Advice::Sequential)?,
+        }
         let places = Places::new(pattern, owner, self.task.ranks);
         let block = &mut self.block;
         lap.run(self.common.min(places.slots()), |index| {

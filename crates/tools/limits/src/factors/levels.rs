@@ -1,0 +1,127 @@
+//! The factors and their levels, as patterns.
+
+use crate::workload::{Kind, Layout, Pattern, Preset, ReadAhead, Sync};
+
+/// Writers of the factors that are about sharing.
+const SHARERS: u64 = 4;
+
+/// One factor.
+pub struct Plan {
+    /// Its name.
+    pub name: &'static str,
+    /// Its levels.
+    pub settings: Vec<Setting>,
+}
+
+/// One level.
+pub struct Setting {
+    /// Its name.
+    pub name: String,
+    /// What is done.
+    pub pattern: Pattern,
+    /// The phases, in order.
+    pub phases: Vec<Kind>,
+    /// The one whose rate counts.
+    pub measured: Kind,
+    /// Threads.
+    pub streams: u64,
+    /// Files that are in the directory before.
+    pub filled: u64,
+}
+
+/// All factors; no level writes more than `size_max` bytes.
+pub fn all(size_max: u64) -> Vec<Plan> {
+    let stream = Pattern { size_max, ..Pattern::preset(Preset::Stream) };
+    let mut plans = data(&stream);
+    plans.push(sharing(&stream));
+    plans.extend(names());
+    plans
+}
+
+fn level(name: impl Into<String>, pattern: Pattern, phases: &[Kind]) -> Setting {
+    let measured = phases.last().copied().unwrap_or(Kind::Write);
+    Setting { name: name.into(), pattern, phases: phases.to_vec(), measured, streams: 1, filled: 0 }
+}
+
+fn size_name(bytes: u64) -> String {
+    if bytes >= 1 << 20 { format!("{} MiB", bytes >> 20) } else { format!("{} KiB", bytes >> 10) }
+}
+
+fn data(stream: &Pattern) -> Vec<Plan> {
+    const WRITE: &[Kind] = &[Kind::Write];
+    const READ: &[Kind] = &[Kind::Write, Kind::Read];
+    let sizes = [4 << 10, 64 << 10, 1 << 20, 4 << 20, 16 << 20].into_iter().filter(|size| *size <= stream.size_max);
+    let sized = |phases: &'static [Kind]| {
+        let each = move |transfer| level(size_name(transfer), Pattern { transfer, ..stream.clone() }, phases);
+        sizes.clone().map(each).collect::<Vec<_>>()
+    };
+    let small = Pattern { transfer: 128 << 10, ..stream.clone() };
+    let ahead = |name, read_ahead| level(name, Pattern { read_ahead, ..small.clone() }, READ);
+    let synced = |name, sync| level(name, Pattern { sync, ..stream.clone() }, WRITE);
+    let direct = |name, direct| level(name, Pattern { direct, ..stream.clone() }, WRITE);
+    let page = Pattern { transfer: 4096, ..stream.clone() };
+    let order = |name, random| level(name, Pattern { random, ..page.clone() }, READ);
+    vec![
+        Plan { name: "block size, writing", settings: sized(WRITE) },
+        Plan { name: "block size, reading", settings: sized(READ) },
+        Plan {
+            name: "read-ahead, 128 KiB reads",
+            settings: vec![
+                ahead("default", ReadAhead::Unsaid),
+                ahead("off", ReadAhead::Off),
+                ahead("more", ReadAhead::More),
+            ],
+        },
+        Plan {
+            name: "write cache",
+            settings: vec![
+                synced("fsync at close", Sync::Close),
+                synced("never durable", Sync::Never),
+                synced("each write durable", Sync::Each),
+            ],
+        },
+        Plan { name: "page cache, writing", settings: vec![direct("through it", false), direct("O_DIRECT", true)] },
+        Plan { name: "order of 4 KiB reads", settings: vec![order("rising", false), order("scattered", true)] },
+    ]
+}
+
+/// Lock modes show here: writers of one file against writers of their own.
+fn sharing(stream: &Pattern) -> Plan {
+    let shared = |name: &str, layout, transfer| {
+        let pattern = Pattern { layout, transfer, size_max: stream.size_max / SHARERS, ..stream.clone() };
+        Setting { streams: SHARERS, ..level(name, pattern, &[Kind::Write]) }
+    };
+    Plan {
+        name: "lock mode, 4 writers",
+        settings: vec![
+            shared("own files", Layout::FilePerProcess, 1 << 20),
+            shared("one file, own parts", Layout::Segmented, 1 << 20),
+            shared("one file, alternating", Layout::Strided, 1 << 20),
+            shared("one file, alternating, 47008 B", Layout::Strided, 47_008),
+        ],
+    }
+}
+
+fn names() -> Vec<Plan> {
+    let small = Pattern { transfer: 3_901, files_max: 100_000, ..Pattern::preset(Preset::MdtestHard) };
+    let filled = |filled: u64| {
+        let name = if filled == 0 { "empty".to_string() } else { format!("{filled} others") };
+        Setting { filled, ..level(name, small.clone(), &[Kind::Create]) }
+    };
+    let log = |name: &str, sync| level(name, Pattern { sync, ..small.clone() }, &[Kind::Create]);
+    let apart = |name: &str, shared_directory| {
+        let pattern = Pattern { shared_directory, files_max: 100_000 / SHARERS, ..small.clone() };
+        Setting { streams: SHARERS, ..level(name, pattern, &[Kind::Create]) }
+    };
+    vec![
+        Plan { name: "large directory, creating", settings: vec![filled(0), filled(1_000), filled(10_000)] },
+        Plan {
+            name: "metadata log, creating",
+            settings: vec![log("when the system likes", Sync::Never), log("fsync of each file", Sync::Close)],
+        },
+        Plan {
+            name: "one directory, 4 creators",
+            settings: vec![apart("own directories", false), apart("one directory", true)],
+        },
+    ]
+}

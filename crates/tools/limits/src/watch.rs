@@ -1,0 +1,163 @@
+//! Stage 4: what processors, devices and interfaces do while a real program runs, and where its time goes.
+
+mod attribution;
+mod show;
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitStatus};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+pub use attribution::{Busy, Shares};
+pub use show::render;
+
+use crate::bounds::WATCH_SAMPLES_MAX;
+use crate::counters::Counters;
+use crate::failure::Failure;
+use crate::workload::{cpu_ns, now_ns};
+
+/// What `watch` saw. Everything but `program_cpu_s` is of the whole machine: others' work is in it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Watch {
+    /// The program and its words.
+    pub command: Vec<String>,
+    /// How it ended: its status, or 128 and the signal's number.
+    pub status: u8,
+    /// How long it ran.
+    pub seconds: f64,
+    /// Processors of this machine.
+    pub processors: u64,
+    /// Processor time of the program and of its children that it waited for, seconds.
+    pub program_cpu_s: f64,
+    /// Processor time that watching took, as a share of one processor.
+    pub watcher_share: f64,
+    /// Growth of the counters over the whole run.
+    pub total: Counters,
+    /// Growth over each interval.
+    pub samples: Vec<Counters>,
+    /// The machine's processor time.
+    pub shares: Shares,
+    /// How full each resource was, the fullest first.
+    pub busy: Vec<Busy>,
+    /// In plain words.
+    pub findings: Vec<String>,
+}
+
+/// Runs a program and watches until it ends.
+pub fn watch(command: &[OsString], interval: Duration) -> Result<Watch, Failure> {
+    let (first, words) =
+        command.split_first().ok_or_else(|| Failure::usage("which program? watch -- PROGRAM WORDS"))?;
+    let (cpu, before) = (cpu_ns(), Counters::now());
+    let children = children_ticks();
+    let mut child = Command::new(first).args(words).spawn().map_err(|error| Failure {
+        // As shells say it.
+        code: if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 },
+        message: format!("cannot run {}: {error}", first.display()),
+    })?;
+    let (sender, ended) = channel();
+    // The wait is in a thread of its own, so that the end is seen at once however long the interval is.
+    thread::spawn(move || sender.send(child.wait()));
+    let (mut samples, mut last, mut step) = (Vec::new(), before.clone(), interval);
+    let status = loop {
+        let outcome = ended.recv_timeout(step);
+        let now = Counters::now();
+        samples.push(now.since(&last));
+        last = now;
+        match outcome {
+            Ok(status) => {
+                break status.map_err(|error| Failure::unavailable(format!("waiting for the program: {error}")))?;
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Err(Failure::defect("nobody waits for the program")),
+        }
+        if samples.len() >= WATCH_SAMPLES_MAX {
+            samples = halved(samples);
+            step *= 2;
+        }
+    };
+    let total = last.since(&before);
+    let ticks = children_ticks().saturating_sub(children);
+    let mut watch = Watch {
+        command: command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+        status: code(status),
+        seconds: total.seconds(),
+        processors: thread::available_parallelism().map_or(1, |count| count.get() as u64),
+        program_cpu_s: ticks as f64 / rustix::param::clock_ticks_per_second() as f64,
+        watcher_share: (cpu_ns() - cpu) as f64 / (now_ns() - before.at_ns).max(1) as f64,
+        shares: Shares::of(&total.cpu),
+        busy: attribution::busy(&total),
+        total,
+        samples,
+        findings: Vec::new(),
+    };
+    watch.findings = attribution::findings(&watch);
+    Ok(watch)
+}
+
+fn code(status: ExitStatus) -> u8 {
+    let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+    u8::try_from(code).unwrap_or(u8::MAX)
+}
+
+/// Two intervals become one: a run of any length keeps a bounded number.
+fn halved(samples: Vec<Counters>) -> Vec<Counters> {
+    let mut merged: Vec<Counters> = Vec::new();
+    for (number, sample) in samples.into_iter().enumerate() {
+        match merged.last_mut().filter(|_| number % 2 == 1) {
+            Some(last) => last.add(&sample),
+            None => merged.push(sample),
+        }
+    }
+    merged
+}
+
+/// Processor time of the children that were waited for, in ticks.
+fn children_ticks() -> u64 {
+    let text = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The name in parentheses may hold spaces; the fields behind it are numbered from 3.
+    let fields: Vec<&str> = text.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
+    [16, 17].iter().filter_map(|field| fields.get(field - 3)?.parse::<u64>().ok()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(words: &[&str]) -> Vec<OsString> {
+        words.iter().map(OsString::from).collect()
+    }
+
+    #[test]
+    fn a_programs_end_and_processor_time_are_told() {
+        let seen = watch(
+            &words(&["sh", "-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; exit 7"]),
+            Duration::from_millis(20),
+        );
+        let seen = seen.unwrap();
+        assert_eq!(seen.status, 7);
+        assert!(seen.program_cpu_s > 0.0, "{}", seen.program_cpu_s);
+        assert!(!seen.samples.is_empty() && seen.seconds > 0.0);
+        let sum: u64 = seen.samples.iter().map(|sample| sample.at_ns).sum();
+        assert_eq!(sum, seen.total.at_ns);
+    }
+
+    #[test]
+    fn a_signal_is_a_status_as_shells_say_it_and_a_missing_program_is_named() {
+        assert_eq!(watch(&words(&["sh", "-c", "kill -TERM $$"]), Duration::from_secs(60)).unwrap().status, 143);
+        let failure = watch(&words(&["/nonexistent/program"]), Duration::from_secs(1)).unwrap_err();
+        assert_eq!(failure.code, 127);
+        assert!(failure.message.contains("/nonexistent/program"));
+    }
+
+    #[test]
+    fn halving_keeps_every_byte() {
+        let sample = |at_ns| Counters { at_ns, ..Counters::default() };
+        let merged = halved((1..=5).map(sample).collect());
+        assert_eq!(merged.iter().map(|sample| sample.at_ns).collect::<Vec<_>>(), [3, 7, 5]);
+    }
+}
