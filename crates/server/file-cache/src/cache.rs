@@ -16,13 +16,13 @@ use types::{Identity, Version};
 use crate::clock::Clock;
 use crate::expiry::Expiry;
 use crate::fault;
+use crate::fetches::Fetches;
 use crate::file::{Body, Descriptors, File, Live};
 use crate::limits::IDLE_FILES;
 use crate::queue::Queue;
 use crate::replica::{Brand, How, Replicas};
 use crate::settings::Settings;
 use crate::space::Spaces;
-use crate::stage_in::Fetches;
 use crate::superblock::Superblock;
 use crate::throttle::Throttle;
 

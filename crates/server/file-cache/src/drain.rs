@@ -13,6 +13,9 @@ use crate::file::File;
 use crate::limits::{BATCH_BYTES, BATCH_FILES, POLL, SMALL_BYTES};
 use crate::stage_out::End;
 
+/// Files with their sizes, small ones by the batch.
+type Batches = VecDeque<Vec<(Arc<File>, u64)>>;
+
 /// Passes over files that changed while they were copied and that nobody writes now.
 const PASSES: usize = 3;
 
@@ -177,7 +180,7 @@ impl Inner {
 
     fn drain_share(
         &self,
-        work: &Mutex<VecDeque<Vec<(Arc<File>, u64)>>>,
+        work: &Mutex<Batches>,
         stop: &std::sync::atomic::AtomicBool,
         tell: &mpsc::Sender<(Arc<File>, u64, End)>,
     ) {
@@ -204,7 +207,7 @@ impl Inner {
     }
 
     /// Small files by the batch, large ones alone, and the sum of their sizes.
-    fn batches(&self, files: &[Arc<File>]) -> (VecDeque<Vec<(Arc<File>, u64)>>, u64) {
+    fn batches(&self, files: &[Arc<File>]) -> (Batches, u64) {
         let (mut batches, mut batch, mut held, mut total) = (VecDeque::new(), Vec::new(), 0, 0);
         for file in files {
             let size = self.replica_size(file);

@@ -13,14 +13,18 @@
 //! 4. A handle sees one version of the data: a replica is never rewritten with other content under it.
 //! 5. No version number is used twice.
 
+mod announce;
 mod api;
 mod cache;
+mod check;
 mod clock;
+mod conclude;
 mod copy;
 mod drain;
 mod eviction;
 mod expiry;
 pub mod fault;
+mod fetches;
 mod file;
 mod handle;
 mod lease;
@@ -44,6 +48,7 @@ mod surface;
 mod throttle;
 
 pub use api::{DrainProgress, Keep, OpenHow, Overlay, Residency, SeekFor, Stuck, WriteResult};
+pub use check::Report;
 pub use clock::Clock;
 pub use file::File;
 pub use handle::FileHandle;

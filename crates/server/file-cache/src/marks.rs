@@ -14,7 +14,7 @@ fn text(agent: &str, epoch: Epoch) -> Vec<u8> {
 }
 
 fn owner(mark: &[u8]) -> &[u8] {
-    mark.rsplit(|&byte| byte == b' ').nth(0).map_or(mark, |last| &mark[..mark.len() - last.len()]).trim_ascii_end()
+    mark.rsplit(|&byte| byte == b' ').next().map_or(mark, |last| &mark[..mark.len() - last.len()]).trim_ascii_end()
 }
 
 /// Whether another agent's mark is on the file; says whose.

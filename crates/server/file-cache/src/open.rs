@@ -96,6 +96,10 @@ impl Inner {
         let found = anchor.attributes()?;
         let size = found.fingerprint.size;
         Counters::add(&self.counters.misses, 1);
+        if found.links == 0 && !how.created {
+            // Its data is already dropped, or will be: there is nothing to keep.
+            return self.open_through(file, anchor, how);
+        }
         if how.write {
             let fresh = how.truncate || how.created || size == 0;
             let room = if fresh { BLOCK_BYTES } else { size };
@@ -297,7 +301,13 @@ impl Inner {
             reason: String::new(),
         };
         let durability = if how.sync { Durability::Machine } else { Durability::Process };
-        self.put(file, record.clone(), durability)?;
+        if let Err(error) = self.put(file, record.clone(), durability) {
+            if self.store.is_shared() && !file.live.lock().is_unclean() {
+                // Nobody would ever take it away.
+                let _ = anchor.set_mark(None);
+            }
+            return Err(error);
+        }
         self.brand(file, &record);
         {
             let mut live = file.live.lock();

@@ -14,6 +14,7 @@ use types::{Epoch, Version};
 
 use crate::cache::{Counters, Inner, Table};
 use crate::clock;
+use crate::fetches::Fetches;
 use crate::file::Body;
 use crate::lease::{self, Nobody};
 use crate::limits::BATCH_FILES;
@@ -21,7 +22,6 @@ use crate::queue::Queue;
 use crate::replica::{How, Replicas};
 use crate::settings::{OpenError, Settings};
 use crate::space::{self, Spaces};
-use crate::stage_in::Fetches;
 use crate::superblock::Superblock;
 
 /// Opens everything and puts what a crash left into the queue.

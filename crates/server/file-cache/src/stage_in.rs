@@ -4,7 +4,7 @@
 //! copies it itself. The replica has no record until it is whole and the global copy was read to be unchanged, so a
 //! crash leaves garbage and no lie. If the global copy changed meanwhile, open files go on in the global store.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -12,7 +12,6 @@ use std::time::Instant;
 
 use catalogue::{Durability, Record, State};
 use global_store::{Access, Anchor, Attributes, OpenFile};
-use parking_lot::{Condvar, Mutex};
 use types::{ByteRange, Epoch, Fingerprint, RangeSet};
 
 use crate::cache::{Counters, Inner};
@@ -23,39 +22,6 @@ use crate::limits::{BLOCK_BYTES, FETCH_TRIES, POLL, SMALL_BYTES};
 use crate::open::is_full;
 use crate::replica;
 use crate::sums::{self, Sums};
-
-/// Files that wait for a background fetch.
-#[derive(Default)]
-pub(crate) struct Fetches {
-    state: Mutex<(VecDeque<Arc<File>>, bool)>,
-    changed: Condvar,
-}
-
-impl Fetches {
-    fn push(&self, file: &Arc<File>) {
-        self.state.lock().0.push_back(Arc::clone(file));
-        self.changed.notify_one();
-    }
-
-    /// Waits for a file. `None`: closed.
-    fn pop(&self) -> Option<Arc<File>> {
-        let mut state = self.state.lock();
-        loop {
-            if state.1 {
-                return None;
-            }
-            if let Some(file) = state.0.pop_front() {
-                return Some(file);
-            }
-            self.changed.wait(&mut state);
-        }
-    }
-
-    pub(crate) fn close(&self) {
-        self.state.lock().1 = true;
-        self.changed.notify_all();
-    }
-}
 
 /// Whose error ended the copy of a block.
 enum Broken {
@@ -148,7 +114,7 @@ impl Inner {
     }
 
     /// Fetches one block, or waits for who does. False: the file is not being fetched any more.
-    fn fetch_block(&self, file: &Arc<File>, block: u64) -> io::Result<bool> {
+    pub(crate) fn fetch_block(&self, file: &Arc<File>, block: u64) -> io::Result<bool> {
         let (source, replica, range) = {
             let mut live = file.live.lock();
             loop {
@@ -317,40 +283,6 @@ impl Inner {
                 }
             };
             self.fetch_block(file, block)?;
-        }
-    }
-
-    /// The body of a background fetcher.
-    pub(crate) fn fetch_in_background(self: &Arc<Inner>) {
-        while let Some(file) = self.fetches.pop() {
-            loop {
-                let block = {
-                    let live = file.live.lock();
-                    match &live.body {
-                        Body::Partial(fetch) if !self.is_dead() => fetch.next_block(),
-                        _ => None,
-                    }
-                };
-                let Some(block) = block else { break };
-                if let Err(error) = self.fetch_block(&file, block) {
-                    tracing::warn!(%error, file = %file.identity, "a stage-in failed; readers will try again");
-                    self.stop_fetch(&file);
-                    break;
-                }
-            }
-        }
-    }
-
-    fn stop_fetch(&self, file: &Arc<File>) {
-        let _gate = file.gate.lock();
-        let mut live = file.live.lock();
-        let unused = live.handles == 0;
-        if let Body::Partial(fetch) = &mut live.body {
-            fetch.started = false;
-        }
-        drop(live);
-        if unused {
-            self.abandon_fetch(file);
         }
     }
 

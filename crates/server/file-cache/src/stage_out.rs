@@ -10,15 +10,15 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-use catalogue::{Change, Durability, Record, State};
+use catalogue::{Record, State};
 use config::{OnConflict, Policy, Verify};
 use global_store::{Access, Anchor, OpenFile};
-use parking_lot::MutexGuard;
 use types::{Fingerprint, Timestamp};
 
+use crate::announce::Announcer;
 use crate::api::Residency;
-use crate::cache::{Counters, Inner, errno};
-use crate::copy::{Copied, Copy, Extent, Progress};
+use crate::cache::{Inner, errno};
+use crate::copy::{Copied, Copy, Extent};
 use crate::fault;
 use crate::file::{Body, File};
 use crate::lease::{self, Nobody};
@@ -43,23 +43,23 @@ pub(crate) enum End {
 pub(crate) struct Job<'a> {
     pub(crate) file: &'a Arc<File>,
     anchor: Arc<dyn Anchor>,
-    policy: Arc<Policy>,
-    record: Record,
-    replica: OwnedFd,
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) record: Record,
+    pub(crate) replica: OwnedFd,
     pub(crate) size: u64,
-    mtime: Timestamp,
+    pub(crate) mtime: Timestamp,
     extent: Extent,
     /// The global copy before.
-    before: Fingerprint,
+    pub(crate) before: Fingerprint,
     /// As the file counted them when the job began.
-    changes: u64,
+    pub(crate) changes: u64,
     /// Nobody could write the replica when the job began.
-    quiet: bool,
+    pub(crate) quiet: bool,
     /// The record says `Draining`.
-    begun: bool,
+    pub(crate) begun: bool,
     global: Option<Box<dyn OpenFile>>,
-    copied: Copied,
-    started: Instant,
+    pub(crate) copied: Copied,
+    pub(crate) started: Instant,
 }
 
 fn stuck(state: Residency, error: io::Error) -> End {
@@ -145,6 +145,16 @@ impl Inner {
         if found.links == 0 {
             return Err(self.orphan(file));
         }
+        if self.store.is_shared() {
+            let other = crate::marks::foreign(&*anchor, &self.settings.agent_id).map_err(fail)?;
+            if let Some(whose) = other {
+                return Err(self.record_conflict(
+                    file,
+                    record,
+                    &format!("the global copy is marked as dirty by {whose}"),
+                ));
+            }
+        }
         let mut extent = self.extent_of(&record);
         let expected = if record.state == State::Draining { left } else { Some(record.base) };
         if let Some(expected) = expected.filter(|expected| !expected.same_content(&found.fingerprint)) {
@@ -186,33 +196,6 @@ impl Inner {
                 _ => Extent::Differing,
             },
         }
-    }
-
-    /// W2 and W3 for a batch: one sync, one commit.
-    fn announce_all(&self, jobs: &mut [(usize, Job<'_>)]) -> io::Result<()> {
-        self.replicas.sync()?;
-        fault::point("w2.synced");
-        let gates: Vec<MutexGuard<'_, ()>> = jobs.iter().map(|(_, job)| job.file.gate.lock()).collect();
-        let mut changes = Vec::new();
-        for (_, job) in jobs.iter_mut() {
-            if !job.file.live.lock().unlinked {
-                job.record.state = State::Draining;
-                changes.push(Change::Put(job.file.identity.clone(), job.record.clone()));
-            }
-        }
-        self.commit(changes, Durability::Machine)?;
-        fault::point("w3.draining");
-        for (_, job) in jobs.iter_mut() {
-            let mut live = job.file.live.lock();
-            if !live.unlinked {
-                live.record = Some(job.record.clone());
-                live.synced = true;
-                live.intent_synced = true;
-            }
-            job.begun = true;
-        }
-        drop(gates);
-        Ok(())
     }
 
     /// W4.
@@ -298,103 +281,6 @@ impl Inner {
         Ok(Some(left))
     }
 
-    fn announce(&self, job: &mut Job<'_>, interrupted: &dyn Fn() -> bool) -> io::Result<()> {
-        let rate = job.policy.rate_bytes_per_s;
-        let (inner, file, record, replica, begun) = (self, job.file, &mut job.record, &job.replica, &mut job.begun);
-        Announcer { inner, file, record, replica, begun, interrupted, rate }.before_write(0)
-    }
-
-    fn verify(&self, job: &mut Job<'_>, global: &dyn OpenFile, interrupted: &dyn Fn() -> bool) -> io::Result<bool> {
-        let rate = job.policy.rate_bytes_per_s;
-        let (inner, file, record, replica, begun) = (self, job.file, &mut job.record, &job.replica, &mut job.begun);
-        let mut progress = Announcer { inner, file, record, replica, begun, interrupted, rate };
-        let (size, global_size) = (job.size, job.size);
-        // A file that is written meanwhile cannot be compared; it is staged out again anyway.
-        Ok(!job.quiet || Copy { replica, size, global, global_size, progress: &mut progress }.verify()?)
-    }
-
-    /// W7 for all that were settled: one commit.
-    fn conclude(&self, mut settled: Vec<(usize, Job<'_>, Fingerprint)>, ends: &mut [Option<End>]) {
-        let gates: Vec<MutexGuard<'_, ()>> = settled.iter().map(|(_, job, _)| job.file.gate.lock()).collect();
-        let mut changes = Vec::new();
-        for (index, job, left) in settled.iter_mut() {
-            let (current, unlinked) = {
-                let live = job.file.live.lock();
-                (live.changes == job.changes && live.writers == 0, live.unlinked)
-            };
-            if unlinked {
-                ends[*index] = Some(End::Nothing);
-                continue;
-            }
-            let done = job.quiet && current && lease::probe(job.replica.as_fd(), Nobody::Writes).unwrap_or(false);
-            job.record = self.verdict(job, *left, done);
-            changes.push(Change::Put(job.file.identity.clone(), job.record.clone()));
-            ends[*index] = Some(if done { End::Clean } else { End::StillDirty });
-        }
-        let failure = if changes.is_empty() { None } else { self.commit(changes, Durability::Process).err() };
-        fault::point("w7.committed");
-        for (index, job, left) in &settled {
-            if matches!(ends[*index], Some(End::Nothing)) {
-                continue;
-            }
-            match &failure {
-                Some(error) => ends[*index] = Some(self.note_failure(job.file, clone_error(error), Some(*left))),
-                None => self.concluded(job, matches!(ends[*index], Some(End::Clean))),
-            }
-        }
-        drop(gates);
-    }
-
-    /// The record that follows a verified copy. The checksums go first: a crash between finds `Draining`.
-    fn verdict(&self, job: &Job<'_>, left: Fingerprint, done: bool) -> Record {
-        let mut summed = true;
-        if job.size > SMALL_BYTES && (job.copied.changed || job.copied.sums.size == job.size) {
-            let stored = job.copied.sums.store(&self.replicas.sums_path(job.record.version));
-            summed = stored.inspect_err(|error| tracing::warn!(%error, "cannot keep checksums")).is_ok();
-        }
-        fault::point("w7.sums");
-        if done && left.mtime != job.mtime {
-            // A store with coarser times: both copies say the same from now on.
-            let _ = replica::set_mtime(job.replica.as_fd(), left.mtime);
-        }
-        Record {
-            state: if done { State::Clean } else { State::Dirty },
-            base: left,
-            epoch: if done { job.record.epoch } else { job.record.epoch.next() },
-            was_clean: summed || done,
-            orphaned: false,
-            reason: String::new(),
-            ..job.record.clone()
-        }
-    }
-
-    /// W7 is committed. Gate held.
-    fn concluded(&self, job: &Job<'_>, clean: bool) {
-        {
-            let mut live = job.file.live.lock();
-            live.record = Some(job.record.clone());
-            live.left = None;
-            live.checked = Some(self.now());
-            live.verified = true;
-            live.succeed();
-            if !clean {
-                live.dirty_since = self.now();
-            }
-        }
-        Counters::add(&self.counters.out_files, 1);
-        Counters::add(&self.counters.out_bytes, job.copied.bytes);
-        Counters::add(&self.counters.out_us, job.started.elapsed().as_micros() as u64);
-        if !clean {
-            return;
-        }
-        self.replicas.unbrand(job.record.version);
-        let unused = job.file.live.lock().handles == 0;
-        if unused {
-            self.drop_or_keep(job.file);
-            fault::point("w8.dropped");
-        }
-    }
-
     /// The copy did not end: what it left below is remembered, so that the next try does not take it for an outsider's.
     fn failed(&self, job: Job<'_>, error: io::Error) -> End {
         if job.file.live.lock().unlinked {
@@ -415,59 +301,12 @@ impl Inner {
     }
 }
 
-/// Commits `Draining` before the first change of the global copy.
-struct Announcer<'a> {
-    inner: &'a Inner,
-    file: &'a File,
-    record: &'a mut Record,
-    replica: &'a OwnedFd,
-    begun: &'a mut bool,
-    interrupted: &'a dyn Fn() -> bool,
-    rate: u64,
-}
-
-impl Progress for Announcer<'_> {
-    fn before_write(&mut self, bytes: u64) -> io::Result<()> {
-        self.inner.throttle.take(bytes, self.rate);
-        if *self.begun {
-            return Ok(());
-        }
-        // W2: what is about to replace the global copy must outlive a crash of the machine.
-        rustix::fs::fdatasync(self.replica)?;
-        fault::point("w2.synced");
-        let _gate = self.file.gate.lock();
-        if self.file.live.lock().unlinked {
-            return Err(io::Error::from_raw_os_error(libc::ENOENT));
-        }
-        self.record.state = State::Draining;
-        self.inner.put(self.file, self.record.clone(), Durability::Machine)?;
-        {
-            let mut live = self.file.live.lock();
-            live.synced = true;
-            live.intent_synced = true;
-        }
-        fault::point("w3.draining");
-        *self.begun = true;
-        Ok(())
-    }
-
-    fn looked(&mut self) -> io::Result<()> {
-        if (self.interrupted)() || self.inner.is_dead() {
-            return Err(io::Error::from_raw_os_error(libc::EINTR));
-        }
-        if self.file.live.lock().unlinked {
-            return Err(io::Error::from_raw_os_error(libc::ENOENT));
-        }
-        Ok(())
-    }
-}
-
 /// Whether a store keeps `wanted` as `found`: it may cut to a coarser unit, at most two seconds.
 fn is_time(found: Timestamp, wanted: Timestamp) -> bool {
     found <= wanted && (found.seconds >= wanted.seconds - 2)
 }
 
-fn clone_error(error: &io::Error) -> io::Error {
+pub(crate) fn clone_error(error: &io::Error) -> io::Error {
     io::Error::from_raw_os_error(errno(error))
 }
 

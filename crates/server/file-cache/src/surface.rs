@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use catalogue::{Change, Durability, State};
 use config::Policy;
 use global_store::Anchor;
-use types::Identity;
+use types::{Identity, Timestamp, Version};
 
 use crate::api::{DrainProgress, Keep, OpenHow, Overlay, Residency, Stuck};
 use crate::cache::{Counters, Inner, broken};
@@ -245,18 +245,20 @@ impl Inner {
         sets_mtime: bool,
         apply: &mut dyn FnMut() -> io::Result<()>,
     ) -> io::Result<()> {
-        let (record, version, left) = {
+        let (record, version, left, unlinked) = {
             let mut live = file.live.lock();
             live.changes += 1;
-            (live.record.clone(), live.version, live.left)
+            (live.record.clone(), live.version, live.left, live.unlinked)
         };
-        if !sets_mtime || record.is_none() {
+        if !sets_mtime || (record.is_none() && !unlinked) {
             return apply();
         }
         let before = anchor.attributes()?.fingerprint;
         apply()?;
         let after = anchor.attributes()?.fingerprint;
-        let (Some(mut record), Some(version)) = (record, version) else { return Ok(()) };
+        let Some(version) = version else { return Ok(()) };
+        // What is left of an unlinked file is its replica.
+        let Some(mut record) = record else { return self.replica_mtime(file, version, after.mtime) };
         // Only what we know the global copy to be may be followed; an outsider's change stays visible.
         let known = before.same_content(&record.base);
         if left.is_some_and(|left| left.same_content(&before)) {
@@ -265,16 +267,21 @@ impl Inner {
         if record.state == State::Clean && !known {
             return Ok(());
         }
-        let body_there = matches!(file.live.lock().body, Body::Whole);
-        if body_there {
-            let replica = self.replicas.open_as(version, How::Read)?;
-            replica::set_mtime(std::os::fd::AsFd::as_fd(&replica), after.mtime)?;
-        }
+        self.replica_mtime(file, version, after.mtime)?;
         if known {
             record.base = after;
             self.put(file, record, Durability::Process)?;
         }
         Ok(())
+    }
+
+    /// Gives a whole replica a modification time.
+    fn replica_mtime(&self, file: &File, version: Version, mtime: Timestamp) -> io::Result<()> {
+        if !matches!(file.live.lock().body, Body::Whole) {
+            return Ok(());
+        }
+        let replica = self.replicas.open_as(version, How::Read)?;
+        replica::set_mtime(std::os::fd::AsFd::as_fd(&replica), mtime)
     }
 
     /// Gate held.

@@ -266,3 +266,36 @@ fn a_replica_from_before_a_crash_of_the_machine_is_checked_before_it_is_used() {
     assert!(world.open("f", false).backing().is_none(), "the damaged replica was used");
     assert!(world.open("g", false).backing().is_some(), "the sound replica was not used");
 }
+
+#[test]
+fn a_check_finds_what_is_wrong_and_mends_what_is_clean() {
+    let mut world = World::new();
+    for name in ["sound", "stale", "damaged", "missing"] {
+        world.store.put(name, &vec![1; 2 * MIB]);
+        world.cache.stage_in(&world.anchor(name), &world.policy).unwrap();
+    }
+    world.write_new("dirty", b"data");
+    let report = world.cache.check(true, false).unwrap();
+    assert_eq!((report.records, report.replicas, report.found), (5, 5, 0), "{report:?}");
+    world.store.write("stale", b"x", 0).unwrap();
+    // Version 1 was the lease check's.
+    std::fs::remove_file(world.dir.path().join("replicas/05/0000000000000005")).unwrap();
+    std::fs::remove_file(world.dir.path().join("replicas/06/0000000000000006")).unwrap();
+    let damaged = world.dir.path().join("replicas/04/0000000000000004");
+    let file = std::fs::OpenOptions::new().write(true).open(damaged).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &[0; 10], 0).unwrap();
+    drop(file);
+    world.crash();
+    std::fs::create_dir(world.dir.path().join("replicas/ff")).unwrap();
+    std::fs::write(world.dir.path().join("replicas/ff/00000000000000ff"), b"garbage").unwrap();
+    let report = world.cache.check(true, true).unwrap();
+    assert_eq!((report.found, report.mended), (5, 4), "{report:?}");
+    let report = world.cache.check(true, true).unwrap();
+    assert_eq!(report.found, 1, "{report:?}");
+    assert!(report.findings[0].contains("dirty: its unsaved data is not in the burst buffer"), "{report:?}");
+    let stuck = world.cache.drain_all(&mut |_| {}, &|| false);
+    assert_eq!(stuck.len(), 1, "lost data is told, not forgotten");
+    assert!(world.cache.open_file(world.anchor("dirty"), world.how(false)).is_err());
+    world.cache.resolve(&world.identity("dirty"), file_cache::Keep::Global).unwrap();
+    assert_eq!(read(&world.open("dirty", false), 10), b"");
+}

@@ -1,0 +1,132 @@
+//! Comparing catalogue, replicas and global store, and mending what can be mended without losing anything.
+
+use std::collections::HashMap;
+use std::io;
+
+use catalogue::{Record, State};
+use serde::Serialize;
+use types::{Identity, Version};
+
+use crate::cache::{Inner, broken};
+use crate::limits::STUCK_LISTED;
+use crate::surface::FileCache;
+
+/// What a check found. Lists are cut at 1,000 entries, counts are not.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Report {
+    /// Records looked at.
+    pub records: u64,
+    /// Replicas looked at.
+    pub replicas: u64,
+    /// What is wrong, one sentence each.
+    pub findings: Vec<String>,
+    /// Number of findings.
+    pub found: u64,
+    /// Of these, mended.
+    pub mended: u64,
+}
+
+impl Report {
+    fn find(&mut self, mended: bool, text: impl FnOnce() -> String) {
+        self.found += 1;
+        self.mended += u64::from(mended);
+        if self.findings.len() < STUCK_LISTED {
+            self.findings.push(if mended { format!("{} (mended)", text()) } else { text() });
+        }
+    }
+}
+
+impl FileCache {
+    /// Compares everything. `contents`: clean replicas are compared with their checksums too, which reads them.
+    /// `repair`: clean replicas that are damaged, stale or not wanted any more are dropped, and replicas without a record
+    /// are removed; dirty data is never touched. Files in use are skipped.
+    pub fn check(&self, contents: bool, repair: bool) -> io::Result<Report> {
+        let inner = &self.inner;
+        let mut report = Report::default();
+        let mut records: HashMap<Version, (Identity, Record)> = HashMap::new();
+        let mut damaged = Vec::new();
+        let scanned = inner.catalogue.scan(
+            &mut |identity, record| {
+                records.insert(record.version, (identity, record));
+                true
+            },
+            &mut |error| damaged.push(error.to_string()),
+        );
+        scanned.map_err(broken)?;
+        for error in damaged {
+            report.find(false, || error);
+        }
+        let mut without = Vec::new();
+        inner.replicas.each(&mut |version| {
+            report.replicas += 1;
+            if !records.contains_key(&version) && version < inner.superblock.first {
+                without.push(version);
+            }
+        })?;
+        for version in without {
+            let dirty = inner.replicas.read_brand(version);
+            let path = inner.replicas.path(version);
+            match dirty {
+                Some(brand) => report.find(false, || {
+                    format!("{} holds unsaved data of {} and has no record", path.display(), brand.hint.display())
+                }),
+                None => {
+                    let mended = repair && inner.replicas.remove(version).is_ok();
+                    report.find(mended, || format!("{} has no record", path.display()));
+                }
+            }
+        }
+        for (identity, record) in records.into_values() {
+            report.records += 1;
+            inner.check_record(&mut report, &identity, &record, contents, repair);
+        }
+        Ok(report)
+    }
+}
+
+impl Inner {
+    fn check_record(&self, report: &mut Report, identity: &Identity, record: &Record, contents: bool, repair: bool) {
+        let name = record.hint.display();
+        if record.state != State::Clean {
+            if self.replicas.stat(record.version).is_err() {
+                report.find(false, || format!("{name}: its unsaved data is not in the burst buffer"));
+            }
+            if record.orphaned {
+                report.find(false, || format!("{name}: has unsaved data and is not in the global store"));
+            }
+            if matches!(record.state, State::Conflict | State::Failed) {
+                report.find(false, || format!("{name}: {}", record.reason));
+            }
+            return;
+        }
+        let wrong = match self.fault_of(identity, record, contents) {
+            Ok(None) => return,
+            Ok(Some(wrong)) => wrong,
+            Err(error) => return report.find(false, || format!("{name}: {error}")),
+        };
+        let evict = || self.gated(identity, false, |file, _| self.evict_gated(file));
+        let mended = repair && matches!(evict(), Ok(Ok(_)));
+        report.find(mended, || format!("{name}: {wrong}"));
+    }
+
+    /// What is wrong with a clean replica.
+    fn fault_of(&self, identity: &Identity, record: &Record, contents: bool) -> io::Result<Option<&'static str>> {
+        let Ok(stat) = self.replicas.stat(record.version) else { return Ok(Some("its replica is missing")) };
+        if stat.st_size as u64 != record.base.size {
+            return Ok(Some("its replica has another size than its record"));
+        }
+        let Some(anchor) = self.store.locate(identity, &record.hint, false)? else {
+            return Ok(Some("it is not in the global store any more"));
+        };
+        if !anchor.attributes()?.fingerprint.same_content(&record.base) {
+            return Ok(Some("its replica is older than the global copy"));
+        }
+        if contents && let Some(sums) = crate::sums::Sums::load(&self.replicas.sums_path(record.version)) {
+            let replica = self.replicas.open_as(record.version, crate::replica::How::Read)?;
+            if crate::sums::of_replica(&replica, record.base.size)? != sums {
+                return Ok(Some("its replica differs from its checksums"));
+            }
+        }
+        Ok(None)
+    }
+}

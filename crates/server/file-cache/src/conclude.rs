@@ -1,0 +1,98 @@
+//! Step W7: what the record says after a verified copy.
+
+use std::os::fd::AsFd;
+
+use catalogue::{Change, Durability, Record, State};
+use parking_lot::MutexGuard;
+use types::Fingerprint;
+
+use crate::cache::{Counters, Inner};
+use crate::fault;
+use crate::lease::{self, Nobody};
+use crate::limits::SMALL_BYTES;
+use crate::replica;
+use crate::stage_out::{End, Job, clone_error};
+
+impl Inner {
+    /// W7 for all that were settled: one commit.
+    pub(crate) fn conclude(&self, mut settled: Vec<(usize, Job<'_>, Fingerprint)>, ends: &mut [Option<End>]) {
+        let gates: Vec<MutexGuard<'_, ()>> = settled.iter().map(|(_, job, _)| job.file.gate.lock()).collect();
+        let mut changes = Vec::new();
+        for (index, job, left) in settled.iter_mut() {
+            let (current, unlinked) = {
+                let live = job.file.live.lock();
+                (live.changes == job.changes && live.writers == 0, live.unlinked)
+            };
+            if unlinked {
+                ends[*index] = Some(End::Nothing);
+                continue;
+            }
+            let done = job.quiet && current && lease::probe(job.replica.as_fd(), Nobody::Writes).unwrap_or(false);
+            job.record = self.verdict(job, *left, done);
+            changes.push(Change::Put(job.file.identity.clone(), job.record.clone()));
+            ends[*index] = Some(if done { End::Clean } else { End::StillDirty });
+        }
+        let failure = if changes.is_empty() { None } else { self.commit(changes, Durability::Process).err() };
+        fault::point("w7.committed");
+        for (index, job, left) in &settled {
+            if matches!(ends[*index], Some(End::Nothing)) {
+                continue;
+            }
+            match &failure {
+                Some(error) => ends[*index] = Some(self.note_failure(job.file, clone_error(error), Some(*left))),
+                None => self.concluded(job, matches!(ends[*index], Some(End::Clean))),
+            }
+        }
+        drop(gates);
+    }
+
+    /// The record that follows a verified copy. The checksums go first: a crash between finds `Draining`.
+    fn verdict(&self, job: &Job<'_>, left: Fingerprint, done: bool) -> Record {
+        let mut summed = true;
+        if job.size > SMALL_BYTES && (job.copied.changed || job.copied.sums.size == job.size) {
+            let stored = job.copied.sums.store(&self.replicas.sums_path(job.record.version));
+            summed = stored.inspect_err(|error| tracing::warn!(%error, "cannot keep checksums")).is_ok();
+        }
+        fault::point("w7.sums");
+        if done && left.mtime != job.mtime {
+            // A store with coarser times: both copies say the same from now on.
+            let _ = replica::set_mtime(job.replica.as_fd(), left.mtime);
+        }
+        Record {
+            state: if done { State::Clean } else { State::Dirty },
+            base: left,
+            epoch: if done { job.record.epoch } else { job.record.epoch.next() },
+            was_clean: summed || done,
+            orphaned: false,
+            reason: String::new(),
+            ..job.record.clone()
+        }
+    }
+
+    /// W7 is committed. Gate held.
+    fn concluded(&self, job: &Job<'_>, clean: bool) {
+        {
+            let mut live = job.file.live.lock();
+            live.record = Some(job.record.clone());
+            live.left = None;
+            live.checked = Some(self.now());
+            live.verified = true;
+            live.succeed();
+            if !clean {
+                live.dirty_since = self.now();
+            }
+        }
+        Counters::add(&self.counters.out_files, 1);
+        Counters::add(&self.counters.out_bytes, job.copied.bytes);
+        Counters::add(&self.counters.out_us, job.started.elapsed().as_micros() as u64);
+        if !clean {
+            return;
+        }
+        self.replicas.unbrand(job.record.version);
+        let unused = job.file.live.lock().handles == 0;
+        if unused {
+            self.drop_or_keep(job.file);
+            fault::point("w8.dropped");
+        }
+    }
+}
