@@ -2,7 +2,7 @@
 
 use std::io;
 
-use rustix::fs::{self, AtFlags, Gid, Mode, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid};
+use rustix::fs::{self, AtFlags, FileType, Gid, Mode, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid};
 use types::Timestamp;
 
 use crate::agent::Agent;
@@ -85,7 +85,11 @@ pub(crate) fn of_stat(stat: &Stat) -> Attributes {
         rdev: (rustix::fs::minor(stat.st_rdev) & 0xff)
             | (rustix::fs::major(stat.st_rdev) << 8)
             | ((rustix::fs::minor(stat.st_rdev) & !0xff) << 12),
-        blksize: limits::PREFERRED_IO_BYTES,
+        blksize: match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => limits::PREFERRED_IO_BYTES,
+            // What reads directories takes it for the size of its buffer.
+            _ => u32::try_from(stat.st_blksize).unwrap_or(4096),
+        },
     }
 }
 

@@ -189,7 +189,13 @@ impl Agent {
     }
 
     /// Copies between open files; how many bytes, which may be fewer than asked: the caller comes again.
-    pub fn copy(&self, from: (&OpenFile, u64), to: (&OpenFile, u64), len: u64) -> io::Result<usize> {
+    pub fn copy(
+        &self,
+        from: (&OpenFile, u64),
+        to: (&OpenFile, u64),
+        len: u64,
+        clear_set_id: bool,
+    ) -> io::Result<usize> {
         let len = usize::try_from(len).unwrap_or(usize::MAX).min(limits::COPY_BYTES_PER_CALL);
         let mut buffer = vec![0; len.min(limits::COPY_BUFFER_BYTES)];
         let mut done = 0;
@@ -200,7 +206,7 @@ impl Agent {
                 Err(_) | Ok(0) => break,
                 Ok(got) => got,
             };
-            match self.write(to.0, &buffer[..got], to.1 + done as u64, false, false) {
+            match self.write(to.0, &buffer[..got], to.1 + done as u64, clear_set_id, false) {
                 Err(error) if done == 0 => return Err(error),
                 Err(_) => break,
                 Ok(_) => done += got,

@@ -43,7 +43,10 @@ pub fn new_attributes(set: &SetAttr) -> NewAttributes {
 
 /// `DT_*`
 pub fn kind(of: rustix::fs::FileType) -> u32 {
-    of.as_raw_mode() >> 12
+    match of {
+        rustix::fs::FileType::Unknown => libc::DT_UNKNOWN.into(),
+        known => known.as_raw_mode() >> 12,
+    }
 }
 
 /// A held lock as the answer to who asked for `wanted`.

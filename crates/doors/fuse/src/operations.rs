@@ -262,14 +262,14 @@ impl Filesystem for Door {
 
     fn copy_file_range(
         &self,
-        _req: &Request,
+        req: &Request,
         from: (NodeId, Handle, u64),
         to: (NodeId, Handle, u64),
         len: u64,
         _flags: u64,
     ) -> Done<usize> {
         let (source, target) = (self.handles.file(from.1)?, self.handles.file(to.1)?);
-        Ok(self.agent.copy((&source.open, from.2), (&target.open, to.2), len)?)
+        Ok(self.agent.copy((&source.open, from.2), (&target.open, to.2), len, req.uid != 0)?)
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod basics;
 mod locks;
+mod model;
 mod names;
 mod open_modes;
 mod set_id;
