@@ -42,8 +42,19 @@ pub const BLOCK: u64 = 1 << 20;
 /// Streams told apart in one open file. Programs rarely interleave more through one descriptor.
 pub const STREAMS_MAX: usize = 4;
 
-/// Deltas between requests that vote on a stream's stride; a majority of eight survives every third request being noise.
-pub const DELTAS: usize = 8;
+/// Requests outside of every stream that are remembered to find new streams: three of a stream are among sixteen even
+/// when four streams and as much noise are interleaved.
+pub const ORPHANS_MAX: usize = 16;
+
+/// A request this many bytes off the end of a sequential stream still continues it: threads overtake each other, and
+/// readers skip headers. As Lustre's eight pages.
+pub const LOOSE: u64 = 32 << 10;
+
+/// Blocks fetched around random misses before their yield is judged.
+pub const RANDOM_CREDIT: u64 = 32;
+
+/// Of the random misses that earn nothing every so many tries a block, in case the program has changed.
+pub const RANDOM_PROBE: u64 = 64;
 
 /// Largest read-ahead window of one stream in bytes; as Lustre's limit for one file.
 pub const AHEAD_MAX: u64 = 64 << 20;

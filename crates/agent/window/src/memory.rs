@@ -3,9 +3,13 @@
 //! Production maps a file ([`crate::Mapping`]); tests plug in memory that crashes at a chosen store or that `loom`
 //! watches. Every access is bounds-checked by the implementation, so no number read from a ring can lead outside it.
 
+mod heap;
+
 use std::time::Duration;
 
 use crc_fast::Digest;
+
+pub use heap::Heap;
 
 use crate::sync::AtomicU64;
 

@@ -188,6 +188,7 @@ impl Queue {
         }
         self.drained_below = self.drained_below.max(batch.below);
         self.try_at = 0;
+        self.rings.retain(|_, ring| ring.known_below < u64::MAX || !ring.positions.is_empty());
         let room = |ring: RingSlot| {
             let oldest = self.rings.get(&ring).and_then(|state| state.positions.first());
             (ring, oldest.map_or(u64::MAX, |oldest| oldest.0))

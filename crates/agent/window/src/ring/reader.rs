@@ -338,8 +338,9 @@ impl<M: Memory> Reader<M> {
                     place = here + header.footprint(); // may be past the end: it wraps
                 }
                 Slot::Skip(damage, _) => found(Found::Damage(damage)),
-                // A commit word of a former lap can outlive its header; it is no loss.
-                Slot::Broken if position >= tail => {
+                // A commit word of a former lap can outlive its header, and one in 65,536 payload words looks like one of
+                // some lap: neither is a loss. Of this lap no payload can name the position.
+                Slot::Broken if position.wrapping_sub(tail) < self.ring.capacity => {
                     found(Found::Damage(Damage { position, range: None, reason: Reason::Header }));
                 }
                 Slot::Broken => {}

@@ -1,0 +1,313 @@
+//! The detector that the window uses.
+//!
+//! A request either continues a *stream* or is an *orphan*. Streams are found among orphans: two that touch begin
+//! a sequential stream, three at equal distances a stride, and three runs of equal length at equal distances a stride of runs.
+//! So noise between the requests of a stream changes nothing, and interleaved streams do not disturb each
+//! other. Until the first stream is found, orphans are answered as [`super::Reference`] would.
+//!
+//! A stream's window begins small and doubles only when its reader had to wait; it is bounded by the budget over the
+//! streams that are alive. What is present or under way is not asked for again.
+
+use std::collections::VecDeque;
+
+use types::ByteRange;
+
+use super::reference::{Reference, distance};
+use crate::limits::{
+    AHEAD_MAX, BLOCK, LOOSE, ORPHANS_MAX, RANDOM_CREDIT, RANDOM_PROBE, STREAMS_MAX, STRIDES_AHEAD_MAX,
+};
+
+/// How a request fared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// All bytes were there.
+    Hit,
+    /// Some were under way: the reader waited.
+    Late,
+    /// Some had to be fetched.
+    Miss,
+}
+
+/// What the program said with `posix_fadvise`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Advice {
+    /// Nothing.
+    #[default]
+    Normal,
+    /// It will read on: the window begins larger.
+    Sequential,
+    /// It will not: nothing is fetched on suspicion.
+    Random,
+}
+
+/// Requests at regular places.
+#[derive(Debug, Clone)]
+struct Stream {
+    /// The run being read, so far.
+    run: ByteRange,
+    /// Bytes of a whole run and the distance to the next one's start; `None` for a sequential stream.
+    stride: Option<(u64, i64)>,
+    /// Bytes to keep ahead of the reader.
+    ahead: u64,
+    /// Sequential: asked for up to here.
+    asked: u64,
+    used: u64,
+}
+
+impl Stream {
+    /// Whether `request` continues the stream; then the run becomes the one that holds it.
+    fn follow(&mut self, request: ByteRange) -> bool {
+        if let Some((len, stride)) = self.stride {
+            for step in [0, 1, 2, 3, 4, -1, -2] {
+                let Some(start) = self.run.start.checked_add_signed(stride.saturating_mul(step)) else { continue };
+                let run = ByteRange::at(start, len);
+                if request.start >= run.start && request.end <= run.end {
+                    // A step back is a reader that overtook another: the front stays.
+                    if step >= 0 {
+                        self.run = run;
+                    }
+                    return true;
+                }
+            }
+            let whole = ByteRange::at(self.run.start, len);
+            if request.start == whole.end {
+                self.stride = None; // the runs have become one
+                self.run = ByteRange::new(whole.start, request.end);
+                self.asked = request.end;
+                return true;
+            }
+            return false;
+        }
+        let near = request.start <= self.run.end + LOOSE && request.end + LOOSE >= self.run.end;
+        if near && request.end >= self.run.start {
+            self.run.end = self.run.end.max(request.end);
+        }
+        near
+    }
+
+    /// The ranges to have ready, nearest first.
+    fn want(&mut self, room: u64) -> Vec<ByteRange> {
+        let ahead = self.ahead.min(room);
+        let Some((len, stride)) = self.stride else {
+            let from = self.asked.max(self.run.end);
+            if from - self.run.end > ahead / 2 {
+                return Vec::new(); // the marker, half of the window, is not reached
+            }
+            self.asked = self.run.end + ahead;
+            return vec![ByteRange::new(from, self.asked)];
+        };
+        let steps = (ahead / len.max(1)).clamp(1, STRIDES_AHEAD_MAX) as i64;
+        (1..=steps)
+            .filter_map(|step| self.run.start.checked_add_signed(stride.checked_mul(step)?))
+            .map(|start| ByteRange::at(start, len))
+            .collect()
+    }
+
+    fn stalled(&mut self) {
+        self.ahead = (self.ahead * 2).min(AHEAD_MAX);
+    }
+}
+
+/// Looks at the requests of one open file.
+#[derive(Debug)]
+pub struct Detector {
+    streams: Vec<Stream>,
+    orphans: VecDeque<ByteRange>,
+    cold: Reference,
+    advice: Advice,
+    budget: u64,
+    clock: u64,
+    /// Blocks around random misses that may still be fetched; earned by random hits.
+    credit: u64,
+    /// Random misses since the credit ran out.
+    unpaid: u64,
+}
+
+impl Detector {
+    /// A detector that may have `budget` bytes fetched ahead of its readers.
+    pub fn new(budget: u64) -> Detector {
+        Detector {
+            streams: Vec::new(),
+            orphans: VecDeque::new(),
+            cold: Reference::default(),
+            advice: Advice::Normal,
+            budget,
+            clock: 0,
+            credit: RANDOM_CREDIT,
+            unpaid: 0,
+        }
+    }
+
+    /// The node's memory was shared out anew.
+    pub fn set_budget(&mut self, budget: u64) {
+        self.budget = budget;
+    }
+
+    /// The program said how it will read.
+    pub fn advise(&mut self, advice: Advice) {
+        self.advice = advice;
+    }
+
+    /// The program said that it will read `range`: the parts to fetch now. `absent` lists what of a range is neither present
+    /// nor under way ([`crate::read_queue::ReadQueue::absent`]).
+    pub fn will_need(
+        &self,
+        range: ByteRange,
+        size: u64,
+        absent: &mut dyn FnMut(ByteRange) -> Vec<ByteRange>,
+    ) -> Vec<ByteRange> {
+        let range = ByteRange::new(range.start, range.end.min(range.start.saturating_add(self.budget)));
+        limited(vec![range], size, self.budget, absent)
+    }
+
+    /// Whether the last request continued a stream, whose bytes are read once.
+    pub fn in_stream(&self) -> bool {
+        self.streams.iter().any(|stream| stream.used == self.clock)
+    }
+
+    /// A read of `request`, which fared as `outcome`, in a file of `size` bytes: the ranges to fetch, disjoint, nearest first,
+    /// none of them present or under way according to `absent`.
+    pub fn read(
+        &mut self,
+        request: ByteRange,
+        outcome: Outcome,
+        size: u64,
+        absent: &mut dyn FnMut(ByteRange) -> Vec<ByteRange>,
+    ) -> Vec<ByteRange> {
+        self.clock += 1;
+        if request.is_empty() || request.end > i64::MAX as u64 {
+            return Vec::new();
+        }
+        let first = self.clock == 1;
+        let cold = self.cold.read(request, size);
+        if self.advice == Advice::Random {
+            return Vec::new();
+        }
+        let room = self.room();
+        if let Some(stream) = self.followed(request) {
+            if outcome != Outcome::Hit {
+                stream.stalled();
+            }
+            let want = stream.want(room);
+            return limited(want, size, room, absent);
+        }
+        if let Some(stream) = self.found(request) {
+            let want = self.adopt(stream).want(room);
+            return limited(want, size, room, absent);
+        }
+        self.orphans.push_back(request);
+        if self.orphans.len() > ORPHANS_MAX {
+            self.orphans.pop_front();
+        }
+        let guess = match cold {
+            Some(guess) if self.streams.is_empty() && (first || self.clock <= ORPHANS_MAX as u64) => Some(guess),
+            _ => self.around(request, outcome),
+        };
+        limited(guess.into_iter().collect(), size, room, absent)
+    }
+
+    /// What one stream may have: the budget over those that moved lately.
+    fn room(&self) -> u64 {
+        let lately = self.clock.saturating_sub(8 * STREAMS_MAX as u64);
+        let alive = self.streams.iter().filter(|stream| stream.used >= lately).count() as u64;
+        self.budget / alive.max(1)
+    }
+
+    fn followed(&mut self, request: ByteRange) -> Option<&mut Stream> {
+        let clock = self.clock;
+        let stream = self.streams.iter_mut().find_map(|stream| stream.follow(request).then_some(stream))?;
+        stream.used = clock;
+        Some(stream)
+    }
+
+    /// A stream that `request` makes out of orphans, or out of streams that were only runs.
+    fn found(&mut self, request: ByteRange) -> Option<Stream> {
+        let ahead = match self.advice {
+            Advice::Sequential => 4 * BLOCK,
+            _ => BLOCK.max(2 * request.len()),
+        };
+        let stream = |run: ByteRange, stride| Stream { run, stride, ahead, asked: request.end, used: 0 };
+        let runs: Vec<ByteRange> = self.streams.iter().filter(|s| s.stride.is_none()).map(|s| s.run).collect();
+        let of_runs = progression(&runs, request).filter(|(run, jump)| jump.unsigned_abs() > run.len());
+        if let Some((run, jump)) = of_runs {
+            self.streams.retain(|old| old.stride.is_some() || old.run.len() != run.len());
+            return Some(stream(ByteRange::at(request.start, run.len()), Some((run.len(), jump))));
+        }
+        let near = |old: &ByteRange| request.start >= old.end && request.start - old.end <= LOOSE;
+        if let Some(place) = self.orphans.iter().rposition(near) {
+            let before = self.orphans.remove(place)?;
+            return Some(stream(ByteRange::new(before.start, request.end), None));
+        }
+        let orphans: Vec<ByteRange> = self.orphans.iter().copied().collect();
+        let (_, jump) = progression(&orphans, request)?;
+        self.orphans.retain(|old| distance(*old, request) % jump != 0);
+        Some(stream(request, Some((request.len(), jump))))
+    }
+
+    fn adopt(&mut self, stream: Stream) -> &mut Stream {
+        if self.streams.len() == STREAMS_MAX {
+            let oldest = (0..STREAMS_MAX).min_by_key(|place| self.streams[*place].used).unwrap_or(0);
+            self.streams.remove(oldest);
+        }
+        self.streams.push(Stream { used: self.clock, ..stream });
+        let newest = self.streams.len() - 1;
+        &mut self.streams[newest]
+    }
+
+    /// The aligned block around a random miss, while such blocks earn what they cost.
+    fn around(&mut self, request: ByteRange, outcome: Outcome) -> Option<ByteRange> {
+        if outcome == Outcome::Hit {
+            self.credit = (self.credit + 2).min(2 * RANDOM_CREDIT);
+            return None;
+        }
+        if self.credit == 0 {
+            self.unpaid += 1;
+            if !self.unpaid.is_multiple_of(RANDOM_PROBE) {
+                return None;
+            }
+        }
+        self.credit = self.credit.saturating_sub(1);
+        let start = request.start / BLOCK * BLOCK;
+        Some(ByteRange::new(start, request.end.next_multiple_of(BLOCK)))
+    }
+}
+
+/// Among `runs`, in the order they were read, two of one length that `request` continues at the same distance: the newer one
+/// and the distance.
+fn progression(runs: &[ByteRange], request: ByteRange) -> Option<(ByteRange, i64)> {
+    for (place, newer) in runs.iter().enumerate().rev() {
+        let jump = distance(*newer, request);
+        let fits = |older: &&ByteRange| {
+            jump != 0 && distance(**older, *newer) == jump && older.len() == newer.len() && request.len() <= newer.len()
+        };
+        if runs[..place].iter().rev().any(|older| fits(&older)) {
+            return Some((*newer, jump));
+        }
+    }
+    None
+}
+
+/// What of `want` lies in the file and is absent, at most `room` bytes of it.
+fn limited(
+    want: Vec<ByteRange>,
+    size: u64,
+    room: u64,
+    absent: &mut dyn FnMut(ByteRange) -> Vec<ByteRange>,
+) -> Vec<ByteRange> {
+    let mut left = room;
+    let mut fetch = Vec::new();
+    for range in want {
+        let range = range.intersection(&ByteRange::new(0, size));
+        if range.is_empty() {
+            continue;
+        }
+        for part in absent(range) {
+            let part = ByteRange::at(part.start, part.len().min(left));
+            if !part.is_empty() {
+                left -= part.len();
+                fetch.push(part);
+            }
+        }
+    }
+    fetch
+}

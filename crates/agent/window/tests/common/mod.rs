@@ -1,0 +1,237 @@
+//! What the tests share: a file of several rings over memory that can be cut at any moment.
+
+#![allow(dead_code)] // each test binary uses its part
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use types::{ByteRange, Epoch};
+use window::layout::{HEADER_BYTES, RingId};
+use window::memory::{Heap, Memory};
+use window::plan::{Queue, RingSlot};
+use window::recover::Replay;
+use window::ring::{Found, Grant, Reader, Stop};
+use window::sequence::{Drained, Sequence, WORD_BYTES};
+
+/// Bytes of the file in the stories.
+pub const FILE: usize = 64 << 10;
+
+/// A generator that is the same for the same seed.
+pub struct Rng(pub u64);
+
+impl Rng {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+
+    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
+        (0..len).map(|_| self.next() as u8).collect()
+    }
+}
+
+/// The replica: bytes, and how many were written at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replica(pub Vec<u8>);
+
+impl Replay for Replica {
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let at = offset as usize;
+        self.0[at..at + bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What stands on the media at one moment.
+#[derive(Clone)]
+pub struct Image {
+    pub memories: Vec<Vec<u8>>,
+    /// What had been flushed and fenced of each.
+    pub persisted: Vec<Vec<u8>>,
+    pub replica: Replica,
+    /// All acknowledged writes in order.
+    pub acknowledged: Vec<u8>,
+    /// The write under way, if any.
+    pub under_way: Option<(usize, Vec<u8>)>,
+}
+
+/// The world, which remembers itself at one step.
+pub struct World {
+    pub steps: AtomicU64,
+    pub crash_at: u64,
+    pub state: Mutex<Image>,
+    heaps: Mutex<Vec<Arc<Heap>>>,
+    pub crash: Mutex<Option<Image>>,
+}
+
+impl World {
+    pub fn new(crash_at: u64) -> Arc<World> {
+        let image = Image {
+            memories: Vec::new(),
+            persisted: Vec::new(),
+            replica: Replica(vec![0; FILE]),
+            acknowledged: vec![0; FILE],
+            under_way: None,
+        };
+        let state = Mutex::new(image);
+        Arc::new(World { steps: AtomicU64::new(0), crash_at, state, heaps: Mutex::default(), crash: Mutex::default() })
+    }
+
+    pub fn memory(self: &Arc<World>, len: usize) -> Stepped {
+        let heap = Arc::new(Heap::zeroed(len));
+        let mut heaps = self.heaps.lock().unwrap();
+        heaps.push(heap.clone());
+        self.state.lock().unwrap().persisted.push(vec![0; len]);
+        Stepped { world: self.clone(), heap, number: heaps.len() - 1, started: Mutex::default() }
+    }
+
+    /// Every access to shared memory passes here before it happens: between two there is nothing.
+    fn step(&self) {
+        if self.steps.fetch_add(1, Relaxed) == self.crash_at {
+            *self.crash.lock().unwrap() = Some(self.image());
+        }
+    }
+
+    /// The world as it is now.
+    pub fn image(&self) -> Image {
+        let mut image = self.state.lock().unwrap().clone();
+        image.memories = self.heaps.lock().unwrap().iter().map(|heap| heap.image()).collect();
+        image
+    }
+}
+
+/// Memory of a [`World`].
+pub struct Stepped {
+    world: Arc<World>,
+    heap: Arc<Heap>,
+    number: usize,
+    /// Flushed but not fenced: offset and bytes of lines as they were.
+    started: Mutex<Vec<(usize, Vec<u8>)>>,
+}
+
+impl Memory for Stepped {
+    fn len(&self) -> usize {
+        self.heap.len()
+    }
+
+    fn word(&self, at: usize) -> &AtomicU64 {
+        self.world.step();
+        self.heap.word(at)
+    }
+
+    fn write(&self, at: usize, bytes: &[u8]) {
+        // In parts, so that a crash can tear a payload.
+        for (number, chunk) in bytes.chunks(700).enumerate() {
+            self.world.step();
+            self.heap.write(at + number * 700, chunk);
+        }
+    }
+
+    fn read(&self, at: usize, bytes: &mut [u8]) {
+        self.heap.read(at, bytes);
+    }
+
+    fn flush(&self, at: usize, len: usize) {
+        self.world.step();
+        let (start, end) = (at & !63, (at + len).next_multiple_of(64).min(self.len()));
+        let mut lines = vec![0; end - start];
+        self.heap.read(start, &mut lines);
+        self.started.lock().unwrap().push((start, lines));
+    }
+
+    fn fence(&self) {
+        self.world.step();
+        let mut state = self.world.state.lock().unwrap();
+        for (at, lines) in self.started.lock().unwrap().drain(..) {
+            state.persisted[self.number][at..at + lines.len()].copy_from_slice(&lines);
+        }
+    }
+
+    fn sleep(&self, _at: usize, _value: u32, _timeout: Duration) {}
+
+    fn wake(&self, _at: usize) {}
+}
+
+/// What is granted to every ring of the stories.
+pub fn grant(ring: u128, capacity: u64) -> Grant {
+    Grant { ring: RingId(ring), capacity, epochs: Epoch(1)..=Epoch(3), writable: ByteRange::new(0, FILE as u64) }
+}
+
+/// Bytes of a ring's memory.
+pub fn ring_bytes(capacity: u64) -> usize {
+    HEADER_BYTES + capacity as usize
+}
+
+/// An agent's side of one file.
+pub struct Drain<M: Memory> {
+    pub readers: Vec<Reader<M>>,
+    pub queue: Queue,
+    pub sequence: Sequence<Arc<M>>,
+    pub drained: Drained<M>,
+}
+
+impl<M: Memory> Drain<M> {
+    pub fn new(readers: Vec<Reader<M>>, sequence: Arc<M>, drained: M) -> Drain<M> {
+        let mut queue = Queue::new(0);
+        (0..readers.len()).for_each(|ring| queue.join(RingSlot(ring)));
+        Drain { readers, queue, sequence: Sequence::new(sequence), drained: Drained::new(drained) }
+    }
+
+    /// Takes from one ring; how it ended.
+    pub fn take(&mut self, ring: usize) -> Stop {
+        let (queue, slot) = (&mut self.queue, RingSlot(ring));
+        let mut found = |found| match found {
+            Found::Record(record) => queue.offer(slot, record),
+            Found::Damage(damage) => panic!("{damage:?}"),
+        };
+        let stop = self.readers[ring].take(&mut found);
+        let known = self.readers[ring].known_below(&self.sequence);
+        self.queue.settle(slot, known);
+        stop
+    }
+
+    /// Ends one ring.
+    pub fn end(&mut self, ring: usize) {
+        let (queue, slot) = (&mut self.queue, RingSlot(ring));
+        self.readers[ring].take_rest(&mut |found| match found {
+            Found::Record(record) => queue.offer(slot, record),
+            Found::Damage(damage) => panic!("{damage:?}"),
+        });
+        self.queue.leave(slot);
+    }
+
+    /// Drains one batch through `write`; whether there was one.
+    pub fn batch(&mut self, urgent: bool, write: &mut dyn FnMut(u64, &[u8])) -> bool {
+        let Some(batch) = self.queue.batch(urgent) else { return false };
+        for one in &batch.writes {
+            let mut bytes = vec![0; one.range.len() as usize];
+            for piece in &one.pieces {
+                let start = (piece.range.start - one.range.start) as usize;
+                let place = &mut bytes[start..start + piece.range.len() as usize];
+                assert!(self.readers[piece.ring.0].copy(&piece.record, piece.skip(), place));
+            }
+            write(one.range.start, &bytes);
+        }
+        self.drained.advance(batch.below);
+        for (ring, position) in self.queue.done(&batch) {
+            self.readers[ring.0].release(position);
+        }
+        true
+    }
+}
+
+/// Memory for a counter.
+pub const COUNTER: usize = WORD_BYTES;
