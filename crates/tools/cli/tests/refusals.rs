@@ -79,3 +79,20 @@ fn a_burst_buffer_in_use_or_of_another_directory_is_refused() {
         refused(&call(options.into_iter().chain(["--", "true"])), 69, bench.dir.to_str().unwrap());
     });
 }
+
+#[test]
+fn the_doctor_says_how_well_each_part_works() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let done = call(["doctor", "--json", "--burst-buffer", bench.buffer.to_str().unwrap()]);
+        let report: serde_json::Value = serde_json::from_str(&done.out).unwrap();
+        assert_ne!(report["verdict"], "missing", "{done:?}");
+        let checks = report["checks"].as_array().unwrap();
+        for name in ["kernel", "/dev/fuse", "FUSE protocol", "passthrough", "xattrs", "leases", "holes"] {
+            assert!(checks.iter().any(|check| check["name"] == name), "no {name} in {checks:?}");
+        }
+        assert!(std::fs::read_dir(&bench.buffer).unwrap().next().is_none(), "nothing is left behind");
+        let missing = call(["doctor", "--burst-buffer", "/no/such/bb"]);
+        assert_eq!(missing.code, 69, "{missing:?}");
+    });
+}

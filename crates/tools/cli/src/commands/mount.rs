@@ -97,7 +97,8 @@ fn agent(place: &Place, how: &How, started: Option<&Channel>) -> Result<u8, Fail
     tracing::info!("serving {}", place.dir.display());
     if let Some(channel) = started {
         close_terminal();
-        let _ = channel.send(&Message::Go);
+        // Whoever asked for the mount was interrupted: then it shall not be.
+        channel.send(&Message::Go).map_err(|_| Failure::silent(exit::UNAVAILABLE))?;
     }
     serve(place, serving, mounted, &signals)
 }
