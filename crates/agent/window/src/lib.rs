@@ -18,6 +18,7 @@ pub mod limits;
 #[cfg(not(loom))]
 mod mapping;
 pub mod memory;
+#[cfg(not(loom))]
 pub mod persist;
 pub mod plan;
 pub mod read_queue;

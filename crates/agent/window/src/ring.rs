@@ -23,6 +23,10 @@
 //! Order of the file: a number below the file's counter belongs to a writer that had passed step 2 and had all its room
 //! before the counter was read. [`Reader::known_below`] rests on this.
 
+#[cfg(all(test, not(loom)))]
+mod hostile;
+#[cfg(all(loom, test))]
+mod interleavings;
 mod reader;
 mod writer;
 
