@@ -10,8 +10,21 @@ use parking_lot::MutexGuard;
 use crate::cache::Inner;
 use crate::copy::{Copy, Progress};
 use crate::fault;
-use crate::file::File;
+use crate::file::{File, Live};
 use crate::stage_out::Job;
+
+/// Whether the file still has the replica that is being copied, and a record of it.
+pub(crate) fn is_wanted(copied: &Record, live: &Live) -> bool {
+    !live.unlinked && live.record.as_ref().is_some_and(|record| record.version == copied.version)
+}
+
+/// What commands and renames changed in the record since the stage-out began.
+pub(crate) fn follow(copied: &mut Record, live: &Live) {
+    if let Some(record) = &live.record {
+        copied.pinned = record.pinned;
+        copied.hint.clone_from(&record.hint);
+    }
+}
 
 impl Inner {
     /// W2 and W3 for a batch: one sync, one commit.
@@ -21,7 +34,9 @@ impl Inner {
         let gates: Vec<MutexGuard<'_, ()>> = jobs.iter().map(|(_, job)| job.file.gate.lock()).collect();
         let mut changes = Vec::new();
         for (_, job) in jobs.iter_mut() {
-            if !job.file.live.lock().unlinked {
+            let live = job.file.live.lock();
+            if job.is_wanted(&live) {
+                follow(&mut job.record, &live);
                 job.record.state = State::Draining;
                 changes.push(Change::Put(job.file.identity.clone(), job.record.clone()));
             }
@@ -30,7 +45,7 @@ impl Inner {
         fault::point("w3.draining");
         for (_, job) in jobs.iter_mut() {
             let mut live = job.file.live.lock();
-            if !live.unlinked {
+            if job.is_wanted(&live) {
                 live.record = Some(job.record.clone());
                 live.synced = true;
                 live.intent_synced = true;
@@ -83,8 +98,12 @@ impl Progress for Announcer<'_> {
         rustix::fs::fdatasync(self.replica)?;
         fault::point("w2.synced");
         let _gate = self.file.gate.lock();
-        if self.file.live.lock().unlinked {
-            return Err(io::Error::from_raw_os_error(libc::ENOENT));
+        {
+            let live = self.file.live.lock();
+            if !is_wanted(self.record, &live) {
+                return Err(io::Error::from_raw_os_error(libc::ENOENT));
+            }
+            follow(self.record, &live);
         }
         self.record.state = State::Draining;
         self.inner.put(self.file, self.record.clone(), Durability::Machine)?;
@@ -102,7 +121,7 @@ impl Progress for Announcer<'_> {
         if (self.interrupted)() || self.inner.is_dead() {
             return Err(io::Error::from_raw_os_error(libc::EINTR));
         }
-        if self.file.live.lock().unlinked {
+        if !is_wanted(self.record, &self.file.live.lock()) {
             return Err(io::Error::from_raw_os_error(libc::ENOENT));
         }
         Ok(())

@@ -69,6 +69,11 @@ pub(crate) struct Inner {
     /// One eviction at a time; none before this moment.
     pub(crate) evicting: Mutex<Duration>,
     pub(crate) quiesced: AtomicBool,
+    /// Commits begun, and those of them known to be on the medium.
+    pub(crate) commits: AtomicU64,
+    pub(crate) commits_synced: AtomicU64,
+    /// The last commit of a clean record whose file was forgotten since.
+    pub(crate) forgotten: AtomicU64,
     /// Nothing is to be changed any more: the process is as good as dead.
     pub(crate) dead: AtomicBool,
     pub(crate) xattrs: AtomicBool,
@@ -104,7 +109,13 @@ impl Inner {
     }
 
     pub(crate) fn commit(&self, changes: Vec<Change>, durability: Durability) -> io::Result<()> {
-        self.catalogue.commit(changes, durability).map_err(broken)
+        let done = self.commits.load(Ordering::Acquire);
+        self.catalogue.commit(changes, durability).map_err(broken)?;
+        self.commits.fetch_add(1, Ordering::AcqRel);
+        if durability == Durability::Machine {
+            self.commits_synced.fetch_max(done + 1, Ordering::AcqRel);
+        }
+        Ok(())
     }
 
     /// The file in memory, made if it is not there.
@@ -114,7 +125,7 @@ impl Inner {
             return Arc::clone(file);
         }
         let file = Arc::new(File::new(identity.clone(), Arc::clone(&self.settings.policy), self.now()));
-        table.insert(&file);
+        table.insert(&file, &self.forgotten);
         file
     }
 
@@ -161,6 +172,7 @@ impl Inner {
         }
         let mut live = file.live.lock();
         live.loaded = true;
+        live.clean_commit = self.forgotten.load(Ordering::Acquire);
         if !matches!(body, Body::Empty) {
             live.version = record.as_ref().map(|record| record.version);
             live.record = record;
@@ -178,7 +190,7 @@ impl Inner {
         live.record = Some(record);
         live.body = body;
         drop(live);
-        self.table.lock().insert(&file);
+        self.table.lock().insert(&file, &self.forgotten);
         file
     }
 
@@ -200,15 +212,18 @@ impl Inner {
 
     /// Removes record and replica. Gate held; the file is clean, or its data is unwanted.
     pub(crate) fn drop_replica(&self, file: &File) -> io::Result<()> {
-        let (had_record, unclean, version) = {
+        let (had_record, unclean, version, clean_commit) = {
             let live = file.live.lock();
-            (live.record.is_some(), live.is_unclean(), live.version)
+            (live.record.is_some(), live.is_unclean(), live.version, live.clean_commit)
         };
         if let Some(version) = version.filter(|_| unclean) {
             self.replicas.unbrand(version);
         }
         if had_record {
-            self.commit(vec![Change::Remove(file.identity.clone())], Durability::Process)?;
+            // Where the medium may still call the file dirty, a crash of the machine must not find that without a replica.
+            let synced = !unclean && clean_commit <= self.commits_synced.load(Ordering::Acquire);
+            let durability = if synced { Durability::Process } else { Durability::Machine };
+            self.commit(vec![Change::Remove(file.identity.clone())], durability)?;
         }
         fault::point("evict.record");
         self.expiry.forget(&file.identity);
@@ -281,7 +296,7 @@ impl Inner {
 }
 
 impl Table {
-    fn insert(&mut self, file: &Arc<File>) {
+    fn insert(&mut self, file: &Arc<File>, forgotten: &AtomicU64) {
         self.files.insert(file.identity.clone(), Arc::clone(file));
         self.order.push_back(file.identity.clone());
         // Two for one, so that the table shrinks again after a burst of dirty files.
@@ -289,16 +304,19 @@ impl Table {
             if self.files.len() <= IDLE_FILES {
                 break;
             }
-            self.forget_one();
+            self.forget_one(forgotten);
         }
     }
 
     /// Forgets the oldest file if nothing would be lost by it.
-    fn forget_one(&mut self) {
+    fn forget_one(&mut self, forgotten: &AtomicU64) {
         let Some(identity) = self.order.pop_front() else { return };
         let Some(file) = self.files.get(&identity) else { return };
-        let idle = Arc::strong_count(file) == 1 && file.live.lock().is_idle();
+        let live = file.live.lock();
+        let (idle, clean_commit) = (Arc::strong_count(file) == 1 && live.is_idle(), live.clean_commit);
+        drop(live);
         if idle {
+            forgotten.fetch_max(clean_commit, Ordering::AcqRel);
             self.files.remove(&identity);
         } else {
             self.order.push_back(identity);

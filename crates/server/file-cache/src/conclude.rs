@@ -6,6 +6,7 @@ use catalogue::{Change, Durability, Record, State};
 use parking_lot::MutexGuard;
 use types::Fingerprint;
 
+use crate::announce::follow;
 use crate::cache::{Counters, Inner};
 use crate::fault;
 use crate::lease::{self, Nobody};
@@ -19,14 +20,15 @@ impl Inner {
         let gates: Vec<MutexGuard<'_, ()>> = settled.iter().map(|(_, job, _)| job.file.gate.lock()).collect();
         let mut changes = Vec::new();
         for (index, job, left) in settled.iter_mut() {
-            let (current, unlinked) = {
+            let (current, unwanted) = {
                 let live = job.file.live.lock();
-                (live.changes == job.changes && live.writers == 0, live.unlinked)
+                (live.changes == job.changes && live.writers == 0, !job.is_wanted(&live))
             };
-            if unlinked {
+            if unwanted {
                 ends[*index] = Some(End::Nothing);
                 continue;
             }
+            follow(&mut job.record, &job.file.live.lock());
             let done = job.quiet && current && lease::probe(job.replica.as_fd(), Nobody::Writes).unwrap_or(false);
             job.record = self.verdict(job, *left, done);
             changes.push(Change::Put(job.file.identity.clone(), job.record.clone()));
@@ -78,6 +80,7 @@ impl Inner {
             live.checked = Some(self.now());
             live.verified = true;
             live.succeed();
+            live.clean_commit = self.commits.load(std::sync::atomic::Ordering::Acquire);
             if !clean {
                 live.dirty_since = self.now();
             }

@@ -30,12 +30,16 @@ impl Inner {
         while self.queue.wait(self.now()) {
             let now = self.now();
             let Some(first) = self.queue.pop(now, &mut |_| true) else { continue };
+            if first.live.lock().waits_for_close() {
+                continue;
+            }
             let mut bytes = self.replica_size(&first);
             let mut batch = vec![first];
             if bytes <= SMALL_BYTES {
                 let mut fits = |file: &Arc<File>| {
                     let size = self.replica_size(file);
-                    let fits = size <= SMALL_BYTES && bytes + size <= BATCH_BYTES;
+                    let fits =
+                        !file.live.lock().waits_for_close() && size <= SMALL_BYTES && bytes + size <= BATCH_BYTES;
                     bytes += if fits { size } else { 0 };
                     fits
                 };

@@ -14,6 +14,7 @@ use crate::file::{Body, File};
 use crate::lease::{self, Nobody};
 use crate::limits::EVICT_ROUND;
 use crate::replica::How;
+use crate::stage_out::End;
 
 impl Inner {
     /// Evicts until `bytes` are freed or nothing is left to evict; returns what was freed. May be called with a gate
@@ -152,8 +153,10 @@ impl Inner {
         if !self.nobody_maps(file)? {
             return Ok(false);
         }
-        if let Err(stuck) = self.drain_for(file, &|| false) {
-            return Err(io::Error::from_raw_os_error(stuck.errno));
+        // Held until the file has moved: a later stage-out would bring old bytes back over new ones.
+        let _drain = file.drain.lock();
+        if let Some(End::Stuck { error, .. }) = self.drain_locked(&[file], &|| false).pop() {
+            return Err(error);
         }
         let Some(anchor) = self.anchor_of(file, false)? else { return Ok(false) };
         let global = Arc::from(anchor.open(global_store::Access::Write)?);

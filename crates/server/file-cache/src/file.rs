@@ -2,8 +2,8 @@
 //!
 //! Locks, in the order in which they are taken; only `live` is ever taken while the cache's table is locked:
 //!
-//! 1. `drain`: one stage-out of the file at a time. Held over I/O on the global store.
-//! 2. `io`: shared by writes through the agent, exclusive while the file moves out of the burst buffer.
+//! 1. `io`: shared by writes through the agent, exclusive while the file moves out of the burst buffer.
+//! 2. `drain`: one stage-out of the file at a time. Held over I/O on the global store.
 //! 3. `gate`: one transition of the file's residency at a time: opens, intents, the ends of copies. Held over commits,
 //!    single metadata calls of the global store and the copy of a small file; never over a long copy. A batch holds many
 //!    gates at once; nobody else who holds one waits for another.
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use catalogue::{Record, State};
-use config::Policy;
+use config::{Policy, StageOut};
 use global_store::{Access, Anchor, OpenFile};
 use parking_lot::{Condvar, Mutex, RwLock};
 use types::{Fingerprint, Identity, RangeSet, Version};
@@ -125,6 +125,8 @@ pub(crate) struct Live {
     pub(crate) name_unsynced: bool,
     /// What our last unfinished stage-out left below, if it could be read.
     pub(crate) left: Option<Fingerprint>,
+    /// The commit that made the record clean.
+    pub(crate) clean_commit: u64,
     pub(crate) failures: u32,
     /// Stage-outs in a row that found it mapped after its last close.
     pub(crate) mapped: u32,
@@ -168,6 +170,7 @@ impl File {
                 intent_synced: false,
                 name_unsynced: false,
                 left: None,
+                clean_commit: 0,
                 failures: 0,
                 mapped: 0,
                 error: (0, 0),
@@ -210,6 +213,11 @@ impl Live {
         }
         self.failing = true;
         self.failures = self.failures.saturating_add(1);
+    }
+
+    /// The last close will queue it again: copying it now would be for nothing.
+    pub(crate) fn waits_for_close(&self) -> bool {
+        self.writers > 0 && !matches!(self.policy.stage_out, StageOut::Age(_))
     }
 
     pub(crate) fn succeed(&mut self) {

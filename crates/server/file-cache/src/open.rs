@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use catalogue::{Durability, Record, State};
-use config::{Cache, Policy};
+use config::{Cache, Policy, StageOut};
 use global_store::{Access, Anchor, Attributes};
 use types::{Epoch, Fingerprint, Version};
 
@@ -350,7 +350,14 @@ impl Inner {
             live.writers += 1;
             live.changes += 1;
         }
+        let aged = match how.policy.stage_out {
+            StageOut::Age(wait) if how.write && live.is_unclean() => Some(live.dirty_since.saturating_add(wait)),
+            _ => None,
+        };
         drop(live);
+        if let Some(due) = aged {
+            self.queue.push(file, due);
+        }
         self.expiry.forget(&file.identity);
         Ok(Step::Opened(FileHandle::new(self, file, how, version, seen)))
     }

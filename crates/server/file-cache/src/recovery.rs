@@ -61,11 +61,16 @@ pub(crate) fn open(settings: Settings) -> Result<Arc<Inner>, OpenError> {
         gathering: Mutex::default(),
         evicting: Mutex::new(Duration::ZERO),
         quiesced: AtomicBool::new(false),
+        commits: Default::default(),
+        commits_synced: Default::default(),
+        forgotten: Default::default(),
         dead: AtomicBool::new(false),
         xattrs: AtomicBool::new(true),
         threads: Mutex::default(),
         table: Mutex::new(Table::default()),
     });
+    // Whatever the process before us was told is on the medium from here on.
+    inner.catalogue.commit(Vec::new(), Durability::Machine)?;
     if lost {
         inner.rebuild().map_err(failed("rebuild the lost catalogue"))?;
     }
@@ -103,9 +108,20 @@ fn check_leases(replicas: &Replicas, superblock: &Superblock) -> std::io::Result
 impl Inner {
     fn adopt_unclean(&self) -> Result<(), OpenError> {
         let mut found = Vec::new();
-        self.catalogue.unclean(&mut |identity, record| found.push((identity, record)))?;
+        match self.catalogue.unclean(&mut |identity, record| found.push((identity, record))) {
+            // The others are worth more than the refusal; its replica, if it is dirty, is kept and shown by a check.
+            Err(error @ catalogue::Error::Damaged { .. }) => {
+                tracing::error!(%error, "a record of unsaved data is lost")
+            }
+            result => result?,
+        }
         for (identity, record) in found {
             let there = self.replicas.stat(record.version).is_ok();
+            if !there && matches!(self.store.locate(&identity, &record.hint, false), Ok(None)) {
+                tracing::warn!(file = %record.hint.display(), "a file that was deleted is forgotten");
+                self.catalogue.commit(vec![Change::Remove(identity)], Durability::Process)?;
+                continue;
+            }
             if !there {
                 tracing::error!(file = %record.hint.display(), "the data of a dirty file is not in the burst buffer: it is lost");
             }

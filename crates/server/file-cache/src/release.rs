@@ -53,7 +53,10 @@ impl Inner {
         }
         match policy.stage_out {
             StageOut::Close => self.queue.push(file, Duration::ZERO),
-            StageOut::Idle(wait) => self.queue.push(file, self.now().saturating_add(wait)),
+            StageOut::Idle(wait) => {
+                self.queue.remove(file);
+                self.queue.push(file, self.now().saturating_add(wait));
+            }
             StageOut::Age(wait) => self.queue.push(file, since.saturating_add(wait)),
             StageOut::Size(limit) => self.gather(file, limit),
             StageOut::Manual | StageOut::Exit => {}

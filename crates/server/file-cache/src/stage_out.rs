@@ -15,12 +15,12 @@ use config::{OnConflict, Policy, Verify};
 use global_store::{Access, Anchor, OpenFile};
 use types::{Fingerprint, Timestamp};
 
-use crate::announce::Announcer;
+use crate::announce::{Announcer, is_wanted};
 use crate::api::Residency;
 use crate::cache::{Inner, errno};
 use crate::copy::{Copied, Copy, Extent};
 use crate::fault;
-use crate::file::{Body, File};
+use crate::file::{Body, File, Live};
 use crate::lease::{self, Nobody};
 use crate::limits::SMALL_BYTES;
 use crate::replica::{self, How};
@@ -60,6 +60,13 @@ pub(crate) struct Job<'a> {
     global: Option<Box<dyn OpenFile>>,
     pub(crate) copied: Copied,
     pub(crate) started: Instant,
+}
+
+impl Job<'_> {
+    /// Whether the file still has the replica that is being copied, and a record of it.
+    pub(crate) fn is_wanted(&self, live: &Live) -> bool {
+        is_wanted(&self.record, live)
+    }
 }
 
 fn stuck(state: Residency, error: io::Error) -> End {
@@ -232,12 +239,15 @@ impl Inner {
     /// W5 and W6: syncs, checks, sets the time. The fingerprint of what we left, or `None` if somebody else wrote.
     fn settle(&self, job: &mut Job<'_>, sync: bool, interrupted: &dyn Fn() -> bool) -> io::Result<Option<Fingerprint>> {
         let marked = self.store.is_shared();
+        // Our own utimens may come meanwhile: it is counted before it is made, and made with the gate held.
+        let ours_alone = |job: &Job<'_>| job.file.live.lock().changes == job.changes;
         if !job.copied.changed && job.before.size == job.size && job.before.mtime == job.mtime {
+            let _gate = job.file.gate.lock();
             if marked && job.quiet {
                 job.anchor.set_mark(None)?;
             }
             let now = job.anchor.attributes()?.fingerprint;
-            return Ok(now.same_content(&job.before).then_some(now));
+            return Ok(self.leave(job, now, !ours_alone(job) || now.same_content(&job.before)));
         }
         self.announce(job, interrupted)?;
         let global = match job.global.take() {
@@ -256,7 +266,6 @@ impl Inner {
         fault::point("w5.synced");
         let synced = global.attributes()?.fingerprint;
         // A network file system may move mtime when it sends what it buffered; a local one may not.
-        let ours_alone = |job: &Job<'_>| job.file.live.lock().changes == job.changes;
         if synced.size != job.size || (!marked && synced.mtime != written.mtime && ours_alone(job)) {
             return Ok(None);
         }
@@ -266,6 +275,10 @@ impl Inner {
         let _gate = job.file.gate.lock();
         if ours_alone(job) && !global.attributes()?.fingerprint.same_content(&synced) {
             return Ok(None);
+        }
+        if !ours_alone(job) {
+            // The program's own time went to the replica as well.
+            job.mtime = replica::mtime_of(&rustix::fs::fstat(&job.replica)?);
         }
         global.set_mtime(job.mtime)?;
         fault::point("w6.mtime");
@@ -278,12 +291,23 @@ impl Inner {
             return Ok(None);
         }
         fault::point("w7.verified");
-        Ok(Some(left))
+        Ok(self.leave(job, left, true))
+    }
+
+    /// What we know the global copy to be from now on, until the record says it: our own changes in between follow it.
+    /// Gate held.
+    fn leave(&self, job: &Job<'_>, left: Fingerprint, ours: bool) -> Option<Fingerprint> {
+        if !ours {
+            return None;
+        }
+        job.file.live.lock().left = Some(left);
+        Some(left)
     }
 
     /// The copy did not end: what it left below is remembered, so that the next try does not take it for an outsider's.
     fn failed(&self, job: Job<'_>, error: io::Error) -> End {
-        if job.file.live.lock().unlinked {
+        let unwanted = !job.is_wanted(&job.file.live.lock());
+        if unwanted {
             return End::Nothing;
         }
         let left = if job.begun { job.anchor.attributes().ok().map(|found| found.fingerprint) } else { None };
@@ -294,7 +318,8 @@ impl Inner {
 
     fn conflict(&self, job: &Job<'_>, reason: &str) -> End {
         let _gate = job.file.gate.lock();
-        if job.file.live.lock().unlinked {
+        let unwanted = !job.is_wanted(&job.file.live.lock());
+        if unwanted {
             return End::Nothing;
         }
         self.record_conflict(job.file, job.record.clone(), reason)

@@ -178,7 +178,7 @@ impl FileCache {
             let record = file.live.lock().record.clone();
             let Some(mut record) = record else { return Err(io::Error::from_raw_os_error(libc::ENOENT)) };
             record.pinned = pinned;
-            self.inner.put(file, record, Durability::Machine)?;
+            self.inner.put(file, record, Durability::Process)?;
             self.inner.expiry.forget(identity);
             if !pinned && file.live.lock().handles == 0 {
                 self.inner.keep(file);
@@ -205,7 +205,13 @@ impl FileCache {
     /// for writing; `ENOENT`: nothing to resolve, or `Keep::BurstBuffer` for a file that is not in the global store, or
     /// whose replica is lost.
     pub fn resolve(&self, identity: &Identity, keep: Keep) -> io::Result<Option<PathBuf>> {
-        self.inner.gated(identity, false, |file, _| self.inner.resolve_gated(file, keep))?
+        let missing = || io::Error::from_raw_os_error(libc::ENOENT);
+        let file = self.inner.known(identity).ok_or_else(missing)?;
+        // A stage-out that runs now ends first: it must not find the replica gone.
+        let _drain = file.drain.lock();
+        self.inner.gated(identity, false, |now, _| {
+            if Arc::ptr_eq(now, &file) { self.inner.resolve_gated(now, keep) } else { Err(missing()) }
+        })?
     }
 
     /// While true, new opens for writing go to the global store, but for files that are dirty or open already. Drain

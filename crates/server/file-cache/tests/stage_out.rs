@@ -317,3 +317,60 @@ fn a_mark_is_on_a_shared_store_while_the_file_is_dirty() {
     let refused = world.cache.open_file(world.anchor("f"), OpenHow { policy, ..world.how(false) });
     assert_eq!(refused.err().unwrap().raw_os_error(), Some(libc::ETIMEDOUT));
 }
+
+#[test]
+fn a_pin_set_during_a_stage_out_stays() {
+    let world = World::new();
+    world.write_new("f", &vec![1; 2 * MIB]);
+    let (cache, identity) = (world.cache.clone(), world.identity("f"));
+    world.store.set_hook(Some(Arc::new(move |operation, _| {
+        if matches!(operation, Operation::Write(_)) {
+            cache.pin(&identity, true).unwrap();
+        }
+    })));
+    world.drain();
+    assert_eq!(world.cache.evict(&world.identity("f")).unwrap_err().raw_os_error(), Some(libc::EPERM));
+}
+
+#[test]
+fn a_file_unlinked_or_given_up_during_its_stage_out_does_not_come_back() {
+    for unlink in [true, false] {
+        let mut world = World::new();
+        world.write_new("f", &vec![1; 2 * MIB]);
+        let (cache, identity, store) = (world.cache.clone(), world.identity("f"), world.store.clone());
+        world.store.set_hook(Some(Arc::new(move |operation, _| {
+            if matches!(operation, Operation::Write(_)) {
+                if unlink && store.unlink("f").is_ok() {
+                    cache.unlinked(&identity);
+                }
+                if !unlink {
+                    // Waits for the stage-out, so another thread does it.
+                    let (cache, identity) = (cache.clone(), identity.clone());
+                    std::thread::spawn(move || cache.resolve(&identity, Keep::Global));
+                }
+            }
+        })));
+        let identity = world.identity("f");
+        let _ = world.cache.drain_file(&identity, &|| false);
+        support::until("one or the other", || !world.cache.is_dirty(&identity));
+        world.store.set_hook(None);
+        world.crash();
+        assert!(!world.cache.is_dirty(&identity));
+        if unlink {
+            assert_eq!(world.replicas(), 0);
+        }
+    }
+}
+
+#[test]
+fn a_replica_evicted_before_its_clean_record_is_durable_leaves_no_false_loss() {
+    let mut world = World::new();
+    world.write_new("f", b"data");
+    world.drain();
+    world.cache.evict(&world.identity("f")).unwrap();
+    world.catalogue.crash();
+    world.crash();
+    assert_eq!(world.state("f"), Residency::Absent);
+    assert_eq!(world.cache.status().stuck.len(), 0);
+    assert_eq!(read(&world.open("f", false), 10), b"data");
+}
