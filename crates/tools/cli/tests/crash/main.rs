@@ -61,6 +61,12 @@ fn a_story_on_a_plain_directory_leaves_what_its_model_says_also_when_it_is_kille
     }
 }
 
+/// Every fault point but that of marks, which are left on stores that other machines share: the file cache's own test
+/// reaches it.
+fn points() -> impl Iterator<Item = &'static str> {
+    file_cache::fault::POINTS.iter().copied().filter(|name| *name != "w6.unmarked")
+}
+
 /// Plays a point until it is hit, under each set of rules.
 fn play_point(name: &'static str, nth: u32, afterwards: Afterwards) -> bool {
     let seed = 10 + u64::from(nth);
@@ -73,8 +79,7 @@ fn play_point(name: &'static str, nth: u32, afterwards: Afterwards) -> bool {
 #[test]
 fn the_agent_may_die_at_every_fault_point_and_recover_completes() {
     in_private_namespace_within(NAMESPACE_BOUND, || {
-        let missed: Vec<_> =
-            file_cache::fault::POINTS.iter().filter(|name| !play_point(name, 1, Afterwards::Recover)).collect();
+        let missed: Vec<_> = points().filter(|name| !play_point(name, 1, Afterwards::Recover)).collect();
         assert!(missed.is_empty(), "never reached, so nothing is proved: {missed:?}");
     });
 }
@@ -83,8 +88,8 @@ fn the_agent_may_die_at_every_fault_point_and_recover_completes() {
 fn the_agent_may_die_at_a_later_passage_of_a_fault_point_and_a_new_mount_goes_on() {
     in_private_namespace_within(NAMESPACE_BOUND, || {
         // A later passage need not come in every story.
-        let hit = file_cache::fault::POINTS.iter().filter(|name| play_point(name, 4, Afterwards::MountAgain)).count();
-        assert!(hit > file_cache::fault::POINTS.len() / 2, "only {hit} points were reached four times");
+        let hit = points().filter(|name| play_point(name, 4, Afterwards::MountAgain)).count();
+        assert!(hit > points().count() / 2, "only {hit} points were reached four times");
     });
 }
 
@@ -131,18 +136,9 @@ fn a_dead_agents_mount_answers_enotconn_and_the_data_comes_back_with_the_next() 
     });
 }
 
-/// Points of a stage-out: the agent dies at each while a rename is to replace an existing name.
-const STAGE_OUT: &[&str] = &[
-    "w3.draining",
-    "w4.cut",
-    "w4.range",
-    "w4.written",
-    "w5.sized",
-    "w5.synced",
-    "w6.mtime",
-    "w7.verified",
-    "w7.committed",
-];
+/// Points of a new file's stage-out: the agent dies at each while a rename is to replace an existing name.
+const STAGE_OUT: &[&str] =
+    &["w3.draining", "w4.range", "w4.written", "w5.sized", "w5.synced", "w6.mtime", "w7.verified", "w7.committed"];
 
 #[test]
 fn replacing_a_name_by_a_dirty_file_never_leaves_neither_version_below() {

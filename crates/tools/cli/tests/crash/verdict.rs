@@ -7,35 +7,44 @@ use std::path::Path;
 use crate::ledger::Reading;
 use crate::story::{NAMES, Step, Story};
 
-/// Compares a program's directory with what its ledger promises.
-pub fn judge(dir: &Path, seed: u64, ledger: Reading) -> Result<(), String> {
+/// The first steps of a story.
+pub fn steps(seed: u64, count: usize) -> Vec<Step> {
     let mut story = Story::new(seed);
     let mut steps = Vec::new();
-    for _ in 0..ledger.acknowledged {
+    for _ in 0..count {
         let step = story.next();
         story.model.apply(&step);
         steps.push(step);
     }
-    let found = read(dir);
+    steps
+}
+
+/// The steps that concern a failure most are the last ones.
+pub fn print(steps: &[Step]) -> String {
+    let from = steps.len().saturating_sub(60);
+    let lines = steps[from..].iter().enumerate().map(|(at, step)| format!("  {}: {step:?}\n", from + at));
+    lines.collect()
+}
+
+/// Compares a program's directory with what its ledger promises.
+pub fn judge(dir: &Path, seed: u64, ledger: Reading) -> Result<(), String> {
+    let mut story = Story::new(seed);
+    for _ in 0..ledger.acknowledged {
+        let step = story.next();
+        story.model.apply(&step);
+    }
+    let found = read(dir)?;
     let before = story.model.clone();
     let Err(why) = compare(&found, &before.tree(), None) else { return Ok(()) };
     if !ledger.unknown {
-        return Err(told(&steps, None, &why));
+        return Err(why);
     }
     let unknown = story.next();
     story.model.apply(&unknown);
     let data = matches!(unknown, Step::Pwrite { .. } | Step::Store { .. } | Step::Punch { .. });
     let old = before.tree();
     compare(&found, &story.model.tree(), data.then_some(&old))
-        .map_err(|after| told(&steps, Some(&unknown), &format!("{why}; with the unknown step {after}")))
-}
-
-/// The steps that concern a failure most are the last ones.
-fn told(steps: &[Step], unknown: Option<&Step>, why: &str) -> String {
-    let from = steps.len().saturating_sub(60);
-    let lines: Vec<String> =
-        steps[from..].iter().enumerate().map(|(at, step)| format!("  {}: {step:?}", from + at)).collect();
-    format!("{why}\nacknowledged:\n{}\nunknown: {unknown:?}", lines.join("\n"))
+        .map_err(|after| format!("{why}; with the unknown step {unknown:?}: {after}"))
 }
 
 type Tree<'a> = BTreeMap<String, &'a Vec<u8>>;
@@ -82,13 +91,16 @@ pub fn difference(found: &[u8], wanted: &[u8]) -> String {
     }
 }
 
-fn read(dir: &Path) -> BTreeMap<String, Vec<u8>> {
-    let content = |name: &&str| match std::fs::read(dir.join(name)) {
-        Ok(content) => Some(content),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-        Err(error) => panic!("read {name}: {error}"),
-    };
-    NAMES.iter().filter_map(|name| Some(((*name).to_owned(), content(name)?))).collect()
+fn read(dir: &Path) -> Result<BTreeMap<String, Vec<u8>>, String> {
+    let mut found = BTreeMap::new();
+    for name in NAMES {
+        match std::fs::read(dir.join(name)) {
+            Ok(content) => drop(found.insert(name.to_owned(), content)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(format!("read {name}: {error}")),
+        }
+    }
+    Ok(found)
 }
 
 #[cfg(test)]

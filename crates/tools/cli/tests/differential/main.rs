@@ -1,8 +1,8 @@
 //! The same random operations through a mount and on a plain directory: every answer agrees, both trees are equal at
 //! the end, and after the unmount the global store equals the plain directory.
 //!
-//! A failure prints its seed and its operations. `FOREBAY_TEST_SEED=N` tells that story alone, and
-//! `FOREBAY_TEST_SHRINK=1` looks for a short one with the same end. Each failure ever found stays as a test below.
+//! A failure prints its seed. `FOREBAY_TEST_SEED=N` tells that story alone, `FOREBAY_TEST_SHRINK=1` looks for a short one
+//! with the same end, and `FOREBAY_TEST_SECONDS=N` tells other stories for longer. Each failure ever found stays as a test below.
 
 mod found;
 mod holes;
@@ -23,12 +23,14 @@ use std::time::{Duration, Instant};
 use mounted::Place;
 use op::Op;
 use side::Side;
-use testkit::{TempTree, in_private_namespace};
+use testkit::{TempTree, in_private_namespace_within};
 
 /// Operations of a story.
 const OPS: usize = 400;
 /// How long stories of one policy are told.
 const BUDGET: Duration = Duration::from_secs(8);
+/// How long one test may take, a search for a short story included.
+const BOUND: Duration = Duration::from_secs(230);
 /// Stories of one policy, however fast.
 const STORIES_MAX: u64 = 30;
 
@@ -78,49 +80,61 @@ fn attempt(setting: Setting, ops: &[Op]) -> Result<(), String> {
 
 /// Tells stories for a while. The bound of the namespace leaves room for a slow machine, and for shrinking.
 fn tell_stories(setting: Setting) {
-    let only: Option<u64> = std::env::var("FOREBAY_TEST_SEED").ok().map(|seed| seed.parse().expect("a seed"));
+    let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
+    let longer = number("FOREBAY_TEST_SECONDS");
+    let seeds = match (number("FOREBAY_TEST_SEED"), longer) {
+        (Some(seed), _) => seed..=seed,
+        (None, Some(_)) => u64::from(std::process::id())..=u64::MAX >> 24,
+        (None, None) => 1..=STORIES_MAX,
+    };
+    let budget = longer.map_or(BUDGET, Duration::from_secs);
     let start = Instant::now();
-    for seed in only.map_or(1..=STORIES_MAX, |seed| seed..=seed) {
-        if start.elapsed() > BUDGET {
+    for seed in seeds {
+        if start.elapsed() > budget {
             break;
         }
         let ops = story::draw(seed, OPS, setting.size_max, setting.commands);
         if let Err(why) = attempt(setting, &ops) {
+            println!("seed {seed}: {why}");
             let short = shrink::shrink(&ops, |ops| attempt(setting, ops));
-            panic!("seed {seed}: {why}\n{short}");
+            panic!("seed {seed}: {short}");
         }
     }
 }
 
 #[test]
 fn a_mount_with_default_rules_is_a_plain_directory() {
-    in_private_namespace(|| tell_stories(DEFAULT));
+    in_private_namespace_within(BOUND, || tell_stories(DEFAULT));
 }
 
 #[test]
 fn commands_that_move_data_change_nothing_that_programs_see() {
-    in_private_namespace(|| tell_stories(Setting { rules: &["stage_out=manual"], commands: true, ..DEFAULT }));
+    in_private_namespace_within(BOUND, || {
+        tell_stories(Setting { rules: &["stage_out=manual"], commands: true, ..DEFAULT })
+    });
 }
 
 #[test]
 fn a_mount_that_caches_nothing_is_a_plain_directory() {
-    in_private_namespace(|| tell_stories(Setting { rules: &["cache=through"], ..DEFAULT }));
+    in_private_namespace_within(BOUND, || tell_stories(Setting { rules: &["cache=through"], ..DEFAULT }));
 }
 
 #[test]
 fn replicas_that_go_once_clean_are_not_missed() {
-    in_private_namespace(|| tell_stories(Setting { rules: &["keep_after=delete"], ..DEFAULT }));
+    in_private_namespace_within(BOUND, || tell_stories(Setting { rules: &["keep_after=delete"], ..DEFAULT }));
 }
 
 #[test]
 fn a_mount_that_only_reads_ahead_is_a_plain_directory() {
-    in_private_namespace(|| tell_stories(Setting { rules: &["cache=preload"], commands: true, ..DEFAULT }));
+    in_private_namespace_within(BOUND, || {
+        tell_stories(Setting { rules: &["cache=preload"], commands: true, ..DEFAULT })
+    });
 }
 
 #[test]
 fn a_full_burst_buffer_is_not_noticed() {
     let setting = Setting { size_max: 256 << 10, burst_buffer: Some(8 << 20), ..DEFAULT };
-    in_private_namespace(move || tell_stories(setting));
+    in_private_namespace_within(BOUND, move || tell_stories(setting));
 }
 
 #[test]

@@ -52,6 +52,11 @@ impl Mapping {
         Ok(fstat(&self.file)?.st_ino)
     }
 
+    /// Whether the file has a name.
+    pub fn has_name(&self) -> Result<bool, Errno> {
+        Ok(fstat(&self.file)?.st_nlink > 0)
+    }
+
     /// The part of `at..at + len` inside the mapping and the file: the rest of a last page is nobody's promise.
     fn clamp(&self, at: u64, len: usize) -> Result<(usize, usize), Errno> {
         let size = fstat(&self.file)?.st_size as u64;

@@ -6,7 +6,7 @@ use crate::op::Op;
 use crate::story::print;
 
 /// How long a short story is looked for.
-const BUDGET: Duration = Duration::from_secs(90);
+const BUDGET: Duration = Duration::from_secs(60);
 
 /// Leaves out parts, ever smaller ones, while the story still fails. Only with `FOREBAY_TEST_SHRINK`: it takes long.
 /// Returns what to print.

@@ -181,10 +181,16 @@ impl<'a> Side<'a> {
         }
         let map = alive[map as usize % alive.len()];
         let mapping = self.maps[map].as_ref().expect("a mapping");
+        // Of a file that is reachable by the mapping alone nobody else can say how long it is.
+        let inode = mapping.inode()?;
+        if !mapping.has_name()? && !self.slots.iter().flatten().any(|slot| slot.inode == inode) {
+            self.maps[map] = None;
+            return Ok(Outcome::Skipped);
+        }
         match *op {
             Op::MapRead { at, len, .. } => Ok(Outcome::Bytes(mapping.read(at, len as usize)?)),
             Op::MapStore { at, len, seed, .. } => {
-                self.stored.insert(mapping.inode()?);
+                self.stored.insert(inode);
                 Ok(Outcome::Value(mapping.store(at, &payload(seed, len as usize))? as u64))
             }
             Op::Msync { .. } => mapping.sync().and(DONE),
@@ -213,7 +219,7 @@ impl<'a> Side<'a> {
             Op::Pwrite { at, len, seed, .. } => value(rustix::io::pwrite(fd, &payload(seed, len as usize), at)?),
             Op::Write { len, seed, .. } => value(rustix::io::write(fd, &payload(seed, len as usize))?),
             Op::SeekTo { at, .. } => Ok(Outcome::Value(fs::seek(fd, SeekFrom::Start(at))?)),
-            Op::SeekEnd { .. } if fs::fstat(fd)?.st_mode & libc::S_IFMT == libc::S_IFDIR => Ok(Outcome::Skipped),
+            Op::SeekEnd { .. } if kind(fs::fstat(fd)?.st_mode) == FileType::Directory => Ok(Outcome::Skipped),
             Op::SeekEnd { .. } => Ok(Outcome::Value(fs::seek(fd, SeekFrom::End(0))?)),
             Op::Holes { .. } if self.stored.contains(&fs::fstat(fd)?.st_ino) => Ok(Outcome::Skipped),
             Op::Holes { .. } => crate::holes::check(fd),
@@ -231,6 +237,8 @@ impl<'a> Side<'a> {
                 DONE
             }
             Op::Fstat { .. } => self.stat_slot(slot),
+            // While a mapping lives it may keep the description that holds a lock: only in the plain directory.
+            Op::Flock { .. } if self.is_mapped(fs::fstat(fd)?.st_ino) => Ok(Outcome::Skipped),
             Op::Flock { how, .. } => {
                 use fs::FlockOperation as How;
                 let how = [How::NonBlockingLockShared, How::NonBlockingLockExclusive, How::Unlock][how as usize % 3];
@@ -244,6 +252,10 @@ impl<'a> Side<'a> {
         }
     }
 
+    fn is_mapped(&self, inode: u64) -> bool {
+        self.maps.iter().flatten().any(|mapping| mapping.inode() == Ok(inode))
+    }
+
     fn stat_slot(&self, slot: usize) -> Answer {
         let stat = fs::fstat(self.fd(slot))?;
         let opened = self.slots[slot].as_ref().map_or(0, |slot| slot.inode);
@@ -254,9 +266,11 @@ impl<'a> Side<'a> {
     }
 
     pub fn attributes(&self, stat: &fs::Stat) -> Outcome {
-        let directory = stat.st_mode & libc::S_IFMT == libc::S_IFDIR;
+        let directory = kind(stat.st_mode) == FileType::Directory;
+        let regular = kind(stat.st_mode) == FileType::RegularFile;
         let mtime = match stat.st_mtime {
-            _ if self.stored.contains(&stat.st_ino) || directory => Mtime::Unknown,
+            // The data of a FIFO goes no further than the kernel, which does not tell us of it.
+            _ if self.stored.contains(&stat.st_ino) || !regular => Mtime::Unknown,
             seconds if seconds < 1_000_000_000 => Mtime::Explicit(seconds),
             _ => Mtime::Recent,
         };
