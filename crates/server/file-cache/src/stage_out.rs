@@ -119,21 +119,8 @@ impl Inner {
     fn begin<'a>(&self, file: &'a Arc<File>) -> Result<Job<'a>, End> {
         let fail = |error| self.note_failure(file, error, None);
         let started = Instant::now();
-        {
-            let live = file.live.lock();
-            match &live.record {
-                _ if live.unlinked => return Err(End::Nothing),
-                None => return Err(End::Nothing),
-                Some(record) if record.state == State::Clean => return Err(End::Nothing),
-                Some(record) if record.state == State::Conflict => {
-                    let error = io::Error::from_raw_os_error(libc::ESTALE);
-                    return Err(stuck(Residency::Conflict, error));
-                }
-                Some(_) if matches!(live.body, Body::Lost) => {
-                    return Err(stuck(Residency::Failed, io::Error::from_raw_os_error(libc::ENOENT)));
-                }
-                Some(_) => {}
-            }
+        if let Some(end) = nothing_to_do(&file.live.lock()) {
+            return Err(end);
         }
         let _gate = file.gate.lock();
         let anchor = match self.anchor_of(file, false) {
@@ -323,6 +310,22 @@ impl Inner {
             return End::Nothing;
         }
         self.record_conflict(job.file, job.record.clone(), reason)
+    }
+}
+
+/// Why a file is not staged out at all.
+fn nothing_to_do(live: &Live) -> Option<End> {
+    match &live.record {
+        _ if live.unlinked => Some(End::Nothing),
+        None => Some(End::Nothing),
+        Some(record) if record.state == State::Clean => Some(End::Nothing),
+        Some(record) if record.state == State::Conflict => {
+            Some(stuck(Residency::Conflict, io::Error::from_raw_os_error(libc::ESTALE)))
+        }
+        Some(_) if matches!(live.body, Body::Lost) => {
+            Some(stuck(Residency::Failed, io::Error::from_raw_os_error(libc::ENOENT)))
+        }
+        Some(_) => None,
     }
 }
 

@@ -186,7 +186,6 @@ impl Side {
                 Ok(String::new())
             }
             Symlink(name, target) => {
-                // Relative to the link's own directory, so that it stays inside.
                 let up = if name.components().count() > 1 { ".." } else { "." };
                 outcome(symlink(Path::new(up).join(target), path(name)))
             }
@@ -246,10 +245,11 @@ fn manifest(root: &Path) -> Vec<String> {
 }
 
 fn story(stand: &Stand, plain: &Path, name: &str, seed: u64) {
-    fs::create_dir(stand.path(name)).unwrap();
-    fs::create_dir(plain.join(name)).unwrap();
+    // One level down: links that are moved may lead one level up.
+    fs::create_dir_all(stand.path(name).join("inner")).unwrap();
+    fs::create_dir_all(plain.join(name).join("inner")).unwrap();
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    let (mut ours, mut theirs) = (Side::new(stand.path(name)), Side::new(plain.join(name)));
+    let (mut ours, mut theirs) = (Side::new(stand.path(name).join("inner")), Side::new(plain.join(name).join("inner")));
     for step in 0..STEPS {
         let operation = Operation::draw(&mut random);
         let (have, want) = (ours.run(&operation), theirs.run(&operation));
