@@ -54,6 +54,9 @@ pub const ORPHANS_MAX: usize = 16;
 /// readers skip headers. As Lustre's eight pages.
 pub const LOOSE: u64 = 32 << 10;
 
+/// Bytes kept behind a sequential reader for small steps back, as mountpoint-s3 does.
+pub const BACK_WINDOW: u64 = 1 << 20;
+
 /// Blocks fetched around random misses before their yield is judged.
 pub const RANDOM_CREDIT: u64 = 32;
 

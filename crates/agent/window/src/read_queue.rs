@@ -17,7 +17,8 @@ use types::ByteRange;
 /// What becomes of bytes that were read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purge {
-    /// They go, and so does what lies further than `back_window` bytes behind the reader: sequential and stride streams.
+    /// They go, and so does what lies further than `back_window` bytes behind the reader: a file read by one sequential
+    /// or stride stream.
     Consume {
         /// Bytes kept behind the reader for small steps back.
         back_window: u64,
@@ -136,6 +137,11 @@ impl ReadQueue {
             behind.into_iter().for_each(|start| self.take(start));
         }
         missing
+    }
+
+    /// A stream has no more use for `range`. Unlike [`Purge::Consume`] it leaves the other streams' bytes alone.
+    pub fn consume(&mut self, range: ByteRange) {
+        self.remove(range);
     }
 
     /// What of `range` is neither here nor being fetched: what a prefetch should ask for.

@@ -14,7 +14,7 @@ use types::ByteRange;
 
 use super::reference::{Reference, distance};
 use crate::limits::{
-    AHEAD_MAX, BLOCK, LOOSE, ORPHANS_MAX, RANDOM_CREDIT, RANDOM_PROBE, STREAMS_MAX, STRIDES_AHEAD_MAX,
+    AHEAD_MAX, BACK_WINDOW, BLOCK, LOOSE, ORPHANS_MAX, RANDOM_CREDIT, RANDOM_PROBE, STREAMS_MAX, STRIDES_AHEAD_MAX,
 };
 
 /// How a request fared.
@@ -160,9 +160,14 @@ impl Detector {
         limited(vec![range], size, self.budget, absent)
     }
 
-    /// Whether the last request continued a stream, whose bytes are read once.
-    pub fn in_stream(&self) -> bool {
-        self.streams.iter().any(|stream| stream.used == self.clock)
+    /// After [`Detector::read`] of `request`: bytes that its stream has no more use for. `None` for a random request,
+    /// whose reader may come back.
+    pub fn spent(&self, request: ByteRange) -> Option<ByteRange> {
+        let stream = self.streams.iter().find(|stream| stream.used == self.clock)?;
+        match stream.stride {
+            Some(_) => Some(request),
+            None => Some(ByteRange::new(stream.run.start, stream.run.end.saturating_sub(BACK_WINDOW))),
+        }
     }
 
     /// A read of `request`, which fared as `outcome`, in a file of `size` bytes: the ranges to fetch, disjoint, nearest first,
@@ -195,10 +200,7 @@ impl Detector {
             let want = self.adopt(stream).want(room);
             return limited(want, size, room, absent);
         }
-        self.orphans.push_back(request);
-        if self.orphans.len() > ORPHANS_MAX {
-            self.orphans.pop_front();
-        }
+        self.remember(request);
         let guess = match cold {
             Some(guess) if self.streams.is_empty() && (first || self.clock <= ORPHANS_MAX as u64) => Some(guess),
             _ => self.around(request, outcome),
@@ -233,15 +235,25 @@ impl Detector {
             self.streams.retain(|old| old.stride.is_some() || old.run.len() != run.len());
             return Some(stream(ByteRange::at(request.start, run.len()), Some((run.len(), jump))));
         }
-        let near = |old: &ByteRange| request.start >= old.end && request.start - old.end <= LOOSE;
+        // A gap no longer than what is read: fetching it costs less than as many small requests.
+        let near = |old: &ByteRange| request.start >= old.end && request.start - old.end <= request.len().min(LOOSE);
         if let Some(place) = self.orphans.iter().rposition(near) {
             let before = self.orphans.remove(place)?;
             return Some(stream(ByteRange::new(before.start, request.end), None));
         }
         let orphans: Vec<ByteRange> = self.orphans.iter().copied().collect();
         let (_, jump) = progression(&orphans, request)?;
-        self.orphans.retain(|old| distance(*old, request) % jump != 0);
+        // Three at equal distances may be an accident, of streams equally far apart for instance. So they stay orphans, and a
+        // stream that nobody follows is the first to be forgotten.
+        self.remember(request);
         Some(stream(request, Some((request.len(), jump))))
+    }
+
+    fn remember(&mut self, orphan: ByteRange) {
+        self.orphans.push_back(orphan);
+        if self.orphans.len() > ORPHANS_MAX {
+            self.orphans.pop_front();
+        }
     }
 
     fn adopt(&mut self, stream: Stream) -> &mut Stream {
@@ -272,19 +284,19 @@ impl Detector {
     }
 }
 
-/// Among `runs`, in the order they were read, two of one length that `request` continues at the same distance: the newer one
-/// and the distance.
+/// Among `runs`, in the order they were read, two of one length that `request` continues at the same distance, the smallest if
+/// there are several: the newer of the two and the distance.
 fn progression(runs: &[ByteRange], request: ByteRange) -> Option<(ByteRange, i64)> {
-    for (place, newer) in runs.iter().enumerate().rev() {
+    let mut best: Option<(ByteRange, i64)> = None;
+    for (place, newer) in runs.iter().enumerate() {
         let jump = distance(*newer, request);
-        let fits = |older: &&ByteRange| {
-            jump != 0 && distance(**older, *newer) == jump && older.len() == newer.len() && request.len() <= newer.len()
-        };
-        if runs[..place].iter().rev().any(|older| fits(&older)) {
-            return Some((*newer, jump));
+        let smaller = best.is_none_or(|(_, other)| jump.unsigned_abs() < other.unsigned_abs());
+        let older = |older: &ByteRange| distance(*older, *newer) == jump && older.len() == newer.len();
+        if jump != 0 && smaller && request.len() <= newer.len() && runs[..place].iter().any(older) {
+            best = Some((*newer, jump));
         }
     }
-    None
+    best
 }
 
 /// What of `want` lies in the file and is absent, at most `room` bytes of it.

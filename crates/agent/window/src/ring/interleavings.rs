@@ -70,22 +70,30 @@ fn model(story: impl Fn() + Sync + Send + 'static) {
 /// The whole protocol of ending a ring: a write is acknowledged exactly when the reader has it, whenever the ring is revoked.
 #[test]
 fn a_write_is_acknowledged_exactly_when_it_is_taken() {
+    static STORIES: std::sync::Mutex<std::collections::BTreeSet<(bool, usize, u64)>> =
+        std::sync::Mutex::new(Default::default());
     model(|| {
         let (memory, sequence) = ring();
         let mut reader = Reader::create(Shared(memory.clone()), grant()).unwrap();
         let program = writer(&memory, &sequence);
-        let thread = thread::spawn(move || program.append(8, b"payload!", &mut || true).is_ok());
+        let thread = thread::spawn(move || {
+            let answer = program.append(8, b"payload!", &mut || true).is_ok();
+            (answer, program.ring.word(at::FLAGS).load(Acquire))
+        });
         let mut taken = Vec::new();
         let mut record = |found| match found {
             Found::Record(record) => taken.push(record),
             Found::Damage(damage) => panic!("{damage:?}"),
         };
         reader.take(&mut record);
+        let live = reader.held();
         reader.take_rest(&mut record);
-        let acknowledged = thread.join().unwrap();
+        let (acknowledged, flags) = thread.join().unwrap();
+        STORIES.lock().unwrap().insert((acknowledged, live as usize, flags));
         assert_eq!(usize::from(acknowledged), taken.len());
         taken.iter().for_each(|one| assert_eq!(payload(&reader, one), b"payload!"));
     });
+    println!("{:?}", STORIES.lock().unwrap());
 }
 
 /// The bound that the reader states holds: no record below it appears later.
