@@ -14,7 +14,8 @@ use crate::exit::{self, Failure};
 #[command(name = "forebay", version, about = "Transparent storage acceleration for existing programs and paths")]
 #[command(
     after_help = "Exit status: 64 usage, 66 no such input, 69 not available, 70 internal error, 73 cannot create,\n\
-    75 data is not in the global store yet, 77 not permitted; `run` otherwise exits as its command does."
+    75 data is not in the global store yet, 77 not permitted; `run` otherwise exits as its command does.\n\
+    Environment: FOREBAY_BURST_BUFFER and FOREBAY_DIRS as the options; FOREBAY_LOG filters agent.log (warn, debug, ...)."
 )]
 #[command(max_term_width = 110)]
 pub struct Cli {
@@ -52,6 +53,12 @@ pub enum Command {
     Check(CheckArgs),
     /// Say what works on this machine and what to do about the rest
     Doctor(DoctorArgs),
+    /// Measure what each part of this storage could do, does, and loses
+    Limits {
+        /// Which step
+        #[command(subcommand)]
+        args: ::limits::args::LimitsArgs,
+    },
     /// Print a completion script
     Completions {
         /// For which shell

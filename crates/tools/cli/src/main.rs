@@ -32,19 +32,16 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(code) => return ExitCode::from(code),
     };
-    match dispatch(&cli.command) {
-        Ok(code) => ExitCode::from(code),
-        Err(failure) => {
-            if !failure.message.is_empty() {
-                say!("{failure}");
-            }
-            ExitCode::from(failure.code)
+    dispatch(cli.command).unwrap_or_else(|failure| {
+        if !failure.message.is_empty() {
+            say!("{failure}");
         }
-    }
+        ExitCode::from(failure.code)
+    })
 }
 
-fn dispatch(command: &Command) -> Result<u8, Failure> {
-    match command {
+fn dispatch(command: Command) -> Result<ExitCode, Failure> {
+    let code = match &command {
         Command::Run(args) => commands::run::run(args),
         Command::Mount(args) => commands::mount::run(args),
         Command::Umount(args) => commands::umount::run(args),
@@ -63,5 +60,11 @@ fn dispatch(command: &Command) -> Result<u8, Failure> {
             Ok(0)
         }
         Command::Man { dir } => args::man(dir.as_deref()).map(|()| 0),
+        Command::Limits { .. } => Ok(0),
+    }?;
+    match command {
+        // It has an exit status of its own kind.
+        Command::Limits { args } => Ok(::limits::run(args)),
+        _ => Ok(ExitCode::from(code)),
     }
 }

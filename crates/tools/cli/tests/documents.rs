@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use common::{forebay, start};
 
-const COMMANDS: [&str; 25] = [
+const COMMANDS: [&str; 26] = [
     "",
     "run",
     "mount",
@@ -31,6 +31,7 @@ const COMMANDS: [&str; 25] = [
     "check",
     "doctor",
     "completions",
+    "limits",
     "man",
 ];
 

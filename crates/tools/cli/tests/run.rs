@@ -295,3 +295,25 @@ fn the_tools_work_inside_of_a_run() {
         assert_eq!(done.out, format!("clean      {}\nthrough\n", bench.dir.join("f").display()));
     });
 }
+
+#[test]
+fn a_damaged_burst_buffer_is_reported_and_repaired_without_losing_dirty_data() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        fs::write(bench.dir.join("clean"), "clean").unwrap();
+        let script = "cat clean > /dev/null; printf dirty > f; kill -KILL $PPID; sleep 0.1";
+        assert_eq!(bench.run(&["--policy", "stage_out=manual"], script).code, 137);
+        let part = bench.buffer.join("replicas/ff");
+        fs::create_dir_all(&part).unwrap();
+        fs::write(part.join("00000000000000ff"), "nobody's").unwrap();
+        let buffer = bench.buffer.to_str().unwrap();
+        let found = call(["check", buffer]);
+        assert!(found.out.contains("1 replicas without record"), "{found:?}");
+        let repaired = call(["check", "--repair", buffer]);
+        assert_eq!(repaired.code, 0, "{repaired:?}");
+        assert!(repaired.out.contains("1 dirty"), "{repaired:?}");
+        assert!(!part.join("00000000000000ff").exists(), "{repaired:?}");
+        assert_eq!(call(["recover", buffer]).code, 0);
+        assert_eq!(bench.read("f"), "dirty");
+    });
+}

@@ -123,7 +123,8 @@ fn replicas(buffer: &Path, findings: &mut Findings) -> BTreeSet<String> {
     names
 }
 
-/// Opens the cache as an agent would: that mends what can be mended, and nothing is staged out.
+/// Opens the cache as an agent would, which adopts and tidies, then compares everything with the global store and mends
+/// what can be mended. Nothing is staged out, and dirty data is never touched.
 fn repair(buffer: &Path) -> Result<(), Failure> {
     let dir = serving::directory_of(buffer).ok_or_else(|| {
         Failure::new(exit::NO_INPUT, format!("{} does not say which directory it serves", buffer.display()))
@@ -131,7 +132,12 @@ fn repair(buffer: &Path) -> Result<(), Failure> {
     let below = lower::open(&dir).map_err(|e| Failure::io(format_args!("use {}", dir.display()), &e))?;
     let place = Place { dir, burst_buffer: buffer.to_path_buf() };
     let how = How { idle: true, ..How::default() };
-    serving::prepare(&place, below, &how)?.cache.shutdown();
+    let cache = serving::prepare(&place, below, &how)?.cache;
+    let report = cache.check(true, true);
+    cache.shutdown();
+    let report = report.map_err(|e| Failure::io("check the burst buffer", &e))?;
+    out!("{}: {} findings, {} mended", buffer.display(), report.found, report.mended);
+    report.findings.iter().take(LISTED_MAX).for_each(|finding| out!("  {finding}"));
     Ok(())
 }
 
