@@ -24,6 +24,8 @@ pub enum LimitsArgs {
     Watch(WatchArgs),
     /// What one software factor at a time changes: block size, read-ahead, sync, large directories, sharing
     Factors(FactorsArgs),
+    /// The stages side by side, and a verdict in plain words
+    Report(ReportArgs),
     /// A process or group leader of a sweep
     #[command(hide = true)]
     Worker,
@@ -198,4 +200,18 @@ pub struct FactorsArgs {
     /// Results as a file for `report`
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+}
+
+/// `forebay limits report`.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// Files that the other subcommands wrote with -o, and tables of other tools as CSV with the heading M,N,MB/s
+    #[arg(required = true, value_name = "RESULTS")]
+    pub results: Vec<PathBuf>,
+    /// The report; its name says the form: .html (one file, no network), .json, .csv or .txt [default: text on stdout]
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// JSON on stdout
+    #[arg(long, conflicts_with = "output")]
+    pub json: bool,
 }

@@ -18,7 +18,7 @@ use crate::counters::Behind;
 use crate::failure::Failure;
 use crate::sweep::{Scratch, median, spread};
 use crate::units::format_seconds;
-use crate::workload::{Kind, Task, together};
+use crate::workload::{Task, together};
 use levels::{Plan, Setting};
 
 /// A factor whose best and worst levels differ by less than this ratio does not matter here.
@@ -248,8 +248,6 @@ mod tests {
         }
         assert_eq!(fs::read_dir(target.path()).unwrap().count(), 0);
         assert!(options.estimate().contains("factors"));
-        // The measured kinds are those that the table shows a unit for.
         assert!(found.factors.iter().any(|factor| !factor.data && factor.name.contains("directory")));
-        assert!(Kind::Write.is_data());
     }
 }

@@ -14,6 +14,7 @@ mod interrupt;
 mod plan;
 mod probe;
 mod progress;
+mod report;
 mod results;
 mod run;
 mod sweep;

@@ -55,6 +55,8 @@ pub struct Plan {
     pub directions: Vec<Direction>,
     /// `C`: one process's share of its client's link, bytes a second, averaged over all.
     pub per_process_bytes_per_s: f64,
+    /// One client node's link, bytes a second, averaged over all.
+    pub client_link_bytes_per_s: f64,
     /// `B_max / B(1,1)` of the document's measured figures.
     pub parallelism_measured: Option<f64>,
     /// What deserves attention, in plain words.
@@ -76,6 +78,7 @@ impl Plan {
         let processes: f64 = cluster.clients.iter().map(|c| (c.count * c.processes) as f64).sum();
         let b_c: f64 = cluster.clients.iter().map(|c| c.count as f64 * c.link.data_bytes_per_s()).sum();
         let per_process = b_c / processes;
+        let nodes: f64 = cluster.clients.iter().map(|c| c.count as f64).sum();
         let directions: Vec<_> = ["write", "read"].iter().map(|name| direction(cluster, name, per_process)).collect();
         let measured = cluster.measured;
         let mut plan = Plan {
@@ -84,6 +87,7 @@ impl Plan {
             price: cluster.price(),
             directions,
             per_process_bytes_per_s: per_process,
+            client_link_bytes_per_s: b_c / nodes,
             parallelism_measured: measured.and_then(|m| Some(m.best.bytes_per_s() / m.single?.bytes_per_s())),
             findings: Vec::new(),
             scenarios: Vec::new(),

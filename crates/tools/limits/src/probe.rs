@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use show::render;
+pub use show::{component, render, value};
 
 use crate::cluster::Cluster;
 use crate::counters::Behind;

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use crate::args::{FactorsArgs, LimitsArgs, PlanArgs, ProbeArgs, SweepArgs, WatchArgs};
+use crate::args::{FactorsArgs, LimitsArgs, PlanArgs, ProbeArgs, ReportArgs, SweepArgs, WatchArgs};
 use crate::cluster::Cluster;
 use crate::factors::{self, Factors};
 use crate::failure::Failure;
@@ -12,7 +12,8 @@ use crate::interrupt::Interrupt;
 use crate::plan::{self, Plan};
 use crate::probe::{self, Probe};
 use crate::progress::Progress;
-use crate::results::{Results, Stage};
+use crate::report::Report;
+use crate::results::{self, Results, Stage};
 use crate::sweep::{self, Sweep};
 use crate::wanted;
 use crate::watch;
@@ -36,6 +37,7 @@ fn execute(args: LimitsArgs) -> Result<ExitCode, Failure> {
         LimitsArgs::Probe(args) => probe(&args),
         LimitsArgs::Watch(args) => watch(&args),
         LimitsArgs::Factors(args) => factors(&args),
+        LimitsArgs::Report(args) => report(&args),
         LimitsArgs::Worker => workload::serve(&Launcher::own()?).map(|()| ExitCode::SUCCESS),
     }
 }
@@ -134,6 +136,19 @@ fn factors(args: &FactorsArgs) -> Result<ExitCode, Failure> {
     let found = outcome?;
     let text = factors::render(&found);
     show(Stage::Factors(found), &text, args.json, args.output.as_deref())
+}
+
+fn report(args: &ReportArgs) -> Result<ExitCode, Failure> {
+    let report = Report::read(&args.results)?;
+    match &args.output {
+        Some(path) => {
+            results::save(path, report.form(path)?.as_bytes())?;
+            report.verdict.iter().for_each(|words| print(words));
+        }
+        None if args.json => print(&report.json()?),
+        None => print(&report.text()),
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 pub(crate) fn cluster(path: &Path) -> Result<Cluster, Failure> {

@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 
 pub use analysis::{Analysis, Cell, analyse, cells};
 pub use cell::{Scratch, generator_ns};
-pub use estimate::{Estimate, estimate};
-pub use show::{heat_map, render};
+pub use estimate::estimate;
+pub use show::render;
 pub use statistics::{median, spread};
 
 use crate::bounds::PROCESSES_MAX;

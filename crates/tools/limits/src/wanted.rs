@@ -72,7 +72,7 @@ fn known(args: &SweepArgs, target: &Path) -> Result<Known, Failure> {
     Ok(Known {
         write_bytes_per_s: Some(plan.write().minimum_bytes_per_s),
         read_bytes_per_s: Some(plan.read().minimum_bytes_per_s),
-        client_bytes_per_s: cluster.clients.first().map(|clients| clients.link.data_bytes_per_s()),
+        client_bytes_per_s: Some(plan.client_link_bytes_per_s),
         source: path.display().to_string(),
     })
 }

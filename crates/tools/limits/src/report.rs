@@ -1,0 +1,139 @@
+//! The stages side by side, and a verdict in plain words.
+
+mod csv;
+mod html;
+mod svg;
+mod table_file;
+mod verdict;
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+pub use csv::csv;
+pub use html::html;
+
+use crate::failure::Failure;
+use crate::plan;
+use crate::probe;
+use crate::results::{Results, Stage};
+use crate::sweep::{self, Known};
+use crate::table::Table;
+use crate::units::{format_rate, format_share};
+use crate::{factors, watch};
+use verdict::Step;
+
+/// One file of results.
+#[derive(Debug, Clone, Serialize)]
+pub struct Source {
+    /// Where it came from.
+    pub path: PathBuf,
+    /// What it holds.
+    pub results: Results,
+}
+
+/// Everything that was given, and what it means.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// In plain words, the most important first.
+    pub verdict: Vec<String>,
+    /// From the specification to the program: what each stage left of the one before.
+    pub steps: Vec<Step>,
+    /// The files.
+    pub sources: Vec<Source>,
+}
+
+impl Report {
+    /// Reads results, and tables `M,N,MB/s` of other tools as CSV.
+    pub fn read(paths: &[PathBuf]) -> Result<Report, Failure> {
+        let mut sources = Vec::new();
+        let (tables, results): (Vec<_>, Vec<_>) =
+            paths.iter().partition(|path| path.extension().is_some_and(|extension| extension == "csv"));
+        for path in results {
+            sources.push(Source { path: path.clone(), results: Results::load(path)? });
+        }
+        let known = known(&sources);
+        for path in tables {
+            let sweep = table_file::read(path, known.clone())?;
+            sources.push(Source { path: path.clone(), results: Results::new(Stage::Sweep(sweep)) });
+        }
+        let steps = verdict::steps(&sources);
+        Ok(Report { verdict: verdict::words(&sources, &steps), steps, sources })
+    }
+
+    /// As terminal text.
+    pub fn text(&self) -> String {
+        let mut text = String::from("Verdict\n");
+        self.verdict.iter().for_each(|words| text.push_str(&format!("  {words}\n")));
+        if !self.steps.is_empty() {
+            text.push_str(&format!("\n{}", steps_table(&self.steps).render()));
+        }
+        for source in &self.sources {
+            let rule = "=".repeat(72);
+            text.push_str(&format!("\n{rule}\n{} ({})\n\n", source.path.display(), source.results.host));
+            text.push_str(&stage_text(&source.results.stage));
+        }
+        text
+    }
+
+    /// As JSON.
+    pub fn json(&self) -> Result<String, Failure> {
+        serde_json::to_string_pretty(self).map_err(|error| Failure::defect(format!("cannot write a report: {error}")))
+    }
+
+    /// Writes the form that the file's name asks for: `.html`, `.json`, `.csv`, `.txt`.
+    pub fn form(&self, path: &Path) -> Result<String, Failure> {
+        match path.extension().and_then(|extension| extension.to_str()) {
+            Some("html" | "htm") => Ok(html(self)),
+            Some("json") => self.json(),
+            Some("csv") => Ok(csv(self)),
+            Some("txt") => Ok(self.text()),
+            _ => Err(Failure::usage(format!("{}: a report ends in .html, .json, .csv or .txt", path.display()))),
+        }
+    }
+}
+
+fn steps_table(steps: &[Step]) -> Table {
+    let mut table = Table::new(["stage", "what", "write", "kept", "read", "kept"]);
+    let rate = |rate: Option<f64>| rate.map_or(String::new(), format_rate);
+    let share = |share: Option<f64>| share.map_or(String::new(), format_share);
+    for step in steps {
+        table.row([
+            step.stage.clone(),
+            step.what.clone(),
+            rate(step.write_bytes_per_s),
+            share(step.write_kept),
+            rate(step.read_bytes_per_s),
+            share(step.read_kept),
+        ]);
+    }
+    table
+}
+
+fn stage_text(stage: &Stage) -> String {
+    match stage {
+        Stage::Plan(found) => plan::render(found),
+        Stage::Probe(found) => probe::render(found),
+        Stage::Sweep(found) => sweep::render(found),
+        Stage::Watch(found) => watch::render(found),
+        Stage::Factors(found) => factors::render(found),
+    }
+}
+
+/// The limits of a plan among the sources, for tables that bring none.
+fn known(sources: &[Source]) -> Known {
+    let plan = sources.iter().find_map(|source| match &source.results.stage {
+        Stage::Plan(plan) => Some((plan, source)),
+        _ => None,
+    });
+    let Some((plan, source)) = plan else { return Known::default() };
+    Known {
+        write_bytes_per_s: Some(plan.write().minimum_bytes_per_s),
+        read_bytes_per_s: Some(plan.read().minimum_bytes_per_s),
+        client_bytes_per_s: Some(plan.client_link_bytes_per_s),
+        source: source.path.display().to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

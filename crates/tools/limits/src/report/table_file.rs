@@ -1,0 +1,85 @@
+//! A table of another tool's results: CSV with the columns M, N and MB/s (or MiB/s, GB/s, GiB/s), one line a run.
+
+use std::fs;
+use std::path::Path;
+
+use crate::counters::Behind;
+use crate::failure::Failure;
+use crate::sweep::{Known, Options, Run, Sweep};
+use crate::units::Rate;
+use crate::workload::{Kind, Pattern, Preset};
+
+/// Reads it as a sweep of writes; lines that begin with `#` are skipped.
+pub fn read(path: &Path, known: Known) -> Result<Sweep, Failure> {
+    let text =
+        fs::read_to_string(path).map_err(|error| Failure::input(format!("cannot read {}: {error}", path.display())))?;
+    let wrong = |line: usize, what: &str| Failure::input(format!("{}:{}: {what}", path.display(), line + 1));
+    let lines = text.lines().enumerate().map(|(number, line)| (number, line.trim()));
+    let mut lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    let (number, heading) = lines.next().ok_or_else(|| wrong(0, "is empty; the heading is M,N,MB/s"))?;
+    let columns: Vec<&str> = heading.split(',').map(str::trim).collect();
+    let ["M", "N", unit] = columns[..] else { return Err(wrong(number, "the heading must be M,N,MB/s")) };
+    Rate::parse(&format!("1 {unit}")).map_err(|error| wrong(number, &error))?;
+    let mut runs: Vec<Run> = Vec::new();
+    for (number, line) in lines {
+        let cells: Vec<&str> = line.split(',').map(str::trim).collect();
+        let [groups, processes, rate] = cells[..] else { return Err(wrong(number, "a line has three values")) };
+        let count = |text: &str| text.parse::<u64>().ok().filter(|count| (1..=1 << 20).contains(count));
+        let (Some(groups), Some(processes)) = (count(groups), count(processes)) else {
+            return Err(wrong(number, "M and N are whole numbers from 1 on"));
+        };
+        let rate = Rate::parse(&format!("{rate} {unit}")).map_err(|error| wrong(number, &error))?.bytes_per_s();
+        let same = |run: &&Run| (run.groups, run.processes) == (groups, processes);
+        let repetition = runs.iter().filter(same).count() as u64;
+        runs.push(run(groups, processes, repetition, rate));
+    }
+    if runs.is_empty() {
+        return Err(wrong(number, "holds no line of results"));
+    }
+    Ok(sweep(path, runs, known))
+}
+
+fn run(groups: u64, processes: u64, repetition: u64, rate: f64) -> Run {
+    Run {
+        groups,
+        processes,
+        repetition,
+        kind: Kind::Write,
+        amount: 0,
+        operations: 0,
+        seconds: 0.0,
+        rate,
+        group_rates: Vec::new(),
+        process_rates: (0.0, 0.0),
+        latency_ns: (0, 0, 0),
+        cpu_share: 0.0,
+        resident: None,
+        device_bytes: None,
+        network_bytes: (0, 0),
+        exhausted: false,
+        rejected: None,
+    }
+}
+
+fn sweep(path: &Path, runs: Vec<Run>, known: Known) -> Sweep {
+    let values = |of: fn(&Run) -> u64| {
+        let mut values: Vec<u64> = runs.iter().map(of).collect();
+        values.sort_unstable();
+        values.dedup();
+        values
+    };
+    let repeat = runs.iter().map(|run| run.repetition + 1).max().unwrap_or(1);
+    let options = Options {
+        target: path.to_path_buf(),
+        groups: values(|run| run.groups),
+        processes: values(|run| run.processes),
+        pattern: Pattern { name: "table".to_string(), ..Pattern::preset(Preset::Stream) },
+        seconds: 0.0,
+        repeat,
+        warm_up: 0,
+        seed: 0,
+        known,
+    };
+    let behind = Behind { file_system: "as reported".to_string(), ..Behind::default() };
+    Sweep { options, behind, generator_ns: 0.0, complete: true, scratch: None, runs, holes: Vec::new() }
+}

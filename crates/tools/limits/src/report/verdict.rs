@@ -1,0 +1,180 @@
+//! From the specification to the program: what each stage left, and what it means.
+
+use serde::Serialize;
+
+use super::Source;
+use crate::counters::Behind;
+use crate::plan::Plan;
+use crate::results::Stage;
+use crate::sweep::{Sweep, analyse};
+use crate::units::{format_rate, format_share};
+use crate::workload::Kind;
+
+/// From this share on a loss is worth a sentence.
+const LOSS: f64 = 0.05;
+
+/// What one stage says of the whole.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Step {
+    /// `plan`, `probe`, `sweep`.
+    pub stage: String,
+    /// What it looked at.
+    pub what: String,
+    /// Write limit or rate, bytes a second.
+    pub write_bytes_per_s: Option<f64>,
+    /// Share of what it is measured by.
+    pub write_kept: Option<f64>,
+    /// Read limit or rate, bytes a second.
+    pub read_bytes_per_s: Option<f64>,
+    /// Share of what it is measured by.
+    pub read_kept: Option<f64>,
+    /// Between what and what the share is lost.
+    #[serde(skip)]
+    between: &'static str,
+    /// What stands behind its directory.
+    #[serde(skip)]
+    behind: Option<Behind>,
+}
+
+impl Step {
+    fn new(stage: &str, what: String, write: Option<f64>, read: Option<f64>) -> Step {
+        let (write_bytes_per_s, read_bytes_per_s) = (write.filter(|rate| *rate > 0.0), read.filter(|rate| *rate > 0.0));
+        Step {
+            stage: stage.to_string(),
+            what,
+            write_bytes_per_s,
+            write_kept: None,
+            read_bytes_per_s,
+            read_kept: None,
+            between: "",
+            behind: None,
+        }
+    }
+}
+
+/// The chain, in the method's order.
+pub fn steps(sources: &[Source]) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for source in sources {
+        if let Stage::Plan(plan) = &source.results.stage {
+            let (write, read) = (plan.write().minimum_bytes_per_s, plan.read().minimum_bytes_per_s);
+            steps.push(Step::new("plan", plan.write().binding.words().to_string(), Some(write), Some(read)));
+        }
+    }
+    for source in sources {
+        if let Stage::Probe(probe) = &source.results.stage {
+            for medium in &probe.media {
+                let what = medium.directory.display().to_string();
+                let step = Step::new("probe", what, Some(medium.write_bytes_per_s), Some(medium.read_bytes_per_s));
+                steps.push(Step { behind: Some(medium.behind.clone()), ..step });
+            }
+        }
+    }
+    for source in sources {
+        if let Stage::Sweep(sweep) = &source.results.stage {
+            let found = analyse(sweep);
+            let best = |kind| found.iter().find(|analysis| analysis.kind == kind).map(|analysis| analysis.best.rate);
+            let what = format!("{} in {}", sweep.options.pattern.name, sweep.options.target.display());
+            let step = Step::new("sweep", what, best(Kind::Write), best(Kind::Read));
+            steps.push(Step { behind: Some(sweep.behind.clone()), ..step });
+        }
+    }
+    for number in 1..steps.len() {
+        let (before, rest) = steps.split_at_mut(number);
+        let step = &mut rest[0];
+        let Some(reference) = reference(before, step) else { continue };
+        step.between =
+            if reference.stage == "plan" { "between data sheet and programs" } else { "between device and programs" };
+        let kept = |now: Option<f64>, before: Option<f64>| now.zip(before).map(|(now, before)| now / before);
+        step.write_kept = kept(step.write_bytes_per_s, reference.write_bytes_per_s);
+        step.read_kept = kept(step.read_bytes_per_s, reference.read_bytes_per_s);
+    }
+    steps.retain(|step| step.write_bytes_per_s.is_some() || step.read_bytes_per_s.is_some());
+    steps
+}
+
+/// What a sweep is measured by: the probe of its own file system, else the plan. One medium is no cluster, so a probe is
+/// measured by its promises alone.
+fn reference<'a>(before: &'a [Step], step: &Step) -> Option<&'a Step> {
+    if step.stage != "sweep" {
+        return None;
+    }
+    let probed = before.iter().find(|earlier| earlier.stage == "probe" && earlier.behind == step.behind);
+    probed.or_else(|| before.iter().find(|earlier| earlier.stage == "plan"))
+}
+
+/// The verdict, most important first.
+pub fn words(sources: &[Source], steps: &[Step]) -> Vec<String> {
+    let mut words = Vec::new();
+    words.extend(sources.iter().filter_map(|source| match &source.results.stage {
+        Stage::Plan(plan) => Some(binds(plan)),
+        _ => None,
+    }));
+    words.extend(steps.iter().flat_map(losses));
+    for source in sources {
+        match &source.results.stage {
+            Stage::Plan(_) => {}
+            Stage::Probe(probe) => words.extend(probe.promises.iter().filter_map(|promise| promise.finding.clone())),
+            Stage::Sweep(sweep) => words.extend(sweep_words(sweep)),
+            Stage::Watch(watch) => {
+                words.push(format!(
+                    "{}: {}",
+                    watch.command.first().map_or("", String::as_str),
+                    watch.findings.join("; ")
+                ));
+            }
+            Stage::Factors(factors) => {
+                let largest = factors.factors.iter().filter(|factor| factor.words.starts_with("matters"));
+                let largest = largest.max_by(|a, b| a.effect.unwrap_or(0.0).total_cmp(&b.effect.unwrap_or(0.0)));
+                words.extend(largest.map(|factor| {
+                    format!("of the software factors, {} matters most: {}", factor.name, &factor.words[9..])
+                }));
+            }
+        }
+    }
+    if words.is_empty() {
+        words.push("nothing to judge yet: no stage was complete".to_string());
+    }
+    words
+}
+
+fn binds(plan: &Plan) -> String {
+    let write = plan.write();
+    let limit = format_rate(write.minimum_bytes_per_s);
+    let verb = if write.binding.words().ends_with("links") { "bind" } else { "binds" };
+    format!("by specification {} {verb} writers, at {limit}", write.binding.words())
+}
+
+fn losses(step: &Step) -> Vec<String> {
+    let told = |direction: &str, kept: Option<f64>| {
+        let kept = kept?;
+        let (stage, what) = (&step.stage, &step.what);
+        if kept > 1.0 + LOSS {
+            let above = format_share(kept - 1.0);
+            return Some(format!(
+                "{direction} in {stage} ({what}) is {above} above the stage before: a cache, or that stage measured less than there is"
+            ));
+        }
+        (kept < 1.0 - LOSS)
+            .then(|| format!("{} is lost {} ({direction}, {what})", format_share(1.0 - kept), step.between))
+    };
+    [told("writing", step.write_kept), told("reading", step.read_kept)].into_iter().flatten().collect()
+}
+
+fn sweep_words(sweep: &Sweep) -> Vec<String> {
+    let mut words = Vec::new();
+    let name = &sweep.options.pattern.name;
+    for analysis in analyse(sweep) {
+        // The first sentence is the best; of the rest those that tell a cause.
+        let causes = ["one node saturates", "slow in", "too many", "do not count", "knee at", "eta"];
+        let told = analysis.words.iter().enumerate();
+        let told = told.filter(|(number, words)| *number == 0 || causes.iter().any(|cause| words.contains(cause)));
+        words.extend(told.map(|(_, words)| format!("{name} {}: {words}", analysis.kind)));
+    }
+    if !sweep.holes.is_empty() {
+        words.push(format!("{name}: {} runs are missing, the first because {}", sweep.holes.len(), sweep.holes[0].why));
+    } else if !sweep.complete {
+        words.push(format!("{name}: the sweep was not finished"));
+    }
+    words
+}
