@@ -1,3 +1,5 @@
+//! Facts about the read queue, and random operations beside a plain map.
+
 use proptest::prelude::*;
 
 use super::*;
