@@ -21,6 +21,7 @@ KILL_AFTER_SECONDS=10   # between SIGTERM and SIGKILL
 SUITES="promises:300 programs:420 pjdfstest:420 fsx:420"
 
 out=target/test
+export RUST_BACKTRACE=0
 selection=${1:-all}
 names=("$@")
 
@@ -113,8 +114,10 @@ run() { # NAME BOUND COMMAND...
 }
 
 show_failure() { # LOG
-  echo "------ the end of $1"
-  tail -n 60 "$1"
+  echo "------ from $1"
+  grep -A 4 -e 'panicked at' -e '^test .* FAILED:' "$1" | cut -c 1-240 | head -n 60
+  echo "------ its end"
+  tail -n 25 "$1" | cut -c 1-240
   echo "------"
 }
 
@@ -140,7 +143,7 @@ build() {
     return 1
   fi
   echo "built in $(($(date +%s) - start)) s"
-  grep '"reason":"compiler-artifact"' "$out/build.json" | grep '"test":true' | grep -v '"executable":null' |
+  grep '"reason":"compiler-artifact"' "$out/build.json" | grep '"profile":{[^}]*"test":true' | grep -v '"executable":null' |
     sed -E 's/.*"manifest_path":"([^"]*)\/Cargo.toml","target":\{"kind":\["([a-z-]*)"\].*"name":"([^"]*)".*"executable":"([^"]*)".*/\1 \2 \3 \4/' |
     while read -r directory kind name executable; do
       echo "$(basename "$directory")/${kind/test/$name} $directory $executable"

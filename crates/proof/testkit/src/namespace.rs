@@ -92,7 +92,8 @@ fn spawn(test: &str, output: &File) -> ProcessGuard {
 fn read_back(output: &mut File) -> String {
     let mut bytes = Vec::new();
     output.seek(SeekFrom::Start(0)).and_then(|_| output.read_to_end(&mut bytes)).expect("read the output");
-    String::from_utf8_lossy(&bytes).into_owned()
+    // Indented, so that nobody counts the child's result beside the parent's.
+    String::from_utf8_lossy(&bytes).lines().map(|line| format!("    {line}\n")).collect()
 }
 
 /// `crate::module::test::{{closure}}` is the test `module::test`.
