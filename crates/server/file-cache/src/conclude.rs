@@ -22,6 +22,8 @@ impl Inner {
         for (index, job, left) in settled.iter_mut() {
             let (current, unwanted) = {
                 let live = job.file.live.lock();
+                // Since it was settled the gate was free: our own utimens may have followed.
+                *left = live.left.unwrap_or(*left);
                 (live.changes == job.changes && live.writers == 0, !job.is_wanted(&live))
             };
             if unwanted {

@@ -27,6 +27,7 @@ pub mod fault;
 mod fetches;
 mod file;
 mod handle;
+mod intent;
 mod lease;
 pub mod limits;
 mod marks;

@@ -68,3 +68,9 @@ pub const FETCH_ON_BYTES: u64 = 256 << 20;
 
 /// Most bytes of a path kept as a hint in a replica's extended attribute: ext4 gives all attributes 4 KiB.
 pub const HINT_BYTES: usize = 1024;
+
+/// Dirty closed files whose anchors (one or two descriptors each) are kept; the others are found again by their handles.
+pub const ANCHORS_KEPT: usize = 1024;
+
+/// Descriptors that the process may have open: four batches, the anchors and the programs' files.
+pub const DESCRIPTORS: u64 = 65536;

@@ -1,4 +1,4 @@
-//! Opening a file: which route it takes, and the intent (step W0) that is durable before a writer is answered.
+//! Opening a file: which route it takes.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,7 +16,7 @@ use crate::clock::wall_s;
 use crate::fault;
 use crate::file::{Body, Descriptors, File};
 use crate::handle::FileHandle;
-use crate::limits::{BLOCK_BYTES, SMALL_BYTES, WHOLE_FIRST_BYTES};
+use crate::limits::{BLOCK_BYTES, FETCH_TRIES, SMALL_BYTES, WHOLE_FIRST_BYTES};
 use crate::marks;
 use crate::replica::{self, How};
 
@@ -45,17 +45,31 @@ impl Inner {
         if self.store.is_shared() && !how.created {
             marks::wait(&*anchor, &self.settings.agent_id, &how.policy)?;
         }
+        let mut fetches = 0;
         loop {
-            match self.gated(anchor.identity(), how.created, |file, _| self.try_open(file, &anchor, how))?? {
+            // What changes each time it is fetched is written in the global store.
+            let may_fetch = fetches < FETCH_TRIES;
+            match self
+                .gated(anchor.identity(), how.created, |file, _| self.try_open(file, &anchor, how, may_fetch))??
+            {
                 Step::Opened(handle) => return Ok(handle),
                 Step::Again => {}
-                Step::Fetch(file) => self.fetch_rest(&file)?,
+                Step::Fetch(file) => {
+                    fetches += 1;
+                    self.fetch_rest(&file)?
+                }
             }
         }
     }
 
     /// Gate held.
-    fn try_open(self: &Arc<Inner>, file: &Arc<File>, anchor: &Arc<dyn Anchor>, how: &OpenHow) -> io::Result<Step> {
+    fn try_open(
+        self: &Arc<Inner>,
+        file: &Arc<File>,
+        anchor: &Arc<dyn Anchor>,
+        how: &OpenHow,
+        may_fetch: bool,
+    ) -> io::Result<Step> {
         let (kind, clean, in_use) = {
             let mut live = file.live.lock();
             if live.anchor.is_none() || how.created {
@@ -64,6 +78,9 @@ impl Inner {
             live.policy = Arc::clone(&how.policy);
             (kind_of(&live.body), !live.is_unclean() && !live.unlinked, live.handles > 0)
         };
+        if kind == Kind::Whole && !in_use && !self.has_replica(file)? {
+            return if clean { self.outdated(file, false) } else { Err(io::Error::from_raw_os_error(libc::EIO)) };
+        }
         match kind {
             Kind::Lost => Err(io::Error::from_raw_os_error(libc::EIO)),
             Kind::Through if in_use => self.open_through(file, anchor, how),
@@ -72,12 +89,33 @@ impl Inner {
                 live.body = Body::Empty;
                 live.fds = Descriptors::default();
                 drop(live);
-                self.open_absent(file, anchor, how)
+                self.open_absent(file, anchor, how, may_fetch)
             }
-            Kind::Empty => self.open_absent(file, anchor, how),
-            Kind::Partial => self.open_partial(file, anchor, how, in_use),
+            Kind::Empty => self.open_absent(file, anchor, how, may_fetch),
+            Kind::Partial => self.open_partial(file, anchor, how, in_use, may_fetch),
             Kind::Whole if clean => self.open_clean(file, anchor, how, in_use),
             Kind::Whole => self.open_ahead(file, anchor, how),
+        }
+    }
+
+    /// Whether the replica is where it was put, and what was copied is as long as it was: a cleaner of temporary files may
+    /// have been at work. Without its replica dirty data is lost. Gate held.
+    fn has_replica(&self, file: &File) -> io::Result<bool> {
+        let mut live = file.live.lock();
+        let Some(version) = live.version else { return Ok(true) };
+        match self.replicas.stat(version) {
+            Ok(stat) => {
+                let copied = live.record.as_ref().filter(|record| record.state == State::Clean);
+                Ok(copied.is_none_or(|record| record.base.size == stat.st_size as u64))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                if live.is_ahead() {
+                    tracing::error!(file = %file.identity, "the data of a dirty file is not in the burst buffer: it is lost");
+                    live.body = Body::Lost;
+                }
+                Ok(false)
+            }
+            Err(error) => Err(error),
         }
     }
 
@@ -92,7 +130,13 @@ impl Inner {
             || (self.evict_bytes(bytes.max(BLOCK_BYTES)) > 0 && self.spaces.admit(bytes, policy))
     }
 
-    fn open_absent(self: &Arc<Inner>, file: &Arc<File>, anchor: &Arc<dyn Anchor>, how: &OpenHow) -> io::Result<Step> {
+    fn open_absent(
+        self: &Arc<Inner>,
+        file: &Arc<File>,
+        anchor: &Arc<dyn Anchor>,
+        how: &OpenHow,
+        may_fetch: bool,
+    ) -> io::Result<Step> {
         let found = anchor.attributes()?;
         let size = found.fingerprint.size;
         Counters::add(&self.counters.misses, 1);
@@ -104,7 +148,7 @@ impl Inner {
             let fresh = how.truncate || how.created || size == 0;
             let room = if fresh { BLOCK_BYTES } else { size };
             if !self.takes_writes(&how.policy)
-                || (!fresh && size > WHOLE_FIRST_BYTES)
+                || (!fresh && (size > WHOLE_FIRST_BYTES || !may_fetch))
                 || !self.has_room(room, &how.policy)
             {
                 return self.open_through(file, anchor, how);
@@ -141,6 +185,7 @@ impl Inner {
         anchor: &Arc<dyn Anchor>,
         how: &OpenHow,
         in_use: bool,
+        may_fetch: bool,
     ) -> io::Result<Step> {
         if !how.write {
             return self.opened(file, how);
@@ -149,12 +194,16 @@ impl Inner {
             Body::Partial(fetch) => fetch.base.size,
             _ => return Ok(Step::Again),
         };
-        if !how.truncate && size <= WHOLE_FIRST_BYTES && self.takes_writes(&how.policy) {
+        if may_fetch && !how.truncate && size <= WHOLE_FIRST_BYTES && self.takes_writes(&how.policy) {
             return Ok(Step::Fetch(Arc::clone(file)));
         }
         // Copies under way go on into the replica that is dropped here, and are lost with it.
         self.drop_replica(file)?;
-        if how.truncate || !in_use { self.open_absent(file, anchor, how) } else { self.open_through(file, anchor, how) }
+        if how.truncate || !in_use {
+            self.open_absent(file, anchor, how, may_fetch)
+        } else {
+            self.open_through(file, anchor, how)
+        }
     }
 
     fn open_clean(
@@ -173,7 +222,8 @@ impl Inner {
         let trusted = !how.write && checked.is_some_and(|then| now.saturating_sub(then) < how.policy.revalidate);
         if !trusted {
             let found = anchor.attributes()?.fingerprint;
-            if !how.truncate && (!found.same_content(&base) || !self.is_sound(file, version, base.size)) {
+            // A truncation needs no old bytes, but a crash before it must not bring them over newer ones.
+            if !found.same_content(&base) || (!how.truncate && !self.is_sound(file, version, base.size)) {
                 return self.outdated(file, in_use);
             }
             if how.write {
@@ -210,113 +260,6 @@ impl Inner {
             self.intend(file, anchor, how, None)?;
         }
         self.opened(file, how)
-    }
-
-    /// An empty replica for a new or truncated file, and its intent.
-    fn begin_fresh(&self, file: &File, anchor: &Arc<dyn Anchor>, how: &OpenHow, found: &Attributes) -> io::Result<()> {
-        let version = self.superblock.next_version()?;
-        let fd = self.replicas.create(version)?;
-        if !how.truncate || how.created {
-            replica::set_mtime(std::os::fd::AsFd::as_fd(&fd), found.fingerprint.mtime)?;
-        }
-        drop(fd);
-        fault::point("w0.replica");
-        file.live.lock().version = Some(version);
-        let done = self.record_intent(file, anchor, how, version, found.fingerprint, false);
-        let mut live = file.live.lock();
-        if done.is_err() {
-            live.version = None;
-            let _ = self.replicas.remove(version);
-            return done;
-        }
-        live.body = Body::Whole;
-        live.name_unsynced |= how.created;
-        Ok(())
-    }
-
-    /// Step W0 for a whole replica, and the truncation that the open asks for. `found`: the global copy now, for a
-    /// replica that is clean. Gate held.
-    fn intend(
-        &self,
-        file: &File,
-        anchor: &Arc<dyn Anchor>,
-        how: &OpenHow,
-        found: Option<Fingerprint>,
-    ) -> io::Result<()> {
-        let (record, synced, intent_synced, unlinked) = {
-            let live = file.live.lock();
-            (live.record.clone(), live.synced, live.intent_synced, live.unlinked)
-        };
-        match record {
-            Some(record) if record.state == State::Clean => {
-                if !how.truncate && !synced {
-                    // A crash of the machine must not leave an intent over a replica whose copied bytes never reached
-                    // the medium: staging that out would destroy the global copy.
-                    rustix::fs::fdatasync(&self.replicas.open_as(record.version, How::Read)?)?;
-                    file.live.lock().synced = true;
-                }
-                let base = found.filter(|_| how.truncate).unwrap_or(record.base);
-                self.record_intent(file, anchor, how, record.version, base, !how.truncate)?;
-            }
-            Some(record) if how.sync && !intent_synced => {
-                self.put(file, record, Durability::Machine)?;
-                file.live.lock().intent_synced = true;
-            }
-            Some(_) => {}
-            None if unlinked => {}
-            None => return Err(io::Error::from_raw_os_error(libc::EIO)),
-        }
-        if how.truncate {
-            let version = file.live.lock().version.unwrap_or(Version(0));
-            rustix::fs::ftruncate(&self.replicas.open_as(version, How::Write)?, 0)?;
-            fault::point("w0.truncated");
-        }
-        Ok(())
-    }
-
-    fn record_intent(
-        &self,
-        file: &File,
-        anchor: &Arc<dyn Anchor>,
-        how: &OpenHow,
-        version: Version,
-        base: Fingerprint,
-        was_clean: bool,
-    ) -> io::Result<()> {
-        let old = file.live.lock().record.clone();
-        let epoch = old.as_ref().map_or(Epoch(1), |record| record.epoch.next());
-        if self.store.is_shared() {
-            marks::set(&**anchor, &self.settings.agent_id, epoch)?;
-        }
-        let record = Record {
-            state: State::Dirty,
-            version,
-            epoch,
-            base,
-            was_clean,
-            pinned: old.is_some_and(|record| record.pinned),
-            orphaned: false,
-            hint: anchor.path_hint(),
-            used_s: wall_s(),
-            reason: String::new(),
-        };
-        let durability = if how.sync { Durability::Machine } else { Durability::Process };
-        if let Err(error) = self.put(file, record.clone(), durability) {
-            if self.store.is_shared() && !file.live.lock().is_unclean() {
-                // Nobody would ever take it away.
-                let _ = anchor.set_mark(None);
-            }
-            return Err(error);
-        }
-        self.brand(file, &record);
-        {
-            let mut live = file.live.lock();
-            live.intent_synced = how.sync;
-            live.dirty_since = self.now();
-            live.left = None;
-        }
-        fault::point("w0.intent");
-        Ok(())
     }
 
     /// Open files of this file read and write the global copy. Gate held.

@@ -111,8 +111,17 @@ impl Inner {
         };
         match end {
             End::Clean | End::Nothing => {
-                file.live.lock().mapped = 0;
                 self.queue.remove(file);
+                // Who wrote it after that, and closed it before this, had queued it again.
+                let again = {
+                    let mut live = file.live.lock();
+                    live.mapped = 0;
+                    let conflict = live.record.as_ref().is_some_and(|record| record.state == State::Conflict);
+                    live.is_unclean() && live.writers == 0 && !live.unlinked && !conflict
+                };
+                if again {
+                    self.schedule_stage_out(file);
+                }
             }
             End::StillDirty if open => {
                 if let StageOut::Age(wait) = policy.stage_out {

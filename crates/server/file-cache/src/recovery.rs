@@ -17,7 +17,7 @@ use crate::clock;
 use crate::fetches::Fetches;
 use crate::file::Body;
 use crate::lease::{self, Nobody};
-use crate::limits::BATCH_FILES;
+use crate::limits::DESCRIPTORS;
 use crate::queue::Queue;
 use crate::replica::{How, Replicas};
 use crate::settings::{OpenError, Settings};
@@ -89,9 +89,8 @@ fn open_catalogue(place: &Path) -> Result<FjallCatalogue, OpenError> {
 fn raise_descriptors() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
-    if limit.current.is_some_and(|current| current < 8 * BATCH_FILES as u64) {
-        limit.current =
-            limit.maximum.map_or(Some(8 * BATCH_FILES as u64), |most| Some(most.min(8 * BATCH_FILES as u64)));
+    if limit.current.is_some_and(|current| current < DESCRIPTORS) {
+        limit.current = limit.maximum.map_or(Some(DESCRIPTORS), |most| Some(most.min(DESCRIPTORS)));
         let _ = setrlimit(Resource::Nofile, limit);
     }
 }

@@ -9,7 +9,7 @@ use config::{Cache, KeepAfter, StageOut};
 use crate::cache::Inner;
 use crate::clock::wall_s;
 use crate::file::{Body, Descriptors, File};
-use crate::limits::{FETCH_ON_BYTES, USED_GRAIN_S};
+use crate::limits::{ANCHORS_KEPT, FETCH_ON_BYTES, USED_GRAIN_S};
 
 impl Inner {
     /// A handle is gone.
@@ -38,6 +38,9 @@ impl Inner {
             self.schedule_stage_out(file);
         }
         if last {
+            if self.queue.len() > ANCHORS_KEPT {
+                file.live.lock().anchor = None;
+            }
             self.rest(file);
         }
     }

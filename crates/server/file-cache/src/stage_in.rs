@@ -84,6 +84,7 @@ impl Inner {
                     live.synced = false;
                     live.verified = true;
                     self.count_in(base.size, start);
+                    Counters::add(&self.counters.in_files, 1);
                     return Ok(true);
                 }
                 (Ok(()), Ok(after)) => base = after.fingerprint,
@@ -175,6 +176,10 @@ impl Inner {
         let (base, version, replica, sums, anchor) = {
             let live = file.live.lock();
             let (Body::Partial(fetch), Some(version)) = (&live.body, live.version) else { return Ok(()) };
+            if !fetch.is_complete() {
+                // The fetch that ended was dropped meanwhile, and this is its successor.
+                return Ok(());
+            }
             let sums = Sums { size: fetch.base.size, blocks: fetch.sums.clone() };
             (fetch.base, version, Arc::clone(&fetch.replica), sums, live.anchor.clone())
         };
@@ -197,6 +202,7 @@ impl Inner {
             self.put(file, clean_record(&*anchor, version, after?.fingerprint), Durability::Process)?;
         }
         fault::point("p4.clean");
+        Counters::add(&self.counters.in_files, 1);
         let unused = {
             let mut live = file.live.lock();
             live.body = Body::Whole;

@@ -222,10 +222,7 @@ fn check(dir: &Path, label: &str, shared: bool) {
     assert!(stuck.iter().all(excused), "{label}: {stuck:?}");
     for (name, what) in chosen {
         let below = std::fs::read(world.root.join(&name)).unwrap();
-        assert!(
-            below == if what == "0.0" { Vec::new() } else { content(&name_of(&what)) },
-            "{label}: {name} differs below"
-        );
+        assert!(below == if what == "0.0" { Vec::new() } else { content(&what) }, "{label}: {name} differs below");
         if world.shared {
             assert_eq!(world.anchor(&name).mark().unwrap(), None, "{label}: {name} is marked");
         }
@@ -236,10 +233,6 @@ fn check(dir: &Path, label: &str, shared: bool) {
     let replicas: usize = parts.map(|part| std::fs::read_dir(part.unwrap().path()).unwrap().count()).sum();
     assert_eq!(replicas as u64, status.files, "{label}: garbage stays, or a record has no replica");
     world.cache.shutdown();
-}
-
-fn name_of(what: &str) -> String {
-    what.to_owned()
 }
 
 fn scratch() -> tempfile::TempDir {

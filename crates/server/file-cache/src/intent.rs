@@ -1,0 +1,131 @@
+//! Step W0: the intent, which is durable before a writer is answered.
+
+use std::io;
+use std::sync::Arc;
+
+use catalogue::{Durability, Record, State};
+use global_store::{Anchor, Attributes};
+use types::{Epoch, Fingerprint, Version};
+
+use crate::api::OpenHow;
+use crate::cache::Inner;
+use crate::clock::wall_s;
+use crate::fault;
+use crate::file::{Body, File};
+use crate::marks;
+use crate::replica::{self, How};
+
+impl Inner {
+    /// An empty replica for a new or truncated file, and its intent.
+    pub(crate) fn begin_fresh(
+        &self,
+        file: &File,
+        anchor: &Arc<dyn Anchor>,
+        how: &OpenHow,
+        found: &Attributes,
+    ) -> io::Result<()> {
+        let version = self.superblock.next_version()?;
+        let fd = self.replicas.create(version)?;
+        if !how.truncate || how.created {
+            replica::set_mtime(std::os::fd::AsFd::as_fd(&fd), found.fingerprint.mtime)?;
+        }
+        drop(fd);
+        fault::point("w0.replica");
+        file.live.lock().version = Some(version);
+        let done = self.record_intent(file, anchor, how, version, found.fingerprint, false);
+        let mut live = file.live.lock();
+        if done.is_err() {
+            live.version = None;
+            let _ = self.replicas.remove(version);
+            return done;
+        }
+        live.body = Body::Whole;
+        live.name_unsynced |= how.created;
+        Ok(())
+    }
+
+    /// Step W0 for a whole replica, and the truncation that the open asks for. `found`: the global copy now, for a
+    /// replica that is clean. Gate held.
+    pub(crate) fn intend(
+        &self,
+        file: &File,
+        anchor: &Arc<dyn Anchor>,
+        how: &OpenHow,
+        found: Option<Fingerprint>,
+    ) -> io::Result<()> {
+        let (record, synced, intent_synced, unlinked) = {
+            let live = file.live.lock();
+            (live.record.clone(), live.synced, live.intent_synced, live.unlinked)
+        };
+        match record {
+            Some(record) if record.state == State::Clean => {
+                if !how.truncate && !synced {
+                    // A crash of the machine must not leave an intent over a replica whose copied bytes never reached
+                    // the medium: staging that out would destroy the global copy.
+                    rustix::fs::fdatasync(&self.replicas.open_as(record.version, How::Read)?)?;
+                    file.live.lock().synced = true;
+                }
+                let base = found.filter(|_| how.truncate).unwrap_or(record.base);
+                self.record_intent(file, anchor, how, record.version, base, !how.truncate)?;
+            }
+            Some(record) if how.sync && !intent_synced => {
+                self.put(file, record, Durability::Machine)?;
+                file.live.lock().intent_synced = true;
+            }
+            Some(_) => {}
+            None if unlinked => {}
+            None => return Err(io::Error::from_raw_os_error(libc::EIO)),
+        }
+        if how.truncate {
+            let version = file.live.lock().version.unwrap_or(Version(0));
+            rustix::fs::ftruncate(&self.replicas.open_as(version, How::Write)?, 0)?;
+            fault::point("w0.truncated");
+        }
+        Ok(())
+    }
+
+    fn record_intent(
+        &self,
+        file: &File,
+        anchor: &Arc<dyn Anchor>,
+        how: &OpenHow,
+        version: Version,
+        base: Fingerprint,
+        was_clean: bool,
+    ) -> io::Result<()> {
+        let old = file.live.lock().record.clone();
+        let epoch = old.as_ref().map_or(Epoch(1), |record| record.epoch.next());
+        if self.store.is_shared() {
+            marks::set(&**anchor, &self.settings.agent_id, epoch)?;
+        }
+        let record = Record {
+            state: State::Dirty,
+            version,
+            epoch,
+            base,
+            was_clean,
+            pinned: old.is_some_and(|record| record.pinned),
+            orphaned: false,
+            hint: anchor.path_hint(),
+            used_s: wall_s(),
+            reason: String::new(),
+        };
+        let durability = if how.sync { Durability::Machine } else { Durability::Process };
+        if let Err(error) = self.put(file, record.clone(), durability) {
+            if self.store.is_shared() && !file.live.lock().is_unclean() {
+                // Nobody would ever take it away.
+                let _ = anchor.set_mark(None);
+            }
+            return Err(error);
+        }
+        self.brand(file, &record);
+        {
+            let mut live = file.live.lock();
+            live.intent_synced = how.sync;
+            live.dirty_since = self.now();
+            live.left = None;
+        }
+        fault::point("w0.intent");
+        Ok(())
+    }
+}
