@@ -91,9 +91,10 @@ run() { # NAME BOUND COMMAND...
     status=124
   else
     before=$(fuse_connections)
-    # Process 1 of the namespace must reap what its descendants leave, hence the shell around the command.
+    # Process 1 of the namespace must reap what its descendants leave, hence the shell around the command. Who starts
+    # us in the background may have us ignore SIGINT, which programs would inherit.
     # shellcheck disable=SC2016
-    timeout --kill-after=$KILL_AFTER_SECONDS "$bound" unshare "${isolation[@]}" \
+    timeout --kill-after=$KILL_AFTER_SECONDS "$bound" unshare "${isolation[@]}" env --default-signal \
       bash -c '"$@"; exit $?' init "$@" >"$log" 2>&1 </dev/null
     status=$?
     [ "$status" = 124 ] || [ "$status" = 137 ] && abort_stuck_connections "$before"
