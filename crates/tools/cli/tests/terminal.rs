@@ -29,6 +29,8 @@ impl Terminal {
         // SAFETY: openpty has made both, and nobody else has them.
         let (keys, tty) = unsafe { (File::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) };
         command.stdin(tty.try_clone().unwrap()).stdout(tty.try_clone().unwrap()).stderr(tty);
+        // The program must not hold its own terminal open: when a test fails, the hang-up ends it.
+        rustix::io::fcntl_setfd(&keys, rustix::io::FdFlags::CLOEXEC).unwrap();
         let guard = ProcessGuard::spawn(command);
         let (send, screen) = channel();
         let mut reader = keys.try_clone().unwrap();
