@@ -131,9 +131,21 @@ impl Side {
         self.open[at].as_ref().map_or(Ok("not open".into()), |file| outcome(act(file)))
     }
 
+    /// Opens a file and keeps it if there is room.
+    fn open(&mut self, path: &Path, append: bool) -> Outcome {
+        let opened =
+            OpenOptions::new().read(true).write(!append).append(append).create(true).truncate(false).open(path);
+        outcome(opened.map(|file| {
+            if let Some(slot) = self.open.iter_mut().find(|slot| slot.is_none()) {
+                *slot = Some(file);
+            }
+        }))
+    }
+
     fn run(&mut self, operation: &Operation) -> Outcome {
         use Operation::*;
-        let path = |name: &PathBuf| self.root.join(name);
+        let root = self.root.clone();
+        let path = |name: &PathBuf| root.join(name);
         match operation {
             Create(name, data) => outcome(
                 OpenOptions::new()
@@ -142,35 +154,14 @@ impl Side {
                     .open(path(name))
                     .and_then(|file| file.write_all_at(data, 0)),
             ),
-            Open(name, append) => {
-                let mut options = OpenOptions::new();
-                let opened =
-                    options.read(true).write(!append).append(*append).create(true).truncate(false).open(path(name));
-                let came_to = outcome(
-                    opened
-                        .as_ref()
-                        .map(|_| ())
-                        .map_err(|e| std::io::Error::from_raw_os_error(e.raw_os_error().unwrap_or(-1))),
-                );
-                if let (Ok(file), Some(slot)) = (opened, self.open.iter().position(Option::is_none)) {
-                    self.open[slot] = Some(file);
-                }
-                came_to
-            }
+            Open(name, append) => self.open(&path(name), *append),
             Write(at, offset, data) => self.with(*at, |file| file.write_at(data, *offset).map(|n| n.to_string())),
             Read(at, offset, len) => self.with(*at, |file| {
                 let mut buffer = vec![0; *len];
                 file.read_at(&mut buffer, *offset).map(|n| format!("{n} {:?}", fingerprint(&buffer[..n])))
             }),
             SetLen(at, len) => self.with(*at, |file| file.set_len(*len).map(|()| String::new())),
-            Truncate(name, len) => {
-                let c_path = std::ffi::CString::new(path(name).to_str().unwrap()).unwrap();
-                // SAFETY: a C string that lives through the call.
-                match unsafe { libc::truncate(c_path.as_ptr(), *len as i64) } {
-                    0 => Ok(String::new()),
-                    _ => outcome::<()>(Err(std::io::Error::last_os_error())),
-                }
-            }
+            Truncate(name, len) => outcome(truncate(&path(name), *len)),
             Rename(from, to, flags) => {
                 outcome(renameat_with(CWD, path(from), CWD, path(to), *flags).map_err(Into::into))
             }
@@ -194,24 +185,38 @@ impl Side {
                 Ok(fallocate(file, flags, *offset, *len).map(|()| String::new())?)
             }),
             ReadWhole(name) => outcome(fs::read(path(name)).map(|data| fingerprint(&data))),
-            List(at) => outcome(fs::read_dir(self.root.join(format!("d{at}"))).map(|entries| {
-                let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
-                names.sort();
-                names
-            })),
+            List(at) => outcome(list(&self.root.join(format!("d{at}")))),
             Sync(at) => self.with(*at, |file| file.sync_all().map(|()| String::new())),
             SetAttribute(name, value) => {
                 outcome(setxattr(path(name), "user.colour", value, XattrFlags::empty()).map_err(Into::into))
             }
             GetAttribute(name) => outcome(getxattr(path(name), "user.colour", &mut [0u8; 16][..]).map_err(Into::into)),
-            SetTime(name, seconds) => outcome(File::open(path(name)).and_then(|file| {
-                let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(*seconds);
-                file.set_modified(time)?;
-                Ok(file.metadata()?.mtime())
-            })),
+            SetTime(name, seconds) => outcome(set_time(&path(name), *seconds)),
             Copy(from, to) => outcome(fs::copy(path(from), path(to))),
         }
     }
+}
+
+fn truncate(path: &Path, len: u64) -> std::io::Result<()> {
+    let c_path = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+    // SAFETY: a C string that lives through the call.
+    match unsafe { libc::truncate(c_path.as_ptr(), len as i64) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+fn list(directory: &Path) -> std::io::Result<Vec<std::ffi::OsString>> {
+    let mut names =
+        fs::read_dir(directory)?.map(|entry| Ok(entry?.file_name())).collect::<std::io::Result<Vec<_>>>()?;
+    names.sort();
+    Ok(names)
+}
+
+fn set_time(path: &Path, seconds: u64) -> std::io::Result<i64> {
+    let file = File::open(path)?;
+    file.set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds))?;
+    Ok(file.metadata()?.mtime())
 }
 
 /// Length and a sum: enough to compare, short enough to read.
