@@ -173,15 +173,19 @@ impl FileHandle {
                 Ok(())
             }
             Route::Global(global) => {
-                let size = global.attributes()?.fingerprint.size;
                 let range = ByteRange::at(offset, len);
-                if mode == 0 {
-                    return if range.end > size { global.set_len(range.end) } else { Ok(()) };
-                }
                 if flags == FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE {
+                    let size = global.attributes()?.fingerprint.size;
                     return global.punch(range.intersection(&ByteRange::new(0, size)));
                 }
-                errno(libc::EOPNOTSUPP)
+                match global.allocate(mode, range) {
+                    // The size is what most programs are after.
+                    Err(error) if mode == 0 && error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+                        let size = global.attributes()?.fingerprint.size;
+                        if range.end > size { global.set_len(range.end) } else { Ok(()) }
+                    }
+                    other => other,
+                }
             }
             Route::Partial => errno(libc::EIO),
         }

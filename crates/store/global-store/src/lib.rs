@@ -81,6 +81,9 @@ pub trait OpenFile: Send + Sync {
     fn next_data(&self, offset: u64) -> io::Result<Option<types::ByteRange>>;
     /// Turns a range into a hole, or zeros where the store has no holes. Never changes the size.
     fn punch(&self, range: types::ByteRange) -> io::Result<()>;
+    /// `fallocate(2)` with any other mode than punching: room for the range (0, `FALLOC_FL_KEEP_SIZE`), or zeros in it
+    /// (`FALLOC_FL_ZERO_RANGE`). `EOPNOTSUPP` for what the store cannot do.
+    fn allocate(&self, mode: u32, range: types::ByteRange) -> io::Result<()>;
     /// Cuts or extends.
     fn set_len(&self, len: u64) -> io::Result<()>;
     /// Sets mtime and leaves atime alone.

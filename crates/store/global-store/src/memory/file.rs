@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use rustix::fs::FallocateFlags;
 use types::{ByteRange, Identity, Timestamp};
 
 use super::{MemoryStore, Operation, stale};
@@ -109,6 +110,15 @@ impl OpenFile for MemoryFile {
 
     fn punch(&self, range: ByteRange) -> io::Result<()> {
         self.change(Operation::Punch(range), |content| content.punch(range))
+    }
+
+    fn allocate(&self, mode: u32, range: ByteRange) -> io::Result<()> {
+        let mode = FallocateFlags::from_bits_retain(mode);
+        if mode.contains(FallocateFlags::ZERO_RANGE) {
+            self.punch(range)?;
+        }
+        let grows = !mode.contains(FallocateFlags::KEEP_SIZE) && range.end > self.attributes()?.fingerprint.size;
+        if grows { self.set_len(range.end) } else { Ok(()) }
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {

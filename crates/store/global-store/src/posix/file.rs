@@ -90,6 +90,16 @@ impl OpenFile for PosixFile {
         }
     }
 
+    fn allocate(&self, mode: u32, range: ByteRange) -> io::Result<()> {
+        let mode = FallocateFlags::from_bits_retain(mode);
+        loop {
+            match fs::fallocate(&self.file, mode, range.start, range.len()) {
+                Err(Errno::INTR) => {}
+                other => return Ok(other?),
+            }
+        }
+    }
+
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.file.set_len(len)
     }

@@ -55,7 +55,7 @@ fn a_story_on_a_plain_directory_leaves_what_its_model_says_also_when_it_is_kille
         );
         verdict::judge(&dir, seed, ledger::read(&ledger)).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
         // The judge is no rubber stamp: a byte that was never written is found.
-        let file = std::fs::OpenOptions::new().append(true).open(dir.join("old-large"));
+        let file = std::fs::OpenOptions::new().append(true).create(true).open(dir.join("n0"));
         std::io::Write::write_all(&mut file.unwrap(), b"!").unwrap();
         verdict::judge(&dir, seed, ledger::read(&ledger)).unwrap_err();
     }

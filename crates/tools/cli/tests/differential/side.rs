@@ -232,8 +232,7 @@ impl<'a> Side<'a> {
             Op::Fchmod { mode, .. } => fs::fchmod(fd, Mode::from_raw_mode(mode)).and(DONE),
             Op::Futimens { seconds, .. } => {
                 fs::futimens(fd, &times(seconds))?;
-                let inode = fs::fstat(fd)?.st_ino;
-                self.stored.remove(&inode);
+                self.time_set(fs::fstat(fd)?.st_ino);
                 DONE
             }
             Op::Fstat { .. } => self.stat_slot(slot),
@@ -249,6 +248,13 @@ impl<'a> Side<'a> {
                 copy(fd, from_at, self.fd(to), to_at, len as usize)
             }
             _ => unreachable!("not of a descriptor"),
+        }
+    }
+
+    /// The time of a file was set: it can be compared, unless stores of a living mapping may still be on their way.
+    fn time_set(&mut self, inode: u64) {
+        if !self.is_mapped(inode) {
+            self.stored.remove(&inode);
         }
     }
 
@@ -308,7 +314,7 @@ impl<'a> Side<'a> {
                 let path = self.path(*path);
                 let inode = fs::stat(&path)?.st_ino;
                 fs::utimensat(CWD, &path, &times(*seconds), AtFlags::empty())?;
-                self.stored.remove(&inode);
+                self.time_set(inode);
                 DONE
             }
             _ => crate::names::apply(self, op),
