@@ -260,3 +260,6 @@ impl<F: Clone + Eq + Hash> Turns<F> {
         Some(file)
     }
 }
+
+#[cfg(test)]
+mod tests;

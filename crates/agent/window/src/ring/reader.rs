@@ -150,6 +150,14 @@ impl<M: Memory> Reader<M> {
 
     /// Takes published records from where the last call stopped, at most about [`TAKE_BYTES_MAX`].
     pub fn take(&mut self, found: &mut dyn FnMut(Found)) -> Stop {
+        match self.take_published(found) {
+            Stop::Unpublished if self.ring.ending() => Stop::Revoke,
+            stop => stop,
+        }
+    }
+
+    /// The same without a look at what the writers ask for.
+    pub(super) fn take_published(&mut self, found: &mut dyn FnMut(Found)) -> Stop {
         let begin = self.cursor;
         if self.revoked || self.left {
             return Stop::Revoke;
@@ -160,7 +168,7 @@ impl<M: Memory> Reader<M> {
             }
             let position = self.cursor;
             if !self.fits(position, RECORD_BYTES) || self.ring.state(position) != Some(State::Published) {
-                return self.ring.ending().then_some(Stop::Revoke).unwrap_or(Stop::Unpublished);
+                return Stop::Unpublished;
             }
             match self.slot(position) {
                 Slot::Record(header) => {

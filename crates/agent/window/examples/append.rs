@@ -1,0 +1,123 @@
+//! What an append costs, beside memcpy and write(2) on a tmpfs: cargo run --release -p window --example append [DIRECTORY]
+//!
+//! The directory, /dev/shm unless told, should be a tmpfs. Medians of interleaved rounds; the ring is drained between
+//! rounds, and is larger than what one round writes, so that no append waits.
+
+use std::fs::File;
+use std::hint::black_box;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use types::{ByteRange, Epoch};
+use window::layout::{HEADER_BYTES, RingId};
+use window::ring::{Found, Grant, Reader, Writer};
+use window::sequence::{Sequence, WORD_BYTES};
+use window::{Mapping, Medium};
+
+const CAPACITY: u64 = 64 << 20;
+const ROUNDS: usize = 9;
+/// Bytes of one round: half of the ring.
+const ROUND: usize = 32 << 20;
+
+struct Window {
+    reader: Reader<Mapping>,
+    writer: Writer<Mapping, Mapping>,
+}
+
+fn window(dir: &Path, medium: Medium) -> std::io::Result<Window> {
+    let path = dir.join(format!("ring-{medium:?}"));
+    let grant = Grant {
+        ring: RingId(0x0123_4567_89ab_cdef_1122_3344_5566_7788),
+        capacity: CAPACITY,
+        epochs: Epoch(0)..=Epoch(0),
+        writable: ByteRange::new(0, u64::MAX),
+    };
+    let ring = Mapping::create(&path, HEADER_BYTES + CAPACITY as usize, medium)?;
+    let reader = Reader::create(ring, grant.clone()).map_err(std::io::Error::other)?;
+    let sequence = Mapping::create(&dir.join(format!("sequence-{medium:?}")), WORD_BYTES, medium)?;
+    let writer = Writer::new(Mapping::open(&path, medium)?, grant.ring, CAPACITY, Sequence::new(sequence));
+    Ok(Window { reader, writer: writer.map_err(std::io::Error::other)? })
+}
+
+impl Window {
+    /// Microseconds per append, the drain between rounds not counted.
+    fn round(&mut self, bytes: &[u8]) -> f64 {
+        let time = per_call(bytes.len(), |offset| {
+            self.writer.append(offset as u64, bytes, &mut || false).expect("the ring has room for a round");
+        });
+        while self.reader.used() > 0 {
+            self.reader.take(&mut |found| assert!(matches!(found, Found::Record(_))));
+            self.reader.release(u64::MAX);
+        }
+        time
+    }
+}
+
+fn per_call(len: usize, mut call: impl FnMut(usize)) -> f64 {
+    let count = ROUND / (len + 64);
+    let start = Instant::now();
+    (0..count).for_each(|number| call(number * len));
+    start.elapsed().as_secs_f64() * 1e6 / count as f64
+}
+
+fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
+}
+
+fn main() -> std::io::Result<()> {
+    let base = std::env::args_os().nth(1).map_or(PathBuf::from("/dev/shm"), PathBuf::from);
+    let dir = base.join(format!("window-append-{}", std::process::id()));
+    std::fs::create_dir(&dir)?;
+    let result = measure(&dir);
+    std::fs::remove_dir_all(&dir)?;
+    result
+}
+
+fn measure(dir: &Path) -> std::io::Result<()> {
+    let mut volatile = window(dir, Medium::Volatile)?;
+    let mut emulated = window(dir, Medium::Emulated)?;
+    let file = File::create_new(dir.join("file"))?;
+    let mut copy = vec![1u8; ROUND];
+    println!("us per call, median of {ROUNDS} rounds    8 KiB    128 KiB");
+    let names = ["memcpy to warm memory", "append", "append with cache lines flushed", "pwrite(2) over warm pages"];
+    let mut table = [[0.0; 2]; 4];
+    for (column, len) in [8 << 10, 128 << 10].into_iter().enumerate() {
+        let bytes: Vec<u8> = (0..len).map(|byte| byte as u8).collect();
+        let mut times: [Vec<f64>; 4] = Default::default();
+        for _ in 0..=ROUNDS {
+            times[0].push(per_call(len, |offset| {
+                copy[offset..offset + len].copy_from_slice(black_box(&bytes));
+                black_box(&mut copy);
+            }));
+            times[1].push(volatile.round(&bytes));
+            times[2].push(emulated.round(&bytes));
+            let mut failed = Ok(());
+            times[3].push(per_call(len, |offset| {
+                if let Err(error) = file.write_all_at(&bytes, offset as u64) {
+                    failed = Err(error);
+                }
+            }));
+            failed?;
+        }
+        for (row, mut times) in times.into_iter().enumerate() {
+            times.remove(0); // the first round touches fresh pages
+            table[row][column] = median(times);
+        }
+    }
+    for (name, [small, large]) in names.iter().zip(table) {
+        println!("{name:36} {small:8.3} {large:8.2}");
+    }
+    println!(
+        "append / memcpy                      {:8.2} {:8.2}",
+        table[1][0] / table[0][0],
+        table[1][1] / table[0][1]
+    );
+    println!(
+        "pwrite / append                      {:8.2} {:8.2}",
+        table[3][0] / table[1][0],
+        table[3][1] / table[1][1]
+    );
+    Ok(())
+}

@@ -1,0 +1,164 @@
+//! The ring as programs and agent use it, over mapped files, and with threads.
+
+mod common;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use common::{COUNTER, Drain, FILE, Rng, grant, ring_bytes};
+use window::ring::{Backpressure, Found, Reader, Refused, Stop, Writer};
+use window::sequence::Sequence;
+use window::{Mapping, Medium};
+
+const CAPACITY: u64 = 64 << 10;
+
+fn map(dir: &Path, name: &str) -> Arc<Mapping> {
+    Arc::new(Mapping::open(&dir.join(name), Medium::Volatile).unwrap())
+}
+
+/// A directory with `rings` rings of one file, and their agent.
+fn agent(rings: usize) -> (tempfile::TempDir, Drain<Arc<Mapping>>) {
+    let dir = tempfile::tempdir().unwrap();
+    let create = |name: &str, len| Arc::new(Mapping::create(&dir.path().join(name), len, Medium::Volatile).unwrap());
+    let readers = (0..rings)
+        .map(|ring| Reader::create(create(&format!("{ring}"), ring_bytes(CAPACITY)), grant(ring as u128, CAPACITY)))
+        .collect::<Result<Vec<_>, _>>()
+        .unwrap();
+    let drain = Drain::new(readers, Arc::new(create("sequence", COUNTER)), create("drained", COUNTER));
+    (dir, drain)
+}
+
+fn program(dir: &Path, ring: usize) -> Writer<Arc<Mapping>, Arc<Mapping>> {
+    let sequence = Sequence::new(map(dir, "sequence"));
+    Writer::new(map(dir, &ring.to_string()), grant(ring as u128, CAPACITY).ring, CAPACITY, sequence).unwrap()
+}
+
+#[test]
+fn an_appended_write_is_taken_drained_and_its_room_given_back() {
+    let (dir, mut agent) = agent(1);
+    let program = program(dir.path(), 0);
+    program.append(100, b"one write", &mut || false).unwrap();
+    program.append(104, b"over it", &mut || false).unwrap();
+    assert_eq!(agent.take(0), Stop::Unpublished);
+    let mut file = vec![0; 120];
+    let mut apply = |offset, bytes: &[u8]| file[offset as usize..offset as usize + bytes.len()].copy_from_slice(bytes);
+    assert!(!agent.batch(false, &mut apply), "too little to hurry");
+    assert!(agent.batch(true, &mut apply));
+    assert_eq!(&file[100..111], b"one over it");
+    assert_eq!((agent.readers[0].used(), agent.readers[0].held()), (0, 0));
+}
+
+#[test]
+fn sizes_that_no_record_can_have_are_refused_and_leave_no_trace() {
+    let (dir, agent) = agent(1);
+    let program = program(dir.path(), 0);
+    let long = vec![0; program.payload_max() as usize + 1];
+    assert_eq!(program.append(0, &long, &mut || false), Err(Refused::Size));
+    assert_eq!(program.append(i64::MAX as u64, b"x", &mut || false), Err(Refused::Size));
+    assert_eq!(program.append(u64::MAX, b"x", &mut || false), Err(Refused::Size));
+    assert_eq!(program.append(0, b"", &mut || false), Ok(()));
+    assert_eq!(agent.readers[0].used(), 0);
+}
+
+#[test]
+fn a_full_ring_waits_for_room_or_for_the_whole_queue() {
+    for (rule, batches) in [(Backpressure::OwnBytes, 1), (Backpressure::WholeQueue, 4)] {
+        let (dir, mut agent) = agent(1);
+        let program = program(dir.path(), 0).with_backpressure(rule);
+        let mut number = 0;
+        // 16 KiB and a header: three fit, the fourth does not.
+        for _ in 0..3 {
+            program.append(number, &[1; 16 << 10], &mut || panic!("there is room")).unwrap();
+            number += 100;
+        }
+        let mut released = 0;
+        program
+            .append(number, &[2; 16 << 10], &mut || {
+                // Gives back one record at a time.
+                if agent.readers[0].held() == 0 {
+                    agent.readers[0].take(&mut |found| assert!(matches!(found, Found::Record(_))));
+                }
+                released += 1;
+                agent.readers[0].release(released * (64 + (16 << 10)));
+                true
+            })
+            .unwrap();
+        assert_eq!(released, batches.min(3), "{rule:?}");
+    }
+}
+
+#[test]
+fn a_writer_that_will_not_wait_ends_the_ring_and_what_it_was_told_stays() {
+    let (dir, mut agent) = agent(1);
+    let program = program(dir.path(), 0);
+    let mut told = 0;
+    let refused = loop {
+        match program.append(0, &[told; 5000], &mut || false) {
+            Ok(()) => told += 1,
+            Err(refused) => break refused,
+        }
+    };
+    assert_eq!(refused, Refused::Impatient);
+    assert_eq!(program.append(0, b"more", &mut || true), Err(Refused::Revoked));
+    assert_eq!(agent.take(0), Stop::Revoke);
+    agent.end(0);
+    let mut file = vec![0xff; 5000];
+    while agent.batch(true, &mut |_, bytes| file.copy_from_slice(bytes)) {}
+    assert_eq!(file, [told - 1; 5000]);
+}
+
+/// Threads of two programs write while the agent drains; then the rings are revoked in the midst of it.
+#[test]
+fn threads_and_programs_lose_nothing_while_the_agent_drains_and_then_revokes() {
+    const THREADS: usize = 4;
+    const SHARE: usize = FILE / THREADS;
+    for seed in 0..10 {
+        let (dir, mut agent) = agent(2);
+        let programs: Vec<_> = (0..2).map(|ring| Arc::new(program(dir.path(), ring))).collect();
+        let stop = Arc::new(AtomicBool::new(false));
+        let threads: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                let (program, stop) = (programs[thread % 2].clone(), stop.clone());
+                std::thread::spawn(move || {
+                    let (mut rng, mut part) = (Rng(seed * 100 + thread as u64), vec![0; SHARE]);
+                    let mut told = 0u64;
+                    while !stop.load(SeqCst) {
+                        let len = 1 + rng.below(6000) as usize;
+                        let at = rng.below((SHARE - len) as u64) as usize;
+                        let bytes = rng.bytes(len);
+                        match program.append((thread * SHARE + at) as u64, &bytes, &mut || true) {
+                            Ok(()) => part[at..at + len].copy_from_slice(&bytes),
+                            Err(refused) => {
+                                assert_eq!(refused, Refused::Revoked);
+                                break;
+                            }
+                        }
+                        told += 1;
+                    }
+                    (part, told)
+                })
+            })
+            .collect();
+        let mut file = vec![0; FILE];
+        let mut apply =
+            |offset, bytes: &[u8]| file[offset as usize..offset as usize + bytes.len()].copy_from_slice(bytes);
+        let (mut drained, end) = (0, Instant::now() + Duration::from_secs(60));
+        while drained < 40 {
+            assert!(Instant::now() < end, "the drain stands still");
+            (0..2).for_each(|ring| assert_ne!(agent.take(ring), Stop::Revoke));
+            drained += u32::from(agent.batch(true, &mut apply));
+        }
+        agent.end(0); // one of them in the midst of its writes, the other in peace
+        agent.end(1);
+        stop.store(true, SeqCst);
+        let parts: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+        while agent.batch(true, &mut apply) {}
+        assert!(agent.queue.is_empty());
+        assert!(parts.iter().map(|(_, told)| told).sum::<u64>() > 0);
+        for (thread, (part, _)) in parts.iter().enumerate() {
+            assert!(file[thread * SHARE..(thread + 1) * SHARE] == *part, "seed {seed}, thread {thread}");
+        }
+    }
+}
