@@ -254,7 +254,7 @@ impl<F: Clone + Eq + Hash> Turns<F> {
     }
 
     /// The file that has waited longest. After one batch it queues again if it has more.
-    pub fn next(&mut self) -> Option<F> {
+    pub fn pick(&mut self) -> Option<F> {
         let file = self.line.pop_front()?;
         self.standing.remove(&file);
         Some(file)

@@ -42,7 +42,7 @@ fn an_appended_write_is_taken_drained_and_its_room_given_back() {
     program.append(100, b"one write", &mut || false).unwrap();
     program.append(104, b"over it", &mut || false).unwrap();
     assert_eq!(agent.take(0), Stop::Unpublished);
-    let mut file = vec![0; 120];
+    let mut file = [0; 120];
     let mut apply = |offset, bytes: &[u8]| file[offset as usize..offset as usize + bytes.len()].copy_from_slice(bytes);
     assert!(!agent.batch(false, &mut apply), "too little to hurry");
     assert!(agent.batch(true, &mut apply));

@@ -75,7 +75,7 @@ fn a_file_with_endless_work_lets_the_others_have_their_turn() {
     ["busy", "second", "third"].into_iter().for_each(|file| turns.queue(file));
     let mut order = Vec::new();
     for _ in 0..6 {
-        let file = turns.next().unwrap();
+        let file = turns.pick().unwrap();
         order.push(file);
         turns.queue("busy"); // always more to do, and told so again and again
         turns.queue("busy");
