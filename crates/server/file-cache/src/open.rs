@@ -5,20 +5,18 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use catalogue::{Durability, Record, State};
+use catalogue::{Durability, State};
 use config::{Cache, Policy, StageOut};
-use global_store::{Access, Anchor, Attributes};
-use types::{Epoch, Fingerprint, Version};
+use global_store::{Access, Anchor};
+use types::Version;
 
 use crate::api::OpenHow;
 use crate::cache::{Counters, Inner};
-use crate::clock::wall_s;
-use crate::fault;
 use crate::file::{Body, Descriptors, File};
 use crate::handle::FileHandle;
 use crate::limits::{BLOCK_BYTES, FETCH_TRIES, SMALL_BYTES, WHOLE_FIRST_BYTES};
 use crate::marks;
-use crate::replica::{self, How};
+use crate::replica::How;
 
 /// What one try of an open came to.
 enum Step {
