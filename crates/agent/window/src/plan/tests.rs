@@ -1,3 +1,5 @@
+//! Batches against records applied one by one.
+
 use proptest::prelude::*;
 use types::Epoch;
 

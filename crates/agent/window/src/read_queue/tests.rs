@@ -1,3 +1,5 @@
+//! Algorithm 2's vectors, and reads and writes against a byte array.
+
 //! Facts about the read queue, and random operations beside a plain map.
 
 use proptest::prelude::*;

@@ -1,0 +1,58 @@
+//! A ring that an earlier agent left.
+
+use super::{Damage, Found, Grant, Reader, Reason, Slot};
+use crate::layout::{self, NotThisRing, RECORD_BYTES, State, at};
+use crate::memory::Memory;
+use crate::ring::Ring;
+use crate::sync::Ordering::Acquire;
+
+impl<M: Memory> Reader<M> {
+    /// The reader of a ring that an earlier agent left. Only [`Reader::take_left`] makes sense next.
+    pub fn left_behind(memory: M, grant: Grant) -> Result<Reader<M>, NotThisRing> {
+        let ring = Ring::identified(memory, grant.ring, grant.capacity)?;
+        Ok(Reader { ring, grant, cursor: 0, tail: 0, mark: None, known_below: 0, revoked: false, left: true })
+    }
+
+    /// Takes every published record of a ring left behind whose sequence number is not below `drained_below`, in no order.
+    ///
+    /// Neither head nor tail is asked, which may be lost, old or forged: a commit word tells the position of its record, and
+    /// `drained_below` what is done.
+    pub fn take_left(&mut self, drained_below: u64, found: &mut dyn FnMut(Found)) {
+        self.revoke();
+        let tail = self.ring.word(at::TAIL).load(Acquire);
+        let mut place = 0;
+        while place < self.ring.capacity {
+            let here = place;
+            place += RECORD_BYTES;
+            let word = self.ring.commit(here).load(Acquire);
+            let position = layout::position_of(self.grant.ring, word);
+            let state = self.ring.state(position);
+            let placed = position & (self.ring.capacity - 1) == here && position < u64::MAX / 2;
+            if !placed || !matches!(state, Some(State::Published | State::Taken)) {
+                continue;
+            }
+            let slot = self.slot(position);
+            if matches!(&slot, Slot::Record(header) | Slot::Skip(_, header) if header.sequence < drained_below) {
+                continue;
+            }
+            if state == Some(State::Published) && !self.ring.swap_state(position, State::Published, State::Taken) {
+                continue; // its writer goes to the kernel
+            }
+            match slot {
+                Slot::Record(header) => {
+                    found(self.sum(position, &header));
+                    place = here + header.footprint(); // may be past the end: it wraps
+                }
+                Slot::Skip(damage, _) => found(Found::Damage(damage)),
+                // A commit word of a former lap can outlive its header, and one in 65,536 payload words looks like one of
+                // some lap: neither is a loss. Of this lap no payload can name the position.
+                Slot::Broken if position.wrapping_sub(tail) < self.ring.capacity => {
+                    found(Found::Damage(Damage { position, range: None, reason: Reason::Header }));
+                }
+                Slot::Broken => {}
+            }
+        }
+        self.cursor = u64::MAX;
+        self.known_below = u64::MAX;
+    }
+}
