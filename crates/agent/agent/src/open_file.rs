@@ -237,9 +237,10 @@ impl OpenFile {
         self.privileged.load(Ordering::Relaxed)
     }
 
-    /// The kernel was given the replica.
-    pub fn use_passthrough(&self) {
-        self.handle.use_passthrough();
+    /// The kernel is to be given the replica. False: the data has left the burst buffer, and it must not be.
+    #[must_use]
+    pub fn use_passthrough(&self) -> bool {
+        self.handle.use_passthrough()
     }
 
     /// Reads; fewer bytes than asked only at the end of the file.

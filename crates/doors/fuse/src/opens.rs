@@ -112,9 +112,14 @@ impl OpenState {
             self.backing = register(open, notifier);
             offer.backing = self.backing.is_some();
         }
-        let answer = answer(self.way, self.opens, offer);
+        let mut chosen = answer(self.way, self.opens, offer);
+        if matches!(chosen, Answer::Passthrough { .. }) && !open.use_passthrough() {
+            // The data has left the burst buffer since the handle was made.
+            offer.backing = false;
+            chosen = answer(self.way, self.opens, offer);
+        }
         let mut opened = Opened::default();
-        match answer {
+        match chosen {
             Answer::Stale => {
                 self.refused = Some(thread);
                 self.unregister_if_unused(notifier);
@@ -124,7 +129,6 @@ impl OpenState {
                 self.way = Way::Passthrough;
                 opened.backing = self.backing;
                 opened.flags = if direct { fopen::DIRECT_IO } else { 0 };
-                open.use_passthrough();
             }
             Answer::Direct => {
                 self.way = Way::Direct;
@@ -134,7 +138,7 @@ impl OpenState {
         self.refused = None;
         self.opens += 1;
         self.file = Some(open.file().clone());
-        if answer == Answer::Direct {
+        if chosen == Answer::Direct {
             self.unregister(notifier);
         }
         Ok(opened)
