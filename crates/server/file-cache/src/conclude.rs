@@ -31,7 +31,12 @@ impl Inner {
                 continue;
             }
             follow(&mut job.record, &job.file.live.lock());
-            let done = job.quiet && current && lease::probe(job.replica.as_fd(), Nobody::Writes).unwrap_or(false);
+            let mut done = job.quiet && current && lease::probe(job.replica.as_fd(), Nobody::Writes).unwrap_or(false);
+            if done && self.store.is_shared() {
+                // Only now: a file that is written again must not lose its mark. It moves ctime alone.
+                done = job.anchor.set_mark(None).inspect_err(|error| tracing::warn!(%error, "a mark stays")).is_ok();
+                fault::point("w6.unmarked");
+            }
             job.record = self.verdict(job, *left, done);
             changes.push(Change::Put(job.file.identity.clone(), job.record.clone()));
             ends[*index] = Some(if done { End::Clean } else { End::StillDirty });

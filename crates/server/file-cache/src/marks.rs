@@ -25,17 +25,21 @@ pub(crate) fn foreign(anchor: &dyn Anchor, agent: &str) -> io::Result<Option<Str
         .map(|mark| String::from_utf8_lossy(&mark).into_owned()))
 }
 
-/// Waits until no other agent's mark is on the file. `ETIMEDOUT` after the policy's `remote_wait`.
-pub(crate) fn wait(anchor: &dyn Anchor, agent: &str, policy: &Policy) -> io::Result<()> {
+/// Waits until no other agent's mark is on the file. True: our own is. `ETIMEDOUT` after the policy's `remote_wait`.
+pub(crate) fn wait(anchor: &dyn Anchor, agent: &str, policy: &Policy) -> io::Result<bool> {
     let start = std::time::Instant::now();
-    while let Some(whose) = foreign(anchor, agent)? {
+    loop {
+        let Some(mark) = anchor.mark()? else { return Ok(false) };
+        if owner(&mark) == agent.as_bytes() {
+            return Ok(true);
+        }
+        let whose = String::from_utf8_lossy(&mark);
         if start.elapsed() >= policy.remote_wait {
             tracing::warn!(file = %anchor.path_hint().display(), %whose, "the file is dirty at another agent");
             return Err(io::Error::from_raw_os_error(libc::ETIMEDOUT));
         }
         std::thread::sleep(POLL.max(Duration::from_millis(1)));
     }
-    Ok(())
 }
 
 /// Marks the file as dirty here.

@@ -40,8 +40,8 @@ enum Kind {
 impl Inner {
     /// Opens a file; see `FileCache::open_file`.
     pub(crate) fn open_file(self: &Arc<Inner>, anchor: Arc<dyn Anchor>, how: &OpenHow) -> io::Result<FileHandle> {
-        if self.store.is_shared() && !how.created {
-            marks::wait(&*anchor, &self.settings.agent_id, &how.policy)?;
+        if self.store.is_shared() && !how.created && marks::wait(&*anchor, &self.settings.agent_id, &how.policy)? {
+            self.gated(anchor.identity(), false, |file, _| self.unmark_clean(file, &*anchor))??;
         }
         let mut fetches = 0;
         loop {
@@ -58,6 +58,12 @@ impl Inner {
                 }
             }
         }
+    }
+
+    /// Takes away a mark of ours that no record stands behind: we died between the two. Gate held.
+    fn unmark_clean(&self, file: &File, anchor: &dyn Anchor) -> io::Result<()> {
+        let unclean = file.live.lock().is_unclean();
+        if unclean { Ok(()) } else { anchor.set_mark(None) }
     }
 
     /// Gate held.

@@ -25,11 +25,12 @@ use crate::space::{self, Spaces};
 use crate::superblock::Superblock;
 
 /// Opens everything and puts what a crash left into the queue.
-pub(crate) fn open(settings: Settings) -> Result<Arc<Inner>, OpenError> {
+pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
     lease::ignore_signals();
     raise_descriptors();
     let root = settings.burst_buffer.clone();
-    let superblock = Superblock::open(&root, &settings.store_id)?;
+    let superblock = Superblock::open(&root, &settings.store_id, &settings.agent_id)?;
+    settings.agent_id = superblock.agent_id();
     let failed = |step| {
         let path = root.clone();
         move |source| OpenError::Io { path, step, source }

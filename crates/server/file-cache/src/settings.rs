@@ -45,7 +45,8 @@ pub struct Settings {
     pub space: Option<SpaceProbe>,
     /// Another monotonic clock; `None` for the system's.
     pub clock: Option<Clock>,
-    /// Who we are in a mark on a shared global store: host and a random part, one line.
+    /// Who we are in a mark on a shared global store: host and a random part, one line. Kept in the burst buffer with its
+    /// first use; an agent that starts again on it is the same.
     pub agent_id: String,
     /// Whether background threads run. Without them nothing is staged out but by `drain_*`, nothing fetched ahead.
     pub background: bool,

@@ -42,7 +42,7 @@ pub(crate) enum End {
 /// One stage-out under way. Its file's drain lock is held.
 pub(crate) struct Job<'a> {
     pub(crate) file: &'a Arc<File>,
-    anchor: Arc<dyn Anchor>,
+    pub(crate) anchor: Arc<dyn Anchor>,
     pub(crate) policy: Arc<Policy>,
     pub(crate) record: Record,
     pub(crate) replica: OwnedFd,
@@ -230,9 +230,6 @@ impl Inner {
         let ours_alone = |job: &Job<'_>| job.file.live.lock().changes == job.changes;
         if !job.copied.changed && job.before.size == job.size && job.before.mtime == job.mtime {
             let _gate = job.file.gate.lock();
-            if marked && job.quiet {
-                job.anchor.set_mark(None)?;
-            }
             let now = job.anchor.attributes()?.fingerprint;
             return Ok(self.leave(job, now, !ours_alone(job) || now.same_content(&job.before)));
         }
@@ -269,10 +266,6 @@ impl Inner {
         }
         global.set_mtime(job.mtime)?;
         fault::point("w6.mtime");
-        if marked && job.quiet {
-            job.anchor.set_mark(None)?;
-            fault::point("w6.unmarked");
-        }
         let left = global.attributes()?.fingerprint;
         if left.size != job.size || !is_time(left.mtime, job.mtime) {
             return Ok(None);

@@ -22,6 +22,9 @@ struct Page {
     format: u32,
     store_id: String,
     boot_id: String,
+    /// Who we are in marks: an agent that starts again must know its own. Empty in pages of before.
+    #[serde(default)]
+    agent_id: String,
     /// Versions below it may have been given out.
     reserved: u64,
     /// Replicas with versions below it were made before the machine last started without warning.
@@ -57,7 +60,8 @@ fn boot_id() -> String {
 
 impl Superblock {
     /// Takes the lock, reads or makes the page, and reserves versions.
-    pub(crate) fn open(root: &Path, store_id: &str) -> Result<Superblock, OpenError> {
+    /// `agent_id` is kept with the first use; later ones get that.
+    pub(crate) fn open(root: &Path, store_id: &str, agent_id: &str) -> Result<Superblock, OpenError> {
         let mut builder = std::fs::DirBuilder::new();
         builder.recursive(true).mode(0o700).create(root).map_err(failed(root, "make the directory"))?;
         let lock = take_lock(root)?;
@@ -73,6 +77,9 @@ impl Superblock {
             page.trusted_from = first;
         }
         page.boot_id = boot;
+        if page.agent_id.is_empty() {
+            page.agent_id = agent_id.to_owned();
+        }
         page.settled = false;
         page.reserved = first + VERSIONS_RESERVED;
         write_page(&path, &page).map_err(failed(&path, "write the superblock"))?;
@@ -89,6 +96,11 @@ impl Superblock {
         }
         state.next += 1;
         Ok(Version(state.next - 1))
+    }
+
+    /// Who we are in marks, for as long as the burst buffer lives.
+    pub(crate) fn agent_id(&self) -> String {
+        self.state.lock().page.agent_id.clone()
     }
 
     /// Whether the machine may have lost what was written to this replica: it was made before a start of the machine
@@ -138,6 +150,7 @@ fn new_page(store_id: &str, boot: &str) -> Page {
         format: FORMAT,
         store_id: store_id.to_owned(),
         boot_id: boot.to_owned(),
+        agent_id: String::new(),
         reserved: 1,
         trusted_from: 0,
         settled: true,
@@ -177,7 +190,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut last = Version(0);
         for _ in 0..3 {
-            let block = Superblock::open(dir.path(), "a").unwrap();
+            let block = Superblock::open(dir.path(), "a", "agent").unwrap();
             for _ in 0..10 {
                 let version = block.next_version().unwrap();
                 assert!(version > last);
@@ -189,8 +202,8 @@ mod tests {
     #[test]
     fn a_second_agent_is_refused_and_told_whose_it_is() {
         let dir = tempfile::tempdir().unwrap();
-        let _block = Superblock::open(dir.path(), "a").unwrap();
-        let error = Superblock::open(dir.path(), "a").err().unwrap();
+        let _block = Superblock::open(dir.path(), "a", "agent").unwrap();
+        let error = Superblock::open(dir.path(), "a", "agent").err().unwrap();
         let OpenError::InUse { pid, .. } = error else { panic!("{error}") };
         assert_eq!(pid, std::process::id().to_string());
     }
@@ -198,12 +211,14 @@ mod tests {
     #[test]
     fn another_store_or_another_format_is_refused() {
         let dir = tempfile::tempdir().unwrap();
-        drop(Superblock::open(dir.path(), "a").unwrap());
-        assert!(matches!(Superblock::open(dir.path(), "b"), Err(OpenError::OtherStore { .. })));
+        drop(Superblock::open(dir.path(), "a", "agent").unwrap());
+        assert!(matches!(Superblock::open(dir.path(), "b", "agent"), Err(OpenError::OtherStore { .. })));
         let path = dir.path().join("superblock");
         let text = std::fs::read_to_string(&path).unwrap().replace("\"format\": 1", "\"format\": 99");
         std::fs::write(&path, text).unwrap();
-        let Err(OpenError::Format { found, .. }) = Superblock::open(dir.path(), "a") else { panic!("accepted") };
+        let Err(OpenError::Format { found, .. }) = Superblock::open(dir.path(), "a", "agent") else {
+            panic!("accepted")
+        };
         assert_eq!(found, "99");
     }
 
@@ -215,16 +230,16 @@ mod tests {
             let text = std::fs::read_to_string(&path).unwrap().replace(&boot_id(), "another boot");
             std::fs::write(&path, text).unwrap();
         };
-        let block = Superblock::open(dir.path(), "a").unwrap();
+        let block = Superblock::open(dir.path(), "a", "agent").unwrap();
         let version = block.next_version().unwrap();
         block.settle().unwrap();
         drop(block);
         pretend_another_boot();
-        let block = Superblock::open(dir.path(), "a").unwrap();
+        let block = Superblock::open(dir.path(), "a", "agent").unwrap();
         assert!(!block.is_suspect(version));
         drop(block);
         pretend_another_boot();
-        let block = Superblock::open(dir.path(), "a").unwrap();
+        let block = Superblock::open(dir.path(), "a", "agent").unwrap();
         assert!(block.is_suspect(version));
         assert!(!block.is_suspect(block.next_version().unwrap()));
     }
