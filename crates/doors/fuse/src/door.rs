@@ -72,9 +72,19 @@ impl Door {
         self.nodes.get(id).ok_or(Errno::ESTALE)
     }
 
-    /// How long the kernel may trust names and attributes.
+    /// How long the kernel may trust names and attributes. Those of a retired node change through its successor, of
+    /// which the kernel does not know that it is the same file.
     fn valid(&self, known: &Known) -> Duration {
-        self.agent.policy_for(&known.node).revalidate
+        if known.is_retired() { Duration::ZERO } else { self.agent.policy_for(&known.node).revalidate }
+    }
+
+    /// The next lookup of this file finds a new node; other names may go on leading to this one.
+    fn retire(&self, known: &Known) {
+        self.nodes.retire(known);
+        if let Some(notifier) = self.notifier.get() {
+            // Attributes alone: takes no lock that the request in hand could hold. A node that is gone needs none.
+            let _ = notifier.inval_inode(known.id, -1, 0);
+        }
     }
 
     /// Counts a lookup and says what was found.
@@ -105,7 +115,7 @@ impl Door {
     pub(crate) fn admit(&self, req: &Request, known: &Arc<Known>, open: OpenFile) -> Result<Opened, Errno> {
         let can = self.can.get().copied().unwrap_or(Abilities { passthrough: false, direct_mmap: false });
         let answer = known.open.lock().admit(&open, req.pid, can, self.notifier.get());
-        let mut opened = answer.inspect_err(|_| self.nodes.retire(known))?;
+        let mut opened = answer.inspect_err(|_| self.retire(known))?;
         opened.handle = self.handles.add_file(FileOf { known: known.clone(), open });
         Ok(opened)
     }
