@@ -26,9 +26,13 @@ pub enum LimitsArgs {
     Factors(FactorsArgs),
     /// The stages side by side, and a verdict in plain words
     Report(ReportArgs),
-    /// A process or group leader of a sweep
+    /// A process or group leader of a sweep, or the server of FUSE's own cost
     #[command(hide = true)]
-    Worker,
+    Worker {
+        /// Measure FUSE requests for so many nanoseconds, in this process's mount namespace
+        #[arg(long)]
+        crossing: Option<u64>,
+    },
 }
 
 /// `forebay limits plan`.

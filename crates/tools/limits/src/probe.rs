@@ -1,6 +1,7 @@
 //! Stage 2: each component alone, with nothing else in its way, against what its document promises.
 
 mod checksum;
+mod crossing;
 mod media;
 mod memory;
 mod network;
@@ -12,12 +13,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use crossing::serve as serve_crossing;
 pub use show::{component, render, value};
 
 use crate::cluster::Cluster;
 use crate::counters::Behind;
 use crate::failure::Failure;
 use crate::units::format_seconds;
+use crate::workload::Launcher;
 
 /// What a number counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +44,8 @@ pub enum Component {
     Processor,
     /// This machine's TCP, to itself.
     Network,
+    /// Requests through FUSE.
+    Crossing,
     /// A directory's file system and device.
     Media,
 }
@@ -106,6 +111,8 @@ pub struct Options {
     pub media: Vec<PathBuf>,
     /// Length of each measurement.
     pub time: Duration,
+    /// How to start another process of this program.
+    pub launcher: Launcher,
     /// Most bytes that a medium's measurement writes at one time.
     pub size_max: u64,
 }
@@ -113,12 +120,12 @@ pub struct Options {
 impl Options {
     /// What would be done, for `--dry-run`.
     pub fn estimate(&self) -> String {
-        /// Memory, checksums and network: how many measurements of `time` each.
-        const ALWAYS: f64 = 2.0 + 2.0 + 3.0;
+        /// Memory, checksums, network and FUSE: how many measurements of `time` each.
+        const ALWAYS: f64 = 2.0 + 2.0 + 3.0 + 3.0;
         let seconds = self.time.as_secs_f64() * (ALWAYS + self.media.len() as f64 * media::MEASUREMENTS);
         let media = self.media.iter().map(|directory| directory.display().to_string()).collect::<Vec<_>>().join(", ");
         let media = if media.is_empty() { "no directory (--media DIR)".to_string() } else { media };
-        format!("memory, checksums, network; {media}\nabout {}", format_seconds(seconds))
+        format!("memory, checksums, network, FUSE; {media}\nabout {}", format_seconds(seconds))
     }
 }
 
@@ -130,7 +137,7 @@ impl Probe {
         progress: &mut dyn FnMut(u64, u64, &str),
     ) -> Result<Probe, Failure> {
         let mut probe = Probe::default();
-        let all = 3 + options.media.len() as u64;
+        let all = 4 + options.media.len() as u64;
         progress(0, all, "memory");
         probe.measurements.extend(memory::measure(options.time));
         progress(1, all, "checksums");
@@ -140,8 +147,13 @@ impl Probe {
             Ok(found) => probe.measurements.extend(found),
             Err(error) => probe.findings.push(format!("the network could not be measured: {error}")),
         }
+        progress(3, all, "FUSE");
+        match crossing::measure(&options.launcher, options.time) {
+            Ok(found) => probe.measurements.extend(found),
+            Err(why) => probe.findings.push(format!("the cost of FUSE was not measured: {why}")),
+        }
         for (number, directory) in options.media.iter().enumerate() {
-            progress(3 + number as u64, all, &directory.display().to_string());
+            progress(4 + number as u64, all, &directory.display().to_string());
             let found = media::measure(directory, options)?;
             probe.findings.extend(found.findings);
             probe.measurements.extend(found.measurements);

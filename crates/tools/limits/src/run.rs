@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use crate::args::{FactorsArgs, LimitsArgs, PlanArgs, ProbeArgs, ReportArgs, SweepArgs, WatchArgs};
 use crate::cluster::Cluster;
@@ -38,7 +39,8 @@ fn execute(args: LimitsArgs) -> Result<ExitCode, Failure> {
         LimitsArgs::Watch(args) => watch(&args),
         LimitsArgs::Factors(args) => factors(&args),
         LimitsArgs::Report(args) => report(&args),
-        LimitsArgs::Worker => workload::serve(&Launcher::own()?).map(|()| ExitCode::SUCCESS),
+        LimitsArgs::Worker { crossing: None } => workload::serve(&Launcher::own()?).map(|()| ExitCode::SUCCESS),
+        LimitsArgs::Worker { crossing: Some(ns) } => crossing(ns),
     }
 }
 
@@ -88,7 +90,7 @@ fn probe(args: &ProbeArgs) -> Result<ExitCode, Failure> {
     if let Some(missing) = media.iter().find(|directory| !directory.is_dir()) {
         return Err(Failure::input(format!("{} is no directory: --media and media.dir need one", missing.display())));
     }
-    let options = probe::Options { media, time: args.time, size_max: args.size };
+    let options = probe::Options { media, time: args.time, launcher: Launcher::own()?, size_max: args.size };
     if args.dry_run {
         print(&options.estimate());
         return Ok(ExitCode::SUCCESS);
@@ -99,6 +101,13 @@ fn probe(args: &ProbeArgs) -> Result<ExitCode, Failure> {
     let found = outcome?;
     let text = probe::render(&found);
     show(Stage::Probe(found), &text, args.json, args.output.as_deref())
+}
+
+fn crossing(ns: u64) -> Result<ExitCode, Failure> {
+    let found = probe::serve_crossing(Duration::from_nanos(ns))?;
+    let text = serde_json::to_string(&found).map_err(|error| Failure::defect(error.to_string()))?;
+    print(&text);
+    Ok(ExitCode::SUCCESS)
 }
 
 fn watch(args: &WatchArgs) -> Result<ExitCode, Failure> {

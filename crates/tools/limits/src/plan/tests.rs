@@ -171,3 +171,13 @@ fn the_table_shows_what_binds_and_why() {
         assert!(text.contains(part), "{part} is not in:\n{text}");
     }
 }
+
+#[test]
+fn every_cluster_in_the_manual_is_one() {
+    let page = include_str!("../../../../../docs/limits.md");
+    let examples: Vec<&str> = page.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    assert_eq!(examples.len(), 2);
+    for example in examples {
+        assert!(plan(example, &[]).write().minimum_bytes_per_s > 0.0);
+    }
+}

@@ -39,6 +39,7 @@ pub fn component(measurement: &Measurement) -> String {
             Component::Memory => "memory",
             Component::Processor => "processor",
             Component::Network => "network",
+            Component::Crossing => "FUSE",
             Component::Media => "media",
         }
         .to_string()

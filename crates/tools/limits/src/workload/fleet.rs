@@ -3,7 +3,7 @@
 use std::env;
 use std::ffi::OsString;
 use std::io::BufReader;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command as Program, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
@@ -28,12 +28,23 @@ impl Launcher {
         Launcher { program: program.into(), words }
     }
 
+    /// The program.
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
+    /// Its words.
+    pub fn words(&self) -> &[OsString] {
+        &self.words
+    }
+
     /// This very program: `forebay limits worker`, or `forebay-limits worker` where it stands alone.
     pub fn own() -> Result<Launcher, Failure> {
         let program =
             env::current_exe().map_err(|error| Failure::unavailable(format!("cannot find myself: {error}")))?;
-        let alone = program.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"forebay-limits"));
-        Ok(Launcher::new(program, if alone { &[] } else { &["limits"] }))
+        // As this process was called, so are the others: the file's name may be anything.
+        let within = env::args_os().nth(1).is_some_and(|word| word == "limits");
+        Ok(Launcher::new(program, if within { &["limits"] } else { &[] }))
     }
 }
 
