@@ -72,10 +72,9 @@ impl Door {
         self.nodes.get(id).ok_or(Errno::ESTALE)
     }
 
-    /// How long the kernel may trust names and attributes. Those of a retired node change through its successor, of
-    /// which the kernel does not know that it is the same file.
+    /// How long the kernel may trust names and attributes.
     fn valid(&self, known: &Known) -> Duration {
-        if known.is_retired() { Duration::ZERO } else { self.agent.policy_for(&known.node).revalidate }
+        if self.nodes.is_split(known) { Duration::ZERO } else { self.agent.policy_for(&known.node).revalidate }
     }
 
     /// The next lookup of this file finds a new node; other names may go on leading to this one.

@@ -55,9 +55,22 @@ struct Slot {
 struct Tables {
     slots: HashMap<NodeId, Slot>,
     newest: HashMap<Identity, NodeId>,
+    /// How many retired numbers a file still has.
+    retired: HashMap<Identity, u32>,
     last: NodeId,
     /// Where the last search for nodes to forget ended.
     hand: NodeId,
+}
+
+impl Tables {
+    fn less_retired(&mut self, identity: &Identity) {
+        if let Some(count) = self.retired.get_mut(identity) {
+            *count -= 1;
+            if *count == 0 {
+                self.retired.remove(identity);
+            }
+        }
+    }
 }
 
 /// The table of all nodes.
@@ -112,10 +125,13 @@ impl Nodes {
             return;
         }
         let gone = tables.slots.remove(&id);
-        if let Some(gone) = &gone
-            && tables.newest.get(gone.known.node.identity()) == Some(&id)
-        {
-            tables.newest.remove(gone.known.node.identity());
+        if let Some(gone) = &gone {
+            let identity = gone.known.node.identity();
+            if tables.newest.get(identity) == Some(&id) {
+                tables.newest.remove(identity);
+            } else if gone.known.is_retired() {
+                tables.less_retired(identity);
+            }
         }
         drop(tables);
         // Its descriptor is closed outside the lock.
@@ -124,11 +140,17 @@ impl Nodes {
 
     /// From now on a lookup of this file gives a new number.
     pub fn retire(&self, known: &Known) {
-        known.retired.store(true, Ordering::Relaxed);
         let mut tables = self.tables.lock();
+        known.retired.store(true, Ordering::Relaxed);
         if tables.newest.get(known.node.identity()) == Some(&known.id) {
             tables.newest.remove(known.node.identity());
+            *tables.retired.entry(known.node.identity().clone()).or_default() += 1;
         }
+    }
+
+    /// Whether the kernel knows the file by several numbers: it does not know that a change by one is one of the other.
+    pub fn is_split(&self, known: &Known) -> bool {
+        known.is_retired() || self.tables.lock().retired.contains_key(known.node.identity())
     }
 
     /// How many numbers are known.
@@ -212,8 +234,10 @@ mod tests {
             nodes.retire(&old);
             let new = look();
             assert_ne!(old.id, new.id);
+            assert!(nodes.is_split(&old) && nodes.is_split(&new));
             nodes.forget(old.id, 1);
             assert_eq!((look().id, nodes.get(old.id).is_none()), (new.id, true));
+            assert!(!nodes.is_split(&new));
         });
     }
 

@@ -44,5 +44,5 @@ fn walk(fd: BorrowedFd<'_>, bytes: &[u8]) -> Answer {
         }
         hole = next;
     }
-    Ok(Outcome::Value(size))
+    Ok(Outcome::Value(0))
 }
