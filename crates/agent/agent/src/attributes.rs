@@ -96,7 +96,8 @@ pub(crate) fn of_stat(stat: &Stat) -> Attributes {
 impl Agent {
     /// A node's attributes: the global store's, with what the replica knows better laid over them.
     pub fn attributes(&self, node: &Node) -> io::Result<Attributes> {
-        Ok(self.overlaid(node, of_stat(&fs::fstat(node.fd())?)))
+        let before = self.cache.settled();
+        self.overlaid(node, before, of_stat(&fs::fstat(node.fd())?))
     }
 
     /// The attributes that go with an open file whose data is an older version: the file's, with the size, blocks and
@@ -110,16 +111,21 @@ impl Agent {
         Ok(attributes)
     }
 
-    pub(crate) fn overlaid(&self, node: &Node, mut attributes: Attributes) -> Attributes {
-        if node.is_regular()
-            && let Some(overlay) = self.cache.attributes(node.identity())
-        {
+    /// `before`: what the cache's `settled` was before the global store was asked for `attributes`.
+    pub(crate) fn overlaid(&self, node: &Node, before: u64, mut attributes: Attributes) -> io::Result<Attributes> {
+        if !node.is_regular() {
+            return Ok(attributes);
+        }
+        if let Some(overlay) = self.cache.attributes(node.identity()) {
             attributes.size = overlay.size;
             attributes.blocks = overlay.blocks;
             attributes.mtime = overlay.mtime;
             attributes.ctime = attributes.ctime.max(overlay.ctime);
+        } else if self.cache.settled() != before {
+            // It may have been this file's data that arrived below since.
+            attributes = of_stat(&fs::fstat(node.fd())?);
         }
-        attributes
+        Ok(attributes)
     }
 
     /// Changes attributes as the caller, through the open file if there is one, and returns the new ones.
@@ -196,5 +202,65 @@ fn timespec(time: Option<NewTime>) -> Timespec {
         None => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
         Some(NewTime::Now) => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
         Some(NewTime::At(at)) => Timespec { tv_sec: at.seconds, tv_nsec: at.nanos.into() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::{Duration, Instant};
+
+    use config::Policy;
+    use file_cache::{FileCache, Residency, Settings};
+    use global_store::posix::{Options, PosixStore};
+    use rustix::fs::OFlags;
+
+    use super::*;
+    use crate::{Config, NewMode, PolicyTable};
+
+    const LEN: u64 = 1000;
+
+    fn create(agent: &Agent, name: &str) -> std::sync::Arc<Node> {
+        let how = crate::Mode { read: true, write: true, ..crate::Mode::default() };
+        let new = NewMode { mode: 0o644, umask: 0 };
+        let (found, open) =
+            agent.create(&Caller::own(), agent.root(), Some(name.as_ref()), new, true, how).expect("a new name");
+        agent.write(&open, &[1; LEN as usize], 0, false, false).expect("room for a little");
+        found.node
+    }
+
+    /// The stage-out of one file between the two questions about another must be met by chance: many tries.
+    #[test]
+    fn a_file_that_becomes_clean_never_tells_an_older_size() {
+        let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let (data, buffer) = (directory.path().join("data"), directory.path().join("buffer"));
+        std::fs::create_dir_all(&data).unwrap();
+        let root = fs::open(&data, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let store = PosixStore::new(root, Options::default()).unwrap();
+        let cache = FileCache::open(Settings::new(&buffer, std::sync::Arc::new(store.clone()), "test")).unwrap();
+        let policies = PolicyTable::load(Policy::default(), buffer.join("policies.toml")).unwrap();
+        let agent = Agent::new(Config { cache, store, policies }).unwrap();
+        let (end, wrong) = (Instant::now() + Duration::from_secs(3), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            for thread in 0..8 {
+                let (agent, wrong) = (&agent, &wrong);
+                scope.spawn(move || {
+                    for number in 0.. {
+                        let name = format!("{thread}-{number}");
+                        let node = create(agent, &name);
+                        while agent.cache().state(node.identity()) != Residency::Clean && Instant::now() < end {
+                            let told = agent.attributes(&node).unwrap().size;
+                            wrong.fetch_or(told != LEN, Ordering::Relaxed);
+                        }
+                        if Instant::now() >= end {
+                            return;
+                        }
+                        agent.unlink(&Caller::own(), agent.root(), name.as_ref()).unwrap();
+                    }
+                });
+            }
+        });
+        agent.cache().shutdown();
+        assert!(!wrong.load(Ordering::Relaxed), "a size was told that the file never had since its write");
     }
 }

@@ -39,9 +39,10 @@ impl Agent {
     }
 
     fn found(&self, fd: OwnedFd) -> io::Result<Found> {
+        let before = self.cache.settled();
         let stat = fs::fstat(&fd)?;
         let node = Node::new(&self.store, fd, stat.st_mode, stat.st_ino)?;
-        let attributes = self.overlaid(&node, of_stat(&stat));
+        let attributes = self.overlaid(&node, before, of_stat(&stat))?;
         Ok(Found { node: Arc::new(node), attributes })
     }
 

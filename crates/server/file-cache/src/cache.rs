@@ -42,6 +42,8 @@ pub(crate) struct Counters {
     pub(crate) evicted: AtomicU64,
     pub(crate) spilled: AtomicU64,
     pub(crate) full: AtomicU64,
+    /// How often a global copy became the truth about a file again; counted before anybody can see it.
+    pub(crate) settled: AtomicU64,
 }
 
 impl Counters {
@@ -226,6 +228,9 @@ impl Inner {
             self.commit(vec![Change::Remove(file.identity.clone())], durability)?;
         }
         fault::point("evict.record");
+        if unclean {
+            Counters::add(&self.counters.settled, 1);
+        }
         self.expiry.forget(&file.identity);
         {
             let mut live = file.live.lock();

@@ -80,6 +80,7 @@ impl Inner {
 
     /// W7 is committed. Gate held.
     fn concluded(&self, job: &Job<'_>, clean: bool) {
+        Counters::add(&self.counters.settled, 1);
         {
             let mut live = job.file.live.lock();
             live.record = Some(job.record.clone());

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use catalogue::{Durability, Record, State};
 
 use crate::api::Keep;
-use crate::cache::Inner;
+use crate::cache::{Counters, Inner};
 use crate::file::{Body, File};
 
 impl Inner {
@@ -50,6 +50,7 @@ impl Inner {
             // Open files keep the version that they have.
             self.replicas.unbrand(record.version);
             self.commit(vec![catalogue::Change::Remove(file.identity.clone())], Durability::Machine)?;
+            Counters::add(&self.counters.settled, 1);
             file.live.lock().record = None;
             self.retire(file);
         } else {

@@ -62,6 +62,12 @@ impl FileCache {
         })
     }
 
+    /// How often a global copy became the truth about its file again. If it moved since before a `stat` of the global
+    /// copy, and `attributes` then says nothing, that `stat` may be from before the stage-out: ask again.
+    pub fn settled(&self) -> u64 {
+        Inner::read_counter(&self.inner.counters.settled)
+    }
+
     /// `truncate(2)`: like opening for writing, `FileHandle::set_len` and closing.
     pub fn set_len(&self, anchor: &Arc<dyn Anchor>, len: u64, policy: &Arc<Policy>) -> io::Result<()> {
         let how = OpenHow {
