@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use global_store::OpenFile;
 use types::ByteRange;
 
-use crate::limits::{BLOCK_BYTES, COPY_BYTES};
+use crate::limits::{BLOCK_BYTES, COPY_BYTES, GAP_BYTES};
 use crate::replica::{self, next_data};
 use crate::sums::{self, Sums, block_range, blocks_of};
 
@@ -83,7 +83,7 @@ impl Copy<'_> {
             self.read(bytes, part.start)?;
             bytes.chunks(BLOCK_BYTES as usize).for_each(|block| copied.sums.blocks.push(sums::sum(block)));
             let mut from = part.start;
-            while let Some(data) = next_data(self.replica, from, part.end)? {
+            while let Some(data) = self.data_in(bytes, part, from)? {
                 let slice = &bytes[(data.start - part.start) as usize..(data.end - part.start) as usize];
                 self.write(slice, data.start, copied)?;
                 (from, end) = (data.end, data.end);
@@ -123,7 +123,7 @@ impl Copy<'_> {
     fn block(&mut self, bytes: &[u8], block: ByteRange, copied: &mut Copied) -> io::Result<u64> {
         let mut at = block.start;
         loop {
-            let data = next_data(self.replica, at, block.end)?;
+            let data = self.data_in(bytes, block, at)?;
             let hole = ByteRange::new(at, data.map_or(block.end, |data| data.start));
             let hole = hole.intersection(&ByteRange::new(0, self.global_size));
             if !hole.is_empty() {
@@ -139,6 +139,19 @@ impl Copy<'_> {
             )?;
             at = data.end;
         }
+    }
+
+    /// The first data at or after `from` in a range that was read as `bytes`. What became a hole since then, and was read
+    /// as more than zeros, is data still: the checksums say so.
+    fn data_in(&self, bytes: &[u8], range: ByteRange, from: u64) -> io::Result<Option<ByteRange>> {
+        let data = next_data(self.replica, from, range.end)?;
+        let end = data.map_or(range.end, |data| data.start);
+        let gap = &bytes[(from - range.start) as usize..(end - range.start) as usize];
+        let is_zero = |piece: &[u8]| piece.iter().fold(0, |all, byte| all | byte) == 0;
+        Ok(match gap.chunks(GAP_BYTES).position(|piece| !is_zero(piece)) {
+            None => data,
+            Some(piece) => Some(ByteRange::new(from + (piece * GAP_BYTES) as u64, end)),
+        })
     }
 
     /// The replica's bytes; what was cut off while we copy reads as zeros, and is noticed as a change.

@@ -15,6 +15,9 @@ pub const WHOLE_FIRST_BYTES: u64 = 64 << 20;
 /// Buffer of one stage-out: a multiple of `BLOCK_BYTES`.
 pub const COPY_BYTES: usize = 4 << 20;
 
+/// What of a hole is looked at together for bytes that were read before it was one: a page.
+pub const GAP_BYTES: usize = 4096;
+
 /// Files in one batch of small ones: as many global descriptors are open at once.
 pub const BATCH_FILES: usize = 512;
 

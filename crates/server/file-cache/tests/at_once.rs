@@ -303,3 +303,28 @@ fn a_file_written_while_it_becomes_clean_keeps_its_mark() {
     world.drain();
     assert_eq!(world.anchor("a").mark().unwrap(), None);
 }
+
+#[test]
+fn bytes_that_go_and_come_again_during_the_copy_are_below_in_the_end() {
+    let world = World::new();
+    let handle = Arc::new(world.create("f"));
+    let (first, second) = ([1; 4096], [2; 4096]);
+    handle.write_at(&first, 0, false).unwrap();
+    handle.write_at(&second, 2 * MIB as u64, false).unwrap();
+    let writer = Arc::clone(&handle);
+    // The second range was read already: it becomes a hole before it is written below, and is then what it was.
+    before(
+        &world,
+        |operation, _| matches!(operation, Operation::Write(_)),
+        move || {
+            let punch = (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE) as u32;
+            writer.fallocate(punch, 2 * MIB as u64, 4096).unwrap();
+        },
+    );
+    world.cache.drain_file(&world.identity("f"), &|| false).unwrap();
+    world.store.set_hook(None);
+    handle.write_at(&second, 2 * MIB as u64, false).unwrap();
+    drop(handle);
+    world.drain();
+    assert_eq!(world.store.read("f").unwrap()[2 * MIB..], second);
+}
