@@ -194,7 +194,7 @@ mod tests {
         let (_root, a, b, buffer) = dirs();
         fs::write(buffer.join(MARKER), "").unwrap();
         assert_eq!(places(&[a.clone(), b], &buffer).unwrap_err().code, exit::UNAVAILABLE);
-        assert_eq!(formatted(&buffer), [buffer.clone()]);
+        assert_eq!(formatted(&buffer), std::slice::from_ref(&buffer));
         assert!(places(&[a], &buffer).is_ok());
     }
 
