@@ -81,10 +81,6 @@ impl Queue {
         !state.closed
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.state.lock().due.len()
-    }
-
     /// Wakes all who wait, for good.
     pub(crate) fn close(&self) {
         self.state.lock().closed = true;

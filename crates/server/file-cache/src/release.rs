@@ -38,10 +38,22 @@ impl Inner {
             self.schedule_stage_out(file);
         }
         if last {
-            if self.queue.len() > ANCHORS_KEPT {
-                file.live.lock().anchor = None;
-            }
+            self.spare_descriptors(file);
             self.rest(file);
+        }
+    }
+
+    /// Many closed dirty files would hold all descriptors of the process: past a bound they are found again when they are
+    /// staged out.
+    fn spare_descriptors(&self, file: &File) {
+        if !self.store.finds_by_identity() || self.table.lock().files.len() <= ANCHORS_KEPT {
+            return;
+        }
+        // Who holds the gate may be opening the file, with its anchor.
+        let Some(_gate) = file.gate.try_lock() else { return };
+        let mut live = file.live.lock();
+        if live.handles == 0 {
+            live.anchor = None;
         }
     }
 

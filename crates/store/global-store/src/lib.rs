@@ -49,6 +49,10 @@ pub trait GlobalStore: Send + Sync {
 
     /// Whether other machines may change the store: then dirty files carry a mark (`user.forebay.dirty`).
     fn is_shared(&self) -> bool;
+
+    /// Whether `locate` finds a file by its identity alone, wherever it was moved. Where it does not, who needs the file
+    /// later keeps its anchor.
+    fn finds_by_identity(&self) -> bool;
 }
 
 /// A regular file that stays findable whatever becomes of its name: an `O_PATH` descriptor.

@@ -353,4 +353,8 @@ impl GlobalStore for MemoryStore {
     fn is_shared(&self) -> bool {
         self.state.lock().shared
     }
+
+    fn finds_by_identity(&self) -> bool {
+        true
+    }
 }

@@ -41,6 +41,8 @@ struct Root {
     readable: Option<OwnedFd>,
     /// Whether file handles outlive a remount here.
     handles: bool,
+    /// Whether we may open files by their handles.
+    opens_handles: bool,
     shared: bool,
 }
 
@@ -63,7 +65,8 @@ impl PosixStore {
             Some(known) => known,
             None => sharing::is_shared(root.as_fd(), stat.st_dev)?,
         };
-        Ok(PosixStore { root: Arc::new(Root { fd: root, readable, handles, shared }) })
+        let opens_handles = handles && readable.as_ref().is_some_and(|fd| opens_handles(fd.as_fd()));
+        Ok(PosixStore { root: Arc::new(Root { fd: root, readable, handles, opens_handles, shared }) })
     }
 
     /// The accelerated directory.
@@ -118,6 +121,10 @@ impl GlobalStore for PosixStore {
     fn is_shared(&self) -> bool {
         self.root.shared
     }
+
+    fn finds_by_identity(&self) -> bool {
+        self.root.opens_handles
+    }
 }
 
 impl Root {
@@ -129,6 +136,13 @@ impl Root {
         }
         Ok(())
     }
+}
+
+/// Tried on the root itself.
+fn opens_handles(root: BorrowedFd) -> bool {
+    identity::identify(root, true)
+        .and_then(|identity| identity::open_by_handle(root, &identity))
+        .is_ok_and(|found| matches!(found, identity::ByHandle::Found(_)))
 }
 
 /// The path through which a descriptor is reopened. It is short enough that no allocation matters.
