@@ -13,6 +13,7 @@ use global_store::{Anchor, GlobalStore};
 use parking_lot::{Mutex, MutexGuard};
 use types::{Identity, Version};
 
+use crate::busy::Busy;
 use crate::clock::Clock;
 use crate::expiry::Expiry;
 use crate::fault;
@@ -66,6 +67,7 @@ pub(crate) struct Inner {
     pub(crate) expiry: Expiry,
     pub(crate) throttle: Throttle,
     pub(crate) counters: Counters,
+    pub(crate) draining: Busy,
     /// Files that wait until those of their policy hold enough bytes.
     pub(crate) gathering: Mutex<(u64, Vec<Arc<File>>)>,
     /// One eviction at a time; none before this moment.

@@ -100,7 +100,6 @@ impl Inner {
         }
         Counters::add(&self.counters.out_files, 1);
         Counters::add(&self.counters.out_bytes, job.copied.bytes);
-        Counters::add(&self.counters.out_us, job.started.elapsed().as_micros() as u64);
         if !clean {
             return;
         }

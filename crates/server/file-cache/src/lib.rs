@@ -15,6 +15,7 @@
 
 mod announce;
 mod api;
+mod busy;
 mod cache;
 mod check;
 mod clock;

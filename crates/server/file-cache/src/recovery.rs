@@ -12,6 +12,7 @@ use config::KeepAfter;
 use parking_lot::Mutex;
 use types::{Epoch, Version};
 
+use crate::busy::Busy;
 use crate::cache::{Counters, Inner, Table};
 use crate::clock;
 use crate::fetches::Fetches;
@@ -59,6 +60,7 @@ pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
         expiry: Default::default(),
         throttle: Default::default(),
         counters: Counters::default(),
+        draining: Busy::default(),
         gathering: Mutex::default(),
         evicting: Mutex::new(Duration::ZERO),
         quiesced: AtomicBool::new(false),

@@ -8,7 +8,6 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Instant;
 
 use catalogue::{Record, State};
 use config::{OnConflict, Policy, Verify};
@@ -59,7 +58,6 @@ pub(crate) struct Job<'a> {
     pub(crate) begun: bool,
     global: Option<Box<dyn OpenFile>>,
     pub(crate) copied: Copied,
-    pub(crate) started: Instant,
 }
 
 impl Job<'_> {
@@ -76,6 +74,7 @@ fn stuck(state: Residency, error: io::Error) -> End {
 impl Inner {
     /// Stages files out; their drain locks are held. More than one file is a batch: the store is synced once.
     pub(crate) fn drain_locked(&self, files: &[&Arc<File>], interrupted: &dyn Fn() -> bool) -> Vec<End> {
+        let _working = self.draining.enter(&self.counters.out_us);
         let mut ends: Vec<Option<End>> = Vec::new();
         let mut jobs: Vec<(usize, Job<'_>)> = Vec::new();
         for (index, file) in files.iter().enumerate() {
@@ -118,7 +117,6 @@ impl Inner {
     /// W3 without its commit: what is to be done, and whether it may be.
     fn begin<'a>(&self, file: &'a Arc<File>) -> Result<Job<'a>, End> {
         let fail = |error| self.note_failure(file, error, None);
-        let started = Instant::now();
         if let Some(end) = nothing_to_do(&file.live.lock()) {
             return Err(end);
         }
@@ -176,7 +174,6 @@ impl Inner {
             quiet,
             global: None,
             copied: Copied::default(),
-            started,
         })
     }
 

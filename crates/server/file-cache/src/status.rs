@@ -56,7 +56,7 @@ pub struct Status {
     pub staged_out_bytes: u64,
     /// Files copied down, unchanged ones included.
     pub staged_out_files: u64,
-    /// Microseconds spent copying down, summed over threads.
+    /// Microseconds in which at least one stage-out was under way.
     pub staged_out_us: u64,
     /// Stage-outs that failed and will be tried again.
     pub errors: u64,

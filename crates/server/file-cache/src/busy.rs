@@ -1,0 +1,63 @@
+//! How long something was going on, however many did it at once.
+
+use std::sync::atomic::AtomicU64;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+
+use crate::cache::Counters;
+
+/// Counts those at work; the time with at least one goes to a counter of microseconds.
+#[derive(Default)]
+pub(crate) struct Busy(Mutex<(u32, Option<Instant>)>);
+
+impl Busy {
+    /// One more is at work until the answer is dropped.
+    pub(crate) fn enter<'a>(&'a self, total_us: &'a AtomicU64) -> Working<'a> {
+        let mut state = self.0.lock();
+        state.0 += 1;
+        state.1.get_or_insert_with(Instant::now);
+        Working { busy: self, total_us }
+    }
+}
+
+/// Somebody at work.
+pub(crate) struct Working<'a> {
+    busy: &'a Busy,
+    total_us: &'a AtomicU64,
+}
+
+impl Drop for Working<'_> {
+    fn drop(&mut self) {
+        let mut state = self.busy.0.lock();
+        state.0 -= 1;
+        if state.0 == 0
+            && let Some(since) = state.1.take()
+        {
+            Counters::add(self.total_us, since.elapsed().as_micros() as u64);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering;
+    use std::time::Duration;
+
+    #[test]
+    fn two_at_once_count_once() {
+        let (busy, total) = (Busy::default(), AtomicU64::new(0));
+        let start = Instant::now();
+        let first = busy.enter(&total);
+        let second = busy.enter(&total);
+        while start.elapsed() < Duration::from_millis(3) {
+            std::thread::yield_now();
+        }
+        drop(first);
+        assert_eq!(total.load(Ordering::Relaxed), 0, "one is still at work");
+        drop(second);
+        let counted = Duration::from_micros(total.load(Ordering::Relaxed));
+        assert!(counted >= Duration::from_micros(2900) && counted <= start.elapsed(), "{counted:?}");
+    }
+}
