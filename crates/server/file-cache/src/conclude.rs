@@ -43,13 +43,13 @@ impl Inner {
         }
         let failure = if changes.is_empty() { None } else { self.commit(changes, Durability::Process).err() };
         fault::point("w7.committed");
-        for (index, job, left) in &settled {
-            if matches!(ends[*index], Some(End::Nothing)) {
+        for (index, job, left) in settled {
+            if matches!(ends[index], Some(End::Nothing)) {
                 continue;
             }
             match &failure {
-                Some(error) => ends[*index] = Some(self.note_failure(job.file, clone_error(error), Some(*left))),
-                None => self.concluded(job, matches!(ends[*index], Some(End::Clean))),
+                Some(error) => ends[index] = Some(self.note_failure(job.file, clone_error(error), Some(left))),
+                None => self.concluded(job, matches!(ends[index], Some(End::Clean))),
             }
         }
         drop(gates);
@@ -84,7 +84,7 @@ impl Inner {
     }
 
     /// W7 is committed. Gate held.
-    fn concluded(&self, job: &Job<'_>, clean: bool) {
+    fn concluded(&self, job: Job<'_>, clean: bool) {
         Counters::add(&self.counters.settled, 1);
         {
             let mut live = job.file.live.lock();
@@ -104,9 +104,12 @@ impl Inner {
             return;
         }
         self.replicas.unbrand(job.record.version);
-        let unused = job.file.live.lock().handles == 0;
+        let file = job.file;
+        // Our own descriptor of the replica would pass for somebody's use of it.
+        drop(job);
+        let unused = file.live.lock().handles == 0;
         if unused {
-            self.drop_or_keep(job.file);
+            self.drop_or_keep(file);
             fault::point("w8.dropped");
         }
     }

@@ -168,7 +168,12 @@ impl FileHandle {
         let flags = FallocateFlags::from_bits_retain(mode);
         match self.route(true)? {
             Route::Replica(fd) => {
-                rustix::fs::fallocate(&fd, flags, offset, len)?;
+                let mut done = rustix::fs::fallocate(&fd, flags, offset, len).map_err(io::Error::from);
+                if done.as_ref().is_err_and(is_full) {
+                    self.inner.make_room(len);
+                    done = rustix::fs::fallocate(&fd, flags, offset, len).map_err(io::Error::from);
+                }
+                done?;
                 self.file.live.lock().changes += 1;
                 Ok(())
             }
@@ -262,12 +267,13 @@ impl FileHandle {
         Ok(())
     }
 
-    /// One `close` of a descriptor. Makes the data durable under `durable_at = close`. Tells a failed stage-out once.
+    /// One `close` of a descriptor. Makes the data durable under `durable_at = close`. Tells a writer of a
+    /// failed stage-out once.
     pub fn flush(&self) -> io::Result<()> {
         if self.write && self.policy.durable_at_close {
             return self.sync(false);
         }
-        self.tell()
+        if self.write { self.tell() } else { Ok(()) }
     }
 
     /// The bytes that lie in the burst buffer of a file that is being fetched; empty on every other route.

@@ -88,18 +88,30 @@ impl Inner {
     }
 
     /// A clean file that nobody has open: policy says whether the replica stays. Gate held.
-    pub(crate) fn drop_or_keep(&self, file: &File) {
+    pub(crate) fn drop_or_keep(&self, file: &Arc<File>) {
         let drops = {
             let live = file.live.lock();
             let pinned = live.record.as_ref().is_some_and(|record| record.pinned);
             live.policy.keep_after == KeepAfter::Delete && !pinned
         };
-        if !drops {
-            self.keep(file);
-        } else if let Err(error) = self.drop_replica(file) {
-            tracing::warn!(%error, "a clean replica could not be dropped");
+        if drops {
+            self.drop_clean(file)
+        } else {
+            self.keep(file)
         }
         file.live.lock().anchor = None;
+    }
+
+    /// Drops a clean replica that nobody has open, or tries again later: what is written next must be seen through the
+    /// mappings that are left. Gate held.
+    pub(crate) fn drop_clean(&self, file: &Arc<File>) {
+        match self.evict_gated(file) {
+            Ok(_) => {}
+            Err(error) if errno(&error) == libc::EBUSY => {
+                self.expiry.set(&file.identity, self.now().saturating_add(BACKOFF_MIN));
+            }
+            Err(error) => tracing::warn!(%error, "a clean replica could not be dropped"),
+        }
     }
 
     /// When the file is to be tried again.

@@ -97,6 +97,7 @@ impl Inner {
     fn rest(self: &Arc<Inner>, file: &Arc<File>) {
         enum Then {
             Drop,
+            DropClean,
             Stop,
             Keep,
             Nothing,
@@ -112,7 +113,7 @@ impl Inner {
                     if goes_on && fetch.started && self.settings.background { Then::Nothing } else { Then::Drop }
                 }
                 Body::Whole if !live.is_unclean() => match (live.policy.keep_after, &live.record) {
-                    (KeepAfter::Delete, Some(record)) if !record.pinned => Then::Drop,
+                    (KeepAfter::Delete, Some(record)) if !record.pinned => Then::DropClean,
                     _ => Then::Keep,
                 },
                 _ => Then::Nothing,
@@ -142,6 +143,7 @@ impl Inner {
                     live.fds = Descriptors::default();
                 }
             }
+            Then::DropClean => self.drop_clean(file),
             Then::Keep => self.keep(file),
             Then::Nothing => {}
         }

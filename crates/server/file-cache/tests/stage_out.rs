@@ -4,7 +4,7 @@ mod support;
 
 use std::sync::Arc;
 
-use config::{OnConflict, Policy};
+use config::{KeepAfter, OnConflict, Policy, StageOut};
 use file_cache::{Keep, OpenHow, Residency};
 use global_store::memory::{Fault, Operation};
 use support::{MIB, Mapping, World, kernel_write, read};
@@ -207,6 +207,28 @@ fn a_mapping_that_outlives_its_descriptor_keeps_the_file_dirty() {
     world.drain();
     assert_eq!(world.store.read("f").unwrap()[0], 9);
     assert_eq!(world.state("f"), Residency::Clean);
+}
+
+#[test]
+fn a_replica_that_goes_once_clean_stays_while_a_reader_maps_it() {
+    let world = World::new();
+    let mut how = world.how(true);
+    how.policy = Arc::new(Policy { keep_after: KeepAfter::Delete, stage_out: StageOut::Manual, ..Policy::default() });
+    world.store.put("f", &[1; 4096]);
+    let open = |how: &OpenHow| world.cache.open_file(world.anchor("f"), how.clone()).unwrap();
+    let writer = open(&how);
+    kernel_write(&writer, &[2; 4096], 0);
+    let reading = Mapping::for_reading(&writer);
+    drop(writer);
+    world.drain();
+    assert_eq!(world.state("f"), Residency::Clean, "what is written next must be seen through the mapping");
+    kernel_write(&open(&how), &[3], 0);
+    assert_eq!(reading.first(), 3);
+    drop(reading);
+    world.drain();
+    assert_eq!(world.state("f"), Residency::Absent);
+    drop(open(&OpenHow { write: false, ..how }));
+    assert_eq!((world.state("f"), world.replicas()), (Residency::Absent, 0), "and a reader's goes at its close");
 }
 
 #[test]

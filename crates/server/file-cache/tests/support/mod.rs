@@ -126,26 +126,42 @@ pub fn read(handle: &FileHandle, len: usize) -> Vec<u8> {
 
 /// A descriptor of the replica as the kernel opens one for passthrough.
 pub fn kernel_file(handle: &FileHandle) -> std::fs::File {
+    kernel_open(handle, true)
+}
+
+fn kernel_open(handle: &FileHandle, write: bool) -> std::fs::File {
     assert!(handle.use_passthrough());
     let link = format!("/proc/self/fd/{}", handle.backing().unwrap().as_raw_fd());
-    std::fs::OpenOptions::new().read(true).write(true).open(link).unwrap()
+    std::fs::OpenOptions::new().read(true).write(write).open(link).unwrap()
 }
 
 pub fn kernel_write(handle: &FileHandle, data: &[u8], at: u64) {
     kernel_file(handle).write_all_at(data, at).unwrap();
 }
 
-/// A shared writable mapping of the replica's first page that outlives every descriptor.
+/// A shared mapping of the replica's first page that outlives every descriptor.
 pub struct Mapping(*mut u8);
 
 impl Mapping {
     pub fn of(handle: &FileHandle) -> Mapping {
-        let file = kernel_file(handle);
-        let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+        Mapping::with(&kernel_file(handle), libc::PROT_READ | libc::PROT_WRITE)
+    }
+
+    pub fn for_reading(handle: &FileHandle) -> Mapping {
+        Mapping::with(&kernel_open(handle, false), libc::PROT_READ)
+    }
+
+    fn with(file: &std::fs::File, prot: i32) -> Mapping {
+        let flags = libc::MAP_SHARED;
         // SAFETY: a new mapping of one page of an open file; checked below, unmapped in drop.
         let at = unsafe { libc::mmap(std::ptr::null_mut(), 4096, prot, flags, file.as_raw_fd(), 0) };
         assert_ne!(at, libc::MAP_FAILED);
         Mapping(at.cast())
+    }
+
+    pub fn first(&self) -> u8 {
+        // SAFETY: the first byte of a mapped page; the tests map files of at least one byte and never cut them.
+        unsafe { self.0.read_volatile() }
     }
 
     pub fn store(&self, byte: u8) {
@@ -156,7 +172,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping made in `of`.
+        // SAFETY: the mapping made in `with`.
         unsafe { libc::munmap(self.0.cast(), 4096) };
     }
 }
