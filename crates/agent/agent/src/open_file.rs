@@ -232,6 +232,11 @@ impl OpenFile {
         self.handle.backing()
     }
 
+    /// Whether the kernel opened it to execute it.
+    pub fn executes(&self) -> bool {
+        self.mode.execute
+    }
+
     /// Whether writes must be seen by the agent although the replica is complete.
     pub fn writes_must_pass(&self) -> bool {
         self.privileged.load(Ordering::Relaxed)

@@ -27,6 +27,7 @@ impl Errno {
     pub const EISDIR: Errno = Errno(libc::EISDIR);
     pub const EINVAL: Errno = Errno(libc::EINVAL);
     pub const ENOTTY: Errno = Errno(libc::ENOTTY);
+    pub const ETXTBSY: Errno = Errno(libc::ETXTBSY);
     pub const EFBIG: Errno = Errno(libc::EFBIG);
     pub const ENOSPC: Errno = Errno(libc::ENOSPC);
     pub const EROFS: Errno = Errno(libc::EROFS);

@@ -106,6 +106,10 @@ impl Door {
     }
 
     pub(crate) fn open_file(&self, req: &Request, known: &Arc<Known>, mode: Mode) -> Result<Opened, Errno> {
+        // The kernel refuses writers of a running program by itself, but asks us to truncate before it looks.
+        if mode.truncate && !mode.write && known.open.lock().is_executed() {
+            return Err(Errno::ETXTBSY);
+        }
         let open = self.agent.open(&convert::caller(req), &known.node, mode)?;
         self.admit(req, known, open)
     }
@@ -114,7 +118,15 @@ impl Door {
     pub(crate) fn admit(&self, req: &Request, known: &Arc<Known>, open: OpenFile) -> Result<Opened, Errno> {
         let can = self.can.get().copied().unwrap_or(Abilities { passthrough: false, direct_mmap: false });
         let answer = known.open.lock().admit(&open, req.pid, can, self.notifier.get());
-        let mut opened = answer.inspect_err(|_| self.retire(known))?;
+        let mut opened = answer.inspect_err(|_| {
+            self.retire(known);
+            // The kernel looks again once: a second refusal would reach the program.
+            while let Some(newest) = self.nodes.newest(known.node.identity())
+                && !newest.open.lock().welcomes(&open, can)
+            {
+                self.retire(&newest);
+            }
+        })?;
         opened.handle = self.handles.add_file(FileOf { known: known.clone(), open });
         Ok(opened)
     }
@@ -127,7 +139,7 @@ impl Door {
         }
         self.agent.locks().release_handle(identity, handle);
         // The kernel's registration ends before the replica's user does, so that an unused replica has none.
-        file.known.open.lock().leave(self.notifier.get());
+        file.known.open.lock().leave(&file.open, self.notifier.get());
     }
 
     pub(crate) fn list(

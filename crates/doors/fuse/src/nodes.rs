@@ -148,6 +148,13 @@ impl Nodes {
         }
     }
 
+    /// The node that the next lookup of a file gives, if there is one.
+    pub fn newest(&self, identity: &Identity) -> Option<Arc<Known>> {
+        let tables = self.tables.lock();
+        let id = tables.newest.get(identity)?;
+        tables.slots.get(id).map(|slot| slot.known.clone())
+    }
+
     /// Whether the kernel knows the file by several numbers: it does not know that a change by one is one of the other.
     pub fn is_split(&self, known: &Known) -> bool {
         known.is_retired() || self.tables.lock().retired.contains_key(known.node.identity())

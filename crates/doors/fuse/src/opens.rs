@@ -28,6 +28,8 @@ pub enum Way {
 pub struct OpenState {
     way: Way,
     opens: u32,
+    /// Opens by the kernel to execute it: programs that run, but for scripts.
+    executing: u32,
     /// The version of the data that its opens have.
     file: Option<Arc<File>>,
     /// The kernel's registration of the replica, one a node.
@@ -102,12 +104,9 @@ impl OpenState {
         can: Abilities,
         notifier: Option<&Notifier>,
     ) -> Result<Opened, Errno> {
-        let mut offer = Offer {
-            backing: can.passthrough && notifier.is_some() && open.backing().is_some(),
-            same_file: self.file.as_ref().is_none_or(|file| Arc::ptr_eq(file, open.file())),
-            writes_must_pass: open.writes_must_pass(),
-            refused_before: self.refused == Some(thread),
-        };
+        let mut offer = self.offer(open, can);
+        offer.backing &= notifier.is_some();
+        offer.refused_before = self.refused == Some(thread);
         if offer.backing && self.backing.is_none() {
             self.backing = register(open, notifier);
             offer.backing = self.backing.is_some();
@@ -137,6 +136,7 @@ impl OpenState {
         }
         self.refused = None;
         self.opens += 1;
+        self.executing += u32::from(open.executes());
         self.file = Some(open.file().clone());
         if chosen == Answer::Direct {
             self.unregister(notifier);
@@ -144,9 +144,29 @@ impl OpenState {
         Ok(opened)
     }
 
+    fn offer(&self, open: &OpenFile, can: Abilities) -> Offer {
+        Offer {
+            backing: can.passthrough && open.backing().is_some(),
+            same_file: self.file.as_ref().is_none_or(|file| Arc::ptr_eq(file, open.file())),
+            writes_must_pass: open.writes_must_pass(),
+            refused_before: false,
+        }
+    }
+
+    /// Whether this open would be answered by another thing than `ESTALE`.
+    pub fn welcomes(&self, open: &OpenFile, can: Abilities) -> bool {
+        answer(self.way, self.opens, self.offer(open, can)) != Answer::Stale
+    }
+
+    /// Whether a program runs from it: truncating it would kill that.
+    pub fn is_executed(&self) -> bool {
+        self.executing > 0
+    }
+
     /// Counts a release.
-    pub fn leave(&mut self, notifier: Option<&Notifier>) {
+    pub fn leave(&mut self, open: &OpenFile, notifier: Option<&Notifier>) {
         self.opens = self.opens.saturating_sub(1);
+        self.executing = self.executing.saturating_sub(u32::from(open.executes()));
         if self.opens == 0 {
             self.file = None;
             self.unregister(notifier);

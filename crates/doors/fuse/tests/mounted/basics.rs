@@ -95,6 +95,29 @@ fn a_program_is_executed_from_the_mount() {
 }
 
 #[test]
+fn a_running_program_is_not_truncated() {
+    in_private_namespace(|| {
+        for how in WAYS {
+            let stand = Stand::new(how);
+            fs::copy("/bin/sleep", stand.path("sleep")).unwrap();
+            let mut running = Command::new(stand.path("sleep")).arg("100").spawn().unwrap();
+            for flags in [libc::O_RDONLY | libc::O_TRUNC, libc::O_WRONLY | libc::O_TRUNC, libc::O_RDWR] {
+                let refused = rustix::fs::open(
+                    stand.path("sleep"),
+                    rustix::fs::OFlags::from_bits_retain(flags as u32),
+                    rustix::fs::Mode::empty(),
+                );
+                assert_eq!(refused.err(), Some(rustix::io::Errno::TXTBSY), "flags {flags:o}");
+            }
+            assert!(running.try_wait().unwrap().is_none(), "it still runs");
+            running.kill().unwrap();
+            running.wait().unwrap();
+            assert_eq!(fs::read(stand.path("sleep")).unwrap(), fs::read("/bin/sleep").unwrap());
+        }
+    });
+}
+
+#[test]
 fn truncation_by_open_path_and_descriptor_cuts_and_extends() {
     in_private_namespace(|| {
         for how in WAYS {
