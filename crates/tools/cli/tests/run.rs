@@ -263,6 +263,7 @@ fn a_second_interrupt_ends_the_drain_and_says_where_the_data_is() {
         wait_until("the command has written", BOUND, || bench.dir.join("written").exists());
         // Not before the command has ended: then the drain is all that is left.
         wait_until("the command has ended", BOUND, || !has_children(running.pid()));
+        wait_until("the drain has begun", BOUND, || fs::metadata(bench.dir.join("f")).is_ok_and(|f| f.len() > 0));
         kill(running.pid(), libc::SIGINT);
         running.complains("once more leaves it");
         kill(running.pid(), libc::SIGINT);
