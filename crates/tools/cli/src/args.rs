@@ -32,26 +32,34 @@ pub enum Command {
     /// Accelerate a directory for the whole node
     Mount(MountArgs),
     /// Drain an accelerated directory and end its acceleration
+    #[command(after_help = "Example: forebay umount /scratch/project")]
     Umount(UmountArgs),
     /// Show what is accelerated, what is cached and what is still to be drained
+    #[command(after_help = "Example: forebay status /scratch/project --json")]
     Status(StatusArgs),
     /// Move files' data between the tiers, and pin it
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example: forebay stage in data/ --recursive --wait")]
     Stage(StageCommand),
     /// Stage out everything dirty
+    #[command(after_help = "Example: forebay drain /scratch/project --wait")]
     Drain(DrainArgs),
     /// Let new writes go to the global store and drain, for a backup or another machine
+    #[command(after_help = "Example: forebay quiesce /scratch/project")]
     Quiesce(QuiesceArgs),
     /// Decide which copy stays when a file changed in both places, or could not be staged out
+    #[command(after_help = "Example: forebay resolve result.h5 --keep burst-buffer")]
     Resolve(ResolveArgs),
     /// Show and change the rules of directories
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example: forebay policy set results/ stage_out=idle:10m")]
     Policy(PolicyCommand),
     /// Drain what an agent that was killed, or a machine that crashed, left in a burst buffer
+    #[command(after_help = "Example: forebay recover /nvme/buffer")]
     Recover(RecoverArgs),
     /// Check a burst buffer that no agent uses
+    #[command(after_help = "Example: forebay check /nvme/buffer")]
     Check(CheckArgs),
     /// Say what works on this machine and what to do about the rest
+    #[command(after_help = "Example: forebay doctor --json")]
     Doctor(DoctorArgs),
     /// Measure what each part of this storage could do, does, and loses
     Limits {
@@ -60,11 +68,13 @@ pub enum Command {
         args: ::limits::args::LimitsArgs,
     },
     /// Print a completion script
+    #[command(after_help = "Example: forebay completions bash >/etc/bash_completion.d/forebay")]
     Completions {
         /// For which shell
         shell: clap_complete::Shell,
     },
     /// Print the manual page, or write a page for every command into a directory
+    #[command(after_help = "Example: forebay man /usr/local/share/man/man1")]
     Man {
         /// Where to write the pages
         dir: Option<PathBuf>,
