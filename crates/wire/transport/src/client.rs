@@ -1,0 +1,270 @@
+//! The asking side: one session with a server, over as many connections as its threads need, that comes back by itself
+//! when connection or server are lost.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use wire::{Message, Text};
+
+use crate::address::Address;
+use crate::frame::{Framed, Patience};
+use crate::handshake::{self, Greeting, Outcome, Refused};
+use crate::limits::{CONNECT, RETRY, TICK};
+use crate::outstanding::{Number, Outstanding};
+use crate::pool::{Connection, Lane, Place, Pool};
+use crate::secret::{Secret, random};
+
+/// Who connects.
+#[derive(Debug, Clone, Default)]
+pub struct Who {
+    /// Identity of the accelerated directory, in hex: the server must serve the same.
+    pub store: String,
+    /// A name for people.
+    pub agent: String,
+}
+
+/// One request.
+pub struct Call<'a> {
+    /// What is asked.
+    pub message: &'a Message,
+    /// Data that goes with it, at most `DATA_BYTES_MAX`.
+    pub data: &'a [u8],
+    /// Where the answer's data goes; more than fits is an error.
+    pub into: &'a mut [u8],
+    /// How long it may take, connecting included; `None`: until the server is back, however long.
+    pub within: Option<Duration>,
+    /// Doing it twice would differ from doing it once: if the server has lost its memory since it was sent, ask the caller.
+    pub once: bool,
+    /// Ends the wait with `EINTR`; asked some ten times a second.
+    pub interrupted: &'a dyn Fn() -> bool,
+}
+
+impl<'a> Call<'a> {
+    /// A request without data, with no bound and no interruption.
+    pub fn new(message: &'a Message) -> Call<'a> {
+        Call { message, data: &[], into: &mut [], within: None, once: false, interrupted: &|| false }
+    }
+}
+
+/// An answer.
+#[derive(Debug)]
+pub struct Answer {
+    /// What was answered; never [`Message::Failed`].
+    pub message: Message,
+    /// Bytes of data that were put into [`Call::into`].
+    pub data_bytes: usize,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// The server refuses us, and will again.
+    #[error("the server refuses: {reason}")]
+    Refused {
+        /// Why, for programs.
+        errno: i32,
+        /// Why, for people.
+        reason: String,
+    },
+    /// The server says that the request failed.
+    #[error("{reason}")]
+    Failed {
+        /// Why, for programs.
+        errno: i32,
+        /// Why, for people.
+        reason: String,
+    },
+    /// No answer in time.
+    #[error("the server did not answer in time")]
+    TimedOut,
+    /// The wait was interrupted.
+    #[error("interrupted")]
+    Interrupted,
+    /// The request may have been done or not, and the server does not know ([`Call::once`]).
+    #[error("the server has lost its memory of the request")]
+    Lost,
+}
+
+impl CallError {
+    /// What a program hears.
+    pub fn errno(&self) -> i32 {
+        match self {
+            CallError::Refused { errno, .. } | CallError::Failed { errno, .. } => *errno,
+            CallError::TimedOut => libc::ETIMEDOUT,
+            CallError::Interrupted => libc::EINTR,
+            CallError::Lost => libc::EIO,
+        }
+    }
+}
+
+impl From<CallError> for io::Error {
+    fn from(error: CallError) -> io::Error {
+        io::Error::from_raw_os_error(error.errno())
+    }
+}
+
+/// A session with a server. All methods may be called from any thread.
+pub struct Client {
+    address: Address,
+    secret: Option<Secret>,
+    greeting: Greeting,
+    pool: Pool,
+    outstanding: Outstanding,
+    /// Said once per outage.
+    away: Mutex<bool>,
+}
+
+/// How one try of a call ended without an answer.
+enum Trouble {
+    End(CallError),
+    Connection(io::Error),
+}
+
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Trouble {
+        match error.raw_os_error() {
+            Some(libc::ETIMEDOUT) => Trouble::End(CallError::TimedOut),
+            Some(libc::EINTR) => Trouble::End(CallError::Interrupted),
+            _ => Trouble::Connection(error),
+        }
+    }
+}
+
+impl Client {
+    /// Connects once, within `wait`, so that a wrong address, secret or directory is told at once.
+    pub fn connect(address: Address, secret: Option<Secret>, who: Who, wait: Duration) -> Result<Client, CallError> {
+        let session = random().map_err(|e| CallError::Failed { errno: libc::EIO, reason: e.to_string() })?;
+        let greeting = Greeting { session, store: Text::cut(who.store), agent: Text::cut(who.agent) };
+        let (pool, outstanding) = (Pool::default(), Outstanding::default());
+        let client = Client { address, secret, greeting, pool, outstanding, away: Mutex::new(false) };
+        client.call(Call { within: Some(wait), ..Call::new(&Message::Ping {}) })?;
+        Ok(client)
+    }
+
+    /// Where the server is.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Asks and waits for the answer. Lost connections are made anew and the request is sent again.
+    pub fn call(&self, mut call: Call<'_>) -> Result<Answer, CallError> {
+        let interrupted = call.interrupted;
+        let patience = Patience { until: call.within.map(|within| Instant::now() + within), interrupted };
+        let number = self.outstanding.begin();
+        let lane = Lane::of(call.message, call.data.len());
+        let (mut pause, mut sent_to) = (RETRY.0, None);
+        loop {
+            let mut place = self.pool.take(lane, &patience).map_err(|error| end(error.into()))?;
+            let reused = place.connection.is_some();
+            match self.try_once(&mut place, &number, &mut call, &mut sent_to, &patience) {
+                Ok((Message::Failed { code, reason }, _)) => {
+                    return Err(CallError::Failed { errno: code.errno(), reason: reason.as_str().to_owned() });
+                }
+                Ok((message, data_bytes)) => {
+                    self.is_back();
+                    return Ok(Answer { message, data_bytes });
+                }
+                // A connection that was good once says nothing about the next.
+                Err(Trouble::Connection(_)) if reused => {}
+                Err(Trouble::Connection(error)) => {
+                    drop(place);
+                    self.is_away(&error);
+                    pause = rest(pause, &patience).map_err(end)?;
+                }
+                Err(trouble) => return Err(end(trouble)),
+            }
+        }
+    }
+
+    /// The connection goes back to its place only if all went well.
+    fn try_once(
+        &self,
+        place: &mut Place<'_>,
+        number: &Number<'_>,
+        call: &mut Call<'_>,
+        sent_to: &mut Option<[u8; 16]>,
+        patience: &Patience<'_>,
+    ) -> Result<(Message, usize), Trouble> {
+        let mut connection = self.connected(place, patience)?;
+        if call.once && sent_to.is_some_and(|instance| instance != connection.instance) {
+            place.connection = Some(connection);
+            return Err(Trouble::End(CallError::Lost));
+        }
+        *sent_to = Some(connection.instance);
+        let answer = exchange(&mut connection.framed, number, call, patience)?;
+        place.connection = Some(connection);
+        Ok(answer)
+    }
+
+    fn connected(&self, place: &mut Place<'_>, patience: &Patience<'_>) -> Result<Connection, Trouble> {
+        if let Some(connection) = place.connection.take() {
+            return Ok(connection);
+        }
+        let left = patience.until.map_or(CONNECT, |until| until.saturating_duration_since(Instant::now()).min(CONNECT));
+        // A wait of nothing is refused by the system, and is no answer of the server's.
+        let link = self.address.connect(left.max(TICK)).map_err(Trouble::Connection)?;
+        let mut framed = Framed::new(link);
+        match handshake::greet(&mut framed, &self.greeting, self.secret.as_ref()) {
+            Ok(instance) => Ok(Connection { framed, instance }),
+            Err(Outcome::Broken(error)) => Err(Trouble::Connection(error)),
+            // It is full for the moment.
+            Err(Outcome::Refused(Refused { errno: libc::EAGAIN, reason })) => {
+                Err(Trouble::Connection(io::Error::new(io::ErrorKind::ConnectionRefused, reason)))
+            }
+            Err(Outcome::Refused(Refused { errno, reason })) => Err(Trouble::End(CallError::Refused { errno, reason })),
+        }
+    }
+
+    fn is_away(&self, error: &io::Error) {
+        if !std::mem::replace(&mut *self.away.lock(), true) {
+            tracing::info!(server = %self.address, %error, "the server does not answer: its requests wait");
+        }
+    }
+
+    fn is_back(&self) {
+        if std::mem::take(&mut *self.away.lock()) {
+            tracing::info!(server = %self.address, "the server answers again");
+        }
+    }
+}
+
+fn end(trouble: Trouble) -> CallError {
+    match trouble {
+        Trouble::End(error) => error,
+        Trouble::Connection(error) => {
+            CallError::Failed { errno: error.raw_os_error().unwrap_or(libc::EIO), reason: error.to_string() }
+        }
+    }
+}
+
+/// Waits a little; returns how long to wait the next time.
+fn rest(pause: Duration, patience: &Patience<'_>) -> Result<Duration, Trouble> {
+    let end = Instant::now() + pause;
+    loop {
+        patience.check()?;
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok((pause * 2).min(RETRY.1));
+        }
+        std::thread::sleep(left.min(TICK));
+    }
+}
+
+/// Sends a request and takes its answer.
+fn exchange(
+    framed: &mut Framed,
+    number: &Number<'_>,
+    call: &mut Call<'_>,
+    patience: &Patience<'_>,
+) -> Result<(Message, usize), Trouble> {
+    framed.send((number.request, number.oldest()), call.message, call.data, patience)?;
+    let frame = framed.receive(patience)?;
+    let data_bytes = frame.header.data_bytes as usize;
+    // One request at a time: an answer to another one, or too much data, is no conversation.
+    if frame.header.request != number.request || data_bytes > call.into.len() {
+        return Err(Trouble::Connection(io::ErrorKind::InvalidData.into()));
+    }
+    framed.take(&mut call.into[..data_bytes], patience)?;
+    Ok((frame.message, data_bytes))
+}

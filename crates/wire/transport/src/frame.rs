@@ -1,0 +1,168 @@
+//! Whole frames over a link, with deadlines.
+
+use std::io::{self, IoSlice};
+use std::time::{Duration, Instant};
+
+use wire::{HEADER_BYTES, Header, Message};
+
+use crate::limits::{BUFFER_BYTES, FRAME};
+use crate::link::Link;
+
+/// How long a wait may last.
+pub(crate) struct Patience<'a> {
+    /// `None`: for ever.
+    pub(crate) until: Option<Instant>,
+    /// Asked about every tick.
+    pub(crate) interrupted: &'a dyn Fn() -> bool,
+}
+
+impl Patience<'_> {
+    pub(crate) fn within(wait: Duration) -> Patience<'static> {
+        Patience { until: Some(Instant::now() + wait), interrupted: &|| false }
+    }
+
+    /// `ETIMEDOUT` or `EINTR` once it has ended.
+    pub(crate) fn check(&self) -> io::Result<()> {
+        if (self.interrupted)() {
+            return Err(io::Error::from_raw_os_error(libc::EINTR));
+        }
+        if self.until.is_some_and(|until| Instant::now() >= until) {
+            return Err(io::Error::from_raw_os_error(libc::ETIMEDOUT));
+        }
+        Ok(())
+    }
+}
+
+/// A received frame without its data, which waits in the connection.
+#[derive(Debug)]
+pub struct Frame {
+    /// Its header; the data that follows must be taken before the next frame.
+    pub header: Header,
+    /// Its message.
+    pub message: Message,
+}
+
+/// A link that speaks in frames.
+pub struct Framed {
+    link: Box<dyn Link>,
+    buffer: Box<[u8]>,
+    /// The bytes of the buffer that have come and were not taken.
+    filled: std::ops::Range<usize>,
+    body: Vec<u8>,
+    /// What is spoken, once agreed.
+    pub(crate) version: u16,
+}
+
+fn broken(error: wire::DecodeError) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+fn is_wait(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
+        && error.raw_os_error() != Some(libc::ETIMEDOUT)
+}
+
+impl Framed {
+    /// Over a fresh link.
+    pub fn new(link: Box<dyn Link>) -> Framed {
+        let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
+        Framed { link, buffer, filled: 0..0, body: Vec::new(), version: wire::VERSION_MIN }
+    }
+
+    pub(crate) fn link(&self) -> &dyn Link {
+        &*self.link
+    }
+
+    /// Sends one frame. `request` and `oldest` go into the header.
+    pub(crate) fn send(
+        &mut self,
+        (request, oldest): (u64, u64),
+        message: &Message,
+        data: &[u8],
+        patience: &Patience<'_>,
+    ) -> io::Result<()> {
+        self.body.clear();
+        message.encode(&mut self.body);
+        let length = |bytes: usize| u32::try_from(bytes).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput));
+        let header = Header {
+            version: self.version,
+            kind: message.kind(),
+            request,
+            oldest,
+            body_bytes: length(self.body.len())?,
+            data_bytes: length(data.len())?,
+        };
+        let head = header.encode();
+        let mut parts = [IoSlice::new(&head), IoSlice::new(&self.body), IoSlice::new(data)];
+        let mut parts = parts.as_mut_slice();
+        while !parts.is_empty() {
+            match self.link.send(parts) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(sent) => IoSlice::advance_slices(&mut parts, sent),
+                Err(error) if is_wait(&error) => patience.check()?,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the next frame for as long as `patience` says, and for the rest of it, once begun, no longer than a frame
+    /// may take. `UnexpectedEof`: the peer has ended. `InvalidData`: it does not speak our protocol.
+    pub(crate) fn receive(&mut self, patience: &Patience<'_>) -> io::Result<Frame> {
+        while self.filled.is_empty() {
+            self.fill(patience)?;
+        }
+        let rest = Patience {
+            until: Some(patience.until.map_or(Instant::now() + FRAME, |until| until.min(Instant::now() + FRAME))),
+            interrupted: patience.interrupted,
+        };
+        let mut head = [0; HEADER_BYTES];
+        self.take(&mut head, &rest)?;
+        let header = Header::decode(&head).map_err(broken)?;
+        // Bounded by the header's own check.
+        let mut body = std::mem::take(&mut self.body);
+        body.resize(header.body_bytes as usize, 0);
+        let taken = self.take(&mut body, &rest);
+        let message = taken.and_then(|()| Message::decode(header.kind, &body).map_err(broken));
+        self.body = body;
+        Ok(Frame { header, message: message? })
+    }
+
+    /// Takes bytes of the frame's data.
+    pub(crate) fn take(&mut self, mut into: &mut [u8], patience: &Patience<'_>) -> io::Result<()> {
+        while !into.is_empty() {
+            if self.filled.is_empty() && into.len() >= self.buffer.len() {
+                let got = self.receive_some(into, patience)?;
+                into = &mut into[got..];
+                continue;
+            }
+            if self.filled.is_empty() {
+                self.fill(patience)?;
+            }
+            let part = into.len().min(self.filled.len());
+            into[..part].copy_from_slice(&self.buffer[self.filled.start..self.filled.start + part]);
+            self.filled.start += part;
+            into = &mut into[part..];
+        }
+        Ok(())
+    }
+
+    fn fill(&mut self, patience: &Patience<'_>) -> io::Result<()> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let got = self.receive_some(&mut buffer, patience);
+        self.buffer = buffer;
+        self.filled = 0..got?;
+        Ok(())
+    }
+
+    fn receive_some(&mut self, into: &mut [u8], patience: &Patience<'_>) -> io::Result<usize> {
+        loop {
+            match self.link.receive(into) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(got) => return Ok(got),
+                Err(error) if is_wait(&error) => patience.check()?,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}

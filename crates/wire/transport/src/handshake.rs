@@ -1,0 +1,145 @@
+//! The first four frames of a connection: `Hello`, `Challenge`, `Proof`, `Welcome`; `Failed` ends it at any point.
+
+use std::io;
+
+use wire::{Code, Message, Text, Versions};
+
+use crate::frame::{Framed, Patience};
+use crate::limits::HANDSHAKE;
+use crate::link::Peer;
+use crate::secret::{Role, Secret, equal, random};
+
+/// What a client says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Greeting {
+    /// Its session.
+    pub session: [u8; 16],
+    /// Identity of its directory.
+    pub store: Text,
+    /// Its name, for people.
+    pub agent: Text,
+}
+
+/// A refusal, by us or by the peer: trying again is of no use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// Why, for programs.
+    pub errno: i32,
+    /// Why, for people.
+    pub reason: String,
+}
+
+/// How a handshake ends without a connection.
+#[derive(Debug)]
+pub enum Outcome {
+    /// For good.
+    Refused(Refused),
+    /// By an accident of the network.
+    Broken(io::Error),
+}
+
+impl From<io::Error> for Outcome {
+    fn from(error: io::Error) -> Outcome {
+        if error.kind() == io::ErrorKind::InvalidData {
+            let reason = error.to_string();
+            return Outcome::Refused(Refused { errno: libc::EPROTO, reason });
+        }
+        Outcome::Broken(error)
+    }
+}
+
+fn refuse(errno: i32, reason: impl Into<String>) -> Outcome {
+    Outcome::Refused(Refused { errno, reason: reason.into() })
+}
+
+fn spoken(version: u16, session: &[u8; 16]) -> Vec<u8> {
+    [version.to_le_bytes().as_slice(), session].concat()
+}
+
+/// Sends what the other side must answer, and waits for that.
+fn next(framed: &mut Framed, patience: &Patience<'_>) -> Result<Message, Outcome> {
+    let frame = framed.receive(patience)?;
+    match frame.message {
+        _ if frame.header.data_bytes != 0 => Err(refuse(libc::EPROTO, "data in a handshake")),
+        Message::Failed { code, reason } => Err(refuse(code.errno(), reason.as_str())),
+        message => Ok(message),
+    }
+}
+
+/// The client's side; returns the session's memory that the server has.
+pub fn greet(framed: &mut Framed, greeting: &Greeting, secret: Option<&Secret>) -> Result<[u8; 16], Outcome> {
+    let patience = Patience::within(HANDSHAKE);
+    let ours: [u8; 32] = random()?;
+    let Versions { min, max } = Versions::OURS;
+    let (session, store, agent) = (greeting.session, greeting.store.clone(), greeting.agent.clone());
+    framed.send((0, 0), &Message::Hello { min, max, session, nonce: ours, store, agent }, &[], &patience)?;
+    let Message::Challenge { version, nonce: theirs, secret: wanted } = next(framed, &patience)? else {
+        return Err(refuse(libc::EPROTO, "the server did not answer a greeting"));
+    };
+    if !(min..=max).contains(&version) {
+        return Err(refuse(libc::EPROTO, format!("the server chose version {version}, which we do not speak")));
+    }
+    let spoken = spoken(version, &session);
+    let secret = match (secret, wanted) {
+        (None, true) => return Err(refuse(libc::EACCES, "the server wants a secret: name its file with --secret")),
+        (Some(_), false) if !matches!(framed.link().peer()?, Peer::Local { .. }) => {
+            return Err(refuse(libc::EACCES, "the server does not prove that it has the secret"));
+        }
+        (secret, _) => secret.filter(|_| wanted),
+    };
+    let proof = |role| secret.map_or([0; 32], |secret| secret.proof(role, &ours, &theirs, &spoken));
+    framed.send((0, 0), &Message::Proof { proof: proof(Role::Client) }, &[], &patience)?;
+    let Message::Welcome { instance, proof: shown } = next(framed, &patience)? else {
+        return Err(refuse(libc::EPROTO, "the server did not end the handshake"));
+    };
+    if secret.is_some() && !equal(&shown, &proof(Role::Server)) {
+        return Err(refuse(libc::EACCES, "the server does not have the secret"));
+    }
+    framed.version = version;
+    Ok(instance)
+}
+
+/// The server's side up to the proof; `admit` then says which memory the session has.
+pub fn receive(
+    framed: &mut Framed,
+    secret: Option<&Secret>,
+    admit: impl FnOnce(&Greeting) -> Result<[u8; 16], Refused>,
+) -> Result<Greeting, Outcome> {
+    let result = converse(framed, secret, admit);
+    if let Err(Outcome::Refused(Refused { errno, reason })) = &result {
+        let last = Message::Failed { code: Code::from_errno(*errno), reason: Text::cut(reason.as_str()) };
+        // It may have gone already.
+        let _ = framed.send((0, 0), &last, &[], &Patience::within(HANDSHAKE));
+    }
+    result
+}
+
+fn converse(
+    framed: &mut Framed,
+    secret: Option<&Secret>,
+    admit: impl FnOnce(&Greeting) -> Result<[u8; 16], Refused>,
+) -> Result<Greeting, Outcome> {
+    let patience = Patience::within(HANDSHAKE);
+    let Message::Hello { min, max, session, nonce: theirs, store, agent } = next(framed, &patience)? else {
+        return Err(refuse(libc::EPROTO, "a connection begins with a greeting"));
+    };
+    let Versions { min: oldest, max: newest } = Versions::OURS;
+    let version = Versions::OURS.agree(Versions { min, max }).ok_or_else(|| {
+        refuse(libc::EPROTO, format!("the server speaks versions {oldest} to {newest}, the client {min} to {max}"))
+    })?;
+    let ours: [u8; 32] = random()?;
+    framed.send((0, 0), &Message::Challenge { version, nonce: ours, secret: secret.is_some() }, &[], &patience)?;
+    let Message::Proof { proof: shown } = next(framed, &patience)? else {
+        return Err(refuse(libc::EPROTO, "no proof"));
+    };
+    let spoken = spoken(version, &session);
+    let proof = |role| secret.map_or([0; 32], |secret| secret.proof(role, &theirs, &ours, &spoken));
+    if secret.is_some() && !equal(&shown, &proof(Role::Client)) {
+        return Err(refuse(libc::EACCES, "the client does not have the secret"));
+    }
+    let greeting = Greeting { session, store, agent };
+    let instance = admit(&greeting).map_err(Outcome::Refused)?;
+    framed.send((0, 0), &Message::Welcome { instance, proof: proof(Role::Server) }, &[], &patience)?;
+    framed.version = version;
+    Ok(greeting)
+}

@@ -1,0 +1,161 @@
+//! What the server remembers of one session's requests, so that a request that is sent again is not done again, and a
+//! lost copy of one that the client is done with changes nothing any more.
+//!
+//! 1. A request below the session's *oldest* is stale and is not executed.
+//! 2. A request begins only when every running one with the same target and a number below its *oldest*, and every running
+//!    copy of itself, has ended.
+//! 3. An answer that is to be remembered is given again, until the session's oldest passes it.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use parking_lot::{Condvar, Mutex};
+use wire::Message;
+
+use crate::limits::{ANSWERS_MAX, FRAME};
+
+#[derive(Default)]
+struct Inner {
+    oldest: u64,
+    running: Vec<(u64, u64)>,
+    answers: BTreeMap<u64, Message>,
+    /// Answers up to this number were dropped for want of room.
+    dropped: u64,
+    closed: bool,
+}
+
+/// The memory of one session.
+#[derive(Default)]
+pub(crate) struct Ledger {
+    inner: Mutex<Inner>,
+    ended: Condvar,
+}
+
+/// What is to be done with a request.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Execute it, then [`Ledger::leave`].
+    Execute,
+    /// It was executed: this was the answer.
+    Answer(Message),
+    /// Nobody waits for it any more.
+    Stale,
+    /// It cannot be executed now.
+    Fail(i32),
+}
+
+impl Ledger {
+    pub(crate) fn enter(&self, request: u64, oldest: u64, target: u64) -> Verdict {
+        let until = Instant::now() + FRAME;
+        let mut inner = self.inner.lock();
+        loop {
+            if oldest > inner.oldest {
+                inner.oldest = oldest;
+                let kept = inner.answers.split_off(&oldest);
+                inner.answers = kept;
+            }
+            if inner.closed || request < inner.oldest {
+                return Verdict::Stale;
+            }
+            if let Some(answer) = inner.answers.get(&request) {
+                return Verdict::Answer(answer.clone());
+            }
+            if request <= inner.dropped {
+                return Verdict::Fail(libc::EIO);
+            }
+            let blocks = |&(number, of): &(u64, u64)| number == request || (of == target && number < oldest);
+            if !inner.running.iter().any(blocks) {
+                inner.running.push((request, target));
+                return Verdict::Execute;
+            }
+            if self.ended.wait_until(&mut inner, until).timed_out() {
+                return Verdict::Fail(libc::ETIMEDOUT);
+            }
+        }
+    }
+
+    /// The request has ended; `answer` is to be remembered.
+    pub(crate) fn leave(&self, request: u64, answer: Option<&Message>) {
+        let mut inner = self.inner.lock();
+        inner.running.retain(|(number, _)| *number != request);
+        if let Some(answer) = answer
+            && request >= inner.oldest
+        {
+            inner.answers.insert(request, answer.clone());
+            if inner.answers.len() > ANSWERS_MAX
+                && let Some((dropped, _)) = inner.answers.pop_first()
+            {
+                inner.dropped = dropped;
+            }
+        }
+        drop(inner);
+        self.ended.notify_all();
+    }
+
+    /// Nothing of this session is executed any more; waits for what runs.
+    pub(crate) fn close(&self) {
+        let mut inner = self.inner.lock();
+        inner.closed = true;
+        while !inner.running.is_empty() {
+            self.ended.wait(&mut inner);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    const FILE: u64 = 7;
+
+    #[test]
+    fn what_was_answered_is_answered_again_and_not_done_again() {
+        let ledger = Ledger::default();
+        assert_eq!(ledger.enter(1, 1, FILE), Verdict::Execute);
+        ledger.leave(1, Some(&Message::Written { offset: 5 }));
+        assert_eq!(ledger.enter(1, 1, FILE), Verdict::Answer(Message::Written { offset: 5 }));
+        assert_eq!(ledger.enter(2, 2, FILE), Verdict::Execute);
+        assert_eq!(ledger.enter(1, 1, FILE), Verdict::Stale, "the client was done with it");
+    }
+
+    #[test]
+    fn a_request_waits_for_a_lost_one_that_still_runs_on_its_file_and_for_no_other() {
+        let ledger = Arc::new(Ledger::default());
+        assert_eq!(ledger.enter(1, 1, FILE), Verdict::Execute);
+        // A neighbour that the client sent beside it does not wait, nor does another file's request.
+        assert_eq!(ledger.enter(2, 1, FILE), Verdict::Execute);
+        assert_eq!(ledger.enter(3, 3, FILE + 1), Verdict::Execute);
+        ledger.leave(2, None);
+        let (other, entered) = (Arc::clone(&ledger), Arc::new(AtomicBool::new(false)));
+        let flag = Arc::clone(&entered);
+        let waiter = std::thread::spawn(move || {
+            let verdict = other.enter(4, 4, FILE);
+            flag.store(true, Ordering::SeqCst);
+            verdict
+        });
+        assert!(!entered.load(Ordering::SeqCst));
+        ledger.leave(1, None);
+        assert_eq!(waiter.join().unwrap(), Verdict::Execute);
+    }
+
+    #[test]
+    fn forgotten_answers_are_errors_and_never_done_again() {
+        let ledger = Ledger::default();
+        for request in 1..=ANSWERS_MAX as u64 + 1 {
+            assert_eq!(ledger.enter(request, 1, FILE), Verdict::Execute);
+            ledger.leave(request, Some(&Message::Done {}));
+        }
+        assert_eq!(ledger.enter(1, 1, FILE), Verdict::Fail(libc::EIO));
+        assert_eq!(ledger.enter(2, 1, FILE), Verdict::Answer(Message::Done {}));
+    }
+
+    #[test]
+    fn a_closed_session_executes_nothing() {
+        let ledger = Ledger::default();
+        ledger.close();
+        assert_eq!(ledger.enter(1, 1, FILE), Verdict::Stale);
+    }
+}

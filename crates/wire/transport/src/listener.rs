@@ -1,0 +1,319 @@
+//! The answering side: sockets that accept, and a thread for each connection.
+
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use wire::Message;
+
+use crate::address::Address;
+use crate::frame::{Frame, Framed, Patience};
+use crate::handshake::{self, Outcome, Refused};
+use crate::ledger::Verdict;
+use crate::limits::{CONNECTIONS_MAX, FRAME, STACK_BYTES, STRANGERS_MAX, TICK};
+use crate::link::{self, Link, Peer};
+use crate::secret::Secret;
+use crate::session::{Held, Service, Sessions};
+
+/// Who may connect.
+#[derive(Clone, Default)]
+pub struct Access {
+    /// What clients on the network must prove to have.
+    pub secret: Option<Secret>,
+    /// Clients on the network need no secret: whoever reaches the port may read and write every file.
+    pub anonymous: bool,
+}
+
+enum Socket {
+    Unix(UnixListener),
+    Tcp(TcpListener),
+}
+
+/// A running server; ends when dropped.
+pub struct Server {
+    addresses: Vec<Address>,
+    sockets: Vec<PathBuf>,
+    end: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+struct Shared<V: Service> {
+    service: V,
+    access: Access,
+    sessions: Sessions<V::Session>,
+    end: Arc<AtomicBool>,
+    connections: AtomicUsize,
+    strangers: AtomicUsize,
+}
+
+/// Counts one while it lives.
+struct Counted<'a>(&'a AtomicUsize);
+
+impl<'a> Counted<'a> {
+    fn new(counter: &'a AtomicUsize) -> Counted<'a> {
+        counter.fetch_add(1, Ordering::AcqRel);
+        Counted(counter)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Server {
+    /// Listens on all the addresses and serves from now on. `PermissionDenied`: a TCP address without a secret and
+    /// without leave for anonymous clients.
+    pub fn start<V: Service>(service: V, addresses: &[Address], access: Access) -> io::Result<Server> {
+        let end = Arc::new(AtomicBool::new(false));
+        let shared = Arc::new(Shared {
+            service,
+            access,
+            sessions: Sessions::default(),
+            end: Arc::clone(&end),
+            connections: AtomicUsize::new(0),
+            strangers: AtomicUsize::new(0),
+        });
+        let mut server = Server { addresses: Vec::new(), sockets: Vec::new(), end, threads: Vec::new() };
+        let mut listening = Vec::new();
+        for address in addresses {
+            listening.push(server.bind(address, &shared.access)?);
+        }
+        for socket in listening {
+            let shared = Arc::clone(&shared);
+            let accept = move || shared.accept(&socket);
+            server.threads.push(std::thread::Builder::new().name("accept".into()).spawn(accept)?);
+        }
+        let expire = move || shared.expire();
+        server.threads.push(std::thread::Builder::new().name("sessions".into()).spawn(expire)?);
+        Ok(server)
+    }
+
+    fn bind(&mut self, address: &Address, access: &Access) -> io::Result<Socket> {
+        match address {
+            Address::Unix(path) => {
+                let listener = bind_unix(path)?;
+                self.sockets.push(path.clone());
+                self.addresses.push(address.clone());
+                listener.set_nonblocking(true)?;
+                Ok(Socket::Unix(listener))
+            }
+            Address::Tcp(_) if access.secret.is_none() && !access.anonymous => {
+                Err(io::Error::new(io::ErrorKind::PermissionDenied, "clients on the network need a secret"))
+            }
+            Address::Tcp(place) => {
+                let listener = TcpListener::bind(place)?;
+                self.addresses.push(Address::Tcp(listener.local_addr()?.to_string()));
+                listener.set_nonblocking(true)?;
+                Ok(Socket::Tcp(listener))
+            }
+        }
+    }
+
+    /// Where it listens, with the ports that the system chose.
+    pub fn addresses(&self) -> &[Address] {
+        &self.addresses
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.end.store(true, Ordering::Release);
+        for thread in self.threads.drain(..) {
+            // A thread that panicked has ended as well.
+            let _ = thread.join();
+        }
+        for socket in &self.sockets {
+            let _ = std::fs::remove_file(socket);
+        }
+    }
+}
+
+/// Takes the place of a socket that nobody listens on any more.
+fn bind_unix(path: &Path) -> io::Result<UnixListener> {
+    let bound = match UnixListener::bind(path) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            match UnixStream::connect(path) {
+                Err(refused) if refused.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path)?,
+                _ => return Err(error),
+            }
+            UnixListener::bind(path)?
+        }
+        other => other?,
+    };
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    Ok(bound)
+}
+
+impl Socket {
+    /// The next client within a tick.
+    fn next(&self) -> io::Result<Option<Box<dyn Link>>> {
+        let fd = match self {
+            Socket::Unix(socket) => socket.as_fd(),
+            Socket::Tcp(socket) => socket.as_fd(),
+        };
+        let tick = rustix::event::Timespec { tv_sec: 0, tv_nsec: TICK.as_nanos() as i64 };
+        if poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&tick))? == 0 {
+            return Ok(None);
+        }
+        match self {
+            Socket::Unix(socket) => {
+                let (stream, _) = socket.accept()?;
+                stream.set_nonblocking(false)?;
+                link::unix(stream).map(Some)
+            }
+            Socket::Tcp(socket) => {
+                let (stream, _) = socket.accept()?;
+                stream.set_nonblocking(false)?;
+                link::tcp(stream).map(Some)
+            }
+        }
+    }
+}
+
+impl<V: Service> Shared<V> {
+    fn ends(&self) -> bool {
+        self.end.load(Ordering::Acquire)
+    }
+
+    fn accept(self: &Arc<Self>, socket: &Socket) {
+        while !self.ends() {
+            match socket.next() {
+                Ok(None) => {}
+                Ok(Some(link)) => self.start(link),
+                // Out of descriptors, or a client that went at once: the next one may fare better.
+                Err(error) => {
+                    tracing::debug!(%error, "a connection could not be accepted");
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            }
+        }
+    }
+
+    fn start(self: &Arc<Self>, link: Box<dyn Link>) {
+        if self.connections.load(Ordering::Acquire) >= CONNECTIONS_MAX
+            || self.strangers.load(Ordering::Acquire) >= STRANGERS_MAX
+        {
+            tracing::debug!("too many connections: one is closed");
+            return;
+        }
+        let shared = Arc::clone(self);
+        // Counted before the next is accepted.
+        shared.strangers.fetch_add(1, Ordering::AcqRel);
+        let serve = move || shared.serve(link);
+        let started = std::thread::Builder::new().name("client".into()).stack_size(STACK_BYTES).spawn(serve);
+        if started.is_err() {
+            self.strangers.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    fn serve(&self, link: Box<dyn Link>) {
+        let _connection = Counted::new(&self.connections);
+        let mut framed = Framed::new(link);
+        let mut held = None;
+        let met = self.meet(&mut framed, &mut held);
+        self.strangers.fetch_sub(1, Ordering::AcqRel);
+        let Some((session, held)) = held else {
+            match met {
+                Err(Outcome::Refused(Refused { reason, .. })) => tracing::info!(reason, "a client was refused"),
+                Err(Outcome::Broken(error)) => tracing::debug!(%error, "a client went before it was known"),
+                Ok(()) => {}
+            }
+            return;
+        };
+        if met.is_ok() {
+            let error = self.converse(&mut framed, &held);
+            tracing::debug!(%error, "a connection has ended");
+        }
+        self.sessions.leave(&session);
+    }
+
+    #[allow(clippy::type_complexity, reason = "a session's number and its memory, or none yet")]
+    fn meet(&self, framed: &mut Framed, held: &mut Option<([u8; 16], Arc<Held<V::Session>>)>) -> Result<(), Outcome> {
+        let local = match framed.link().peer()? {
+            // What the kernel says of a process of this machine is its proof.
+            Peer::Local { uid, pid } => {
+                let ours = rustix::process::geteuid().as_raw();
+                if uid != ours && uid != 0 {
+                    tracing::warn!(uid, pid, "a process of another user was refused");
+                    return Err(Outcome::Broken(io::ErrorKind::PermissionDenied.into()));
+                }
+                true
+            }
+            Peer::Remote(_) => false,
+        };
+        let secret = self.access.secret.as_ref().filter(|_| !local);
+        let admit = |greeting: &handshake::Greeting| {
+            let joined = self.sessions.join(greeting, &self.service)?;
+            let instance = joined.instance;
+            *held = Some((greeting.session, joined));
+            Ok(instance)
+        };
+        handshake::receive(framed, secret, admit).map(|_| ())
+    }
+
+    /// Serves until the connection ends; says why it did.
+    fn converse(&self, framed: &mut Framed, held: &Held<V::Session>) -> io::Error {
+        let (mut data, mut out) = (Vec::new(), Vec::new());
+        loop {
+            let ended = || self.ends();
+            // A client that has nothing to say is no burden; one that begins must go on.
+            let frame = match framed.receive(&Patience { until: None, interrupted: &ended }) {
+                Ok(frame) => frame,
+                Err(error) => return error,
+            };
+            data.resize(frame.header.data_bytes as usize, 0);
+            if let Err(error) = framed.take(&mut data, &Patience::within(FRAME)) {
+                return error;
+            }
+            out.clear();
+            let header = (frame.header.request, 0);
+            let Some(answer) = self.answer(held, frame, &data, &mut out) else {
+                return io::Error::from_raw_os_error(libc::ESTALE);
+            };
+            if let Err(error) = framed.send(header, &answer, &out, &Patience::within(FRAME)) {
+                return error;
+            }
+        }
+    }
+
+    /// `None`: nobody waits for an answer any more.
+    fn answer(&self, held: &Held<V::Session>, frame: Frame, data: &[u8], out: &mut Vec<u8>) -> Option<Message> {
+        let Frame { header, message } = frame;
+        let Some(target) = self.service.target(&held.state, &message) else {
+            return Some(self.service.handle(&held.state, message, data, out));
+        };
+        match held.ledger.enter(header.request, header.oldest, target) {
+            Verdict::Execute => {}
+            Verdict::Answer(answer) => return Some(answer),
+            Verdict::Stale => return None,
+            Verdict::Fail(errno) => return Some(Message::failed(errno, "the request was lost and cannot be repeated")),
+        }
+        let remembers = self.service.remembers(&message);
+        let answer = self.service.handle(&held.state, message, data, out);
+        held.ledger.leave(header.request, remembers.then_some(&answer));
+        Some(answer)
+    }
+
+    fn expire(&self) {
+        while !self.ends() {
+            std::thread::sleep(TICK);
+            self.sessions.expire(false);
+        }
+        // The connections look up within a tick; what they had open is closed with them.
+        while self.connections.load(Ordering::Acquire) > 0 {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        self.sessions.expire(true);
+        tracing::debug!(left = self.sessions.len(), "the server has ended");
+    }
+}

@@ -1,0 +1,98 @@
+//! A client's connections: each carries one request at a time; who finds none free waits for one.
+
+use parking_lot::{Condvar, Mutex};
+use std::io;
+use std::time::Instant;
+
+use wire::Message;
+
+use crate::frame::{Framed, Patience};
+use crate::limits::{LANE_CONNECTIONS, SMALL_BYTES, TICK};
+
+/// Which connections a request takes: what is quick never waits for what is large or slow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lane {
+    /// Little data, and no disk but perhaps that of a small read.
+    Small = 0,
+    /// Much data.
+    Large = 1,
+    /// It may wait: for disks, for the global store, for others.
+    Slow = 2,
+}
+
+impl Lane {
+    /// Where a message with so much data goes.
+    pub fn of(message: &Message, data_bytes: usize) -> Lane {
+        let bytes = match message {
+            Message::Read { len, .. } => *len as usize,
+            Message::Write { .. } | Message::Append { .. } => data_bytes,
+            Message::Attributes { .. } | Message::State { .. } | Message::Ping {} | Message::Close { .. } => 0,
+            Message::Seek { .. } | Message::End { .. } | Message::SetLen { .. } | Message::Flush { .. } => 0,
+            _ => return Lane::Slow,
+        };
+        if bytes > SMALL_BYTES { Lane::Large } else { Lane::Small }
+    }
+}
+
+/// A connection with what the server knew of the session when it was made.
+pub(crate) struct Connection {
+    pub(crate) framed: Framed,
+    pub(crate) instance: [u8; 16],
+}
+
+#[derive(Default)]
+struct Idle {
+    free: Vec<Connection>,
+    made: usize,
+}
+
+#[derive(Default)]
+struct Track {
+    idle: Mutex<Idle>,
+    freed: Condvar,
+}
+
+/// All connections of a client.
+#[derive(Default)]
+pub(crate) struct Pool {
+    lanes: [Track; 3],
+}
+
+/// A place in a lane, with a connection or the right to make one.
+pub(crate) struct Place<'a> {
+    track: &'a Track,
+    /// `None` until one is made, and after a failure.
+    pub(crate) connection: Option<Connection>,
+}
+
+impl Pool {
+    /// Takes a place; waits for one as long as `patience` says.
+    pub(crate) fn take(&self, lane: Lane, patience: &Patience<'_>) -> io::Result<Place<'_>> {
+        let track = &self.lanes[lane as usize];
+        let mut idle = track.idle.lock();
+        loop {
+            if let Some(connection) = idle.free.pop() {
+                return Ok(Place { track, connection: Some(connection) });
+            }
+            if idle.made < LANE_CONNECTIONS[lane as usize] {
+                idle.made += 1;
+                return Ok(Place { track, connection: None });
+            }
+            patience.check()?;
+            let tick = Instant::now() + TICK;
+            track.freed.wait_until(&mut idle, patience.until.map_or(tick, |until| until.min(tick)));
+        }
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut idle = self.track.idle.lock();
+        match self.connection.take() {
+            Some(connection) => idle.free.push(connection),
+            None => idle.made -= 1,
+        }
+        drop(idle);
+        self.track.freed.notify_one();
+    }
+}

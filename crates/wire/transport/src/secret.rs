@@ -1,0 +1,136 @@
+//! The secret that two machines share, and how each proves that it has it.
+//!
+//! Both sides send 32 random bytes and answer with a keyed BLAKE3 hash of their role and both. A proof of one side or of
+//! another connection is none of the other. What follows is not encrypted: the secret keeps strangers out, not listeners.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::limits::{SECRET_BYTES_MAX, SECRET_BYTES_MIN};
+
+/// A shared secret.
+#[derive(Clone)]
+pub struct Secret([u8; 32]);
+
+/// Why a file is no secret.
+#[derive(Debug, thiserror::Error)]
+pub enum SecretError {
+    /// It cannot be read.
+    #[error("cannot read the secret {path}")]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Others could have read it.
+    #[error("the secret {path} may be read by others (mode {mode:o}): chmod 600 {path}")]
+    Open {
+        /// Which file.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// It can be guessed.
+    #[error("the secret {path} has {bytes} bytes, at least 16 are needed: head -c 32 /dev/urandom | base64 >{path}")]
+    Short {
+        /// Which file.
+        path: PathBuf,
+        /// How many there are.
+        bytes: usize,
+    },
+}
+
+/// Which side proves.
+#[derive(Clone, Copy)]
+pub(crate) enum Role {
+    Client,
+    Server,
+}
+
+impl Secret {
+    /// From bytes of any number.
+    pub fn new(bytes: &[u8]) -> Secret {
+        Secret(blake3::derive_key("forebay 2026-11-22 connection secret", bytes))
+    }
+
+    /// Reads a file that nobody but its owner may read. White space at its end does not count.
+    pub fn read(path: &Path) -> Result<Secret, SecretError> {
+        let failed = |source| SecretError::Read { path: path.to_owned(), source };
+        let file = File::open(path).map_err(failed)?;
+        let mode = file.metadata().map_err(failed)?.mode() & 0o7777;
+        if mode & 0o077 != 0 {
+            return Err(SecretError::Open { path: path.to_owned(), mode });
+        }
+        let mut bytes = Vec::new();
+        file.take(SECRET_BYTES_MAX).read_to_end(&mut bytes).map_err(failed)?;
+        let bytes = bytes.trim_ascii_end();
+        if bytes.len() < SECRET_BYTES_MIN {
+            return Err(SecretError::Short { path: path.to_owned(), bytes: bytes.len() });
+        }
+        Ok(Secret::new(bytes))
+    }
+
+    /// The proof of one side. `spoken`: the handshake's versions and session, so that none of it can be exchanged.
+    pub(crate) fn proof(&self, role: Role, client: &[u8; 32], server: &[u8; 32], spoken: &[u8]) -> [u8; 32] {
+        let mut hash = blake3::Hasher::new_keyed(&self.0);
+        hash.update(match role {
+            Role::Client => b"client",
+            Role::Server => b"server",
+        });
+        hash.update(client).update(server).update(spoken);
+        *hash.finalize().as_bytes()
+    }
+}
+
+/// Compares without telling by its time where the difference is.
+pub(crate) fn equal(proof: &[u8; 32], wanted: &[u8; 32]) -> bool {
+    blake3::Hash::from_bytes(*proof) == blake3::Hash::from_bytes(*wanted)
+}
+
+/// Random bytes of the kernel.
+pub(crate) fn random<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_secret_file_is_private_and_long_enough() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("secret");
+        let write = |text: &str, mode: u32| {
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            Secret::read(&path)
+        };
+        assert!(write("0123456789abcdef\n", 0o600).is_ok());
+        assert!(matches!(write("0123456789abcdef", 0o640), Err(SecretError::Open { mode: 0o640, .. })));
+        assert!(matches!(write("0123456789abcde\n\n", 0o600), Err(SecretError::Short { bytes: 15, .. })));
+        assert!(matches!(Secret::read(&directory.path().join("none")), Err(SecretError::Read { .. })));
+    }
+
+    #[test]
+    fn a_proof_is_of_one_side_one_secret_and_one_handshake() {
+        let (a, b) = (Secret::new(b"one secret"), Secret::new(b"another"));
+        let proof =
+            |secret: &Secret, role, client: u8, spoken: &[u8]| secret.proof(role, &[client; 32], &[9; 32], spoken);
+        let wanted = proof(&a, Role::Client, 1, b"x");
+        assert!(equal(&wanted, &proof(&a, Role::Client, 1, b"x")));
+        for other in [
+            proof(&b, Role::Client, 1, b"x"),
+            proof(&a, Role::Server, 1, b"x"),
+            proof(&a, Role::Client, 2, b"x"),
+            proof(&a, Role::Client, 1, b"y"),
+        ] {
+            assert!(!equal(&wanted, &other));
+        }
+    }
+}

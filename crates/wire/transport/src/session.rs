@@ -1,0 +1,107 @@
+//! The server's sessions: what is remembered of each client beyond its connections.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use wire::Message;
+
+use crate::handshake::{Greeting, Refused};
+use crate::ledger::Ledger;
+use crate::limits::{SESSION_IDLE, SESSIONS_MAX};
+use crate::secret::random;
+
+/// What a server does with requests. The calls come from many threads.
+pub trait Service: Send + Sync + 'static {
+    /// What it keeps for a client; dropped when the client is gone.
+    type Session: Send + Sync;
+
+    /// A new client, whose directory has this identity. The error is told to it.
+    fn begin(&self, store: &str, agent: &str) -> Result<Self::Session, (i32, String)>;
+
+    /// Which file a request changes, as a hash; `None` for what changes nothing.
+    fn target(&self, session: &Self::Session, message: &Message) -> Option<u64>;
+
+    /// Whether doing it twice differs from doing it once.
+    fn remembers(&self, message: &Message) -> bool;
+
+    /// Does what is asked. `data` came with it; `out`, empty, takes the data of the answer.
+    fn handle(&self, session: &Self::Session, message: Message, data: &[u8], out: &mut Vec<u8>) -> Message;
+}
+
+/// One client.
+pub(crate) struct Held<S> {
+    /// Random, made with this memory.
+    pub(crate) instance: [u8; 16],
+    pub(crate) ledger: Ledger,
+    pub(crate) state: S,
+}
+
+struct Slot<S> {
+    held: Arc<Held<S>>,
+    connections: u32,
+    /// When the last connection went.
+    idle: Instant,
+}
+
+/// All clients.
+pub(crate) struct Sessions<S>(Mutex<HashMap<[u8; 16], Slot<S>>>);
+
+impl<S> Default for Sessions<S> {
+    fn default() -> Sessions<S> {
+        Sessions(Mutex::default())
+    }
+}
+
+impl<S: Send + Sync> Sessions<S> {
+    /// One more connection of a client, which is new or known.
+    pub(crate) fn join<V: Service<Session = S>>(
+        &self,
+        greeting: &Greeting,
+        service: &V,
+    ) -> Result<Arc<Held<S>>, Refused> {
+        let mut slots = self.0.lock();
+        if let Some(slot) = slots.get_mut(&greeting.session) {
+            slot.connections += 1;
+            return Ok(Arc::clone(&slot.held));
+        }
+        if slots.len() >= SESSIONS_MAX {
+            return Err(Refused { errno: libc::EAGAIN, reason: format!("the server has {SESSIONS_MAX} clients") });
+        }
+        let state = service
+            .begin(greeting.store.as_str(), greeting.agent.as_str())
+            .map_err(|(errno, reason)| Refused { errno, reason })?;
+        let failed = |error: io::Error| Refused { errno: libc::EAGAIN, reason: error.to_string() };
+        let held = Arc::new(Held { instance: random().map_err(failed)?, ledger: Ledger::default(), state });
+        let slot = Slot { held: Arc::clone(&held), connections: 1, idle: Instant::now() };
+        slots.insert(greeting.session, slot);
+        Ok(held)
+    }
+
+    pub(crate) fn leave(&self, session: &[u8; 16]) {
+        if let Some(slot) = self.0.lock().get_mut(session) {
+            slot.connections -= 1;
+            slot.idle = Instant::now();
+        }
+    }
+
+    /// Forgets the clients that have been gone for long - all of them, if `all` - and what they had open.
+    pub(crate) fn expire(&self, all: bool) {
+        let gone: Vec<Slot<S>> = {
+            let mut slots = self.0.lock();
+            let is_gone = |_: &[u8; 16], slot: &mut Slot<S>| {
+                all || (slot.connections == 0 && slot.idle.elapsed() >= SESSION_IDLE)
+            };
+            slots.extract_if(is_gone).map(|(_, slot)| slot).collect()
+        };
+        for slot in gone {
+            slot.held.ledger.close();
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.lock().len()
+    }
+}

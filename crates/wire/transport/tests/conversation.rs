@@ -1,0 +1,210 @@
+//! A client and a server that talk, lose each other and find each other again.
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use support::*;
+use testkit::wait_until;
+use transport::{Address, Call, CallError, Client, Server};
+use wire::Message;
+
+const APPEND: Message = Message::Append { handle: 1, end: 0, again: false };
+
+fn append(client: &Client, data: &[u8]) -> Result<u64, CallError> {
+    let call = Call { data, once: true, within: Some(BOUND), ..Call::new(&APPEND) };
+    match client.call(call)?.message {
+        Message::Written { offset } => Ok(offset),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn write(client: &Client, offset: u64, data: &[u8]) {
+    let message = Message::Write { handle: 1, offset };
+    client.call(Call { data, within: Some(BOUND), ..Call::new(&message) }).unwrap();
+}
+
+fn read(client: &Client, offset: u64, into: &mut [u8], within: Duration) -> Result<usize, CallError> {
+    let message = Message::Read { handle: 1, offset, len: into.len() as u32 };
+    client.call(Call { into, within: Some(within), ..Call::new(&message) }).map(|answer| answer.data_bytes)
+}
+
+#[test]
+fn requests_of_any_size_are_answered_over_unix_and_tcp() {
+    let directory = tempfile::tempdir().unwrap();
+    let unix = Address::Unix(directory.path().join("socket"));
+    let log = Arc::new(Log::default());
+    let server = Server::start(Served(Arc::clone(&log)), &[unix, any_port()], anonymous()).unwrap();
+    for address in server.addresses() {
+        let client = client_of(address);
+        for bytes in [1_usize, 100, 8 << 10, 25 << 10, 128 << 10, 1 << 20] {
+            let data: Vec<u8> = (0..bytes).map(|at| (at * 7 + bytes) as u8).collect();
+            write(&client, 3, &data);
+            let mut back = vec![0; bytes];
+            assert_eq!(read(&client, 3, &mut back, BOUND).unwrap(), bytes);
+            assert!(back == data, "{address} {bytes}");
+        }
+        let mut past = [0; 8];
+        assert_eq!(read(&client, 2 << 20, &mut past, BOUND).unwrap(), 0, "past the end");
+    }
+}
+
+#[test]
+fn an_append_whose_answer_was_lost_is_not_done_again() {
+    let log = Arc::new(Log::default());
+    let server = serve(&log);
+    let cable = Cable::to(&server.addresses()[0]);
+    let client = client_of(&cable.address);
+    for round in 0..20_u8 {
+        cable.lose_next_answer();
+        assert_eq!(append(&client, &[round; 3]).unwrap(), u64::from(round) * 3);
+        assert_eq!(cable.lost(), usize::from(round) + 1);
+    }
+    assert_eq!(log.bytes.lock().len(), 60);
+}
+
+#[test]
+fn threads_that_append_over_a_cable_that_is_cut_again_and_again_append_each_once() {
+    let log = Arc::new(Log::default());
+    let server = serve(&log);
+    let cable = Cable::to(&server.addresses()[0]);
+    let client = client_of(&cable.address);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..6_u8)
+            .map(|thread| {
+                let client = &client;
+                scope.spawn(move || {
+                    for number in 0..200_u16 {
+                        let [low, high] = number.to_le_bytes();
+                        append(client, &[thread, low, high]).unwrap();
+                    }
+                })
+            })
+            .collect();
+        let done = &done;
+        let (cable, log) = (&cable, &log);
+        scope.spawn(move || {
+            let mut seen = 0;
+            while !done.load(Ordering::SeqCst) {
+                // A cut whenever something got through.
+                let now = log.bytes.lock().len();
+                if now > seen + 100 {
+                    seen = now;
+                    cable.cut();
+                }
+                std::thread::yield_now();
+            }
+        });
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        done.store(true, Ordering::SeqCst);
+    });
+    let bytes = log.bytes.lock().clone();
+    let mut records: Vec<[u8; 3]> = bytes.chunks(3).map(|record| record.try_into().unwrap()).collect();
+    records.sort_unstable();
+    let all = records.len();
+    records.dedup();
+    assert_eq!((all, records.len()), (1200, 1200));
+}
+
+#[test]
+fn writes_wait_for_a_server_that_is_started_again_and_what_must_not_be_done_twice_is_asked_about() {
+    let log = Arc::new(Log::default());
+    let first = serve(&log);
+    let cable = Cable::to(&first.addresses()[0]);
+    let client = client_of(&cable.address);
+    write(&client, 0, b"before");
+    cable.lose_next_answer();
+    // The append is done, its answer lost, and the server with it.
+    log.hold();
+    std::thread::scope(|scope| {
+        let append = scope.spawn(|| append(&client, b"tail"));
+        wait_until("the answer is lost", BOUND, || cable.lost() == 1);
+        log.release();
+        drop(first);
+        let second = serve(&log);
+        cable.cut();
+        cable.lead_to(&second.addresses()[0]);
+        let outcome = append.join().unwrap();
+        // It was sent again to the first server, or the second one says that it does not know.
+        assert!(matches!(outcome, Ok(6) | Err(CallError::Lost)), "{outcome:?}");
+        write(&client, 0, b"BEFORE");
+        assert_eq!(*log.bytes.lock(), b"BEFOREtail");
+        drop(second);
+    });
+}
+
+#[test]
+fn a_read_from_a_server_that_stands_still_or_is_gone_times_out() {
+    let log = Arc::new(Log::default());
+    let server = serve(&log);
+    let cable = Cable::to(&server.addresses()[0]);
+    let client = client_of(&cable.address);
+    let wait = Duration::from_millis(300);
+    log.hold();
+    let message = Message::Write { handle: 1, offset: 0 };
+    let began = Instant::now();
+    let outcome = client.call(Call { data: &[1; 64], within: Some(wait), ..Call::new(&message) });
+    assert!(matches!(outcome, Err(CallError::TimedOut)), "{outcome:?}");
+    assert_eq!(outcome.unwrap_err().errno(), libc::ETIMEDOUT);
+    log.release();
+    drop(server);
+    cable.cut();
+    let outcome = read(&client, 0, &mut [0; 8], wait);
+    assert!(matches!(outcome, Err(CallError::TimedOut)), "{outcome:?}");
+    assert!(began.elapsed() < BOUND);
+    let interrupted = client.call(Call { interrupted: &|| true, ..Call::new(&message) });
+    assert!(matches!(interrupted, Err(CallError::Interrupted)), "{interrupted:?}");
+}
+
+#[test]
+fn a_write_that_was_given_up_changes_nothing_after_a_later_one() {
+    let log = Arc::new(Log::default());
+    let server = serve(&log);
+    let client = client_of(&server.addresses()[0]);
+    log.hold();
+    let message = Message::Write { handle: 1, offset: 0 };
+    let given_up = client.call(Call { data: b"old", within: Some(Duration::from_millis(200)), ..Call::new(&message) });
+    assert!(matches!(given_up, Err(CallError::TimedOut)));
+    assert_eq!(log.standing.load(Ordering::SeqCst), 1, "it still runs on the server");
+    std::thread::scope(|scope| {
+        let later = scope.spawn(|| write(&client, 0, b"new"));
+        log.release();
+        later.join().unwrap();
+    });
+    assert_eq!(*log.bytes.lock(), b"new");
+}
+
+#[test]
+fn a_small_request_does_not_wait_behind_large_ones() {
+    let log = Arc::new(Log::default());
+    let server = serve(&log);
+    let client = client_of(&server.addresses()[0]);
+    log.hold();
+    std::thread::scope(|scope| {
+        for thread in 0..12 {
+            let client = &client;
+            scope.spawn(move || write(client, thread << 20, &vec![1; 256 << 10]));
+        }
+        wait_until("every connection for large requests is taken", BOUND, || log.standing.load(Ordering::SeqCst) == 6);
+        assert_eq!(read(&client, 0, &mut [0; 512], BOUND).unwrap(), 0);
+        log.release();
+    });
+}
+
+#[test]
+fn what_a_client_had_is_closed_soon_after_it_is_gone() {
+    let log = Arc::new(Log::default());
+    let server = serve(&log);
+    let client = client_of(&server.addresses()[0]);
+    append(&client, b"x").unwrap();
+    assert_eq!(log.sessions.load(Ordering::SeqCst), 1);
+    drop(client);
+    wait_until("the session is forgotten", BOUND, || log.sessions.load(Ordering::SeqCst) == 0);
+    let again = client_of(&server.addresses()[0]);
+    append(&again, b"y").unwrap();
+    drop(server);
+    assert_eq!(log.sessions.load(Ordering::SeqCst), 0);
+}

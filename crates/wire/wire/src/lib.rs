@@ -1,0 +1,24 @@
+//! What agent and server say to each other, as pure data: no input, no output, no clock, no thread.
+//!
+//! A *frame* is a [`Header`], a body - one encoded [`Message`] - and data: the bytes of a file, which are never copied
+//! into a message. All numbers are little-endian and of fixed width. Decoders take any bytes: they answer with a
+//! message or with a [`DecodeError`], never panic, and never reserve more than the bytes that are there.
+//!
+//! # Invariants
+//!
+//! 1. A frame's lengths are known and bounded before anything is read or reserved for it.
+//! 2. Decoding what was encoded gives the same message; a body has no bytes to spare.
+//! 3. A kind's number is never used for another message. A change of a message is a new version of the protocol.
+
+mod code;
+mod codec;
+mod header;
+pub mod limits;
+mod message;
+mod version;
+
+pub use code::Code;
+pub use codec::{Bytes, DecodeError, Path, Text};
+pub use header::{HEADER_BYTES, Header};
+pub use message::{Message, NewTime, job, open, seek};
+pub use version::{VERSION_MAX, VERSION_MIN, Versions};

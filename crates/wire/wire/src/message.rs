@@ -1,0 +1,408 @@
+//! Every message, in one table: its number, its fields in their order on the wire, and what it asks or answers.
+//!
+//! A handle is chosen by the client, unique within its session: an open that is sent again opens nothing twice, and
+//! after the server was started again the same handle is opened anew under the same number.
+
+use types::{Identity, Timestamp};
+
+use crate::code::Code;
+use crate::codec::{DecodeError, Field, Path, Reader, Text};
+
+/// Bits of [`Message::Open`].
+pub mod open {
+    /// For reading.
+    pub const READ: u32 = 1;
+    /// For writing.
+    pub const WRITE: u32 = 2;
+    /// The content goes.
+    pub const TRUNCATE: u32 = 4;
+    /// The client created the file just now, empty.
+    pub const CREATED: u32 = 8;
+    /// `O_SYNC`, `O_DSYNC`.
+    pub const SYNC: u32 = 16;
+    /// All of them; others are refused.
+    pub const ALL: u32 = 31;
+}
+
+/// Values of [`Message::Begin`]'s verb.
+pub mod job {
+    /// Stage the file out.
+    pub const STAGE_OUT: u8 = 1;
+    /// Stage the file in.
+    pub const STAGE_IN: u8 = 2;
+}
+
+/// Values of [`Message::Seek`]'s target.
+pub mod seek {
+    /// `SEEK_DATA`
+    pub const DATA: u8 = 1;
+    /// `SEEK_HOLE`
+    pub const HOLE: u8 = 2;
+}
+
+/// What becomes of one of a file's times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NewTime {
+    /// It stays.
+    Keep,
+    /// The moment of setting.
+    Now,
+    /// This moment.
+    At(Timestamp),
+}
+
+impl Field for NewTime {
+    fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            NewTime::Keep => out.push(0),
+            NewTime::Now => out.push(1),
+            NewTime::At(time) => {
+                out.push(2);
+                time.put(out);
+            }
+        }
+    }
+    fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        match u8::take(from)? {
+            0 => Ok(NewTime::Keep),
+            1 => Ok(NewTime::Now),
+            2 => Ok(NewTime::At(Timestamp::take(from)?)),
+            _ => Err(DecodeError::Value),
+        }
+    }
+}
+
+impl Field for Code {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.number().put(out);
+    }
+    fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Code::from_number(u16::take(from)?))
+    }
+}
+
+macro_rules! messages {
+    ($($(#[doc = $doc:literal])* $name:ident = $number:literal { $($(#[doc = $field_doc:literal])* $field:ident: $kind:ty,)* })*) => {
+        /// What is said. Requests have numbers from 32, answers from 128; the rest is the handshake.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub enum Message {
+            $($(#[doc = $doc])* $name { $($(#[doc = $field_doc])* $field: $kind,)* },)*
+        }
+
+        impl Message {
+            /// Number and name of every message.
+            pub const KINDS: &[(u16, &str)] = &[$(($number, stringify!($name))),*];
+
+            /// Its number.
+            pub fn kind(&self) -> u16 {
+                match self { $(Message::$name { .. } => $number,)* }
+            }
+
+            /// Its name.
+            pub fn name(&self) -> &'static str {
+                match self { $(Message::$name { .. } => stringify!($name),)* }
+            }
+
+            /// Appends its body.
+            pub fn encode(&self, out: &mut Vec<u8>) {
+                match self { $(Message::$name { $($field,)* } => { $($field.put(out);)* let _ = &out; })* }
+            }
+
+            /// Reads the body of the message with this number.
+            pub fn decode(kind: u16, body: &[u8]) -> Result<Message, DecodeError> {
+                let mut from = Reader::new(body);
+                let message = match kind {
+                    $($number => Message::$name { $($field: <$kind as Field>::take(&mut from)?,)* },)*
+                    unknown => return Err(DecodeError::Kind(unknown)),
+                };
+                from.end()?;
+                Ok(message)
+            }
+        }
+    };
+}
+
+messages! {
+    /// The client's first frame.
+    Hello = 1 {
+        /// Oldest version that it speaks.
+        min: u16,
+        /// Newest.
+        max: u16,
+        /// Its session, random; every connection of an agent has the same.
+        session: [u8; 16],
+        /// Random, for the server's proof.
+        nonce: [u8; 32],
+        /// Identity of the accelerated directory, in hex.
+        store: Text,
+        /// Who it is, for people.
+        agent: Text,
+    }
+    /// The server's answer.
+    Challenge = 2 {
+        /// The version that is spoken from now on.
+        version: u16,
+        /// Random, for the client's proof.
+        nonce: [u8; 32],
+        /// Whether both sides must prove that they have the secret.
+        secret: bool,
+    }
+    /// The client's proof; zeros where none is wanted.
+    Proof = 3 {
+        /// Keyed hash of both nonces.
+        proof: [u8; 32],
+    }
+    /// The connection may be used.
+    Welcome = 4 {
+        /// This run of the server, random: another one has forgotten every handle.
+        instance: [u8; 16],
+        /// Keyed hash of both nonces; zeros where none is wanted.
+        proof: [u8; 32],
+    }
+
+    /// Opens a file; answered by `Opened`. Sent again for a handle that is open, it opens nothing.
+    Open = 32 {
+        /// Chosen by the client.
+        handle: u64,
+        /// Bits of [`open`].
+        flags: u32,
+        /// Which file.
+        identity: Identity,
+        /// Where it was last seen.
+        hint: Path,
+        /// Its rules, `KEY=VALUE` lines of TOML.
+        policy: Text,
+    }
+    /// Closes a handle; one that is not open is no error.
+    Close = 33 {
+        /// Which.
+        handle: u64,
+    }
+    /// Reads; answered by `Bytes`.
+    Read = 34 {
+        /// An open handle.
+        handle: u64,
+        /// First byte.
+        offset: u64,
+        /// Bytes, at most `DATA_BYTES_MAX`.
+        len: u32,
+    }
+    /// Writes the frame's data; answered by `Written`.
+    Write = 35 {
+        /// A handle open for writing.
+        handle: u64,
+        /// First byte.
+        offset: u64,
+    }
+    /// Writes the frame's data at the end of the file; answered by `Written`.
+    Append = 36 {
+        /// A handle open for writing.
+        handle: u64,
+        /// With `again`: no byte before this one was written by the lost request.
+        end: u64,
+        /// A server that has ended may have done it already: what is there from `end` onwards is looked at first.
+        again: bool,
+    }
+    /// `ftruncate`
+    SetLen = 37 {
+        /// A handle open for writing.
+        handle: u64,
+        /// Bytes.
+        len: u64,
+    }
+    /// `fallocate`
+    Allocate = 38 {
+        /// A handle open for writing.
+        handle: u64,
+        /// `FALLOC_FL_*`, which are the same on every machine.
+        mode: u32,
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+    }
+    /// Finds data or a hole; answered by `Position`.
+    Seek = 39 {
+        /// An open handle.
+        handle: u64,
+        /// From where.
+        offset: u64,
+        /// A value of [`seek`].
+        target: u8,
+    }
+    /// `fsync`
+    Sync = 40 {
+        /// An open handle.
+        handle: u64,
+        /// `fdatasync`
+        data_only: bool,
+    }
+    /// A descriptor is closed.
+    Flush = 41 {
+        /// An open handle.
+        handle: u64,
+    }
+    /// The size of a handle's file as its writers see it; answered by `Position`.
+    End = 42 {
+        /// An open handle.
+        handle: u64,
+    }
+
+    /// What `stat` must say; answered by `Overlay`.
+    Attributes = 48 {
+        /// Which file.
+        identity: Identity,
+    }
+    /// `truncate(2)`
+    Truncate = 49 {
+        /// Which file.
+        identity: Identity,
+        /// Where it was last seen.
+        hint: Path,
+        /// Its rules.
+        policy: Text,
+        /// Bytes.
+        len: u64,
+    }
+    /// `utimens`, which the client has found to be allowed.
+    SetTimes = 50 {
+        /// Which file.
+        identity: Identity,
+        /// Where it was last seen.
+        hint: Path,
+        /// Last access.
+        atime: NewTime,
+        /// Last modification.
+        mtime: NewTime,
+    }
+    /// The client changed names or attributes.
+    OwnChange = 51 {
+        /// Which file.
+        identity: Identity,
+        /// Where it is now.
+        hint: Path,
+    }
+    /// The client removed the last name.
+    Unlinked = 52 {
+        /// Which file.
+        identity: Identity,
+    }
+    /// Where a file's data is; answered by `Resides`.
+    State = 53 {
+        /// Which file.
+        identity: Identity,
+    }
+    /// Begins what may take long; a number that is there already begins nothing.
+    Begin = 54 {
+        /// Chosen by the client.
+        job: u64,
+        /// A value of [`job`].
+        verb: u8,
+        /// Which file.
+        identity: Identity,
+        /// Where it was last seen.
+        hint: Path,
+        /// Its rules.
+        policy: Text,
+    }
+    /// Waits for a job for a moment; answered by `Pending`, or by its outcome, which is then forgotten.
+    Poll = 55 {
+        /// Which.
+        job: u64,
+    }
+    /// Drops a clean replica.
+    Evict = 56 {
+        /// Which file.
+        identity: Identity,
+    }
+    /// Pins or unpins a replica.
+    Pin = 57 {
+        /// Which file.
+        identity: Identity,
+        /// Pins.
+        pinned: bool,
+    }
+    /// The server's counters; answered by `Report`.
+    Status = 58 { }
+    /// Answered by `Done`.
+    Ping = 59 { }
+
+    /// It is done.
+    Done = 128 { }
+    /// It failed; also the end of a handshake.
+    Failed = 129 {
+        /// Why, for programs.
+        code: Code,
+        /// Why, for people.
+        reason: Text,
+    }
+    /// The server does not know the handle or the job: it was started again, or has closed what a silent client left.
+    Unknown = 130 { }
+    /// A file is open.
+    Opened = 131 {
+        /// Which version of its data: equal numbers are one version.
+        version: u64,
+    }
+    /// All of the data was written.
+    Written = 132 {
+        /// Where it begins.
+        offset: u64,
+    }
+    /// A position in a file.
+    Position = 133 {
+        /// Byte.
+        offset: u64,
+    }
+    /// The frame's data; fewer bytes than asked only at the end of the file.
+    Bytes = 134 { }
+    /// What the replica knows better than the global store.
+    Overlay = 135 {
+        /// How often a global copy became the truth about a file again.
+        settled: u64,
+        /// Whether there is anything.
+        known: bool,
+        /// Bytes.
+        size: u64,
+        /// Of 512 bytes.
+        blocks: u64,
+        /// Last modification.
+        mtime: Timestamp,
+        /// Last change.
+        ctime: Timestamp,
+    }
+    /// Where a file's data is.
+    Resides = 136 {
+        /// Number of the residency.
+        state: u8,
+        /// Ahead of the global copy, or may be.
+        dirty: bool,
+    }
+    /// The job is not done.
+    Pending = 137 { }
+    /// A stage-out that did not end well.
+    Stuck = 138 {
+        /// Which file.
+        identity: Identity,
+        /// Where it was last seen.
+        hint: Path,
+        /// Number of the residency.
+        state: u8,
+        /// Not found in the global store.
+        orphaned: bool,
+        /// Why, for programs.
+        code: Code,
+        /// Why, for people.
+        reason: Text,
+        /// Where the data is, on the server.
+        replica: Path,
+    }
+    /// The frame's data is the server's status as JSON.
+    Report = 139 { }
+}
+
+impl Message {
+    /// A failure as it is told.
+    pub fn failed(errno: i32, reason: impl Into<String>) -> Message {
+        Message::Failed { code: Code::from_errno(errno), reason: Text::cut(reason) }
+    }
+}
