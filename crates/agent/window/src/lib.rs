@@ -8,10 +8,14 @@
 //! * [`sequence`]: the order of a file's writes over the rings of several programs.
 //! * [`plan`]: which bytes to drain next, superseded ones dropped, neighbours merged, files in turn.
 //! * [`recover`]: what is left after a kill, replayed.
+//! * [`attach`]: what programs and the agent say to each other; [`client`]: the half that lives in programs.
 //! * [`read_queue`], [`detector`]: blocks fetched ahead, and what to fetch next.
 //!
 //! Time, threads, the burst buffer and the directory of rings belong to the caller.
 
+pub mod attach;
+#[cfg(not(loom))]
+pub mod client;
 pub mod detector;
 pub mod layout;
 pub mod limits;

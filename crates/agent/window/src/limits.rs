@@ -68,3 +68,13 @@ pub const AHEAD_MAX: u64 = 64 << 20;
 
 /// Requests that a stride stream looks ahead at most: bounds the list of ranges of one answer.
 pub const STRIDES_AHEAD_MAX: u64 = 64;
+
+/// How long a program waits for the agent's answer on the socket before it does without windows: the answer needs no disk.
+pub const AGENT_ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+
+/// Descriptors that come with one message at most: ring and counter, and room to notice a third.
+pub const DESCRIPTORS_PER_MESSAGE: usize = 4;
+
+/// Mappings that are guarded against truncation at once: rings, counters and pages of a busy node. Each SIGBUS looks
+/// through all.
+pub const GUARDED_MAX: usize = 4096;

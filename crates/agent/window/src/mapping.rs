@@ -1,5 +1,7 @@
 //! A file of the window directory in this process's memory.
 
+mod guard;
+
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -32,13 +34,14 @@ pub enum Medium {
 /// A shared, writable mapping of a whole file. Unmapped when dropped.
 ///
 /// The file must not shrink while it is mapped: the kernel answers an access past its end with SIGBUS. Whoever hands the
-/// descriptor to a program decides whether that can happen.
+/// descriptor to a program decides whether that can happen, and guards its own mapping ([`Mapping::guarded`]).
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
     len: usize,
     write_back: Option<WriteBack>,
     file: File,
+    guard: Option<guard::Guard>,
 }
 
 // SAFETY: the mapping belongs to the value until drop, and all access goes through atomics or through copies whose races
@@ -79,7 +82,25 @@ impl Mapping {
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
         let base = unsafe { mmap(std::ptr::null_mut(), len, access, flags | MapFlags::POPULATE, &file, 0)? };
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Mapping { base, len, write_back, file })
+        Ok(Mapping { base, len, write_back, file, guard: None })
+    }
+
+    /// The same mapping, whose file others may cut: it then reads as zeroes and is [`Mapping::is_broken`], where else the
+    /// process would end. The process's handler of SIGBUS is ours from the first call on. `EMFILE`: too many.
+    pub fn guarded(mut self) -> io::Result<Mapping> {
+        let guard = guard::Guard::new(self.base.as_ptr() as usize, self.len);
+        self.guard = Some(guard.ok_or_else(|| io::Error::from_raw_os_error(libc::EMFILE))?);
+        Ok(self)
+    }
+
+    /// Whether the file was found shorter than the mapping.
+    pub fn is_broken(&self) -> bool {
+        self.guard.as_ref().is_some_and(guard::Guard::is_broken)
+    }
+
+    /// Bytes of the file now; less than the mapping has when somebody cut it.
+    pub fn file_len(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
     }
 
     /// Whether a flushed and fenced byte survives the machine.
@@ -177,7 +198,37 @@ impl AsFd for Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        self.guard = None; // before the addresses can become somebody else's
         // SAFETY: made by `mmap` with this length, and no reference into it outlives `self`.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sync::Ordering::Relaxed;
+
+    #[test]
+    fn a_guarded_mapping_outlives_the_truncation_of_its_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ring");
+        let ours = Mapping::create(&path, 1 << 20, Medium::Volatile).unwrap().guarded().unwrap();
+        ours.word(512 << 10).store(7, Relaxed);
+        assert!(!ours.is_broken());
+        OpenOptions::new().write(true).open(&path).unwrap().set_len(4096).unwrap();
+        assert_eq!(ours.word(512 << 10).load(Relaxed), 0);
+        assert!(ours.is_broken());
+        ours.word(0).store(1, Relaxed); // no further signal
+        assert_eq!(ours.file_len().unwrap(), 4096);
+    }
+
+    #[test]
+    fn a_guard_ends_with_its_mapping() {
+        let dir = tempfile::tempdir().unwrap();
+        for number in 0..2 * crate::limits::GUARDED_MAX {
+            let path = dir.path().join(number.to_string());
+            Mapping::create(&path, 4096, Medium::Volatile).unwrap().guarded().unwrap();
+        }
     }
 }

@@ -1,11 +1,13 @@
 //! The half of the ring that the agent holds. Everything it reads is hostile input (layout, 1 to 5).
 
 mod left;
+mod sleep;
 
 use std::ops::RangeInclusive;
-use std::time::Duration;
 
 use types::{ByteRange, Epoch};
+
+pub use sleep::sleep_on;
 
 use super::Ring;
 use crate::layout::{self, NotThisRing, RECORD_BYTES, RecordHeader, RingId, State};
@@ -126,6 +128,22 @@ impl<M: Memory> Reader<M> {
     /// What the ring is.
     pub fn grant(&self) -> &Grant {
         &self.grant
+    }
+
+    /// Where writers will reserve next. Everything acknowledged before this call lies below.
+    pub fn head(&self) -> u64 {
+        fence(SeqCst);
+        self.ring.word(at::HEAD).load(Acquire)
+    }
+
+    /// Everything below was looked at.
+    pub fn cursor(&self) -> u64 {
+        self.cursor
+    }
+
+    /// The memory of the ring.
+    pub fn memory(&self) -> &M {
+        &self.ring.memory
     }
 
     /// Bytes of the ring that are taken and not yet given back.
@@ -297,18 +315,6 @@ impl<M: Memory> Reader<M> {
         if self.ring.word(at::WRITERS_WAITING).load(Relaxed) != 0 {
             self.wake_writers();
         }
-    }
-
-    /// Sleeps until a record is published, about; at most `timeout`.
-    pub fn sleep(&self, timeout: Duration) {
-        self.ring.word(at::READER_SLEEPING).store(1, Release);
-        fence(SeqCst);
-        let bell = self.ring.word(at::RECORD_BELL).load(Acquire);
-        let nothing = self.ring.state(self.cursor) != Some(State::Published);
-        if nothing && !self.ring.ending() {
-            self.ring.memory.sleep(at::RECORD_BELL, bell as u32, timeout);
-        }
-        self.ring.word(at::READER_SLEEPING).store(0, Release);
     }
 
     fn fits(&self, position: u64, need: u64) -> bool {

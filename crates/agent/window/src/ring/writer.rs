@@ -61,6 +61,11 @@ impl<M: Memory, S: Memory> Writer<M, S> {
         self.payload_max
     }
 
+    /// Whether no further write will be taken.
+    pub fn is_ending(&self) -> bool {
+        self.ring.ending()
+    }
+
     /// Writes `bytes` at `offset` of the file. `Ok` is the acknowledgement: the bytes will reach the burst buffer
     /// whatever becomes of this program and of the agent. Waits while the ring is full, as long as `patience`, asked
     /// at least every [`SLEEP_MAX`] or so, answers true.

@@ -1,0 +1,294 @@
+//! What programs and the agent say to each other about windows: the only file that knows these bytes.
+//!
+//! Three small surfaces, all little-endian, all with a version and a size; `docs/window.md` tells how they are used:
+//!
+//! * [`Message`]: 64 bytes on a `SOCK_SEQPACKET` Unix socket. `Hello` is answered `Welcome` with one descriptor (the
+//!   [`page`]), `Fetch` is answered `Ring` with two (ring, sequence counter); either may be answered `Refused`.
+//! * [`Control`]: the argument of the ioctl [`CONTROL`] on a descriptor of an accelerated file.
+//! * [`page`]: memory in which a thread says that it is about to open a file.
+
+use crate::layout::RingId;
+
+/// Raised with every change of this file; another one is refused.
+pub const VERSION: u16 = 1;
+/// First word of a message and of a page.
+pub const MAGIC: u32 = u32::from_le_bytes(*b"fbwA");
+/// Bytes of every message.
+pub const MESSAGE_BYTES: usize = 64;
+/// Bytes of the argument of [`CONTROL`].
+pub const CONTROL_BYTES: usize = 32;
+/// The ioctl: `_IOWR(0xFB, 1, struct forebay_window)`.
+pub const CONTROL: u32 = 3 << 30 | (CONTROL_BYTES as u32) << 16 | 0xfb << 8 | 1;
+
+/// What a message is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u16)]
+pub enum Kind {
+    /// Program: register me.
+    Hello = 1,
+    /// Agent: done; the page is attached.
+    Welcome = 2,
+    /// Program: the ring of this token.
+    Fetch = 3,
+    /// Agent: here it is; ring and sequence counter are attached.
+    Ring = 4,
+    /// Agent: no, and why in `status`.
+    Refused = 5,
+}
+
+/// One message. What its kind does not use is zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Message {
+    /// What it is.
+    pub kind: Kind,
+    /// An errno, for `Refused`.
+    pub status: i32,
+    /// Names one attachment; valid once.
+    pub token: u64,
+    /// The ring's name.
+    pub ring: RingId,
+    /// Bytes of records that it holds.
+    pub capacity: u64,
+    /// 0: does not survive the machine. 1: does.
+    pub medium: u32,
+}
+
+/// Bytes that are no message of this version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotAMessage {
+    /// Wrong length, magic or size.
+    Foreign,
+    /// Of another version.
+    Version(u16),
+    /// Of a kind that this version does not know.
+    Kind(u16),
+}
+
+impl Message {
+    /// A message with nothing but its kind.
+    pub fn new(kind: Kind) -> Message {
+        Message { kind, status: 0, token: 0, ring: RingId(0), capacity: 0, medium: 0 }
+    }
+
+    /// Its bytes.
+    pub fn to_bytes(&self) -> [u8; MESSAGE_BYTES] {
+        let mut bytes = [0; MESSAGE_BYTES];
+        let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
+        put(0, &MAGIC.to_le_bytes());
+        put(4, &VERSION.to_le_bytes());
+        put(6, &(self.kind as u16).to_le_bytes());
+        put(8, &(MESSAGE_BYTES as u32).to_le_bytes());
+        put(12, &self.status.to_le_bytes());
+        put(16, &self.token.to_le_bytes());
+        put(24, &self.ring.0.to_le_bytes());
+        put(40, &self.capacity.to_le_bytes());
+        put(48, &self.medium.to_le_bytes());
+        bytes
+    }
+
+    /// The message in `bytes`.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Message, NotAMessage> {
+        let bytes: &[u8; MESSAGE_BYTES] = bytes.try_into().map_err(|_| NotAMessage::Foreign)?;
+        if u32_at(bytes, 0) != MAGIC {
+            return Err(NotAMessage::Foreign);
+        }
+        let version = u16::from_le_bytes([bytes[4], bytes[5]]);
+        if version != VERSION {
+            return Err(NotAMessage::Version(version));
+        }
+        if u32_at(bytes, 8) as usize != MESSAGE_BYTES {
+            return Err(NotAMessage::Foreign);
+        }
+        let kind = u16::from_le_bytes([bytes[6], bytes[7]]);
+        let kinds = [Kind::Hello, Kind::Welcome, Kind::Fetch, Kind::Ring, Kind::Refused];
+        let kind = kinds.into_iter().find(|known| *known as u16 == kind).ok_or(NotAMessage::Kind(kind))?;
+        Ok(Message {
+            kind,
+            status: u32_at(bytes, 12) as i32,
+            token: u64_at(bytes, 16),
+            ring: RingId(u128::from(u64_at(bytes, 24)) | u128::from(u64_at(bytes, 32)) << 64),
+            capacity: u64_at(bytes, 40),
+            medium: u32_at(bytes, 48),
+        })
+    }
+}
+
+/// What [`CONTROL`] is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Command {
+    /// Nothing: `state` and `bytes` are told.
+    Get = 0,
+    /// The open file may have a window.
+    On = 1,
+    /// It may not; one that it has is drained and ends.
+    Off = 2,
+    /// Its next window is of `bytes`; one that it has is drained and ends.
+    Size = 3,
+    /// A token for [`Kind::Fetch`].
+    Attach = 4,
+}
+
+/// Bits of [`Control::state`].
+pub mod state {
+    /// The open file may have a window now.
+    pub const MAY: u32 = 1;
+    /// It has one.
+    pub const HAS: u32 = 2;
+}
+
+/// The argument of [`CONTROL`]: `struct forebay_window` of `docs/window.md`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Control {
+    /// In: what is asked.
+    pub command: Command,
+    /// In: the wanted window in bytes, 0 for what the policy says. Out: the window's size, 0 if it has none.
+    pub bytes: u64,
+    /// Out, of `Attach`.
+    pub token: u64,
+    /// Out: bits of [`state`].
+    pub state: u32,
+}
+
+impl Control {
+    /// A question.
+    pub fn new(command: Command, bytes: u64) -> Control {
+        Control { command, bytes, token: 0, state: 0 }
+    }
+
+    /// Its bytes.
+    pub fn to_bytes(&self) -> [u8; CONTROL_BYTES] {
+        let mut bytes = [0; CONTROL_BYTES];
+        let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
+        put(0, &(CONTROL_BYTES as u32).to_le_bytes());
+        put(4, &(self.command as u32).to_le_bytes());
+        put(8, &self.bytes.to_le_bytes());
+        put(16, &self.token.to_le_bytes());
+        put(24, &self.state.to_le_bytes());
+        put(28, &u32::from(VERSION).to_le_bytes());
+        bytes
+    }
+
+    /// The argument in `bytes`; `None` if its size, version or command is none that is known.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Control> {
+        let bytes: &[u8; CONTROL_BYTES] = bytes.try_into().ok()?;
+        if u32_at(bytes, 0) as usize != CONTROL_BYTES || u32_at(bytes, 28) != u32::from(VERSION) {
+            return None;
+        }
+        let commands = [Command::Get, Command::On, Command::Off, Command::Size, Command::Attach];
+        let command = commands.into_iter().find(|known| *known as u32 == u32_at(bytes, 4))?;
+        Some(Control { command, bytes: u64_at(bytes, 8), token: u64_at(bytes, 16), state: u32_at(bytes, 24) })
+    }
+}
+
+/// The memory in which threads announce opens: one page per registered process.
+///
+/// Word 0 holds magic and version. A slot is two words: the thread's id while it opens, and the agent's answer.
+pub mod page {
+    /// Bytes.
+    pub const BYTES: usize = 4096;
+    /// Byte of the first slot.
+    pub const SLOTS_AT: usize = 64;
+    /// Bytes of a slot.
+    pub const SLOT_BYTES: usize = 16;
+    /// How many threads can open at once; one more opens without a window.
+    pub const SLOTS: usize = (BYTES - SLOTS_AT) / SLOT_BYTES;
+    /// In the thread's word while the slot is being prepared.
+    pub const PREPARING: u64 = 1 << 63;
+    /// The answer to an open that may have a window.
+    pub const WINDOWED: u64 = 1;
+
+    /// The byte of the thread's word of a slot.
+    pub const fn thread_at(slot: usize) -> usize {
+        SLOTS_AT + slot * SLOT_BYTES
+    }
+
+    /// The byte of the answer of a slot.
+    pub const fn answer_at(slot: usize) -> usize {
+        thread_at(slot) + 8
+    }
+
+    /// The first word.
+    pub const fn identification() -> u64 {
+        super::MAGIC as u64 | (super::VERSION as u64) << 32
+    }
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let mut word = [0; 4];
+    word.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(word)
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    #[test]
+    fn messages_have_the_bytes_that_other_builds_know() {
+        let ring = Message {
+            kind: Kind::Ring,
+            status: 0,
+            token: 0x1122_3344_5566_7788,
+            ring: RingId(0x0f0e_0d0c_0b0a_0908_0706_0504_0302_0100),
+            capacity: 16 << 20,
+            medium: 1,
+        };
+        let golden = "6662774101000400400000000000000088776655443322110001020304050607\
+                      08090a0b0c0d0e0f000000010000000001000000000000000000000000000000";
+        assert_eq!(hex(&ring.to_bytes()), golden);
+        assert_eq!(Message::from_bytes(&ring.to_bytes()), Ok(ring));
+        let refused = Message { status: -1, ..Message::new(Kind::Refused) };
+        assert_eq!(
+            hex(&refused.to_bytes()[..24]),
+            "66627741010005004000\
+                      0000ffffffff0000000000000000"
+        );
+        assert_eq!(Message::from_bytes(&refused.to_bytes()), Ok(refused));
+    }
+
+    #[test]
+    fn what_is_no_message_is_refused() {
+        let good = Message::new(Kind::Hello).to_bytes();
+        assert_eq!(Message::from_bytes(&good[..63]), Err(NotAMessage::Foreign));
+        for (at, value, error) in [
+            (0, 0, NotAMessage::Foreign),
+            (4, 9, NotAMessage::Version(9)),
+            (6, 77, NotAMessage::Kind(77)),
+            (8, 32, NotAMessage::Foreign),
+        ] {
+            let mut bytes = good;
+            bytes[at] = value;
+            assert_eq!(Message::from_bytes(&bytes), Err(error));
+        }
+    }
+
+    #[test]
+    fn the_control_argument_is_the_struct_of_the_documentation() {
+        assert_eq!(CONTROL, 0xc020_fb01);
+        let size = Control { command: Command::Size, bytes: 1 << 20, token: 7, state: state::MAY | state::HAS };
+        let golden = "2000000003000000000010000000000007000000000000000300000001000000";
+        assert_eq!(hex(&size.to_bytes()), golden);
+        assert_eq!(Control::from_bytes(&size.to_bytes()), Some(size));
+        for (at, value) in [(0, 31), (4, 5), (28, 2)] {
+            let mut bytes = size.to_bytes();
+            bytes[at] = value;
+            assert_eq!(Control::from_bytes(&bytes), None);
+        }
+        assert_eq!(Control::from_bytes(&[0; 16]), None);
+    }
+
+    #[test]
+    fn a_page_has_room_for_its_slots() {
+        assert_eq!((page::SLOTS, page::answer_at(page::SLOTS - 1) + 8), (252, page::BYTES));
+        assert_eq!(page::identification(), 0x1_4177_6266);
+    }
+}

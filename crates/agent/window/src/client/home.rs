@@ -1,0 +1,74 @@
+//! Whether this is still the process that registered.
+
+use std::ptr::NonNull;
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+use crate::sync::AtomicU64;
+use crate::sync::Ordering::Relaxed;
+
+const BYTES: usize = 4096;
+
+/// A page that the kernel wipes in a forked child, however it was forked: one load tells parent from child.
+///
+/// A child that shares the parent's memory (`vfork`) is not told apart; it may do nothing but execute or end.
+#[derive(Debug)]
+pub struct Home(NonNull<AtomicU64>);
+
+// SAFETY: one atomic word, alive until drop.
+unsafe impl Send for Home {}
+// SAFETY: as above.
+unsafe impl Sync for Home {}
+
+impl Home {
+    /// Marks this process. Errors: those of mmap and madvise (`MADV_WIPEONFORK`, Linux 4.14).
+    pub fn here() -> std::io::Result<Home> {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
+        let page = unsafe { mmap_anonymous(std::ptr::null_mut(), BYTES, access, MapFlags::PRIVATE)? };
+        let home = Home(NonNull::new(page.cast()).ok_or(std::io::ErrorKind::OutOfMemory)?);
+        // SAFETY: the page just mapped; wiping it in a child changes no byte here.
+        unsafe { madvise(page, BYTES, Advice::LinuxWipeOnFork)? };
+        home.word().store(1, Relaxed);
+        Ok(home)
+    }
+
+    /// False in a forked child.
+    pub fn is_here(&self) -> bool {
+        self.word().load(Relaxed) == 1
+    }
+
+    fn word(&self) -> &AtomicU64 {
+        // SAFETY: mapped, aligned to a page, and accessed through atomics alone.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        // SAFETY: made by `mmap_anonymous` with this length.
+        let _ = unsafe { munmap(self.0.as_ptr().cast(), BYTES) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_forked_child_is_not_at_home() {
+        let home = Home::here().unwrap();
+        assert!(home.is_here());
+        // SAFETY: the child makes no call but _exit.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(i32::from(home.is_here())) };
+        }
+        let mut status = 0;
+        // SAFETY: waits for the child made above.
+        unsafe { libc::waitpid(child, &raw mut status, 0) };
+        assert_eq!((libc::WIFEXITED(status), libc::WEXITSTATUS(status)), (true, 0));
+        assert!(home.is_here());
+    }
+}

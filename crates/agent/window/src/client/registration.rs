@@ -1,0 +1,195 @@
+//! The connection of a process to the agent.
+
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendFlags,
+    SocketAddrUnix, SocketFlags, SocketType, connect, recvmsg, sendmsg, socket_with, sockopt,
+};
+
+use super::home::Home;
+use super::window::Window;
+use crate::attach::{CONTROL, CONTROL_BYTES, Command, Control, Kind, MESSAGE_BYTES, Message, page};
+use crate::limits::{AGENT_ANSWERS_WITHIN, DESCRIPTORS_PER_MESSAGE};
+use crate::mapping::{Mapping, Medium};
+use crate::memory::Memory;
+use crate::ring::Writer;
+use crate::sequence::Sequence;
+use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+/// What windows keep of their registration.
+#[derive(Debug)]
+pub(super) struct Link {
+    socket: OwnedFd,
+    pub(super) home: Home,
+    /// One question at a time; true once an answer was not understood.
+    asking: Mutex<bool>,
+}
+
+impl Link {
+    /// Whether the agent still holds the other end.
+    pub(super) fn is_alive(&self) -> bool {
+        let mut socket = [PollFd::new(&self.socket, PollFlags::empty())];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        match poll(&mut socket, Some(&now)) {
+            Ok(_) => !socket[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL),
+            Err(_) => true,
+        }
+    }
+
+    /// Sends a question and waits for its answer; at most [`AGENT_ANSWERS_WITHIN`].
+    fn ask(&self, question: &Message) -> io::Result<(Message, Vec<OwnedFd>)> {
+        let mut broken = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        if *broken || !self.home.is_here() {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        let answer = self.exchange(question);
+        // An answer that comes too late would be taken for that to the next question.
+        *broken = answer.is_err();
+        let (answer, descriptors) = answer?;
+        match answer.kind {
+            Kind::Refused => Err(io::Error::from_raw_os_error(answer.status)),
+            _ => Ok((answer, descriptors)),
+        }
+    }
+
+    fn exchange(&self, question: &Message) -> io::Result<(Message, Vec<OwnedFd>)> {
+        let bytes = question.to_bytes();
+        let mut nothing = SendAncillaryBuffer::default();
+        sendmsg(&self.socket, &[IoSlice::new(&bytes)], &mut nothing, SendFlags::NOSIGNAL)?;
+        let mut answer = [0; MESSAGE_BYTES];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_PER_MESSAGE))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut into = [IoSliceMut::new(&mut answer)];
+        let got = recvmsg(&self.socket, &mut into, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+        let mut descriptors = Vec::new();
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(passed) = message {
+                descriptors.extend(passed);
+            }
+        }
+        let answer = Message::from_bytes(&answer[..got.bytes]).map_err(|_| io::ErrorKind::InvalidData)?;
+        Ok((answer, descriptors))
+    }
+}
+
+/// A registered process. A forked child registers anew.
+#[derive(Debug)]
+pub struct Registration {
+    link: Arc<Link>,
+    page: Mapping,
+}
+
+impl Registration {
+    /// Registers with the agent that listens at `path` (`FOREBAY_WINDOW_SOCKET`). `EPERM` if it is neither root's nor of
+    /// our own user, `EPROTO` for an agent of another version, else the errors of socket, connect and mmap.
+    pub fn connect(path: &[u8]) -> io::Result<Registration> {
+        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        connect(&socket, &SocketAddrUnix::new(path)?)?;
+        let peer = sockopt::socket_peercred(&socket)?.uid;
+        if !peer.is_root() && peer != rustix::process::geteuid() {
+            return Err(io::Error::from_raw_os_error(libc::EPERM));
+        }
+        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(AGENT_ANSWERS_WITHIN))?;
+        let link = Arc::new(Link { socket, home: Home::here()?, asking: Mutex::new(false) });
+        let (answer, mut descriptors) = link.ask(&Message::new(Kind::Hello))?;
+        let (Kind::Welcome, 1, Some(page)) = (answer.kind, descriptors.len(), descriptors.pop()) else {
+            return Err(io::Error::from_raw_os_error(libc::EPROTO));
+        };
+        let page = Mapping::of(File::from(page), Medium::Volatile)?;
+        if page.len() != page::BYTES || page.word(0).load(Acquire) != page::identification() {
+            return Err(io::Error::from_raw_os_error(libc::EPROTO));
+        }
+        Ok(Registration { link, page })
+    }
+
+    /// Says that the calling thread, whose kernel id is `thread`, is about to open a file that may have a window. Make the
+    /// open, then ask [`Announcement::windowed`]. When all slots are taken it announces nothing, which is never wrong.
+    pub fn announce(&self, thread: u32) -> Announcement<'_> {
+        let free = |slot: &usize| {
+            let word = self.page.word(page::thread_at(*slot));
+            word.load(Relaxed) == 0 && word.compare_exchange(0, page::PREPARING, AcqRel, Relaxed).is_ok()
+        };
+        let slot = if self.is_here() { (0..page::SLOTS).find(free) } else { None };
+        if let Some(slot) = slot {
+            self.page.word(page::answer_at(slot)).store(0, Relaxed);
+            self.page.word(page::thread_at(slot)).store(u64::from(thread), Release);
+        }
+        Announcement { page: &self.page, slot }
+    }
+
+    /// The window of the open file `fd`, about `bytes` large (0: as the policy says). `EOPNOTSUPP`: this descriptor will
+    /// never have one. `EAGAIN`: not now (somebody else has the file open, or there is no memory left). Others: not an
+    /// accelerated file, or the agent has gone.
+    pub fn attach(&self, fd: BorrowedFd<'_>, bytes: u64) -> io::Result<Window> {
+        let token = control(fd, &Control::new(Command::Attach, bytes))?.token;
+        let (answer, descriptors) = self.link.ask(&Message { token, ..Message::new(Kind::Fetch) })?;
+        let right = answer.kind == Kind::Ring && answer.token == token;
+        let [ring, sequence]: [OwnedFd; 2] = match descriptors.try_into() {
+            Ok(both) if right => both,
+            _ => return Err(io::Error::from_raw_os_error(libc::EPROTO)),
+        };
+        let medium = if answer.medium == 1 { Medium::Persistent } else { Medium::Volatile };
+        let ring = Mapping::of(File::from(ring), medium)?;
+        let sequence = Sequence::new(Mapping::of(File::from(sequence), medium)?);
+        let writer = Writer::new(ring, answer.ring, answer.capacity, sequence)
+            .map_err(|_| io::Error::from_raw_os_error(libc::EPROTO))?;
+        Ok(Window::new(writer, Arc::clone(&self.link)))
+    }
+
+    /// Whether this is the process that registered, not a forked child of it.
+    pub fn is_here(&self) -> bool {
+        self.link.home.is_here()
+    }
+
+    /// Whether the agent still answers. A program that sees false registers anew, not more than now and then.
+    pub fn is_alive(&self) -> bool {
+        self.link.is_alive()
+    }
+
+    /// The descriptor of the connection: a program must neither close nor use it.
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        self.link.socket.as_fd()
+    }
+}
+
+/// An open under way. Dropping it takes the announcement back.
+#[derive(Debug)]
+pub struct Announcement<'a> {
+    page: &'a Mapping,
+    slot: Option<usize>,
+}
+
+impl Announcement<'_> {
+    /// After the open: whether the file that was opened may have a window. It is a hint; [`Registration::attach`] decides.
+    pub fn windowed(self) -> bool {
+        self.slot.is_some_and(|slot| self.page.word(page::answer_at(slot)).load(Acquire) & page::WINDOWED != 0)
+    }
+}
+
+impl Drop for Announcement<'_> {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot {
+            self.page.word(page::thread_at(slot)).store(0, Release);
+        }
+    }
+}
+
+/// The ioctl [`CONTROL`] on `fd`: on, off, size, state. Errors as the kernel tells them; `ENOTTY` where there is no agent.
+pub fn control(fd: BorrowedFd<'_>, ask: &Control) -> io::Result<Control> {
+    let mut argument: [u8; CONTROL_BYTES] = ask.to_bytes();
+    // SAFETY: the kernel reads and writes as many bytes as the number of the call says, which is the buffer's length.
+    let done = unsafe { libc::syscall(libc::SYS_ioctl, fd.as_raw_fd(), u64::from(CONTROL), argument.as_mut_ptr()) };
+    if done < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Control::from_bytes(&argument).ok_or_else(|| io::Error::from_raw_os_error(libc::EPROTO))
+}
+
+const _: () = assert!(AGENT_ANSWERS_WITHIN.as_nanos() > Duration::ZERO.as_nanos(), "0 would wait for ever");

@@ -1,0 +1,54 @@
+//! The ring of one open file.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use super::home::Home;
+use super::registration::Link;
+use crate::mapping::Mapping;
+use crate::ring::{Refused, Writer};
+
+/// A window: appending to it is writing the file. All threads may share it; dropping it unmaps it, and what was
+/// appended is drained by the agent whatever happens.
+#[derive(Debug)]
+pub struct Window {
+    writer: Writer<Mapping, Mapping>,
+    link: Arc<Link>,
+}
+
+impl Window {
+    pub(super) fn new(writer: Writer<Mapping, Mapping>, link: Arc<Link>) -> Window {
+        Window { writer, link }
+    }
+
+    /// Writes `bytes` at `offset` of the file. `Ok`: acknowledged, the bytes are in the journal, and every later read,
+    /// `stat` or write of whatever process comes after them. `Err`: nothing was written, the caller makes the call to
+    /// the kernel instead. Waits while the ring is full, as long as the agent lives.
+    ///
+    /// In a forked child it answers [`Refused::Revoked`]. No allocation; a system call only to wait or to wake the agent.
+    pub fn append(&self, offset: u64, bytes: &[u8]) -> Result<(), Refused> {
+        self.append_parts(offset, &[IoSlice::new(bytes)])
+    }
+
+    /// [`Window::append`] for the buffers of a `pwritev`, as one record.
+    pub fn append_parts(&self, offset: u64, parts: &[IoSlice<'_>]) -> Result<(), Refused> {
+        if !self.home().is_here() {
+            return Err(Refused::Revoked);
+        }
+        self.writer.append_parts(offset, parts, &mut || self.link.is_alive())
+    }
+
+    /// Whether every further write will be refused: the agent ended the window, or this is a forked child.
+    pub fn is_revoked(&self) -> bool {
+        !self.home().is_here() || self.writer.is_ending()
+    }
+
+    /// Bytes of the longest write that fits; a longer one goes to the kernel.
+    pub fn payload_max(&self) -> u64 {
+        self.writer.payload_max()
+    }
+
+    fn home(&self) -> &Home {
+        &self.link.home
+    }
+}
