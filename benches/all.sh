@@ -167,7 +167,9 @@ bench_scale() {
   done
 }
 
-[ $# -gt 0 ] || set -- data calls drain scale
+# shellcheck source=benches/preload.sh
+. benches/preload.sh
+[ $# -gt 0 ] || set -- data calls drain scale preload
 for bench in "$@"; do
   echo "measuring: $bench" >&2
   "bench_$bench"

@@ -13,14 +13,14 @@ clean_up() {
 }
 trap clean_up EXIT
 
-# Runs a command with GLOBAL accelerated in place, and drains it.
+# Runs a command with GLOBAL accelerated in place, and drains it. FOREBAY_SUITE_PRELOAD is preloaded into the command.
 run_accelerated() { # GLOBAL BUFFER COMMAND...
   local global=$1 buffer=$2
   shift 2
   if [ -n "${FOREBAY_PLAIN:-}" ]; then
     "$@"
   else
-    "$forebay" run --quiet --dir "$global" --burst-buffer "$buffer" -- "$@"
+    "$forebay" run --quiet --dir "$global" --burst-buffer "$buffer" -- env LD_PRELOAD="${FOREBAY_SUITE_PRELOAD:-}" "$@"
   fi
 }
 

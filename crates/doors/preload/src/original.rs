@@ -1,0 +1,81 @@
+//! The C library's own functions, found once.
+
+use core::ffi::{CStr, c_void};
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+
+/// One function of the next library in line, usually libc.
+pub struct Original {
+    name: &'static CStr,
+    address: AtomicPtr<c_void>,
+}
+
+impl Original {
+    /// Not looked for yet.
+    pub const fn new(name: &'static CStr) -> Original {
+        Original { name, address: AtomicPtr::new(null_mut()) }
+    }
+
+    /// Its address. Null if the C library has no such function: it is older than the call.
+    #[inline(always)]
+    pub fn address(&self) -> *mut c_void {
+        let known = self.address.load(Relaxed);
+        if known.is_null() { self.find() } else { known }
+    }
+
+    /// Looks for it. Here before our own constructor ran, from the constructor of another library, or by it.
+    #[cold]
+    #[inline(never)]
+    pub fn find(&self) -> *mut c_void {
+        // SAFETY: the name is a C string; RTLD_NEXT asks for the definition after this library's.
+        let address = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        // Relaxed: the code it points to was there before us; all who look find the same.
+        self.address.store(address, Relaxed);
+        address
+    }
+}
+
+/// What a call answers that the C library does not have.
+pub trait Absent {
+    /// The result; `errno` is `ENOSYS`.
+    fn absent() -> Self;
+}
+
+fn not_implemented() {
+    // SAFETY: the thread's own errno.
+    unsafe { *libc::__errno_location() = libc::ENOSYS };
+}
+
+impl Absent for i32 {
+    fn absent() -> i32 {
+        not_implemented();
+        -1
+    }
+}
+
+impl Absent for i64 {
+    fn absent() -> i64 {
+        not_implemented();
+        -1
+    }
+}
+
+impl Absent for isize {
+    fn absent() -> isize {
+        not_implemented();
+        -1
+    }
+}
+
+impl Absent for *mut c_void {
+    fn absent() -> *mut c_void {
+        not_implemented();
+        null_mut()
+    }
+}
+
+impl Absent for () {
+    fn absent() {
+        not_implemented();
+    }
+}

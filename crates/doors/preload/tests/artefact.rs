@@ -1,0 +1,64 @@
+//! The built library: what it needs, what it exports, and that a program runs with it.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::Command;
+
+#[path = "../src/table.rs"]
+mod table;
+
+/// The names of the table's rows.
+macro_rules! names {
+    (
+        by_descriptor { $( $call:ident ( $($a:ident : $t:ty),* ) -> $r:ty; )* }
+        always { $( $other:ident ( $($b:ident : $u:ty),* ) -> $s:ty; )* }
+        departures { $( $leaving:ident )* }
+    ) => {
+        [ $( stringify!($call), )* $( stringify!($other), )* $( stringify!($leaving), )* ]
+    };
+}
+
+/// Cargo puts it beside this test.
+fn library() -> PathBuf {
+    let here = std::env::current_exe().unwrap();
+    let library = here.with_file_name("libforebay_preload.so");
+    assert!(library.exists(), "{} is not there", library.display());
+    library
+}
+
+fn output(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.stderr.is_empty(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn the_library_exports_the_table_and_nothing_else() {
+    let symbols = output(Command::new("nm").args(["--dynamic", "--defined-only"]).arg(library()));
+    let exported: BTreeSet<&str> = symbols.lines().filter_map(|line| line.split(' ').nth(2)).collect();
+    let wanted: BTreeSet<&str> = table::table!(names).into_iter().collect();
+    assert_eq!(exported, wanted);
+}
+
+#[test]
+fn the_library_needs_libc_and_its_loader_alone() {
+    let dynamic = output(Command::new("readelf").args(["--dynamic", "--wide"]).arg(library()));
+    let needed: BTreeSet<&str> = dynamic
+        .lines()
+        .filter(|line| line.contains("(NEEDED)"))
+        .filter_map(|line| line.split(['[', ']']).nth(1))
+        .collect();
+    let allowed = BTreeSet::from(["libc.so.6", "ld-linux-x86-64.so.2"]);
+    assert!(needed.is_subset(&allowed), "{needed:?}");
+    assert!(dynamic.contains("BIND_NOW"), "a first call in a signal handler would look for its function");
+}
+
+#[test]
+fn a_program_that_is_preloaded_says_nothing_more_and_has_one_thread() {
+    let script = "for n in 1 2; do (echo $n | cat); done; grep Threads: /proc/self/status; exec echo a b c d e f g h i";
+    let run = |preload: &str| output(Command::new("bash").args(["-c", script]).env("LD_PRELOAD", preload));
+    let plain = run("");
+    assert!(plain.contains("Threads:\t1\n"));
+    assert_eq!(run(library().to_str().unwrap()), plain);
+}
