@@ -2,6 +2,7 @@
 
 use std::io;
 
+use file_cache::SetMtime;
 use rustix::fs::{self, AtFlags, FileType, Gid, Mode, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid};
 use types::Timestamp;
 
@@ -178,7 +179,12 @@ impl Agent {
         if !node.is_regular() {
             return apply();
         }
-        self.cache.set_times(&node.anchor(&self.store)?, new.mtime.is_some(), &mut apply)
+        let sets = match new.mtime {
+            None => SetMtime::Keep,
+            Some(NewTime::Now) => SetMtime::Now,
+            Some(NewTime::At(time)) => SetMtime::To(time),
+        };
+        self.cache.set_times(&node.anchor(&self.store)?, sets, &mut apply)
     }
 
     /// The global store's space.

@@ -104,11 +104,21 @@ impl Agent {
     /// Removes a name that is no directory. The file's data goes with its last name.
     pub fn unlink(&self, caller: &Caller, parent: &Node, name: &OsStr) -> io::Result<()> {
         let victim = self.lookup(parent, name)?;
-        {
-            let _as_caller = self.impersonator.become_caller(caller)?;
+        self.loses_a_name(&victim);
+        let done = self.impersonator.become_caller(caller).and_then(|_as_caller| {
             fs::unlinkat(parent.fd(), plain(name)?, AtFlags::empty())?;
+            Ok(())
+        });
+        // Whatever it came to: the file tells how many names it has.
+        let told = self.lost_a_name(&victim.node);
+        done.and(told)
+    }
+
+    /// Before its name is taken away: if that is the last, recovery must know of it.
+    fn loses_a_name(&self, victim: &Found) {
+        if victim.node.is_regular() && victim.attributes.nlink == 1 && self.cache.is_dirty(victim.node.identity()) {
+            self.cache.removing(victim.node.identity());
         }
-        self.lost_a_name(&victim.node)
     }
 
     /// Removes an empty directory.
@@ -132,21 +142,27 @@ impl Agent {
         let replaces = !flags.intersects(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE);
         let source = self.lookup(from.0, from.1)?.node;
         let target = match self.lookup(to.0, to.1) {
-            Ok(found) => Some(found.node),
+            Ok(found) => Some(found),
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => None,
             Err(error) => return Err(error),
         };
-        if replaces && target.as_ref().is_some_and(|target| target.is_regular()) {
+        let replaced = target.as_ref().filter(|_| replaces);
+        if let Some(target) = replaced.filter(|target| target.node.is_regular()) {
             self.commit_before_replacing(&source, interrupted)?;
+            self.loses_a_name(target);
         }
-        {
-            let _as_caller = self.impersonator.become_caller(caller)?;
+        let done = self.impersonator.become_caller(caller).and_then(|_as_caller| {
             fs::renameat_with(from.0.fd(), plain(from.1)?, to.0.fd(), plain(to.1)?, flags)?;
+            Ok(())
+        });
+        if let Err(error) = done {
+            replaced.map_or(Ok(()), |target| self.lost_a_name(&target.node))?;
+            return Err(error);
         }
         self.changed(&source)?;
-        match target {
-            Some(target) if replaces => self.lost_a_name(&target),
-            Some(target) => self.changed(&target),
+        match &target {
+            Some(target) if replaces => self.lost_a_name(&target.node),
+            Some(target) => self.changed(&target.node),
             None => Ok(()),
         }
     }

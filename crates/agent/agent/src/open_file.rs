@@ -137,7 +137,11 @@ impl Agent {
             // A file that could not be opened was never created, as far as the caller can tell.
             let _ = self.unlink(caller, parent, name);
         }
-        let open = self.opened(found.node.clone(), opened?, mode, false, name.is_none());
+        let opened = opened?;
+        if name.is_none() {
+            self.cache.removing(found.node.identity());
+        }
+        let open = self.opened(found.node.clone(), opened, mode, false, name.is_none());
         Ok((found, open))
     }
 

@@ -48,6 +48,9 @@ pub struct Record {
     pub pinned: bool,
     /// Dirty, and its file is not found in the global store.
     pub orphaned: bool,
+    /// Its last name is about to be taken away through us, or it has none yet: if its file is then not in the global
+    /// store, nobody misses the data.
+    pub removing: bool,
     /// Path relative to the accelerated directory when the record was written: a hint.
     pub hint: PathBuf,
     /// Last use, in seconds since 1970, for expiry and eviction after a restart.

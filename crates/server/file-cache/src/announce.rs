@@ -22,6 +22,7 @@ pub(crate) fn is_wanted(copied: &Record, live: &Live) -> bool {
 pub(crate) fn follow(copied: &mut Record, live: &Live) {
     if let Some(record) = &live.record {
         copied.pinned = record.pinned;
+        copied.removing = record.removing;
         copied.hint.clone_from(&record.hint);
     }
 }
@@ -51,6 +52,7 @@ impl Inner {
                 live.intent_synced = true;
             }
             job.begun = true;
+            job.secured = true;
         }
         drop(gates);
         Ok(())
@@ -58,8 +60,9 @@ impl Inner {
 
     pub(crate) fn announce(&self, job: &mut Job<'_>, interrupted: &dyn Fn() -> bool) -> io::Result<()> {
         let rate = job.policy.rate_bytes_per_s;
-        let (inner, file, record, replica, begun) = (self, job.file, &mut job.record, &job.replica, &mut job.begun);
-        Announcer { inner, file, record, replica, begun, interrupted, rate }.before_write(0)
+        let (inner, file, record, replica) = (self, job.file, &mut job.record, &job.replica);
+        let (begun, secured) = (&mut job.begun, &mut job.secured);
+        Announcer { inner, file, record, replica, begun, secured, interrupted, rate }.before_write(0)
     }
 
     pub(crate) fn verify(
@@ -69,8 +72,9 @@ impl Inner {
         interrupted: &dyn Fn() -> bool,
     ) -> io::Result<bool> {
         let rate = job.policy.rate_bytes_per_s;
-        let (inner, file, record, replica, begun) = (self, job.file, &mut job.record, &job.replica, &mut job.begun);
-        let mut progress = Announcer { inner, file, record, replica, begun, interrupted, rate };
+        let (inner, file, record, replica) = (self, job.file, &mut job.record, &job.replica);
+        let (begun, secured) = (&mut job.begun, &mut job.secured);
+        let mut progress = Announcer { inner, file, record, replica, begun, secured, interrupted, rate };
         let (size, global_size) = (job.size, job.size);
         // A file that is written meanwhile cannot be compared; it is staged out again anyway.
         Ok(!job.quiet || Copy { replica, size, global, global_size, progress: &mut progress }.verify()?)
@@ -84,6 +88,7 @@ pub(crate) struct Announcer<'a> {
     pub(crate) record: &'a mut Record,
     pub(crate) replica: &'a OwnedFd,
     pub(crate) begun: &'a mut bool,
+    pub(crate) secured: &'a mut bool,
     pub(crate) interrupted: &'a dyn Fn() -> bool,
     pub(crate) rate: u64,
 }
@@ -91,7 +96,7 @@ pub(crate) struct Announcer<'a> {
 impl Progress for Announcer<'_> {
     fn before_write(&mut self, bytes: u64) -> io::Result<()> {
         self.inner.throttle.take(bytes, self.rate);
-        if *self.begun {
+        if *self.secured {
             return Ok(());
         }
         // W2: what is about to replace the global copy must outlive a crash of the machine.
@@ -113,7 +118,7 @@ impl Progress for Announcer<'_> {
             live.intent_synced = true;
         }
         fault::point("w3.draining");
-        *self.begun = true;
+        (*self.begun, *self.secured) = (true, true);
         Ok(())
     }
 
@@ -125,5 +130,84 @@ impl Progress for Announcer<'_> {
             return Err(io::Error::from_raw_os_error(libc::ENOENT));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use catalogue::MemoryCatalogue;
+    use global_store::memory::{Fault, MemoryStore, Operation};
+
+    use crate::{FileCache, FileHandle, OpenHow, Residency, SetMtime, Settings};
+
+    struct World {
+        _dir: tempfile::TempDir,
+        store: MemoryStore,
+        catalogue: MemoryCatalogue,
+        cache: FileCache,
+    }
+
+    fn world() -> World {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, catalogue) = (MemoryStore::new(), MemoryCatalogue::new());
+        let mut settings = Settings::new(dir.path(), Arc::new(store.clone()), "facts");
+        settings.catalogue = Some(Arc::new(catalogue.clone()));
+        settings.background = false;
+        settings.ballast_bytes = 0;
+        World { _dir: dir, store, catalogue, cache: FileCache::open(settings).unwrap() }
+    }
+
+    impl World {
+        fn open(&self) -> FileHandle {
+            let policy = Arc::new(config::Policy::default());
+            let how = OpenHow { read: true, write: true, truncate: false, created: false, sync: false, policy };
+            self.cache.open_file(self.store.anchor("f").unwrap(), how).unwrap()
+        }
+
+        fn drain(&self) -> usize {
+            self.cache.drain_all(&mut |_| {}, &|| false).len()
+        }
+
+        fn is_synced(&self) -> bool {
+            let identity = self.store.identity("f").unwrap();
+            assert_eq!(self.cache.state(&identity), Residency::Clean);
+            self.cache.inner.known(&identity).unwrap().live.lock().synced
+        }
+    }
+
+    /// The next intent relies on it: a dirty record over bytes that never reached the medium destroys the global copy.
+    #[test]
+    fn a_clean_replica_counts_as_synced_only_if_its_own_stage_out_synced_it() {
+        let world = world();
+        world.store.put("f", b"old");
+        world.open().write_at(b"new", 0, false).unwrap();
+        assert_eq!(world.drain(), 0);
+        assert!(world.is_synced());
+        let before = world.store.attributes("f").unwrap().fingerprint.mtime;
+        world.open().write_at(b"new", 0, false).unwrap();
+        let anchor = world.store.anchor("f").unwrap();
+        world.cache.set_times(&anchor, SetMtime::To(before), &mut || world.store.set_mtime("f", before)).unwrap();
+        world.store.clear_journal();
+        assert_eq!(world.drain(), 0);
+        assert_eq!(world.store.journal(), [], "nothing was copied");
+        assert!(!world.is_synced());
+    }
+
+    #[test]
+    fn what_a_second_try_copies_is_on_the_medium_before() {
+        let world = world();
+        world.store.put("f", b"old");
+        world.open().write_at(b"new", 0, false).unwrap();
+        let matching = |operation: &Operation| matches!(operation, Operation::Write(_));
+        world.store.fail(Fault { matching, ..Fault::default() });
+        assert_eq!(world.drain(), 1);
+        world.open().write_at(b"NEW", 0, false).unwrap();
+        let commits = world.catalogue.commits();
+        assert_eq!(world.drain(), 0);
+        assert_eq!(world.catalogue.commits() - commits, 2, "announced again, and concluded");
+        assert!(world.is_synced());
+        assert_eq!(world.store.read("f").unwrap(), b"NEW");
     }
 }

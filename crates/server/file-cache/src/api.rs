@@ -37,6 +37,17 @@ pub struct Overlay {
     pub ctime: Timestamp,
 }
 
+/// What a `utimens` does to the time of the last write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SetMtime {
+    /// Leaves it.
+    Keep,
+    /// Sets it to the moment of the call.
+    Now,
+    /// Sets it.
+    To(Timestamp),
+}
+
 /// Where a file's data is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Residency {

@@ -220,10 +220,9 @@ impl Inner {
             let live = file.live.lock();
             (live.record.is_some(), live.is_unclean(), live.version, live.clean_commit)
         };
-        if let Some(version) = version.filter(|_| unclean) {
-            self.replicas.unbrand(version);
-        }
         if had_record {
+            // Whoever finds a brand takes the replica for dirty.
+            version.iter().for_each(|version| self.replicas.unbrand(*version));
             // Where the medium may still call the file dirty, a crash of the machine must not find that without a replica.
             let synced = !unclean && clean_commit <= self.commits_synced.load(Ordering::Acquire);
             let durability = if synced { Durability::Process } else { Durability::Machine };
@@ -258,7 +257,12 @@ impl Inner {
         if !self.xattrs.load(Ordering::Relaxed) {
             return;
         }
-        let brand = Brand { identity: file.identity.clone(), base: record.base, hint: record.hint.clone() };
+        let brand = Brand {
+            identity: file.identity.clone(),
+            epoch: record.epoch,
+            base: record.base,
+            hint: record.hint.clone(),
+        };
         if let Err(error) = self.replicas.brand(record.version, &brand) {
             tracing::warn!(%error, "the burst buffer keeps no extended attributes: a lost catalogue could not be rebuilt");
             self.xattrs.store(false, Ordering::Relaxed);

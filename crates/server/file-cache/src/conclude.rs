@@ -78,6 +78,7 @@ impl Inner {
             epoch: if done { job.record.epoch } else { job.record.epoch.next() },
             was_clean: summed || done,
             orphaned: false,
+            removing: job.record.removing && !done,
             reason: String::new(),
             ..job.record.clone()
         }

@@ -32,6 +32,8 @@ pub const POINTS: &[&str] = &[
     "p4.clean",
     "evict.record",
     "evict.replica",
+    "unlink.intent",
+    "unlink.below",
     "unlink.record",
     "unlink.replica",
 ];

@@ -121,6 +121,8 @@ pub(crate) struct Live {
     pub(crate) synced: bool,
     /// The intent is on the medium.
     pub(crate) intent_synced: bool,
+    /// Who syncs the replica's data has the brand on the medium too.
+    pub(crate) brand_synced: bool,
     /// Created through us, and the name not known to be durable.
     pub(crate) name_unsynced: bool,
     /// What our last unfinished stage-out left below, if it could be read.
@@ -168,6 +170,7 @@ impl File {
                 changes: 0,
                 synced: false,
                 intent_synced: false,
+                brand_synced: false,
                 name_unsynced: false,
                 left: None,
                 clean_commit: 0,

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use catalogue::{Durability, Record, State};
 use global_store::{Anchor, Attributes};
@@ -41,6 +42,28 @@ impl Inner {
         }
         live.body = Body::Whole;
         live.name_unsynced |= how.created;
+        // Every byte of an empty file changes its length or its blocks, after the brand.
+        live.brand_synced = self.xattrs.load(Ordering::Relaxed);
+        drop(live);
+        self.secure_for_mappings(file, how)
+    }
+
+    /// What is synced through a mapping is synced without our knowledge, and `msync` writes data alone: what recovery
+    /// knows it by must be on the medium before. Only who opens for reading and writing can make one. Gate held.
+    fn secure_for_mappings(&self, file: &File, how: &OpenHow) -> io::Result<()> {
+        let record = {
+            let live = file.live.lock();
+            let secured = live.brand_synced || live.intent_synced || live.unlinked;
+            live.record.clone().filter(|_| how.read && how.write && !secured)
+        };
+        let Some(record) = record else { return Ok(()) };
+        if self.xattrs.load(Ordering::Relaxed) {
+            rustix::fs::fsync(&self.replicas.open_as(record.version, How::Read)?)?;
+            file.live.lock().brand_synced = true;
+        } else {
+            self.put(file, record, Durability::Machine)?;
+            file.live.lock().intent_synced = true;
+        }
         Ok(())
     }
 
@@ -81,7 +104,7 @@ impl Inner {
             rustix::fs::ftruncate(&self.replicas.open_as(version, How::Write)?, 0)?;
             fault::point("w0.truncated");
         }
-        Ok(())
+        self.secure_for_mappings(file, how)
     }
 
     fn record_intent(
@@ -106,6 +129,7 @@ impl Inner {
             was_clean,
             pinned: old.is_some_and(|record| record.pinned),
             orphaned: false,
+            removing: false,
             hint: anchor.path_hint(),
             used_s: wall_s(),
             reason: String::new(),
@@ -122,6 +146,7 @@ impl Inner {
         {
             let mut live = file.live.lock();
             live.intent_synced = how.sync;
+            live.brand_synced = false;
             live.dirty_since = self.now();
             live.left = None;
         }

@@ -15,6 +15,7 @@
 
 mod announce;
 mod api;
+mod brands;
 mod busy;
 mod cache;
 mod check;
@@ -49,7 +50,7 @@ mod superblock;
 mod surface;
 mod throttle;
 
-pub use api::{DrainProgress, Keep, OpenHow, Overlay, Residency, SeekFor, Stuck, WriteResult};
+pub use api::{DrainProgress, Keep, OpenHow, Overlay, Residency, SeekFor, SetMtime, Stuck, WriteResult};
 pub use check::Report;
 pub use clock::Clock;
 pub use file::File;

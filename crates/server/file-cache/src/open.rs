@@ -201,8 +201,9 @@ impl Inner {
         if may_fetch && !how.truncate && size <= WHOLE_FIRST_BYTES && self.takes_writes(&how.policy) {
             return Ok(Step::Fetch(Arc::clone(file)));
         }
-        // Copies under way go on into the replica that is dropped here, and are lost with it.
-        self.drop_replica(file)?;
+        // Readers go on in the global store, whatever becomes of this open. Copies under way go on into the replica that is
+        // dropped here, and are lost with it.
+        self.abandon_fetch(file);
         if how.truncate || !in_use {
             self.open_absent(file, anchor, how, may_fetch)
         } else {
@@ -250,6 +251,8 @@ impl Inner {
             self.drop_replica(file)?;
             return Ok(Step::Again);
         }
+        let version = file.live.lock().version;
+        version.iter().for_each(|version| self.replicas.unbrand(*version));
         self.commit(vec![catalogue::Change::Remove(file.identity.clone())], Durability::Process)?;
         file.live.lock().record = None;
         self.expiry.forget(&file.identity);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use catalogue::{Catalogue, Change, Durability, FjallCatalogue, Record, State};
 use config::KeepAfter;
 use parking_lot::Mutex;
-use types::{Epoch, Version};
+use types::{Identity, Version};
 
 use crate::busy::Busy;
 use crate::cache::{Counters, Inner, Table};
@@ -74,8 +74,8 @@ pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
     });
     // Whatever the process before us was told is on the medium from here on.
     inner.catalogue.commit(Vec::new(), Durability::Machine)?;
-    if lost {
-        inner.rebuild().map_err(failed("rebuild the lost catalogue"))?;
+    if lost || inner.superblock.crashed {
+        inner.adopt_branded().map_err(failed("look for unsaved data that the catalogue does not know"))?;
     }
     inner.adopt_unclean()?;
     if inner.settings.background {
@@ -124,6 +124,9 @@ impl Inner {
                 self.catalogue.commit(vec![Change::Remove(identity)], Durability::Process)?;
                 continue;
             }
+            if record.removing && self.forget_removed(&identity, &record)? {
+                continue;
+            }
             if !there {
                 tracing::error!(file = %record.hint.display(), "the data of a dirty file is not in the burst buffer: it is lost");
             }
@@ -136,36 +139,23 @@ impl Inner {
         Ok(())
     }
 
-    /// The catalogue is gone: dirty replicas say themselves whose they are.
-    fn rebuild(&self) -> std::io::Result<()> {
-        let mut versions = Vec::new();
-        self.replicas.each(&mut |version| versions.push(version))?;
-        // Of two replicas of one file the newer is the one that counts.
-        versions.sort();
-        for version in versions {
-            let Some(brand) = self.replicas.read_brand(version) else { continue };
-            tracing::warn!(file = %brand.hint.display(), "a dirty replica is taken back into the rebuilt catalogue");
-            let record = Record {
-                state: State::Dirty,
-                version,
-                epoch: Epoch(1),
-                base: brand.base,
-                was_clean: false,
-                pinned: false,
-                orphaned: false,
-                hint: brand.hint,
-                used_s: clock::wall_s(),
-                reason: String::new(),
-            };
-            self.commit(vec![Change::Put(brand.identity, record)], Durability::Machine)?;
+    /// We died while a file's last name was taken away: false if it is still there, or may be. What was asked for then
+    /// is done to the end.
+    fn forget_removed(&self, identity: &Identity, record: &Record) -> Result<bool, OpenError> {
+        if !self.store.finds_by_identity() || !matches!(self.store.locate(identity, &record.hint, false), Ok(None)) {
+            return Ok(false);
         }
-        Ok(())
+        tracing::info!(file = %record.hint.display(), "a file whose removal was under way is gone: its data goes too");
+        self.replicas.unbrand(record.version);
+        self.catalogue.commit(vec![Change::Remove(identity.clone())], Durability::Process)?;
+        // It is garbage now; a failure leaves it to the sweep.
+        let _ = self.replicas.remove(record.version);
+        Ok(true)
     }
 
     /// Removes replicas without a record that earlier agents left, and gives the clean ones their deadlines.
     pub(crate) fn sweep(&self) -> std::io::Result<u64> {
         let mut recorded: HashSet<Version> = HashSet::new();
-        let mut damaged = 0_u64;
         let keep = match self.settings.policy.keep_after {
             KeepAfter::For(keep) => keep,
             KeepAfter::Delete => Duration::ZERO,
@@ -178,10 +168,7 @@ impl Inner {
                 }
                 !self.is_dead()
             },
-            &mut |error| {
-                damaged += 1;
-                tracing::error!(%error, "a damaged record");
-            },
+            &mut |error| tracing::error!(%error, "a damaged record"),
         );
         scanned.map_err(crate::cache::broken)?;
         let mut garbage = Vec::new();
@@ -192,8 +179,12 @@ impl Inner {
         })?;
         let mut removed = 0;
         for version in garbage {
-            // A damaged record may be this replica's: its dirt is not ours to drop.
-            if self.is_dead() || (damaged > 0 && self.replicas.read_brand(version).is_some()) {
+            if self.is_dead() {
+                break;
+            }
+            // What drops a replica takes its brand away first. A damaged record may be this one's, or the medium lost it.
+            if self.replicas.read_brand(version).is_some() {
+                tracing::error!(%version, "a replica holds unsaved data and has no record: it is left; see `forebay check`");
                 continue;
             }
             self.replicas.remove(version)?;

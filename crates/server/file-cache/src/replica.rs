@@ -12,12 +12,14 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, UTIME_OMIT, XattrFlags};
-use types::{ByteRange, Fingerprint, Identity, Timestamp, Version};
+use types::{ByteRange, Epoch, Fingerprint, Identity, Timestamp, Version};
 
 use crate::limits::HINT_BYTES;
 
 const BRAND: &str = "user.forebay.identity";
-const BRAND_FORMAT: u8 = 1;
+const BRAND_FORMAT: u8 = 2;
+/// The format without the epoch.
+const BRAND_FORMAT_1: u8 = 1;
 
 /// How a replica is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +39,8 @@ pub(crate) struct Replicas {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Brand {
     pub(crate) identity: Identity,
+    /// Of the intent. A clean record of this replica with the same or a later one says that the brand is out of date.
+    pub(crate) epoch: Epoch,
     pub(crate) base: Fingerprint,
     pub(crate) hint: PathBuf,
 }
@@ -158,6 +162,7 @@ impl Brand {
         let identity = self.identity.as_bytes();
         let mut bytes = vec![BRAND_FORMAT, identity.len() as u8];
         bytes.extend_from_slice(identity);
+        bytes.extend_from_slice(&self.epoch.0.to_le_bytes());
         bytes.extend_from_slice(&self.base.size.to_le_bytes());
         for time in [self.base.mtime, self.base.ctime] {
             bytes.extend_from_slice(&time.seconds.to_le_bytes());
@@ -171,10 +176,16 @@ impl Brand {
 
     fn decode(bytes: &[u8]) -> Option<Brand> {
         let (head, rest) = bytes.split_at_checked(2)?;
-        if head[0] != BRAND_FORMAT {
-            return None;
-        }
-        let (identity, rest) = rest.split_at_checked(head[1] as usize)?;
+        let (identity, mut rest) = rest.split_at_checked(head[1] as usize)?;
+        let epoch = match head[0] {
+            BRAND_FORMAT => {
+                let (epoch, tail) = rest.split_first_chunk::<8>()?;
+                rest = tail;
+                Epoch(u64::from_le_bytes(*epoch))
+            }
+            BRAND_FORMAT_1 => Epoch(0),
+            _ => return None,
+        };
         let (size, rest) = rest.split_first_chunk::<8>()?;
         let mut rest = rest;
         let mut time = || {
@@ -184,7 +195,7 @@ impl Brand {
             Some(Timestamp { seconds: i64::from_le_bytes(*seconds), nanos: u32::from_le_bytes(*nanos) })
         };
         let base = Fingerprint { size: u64::from_le_bytes(*size), mtime: time()?, ctime: time()? };
-        Some(Brand { identity: Identity::new(identity).ok()?, base, hint: OsStr::from_bytes(rest).into() })
+        Some(Brand { identity: Identity::new(identity).ok()?, epoch, base, hint: OsStr::from_bytes(rest).into() })
     }
 }
 
@@ -270,6 +281,7 @@ mod tests {
         let time = Timestamp { seconds: -5, nanos: 7 };
         let brand = Brand {
             identity: Identity::new(vec![1, 2, 3]).unwrap(),
+            epoch: Epoch(4),
             base: Fingerprint { size: 9, mtime: time, ctime: time },
             hint: "a/b".into(),
         };
@@ -277,6 +289,19 @@ mod tests {
         assert_eq!(replicas.read_brand(version), Some(brand));
         replicas.unbrand(version);
         assert_eq!(replicas.read_brand(version), None);
+    }
+
+    #[test]
+    fn a_brand_of_the_former_format_is_read_and_an_unknown_one_is_not() {
+        let time = Timestamp { seconds: 3, nanos: 4 };
+        let base = Fingerprint { size: 9, mtime: time, ctime: time };
+        let brand = Brand { identity: Identity::new([7]).unwrap(), epoch: Epoch(0), base, hint: "a".into() };
+        let mut bytes = brand.encode();
+        bytes.drain(3..11);
+        bytes[0] = BRAND_FORMAT_1;
+        assert_eq!(Brand::decode(&bytes), Some(brand));
+        bytes[0] = BRAND_FORMAT + 1;
+        assert_eq!(Brand::decode(&bytes), None);
     }
 
     #[test]

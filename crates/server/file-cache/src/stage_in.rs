@@ -307,6 +307,7 @@ fn clean_record(anchor: &dyn Anchor, version: types::Version, base: Fingerprint)
         was_clean: true,
         pinned: false,
         orphaned: false,
+        removing: false,
         hint: anchor.path_hint(),
         used_s: wall_s(),
         reason: String::new(),

@@ -56,6 +56,8 @@ pub(crate) struct Job<'a> {
     pub(crate) quiet: bool,
     /// The record says `Draining`.
     pub(crate) begun: bool,
+    /// What is copied was written to the medium first, by this job.
+    pub(crate) secured: bool,
     global: Option<Box<dyn OpenFile>>,
     pub(crate) copied: Copied,
 }
@@ -128,10 +130,12 @@ impl Inner {
         };
         let found = anchor.attributes().map_err(fail)?;
         let (record, policy, left, changes, idle) = {
-            let live = file.live.lock();
+            let mut live = file.live.lock();
             let Some(record) = live.record.clone().filter(|_| live.is_unclean() && !live.unlinked) else {
                 return Err(End::Nothing);
             };
+            // It may have changed since it was synced last; who makes it clean without a copy has not synced it.
+            live.synced = false;
             (record, Arc::clone(&live.policy), live.left, live.changes, live.writers == 0)
         };
         if found.links == 0 {
@@ -164,6 +168,7 @@ impl Inner {
             anchor,
             policy,
             begun: record.state == State::Draining,
+            secured: false,
             record,
             replica,
             size: stat.st_size as u64,
@@ -203,6 +208,7 @@ impl Inner {
             record: &mut job.record,
             replica: &job.replica,
             begun: &mut job.begun,
+            secured: &mut job.secured,
             interrupted,
             rate: job.policy.rate_bytes_per_s,
         };
@@ -283,13 +289,14 @@ impl Inner {
 
     /// The copy did not end: what it left below is remembered, so that the next try does not take it for an outsider's.
     fn failed(&self, job: Job<'_>, error: io::Error) -> End {
+        // Our own changes of attributes wait meanwhile: one that came between would pass for an outsider's.
+        let _gate = job.file.gate.lock();
         let unwanted = !job.is_wanted(&job.file.live.lock());
         if unwanted {
             return End::Nothing;
         }
         let left = if job.begun { job.anchor.attributes().ok().map(|found| found.fingerprint) } else { None };
         drop(job.global);
-        let _gate = job.file.gate.lock();
         self.note_failure(job.file, error, left)
     }
 

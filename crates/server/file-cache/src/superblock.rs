@@ -42,6 +42,8 @@ pub(crate) struct Superblock {
     pub(crate) first: Version,
     /// Whether there was a page before: the burst buffer is not new.
     pub(crate) existed: bool,
+    /// The machine started again without an orderly end of the last agent.
+    pub(crate) crashed: bool,
 }
 
 struct State {
@@ -73,7 +75,8 @@ impl Superblock {
             Err(error) => return Err(failed(&path, "read the superblock")(error)),
         };
         let first = page.reserved;
-        if page.boot_id != boot && !page.settled {
+        let crashed = page.boot_id != boot && !page.settled;
+        if crashed {
             page.trusted_from = first;
         }
         page.boot_id = boot;
@@ -84,7 +87,7 @@ impl Superblock {
         page.reserved = first + VERSIONS_RESERVED;
         write_page(&path, &page).map_err(failed(&path, "write the superblock"))?;
         let state = Mutex::new(State { page, next: first });
-        Ok(Superblock { path, lock, state, first: Version(first), existed })
+        Ok(Superblock { path, lock, state, first: Version(first), existed, crashed })
     }
 
     /// A version that was never used.

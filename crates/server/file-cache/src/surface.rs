@@ -10,7 +10,7 @@ use config::Policy;
 use global_store::Anchor;
 use types::{Identity, Timestamp, Version};
 
-use crate::api::{DrainProgress, Keep, OpenHow, Overlay, Residency, Stuck};
+use crate::api::{DrainProgress, Keep, OpenHow, Overlay, Residency, SetMtime, Stuck};
 use crate::cache::{Counters, Inner, broken};
 use crate::fault;
 use crate::file::{Body, File};
@@ -83,15 +83,15 @@ impl FileCache {
     }
 
     /// `utimens`: runs `apply`, which changes the global copy's times, so that a stage-out running now does not take
-    /// the change for an outsider's; then a dirty replica gets the same mtime if `sets_mtime`. Call it for every
+    /// the change for an outsider's; then a dirty replica gets the same mtime if `sets` says so. Call it for every
     /// utimens of a regular file; for a file without a replica it only runs `apply`.
     pub fn set_times(
         &self,
         anchor: &Arc<dyn Anchor>,
-        sets_mtime: bool,
+        sets: SetMtime,
         apply: &mut dyn FnMut() -> io::Result<()>,
     ) -> io::Result<()> {
-        self.inner.gated(anchor.identity(), false, |file, _| self.inner.set_times(file, anchor, sets_mtime, apply))?
+        self.inner.gated(anchor.identity(), false, |file, _| self.inner.set_times(file, anchor, sets, apply))?
     }
 
     /// After our own chmod, chown, rename, link or xattr: the hint of a dirty file follows. (A changed ctime alone is
@@ -103,13 +103,30 @@ impl FileCache {
             return;
         };
         let hint = anchor.path_hint();
-        if hint != record.hint {
+        let named = record.removing && anchor.attributes().is_ok_and(|found| found.links > 0);
+        if hint != record.hint || named {
             record.hint = hint;
+            record.removing &= !named;
             // It is a hint: the durable handle finds the file all the same.
             if self.inner.put(&file, record.clone(), Durability::Process).is_ok() {
                 self.inner.brand(&file, &record);
             }
         }
+    }
+
+    /// The last name is about to be taken away through us, or the file never had one: should we die before
+    /// [`unlinked`](FileCache::unlinked), recovery looks whether it is gone, and keeps its dirty data only if it is not.
+    /// Ends with `own_change` of a file that has a name. An intent that cannot be recorded leaves an orphan in that case.
+    pub fn removing(&self, identity: &Identity) {
+        let Some(file) = self.inner.known(identity) else { return };
+        let _gate = file.gate.lock();
+        let record = file.live.lock().record.clone();
+        let Some(record) = record.filter(|record| record.state != State::Clean && !record.removing) else { return };
+        let record = catalogue::Record { removing: true, ..record };
+        if let Err(error) = self.inner.put(&file, record, Durability::Process) {
+            tracing::warn!(%error, %identity, "the intent to remove a file could not be recorded");
+        }
+        fault::point("unlink.intent");
     }
 
     /// The last name is gone through us: the data is dropped once nobody has it open, and never staged out.
@@ -254,7 +271,7 @@ impl Inner {
         &self,
         file: &File,
         anchor: &Arc<dyn Anchor>,
-        sets_mtime: bool,
+        sets: SetMtime,
         apply: &mut dyn FnMut() -> io::Result<()>,
     ) -> io::Result<()> {
         let (record, version, left, unlinked) = {
@@ -262,15 +279,23 @@ impl Inner {
             live.changes += 1;
             (live.record.clone(), live.version, live.left, live.unlinked)
         };
-        if !sets_mtime || (record.is_none() && !unlinked) {
+        if sets == SetMtime::Keep || (record.is_none() && !unlinked) {
             return apply();
         }
+        // A copy cannot begin while the gate is held, but one that runs writes on.
+        let copying = file.drain.try_lock().is_none();
         let before = anchor.attributes()?.fingerprint;
         apply()?;
         let after = anchor.attributes()?.fingerprint;
+        // Its next write moves the time below at once; its end sets it to the replica's.
+        let mtime = match sets {
+            SetMtime::To(time) if copying => time,
+            // As the store keeps it.
+            _ => after.mtime,
+        };
         let Some(version) = version else { return Ok(()) };
         // What is left of an unlinked file is its replica.
-        let Some(mut record) = record else { return self.replica_mtime(file, version, after.mtime) };
+        let Some(mut record) = record else { return self.replica_mtime(file, version, mtime) };
         // Only what we know the global copy to be may be followed; an outsider's change stays visible.
         let known = before.same_content(&record.base);
         if left.is_some_and(|left| left.same_content(&before)) {
@@ -279,10 +304,13 @@ impl Inner {
         if record.state == State::Clean && !known {
             return Ok(());
         }
-        self.replica_mtime(file, version, after.mtime)?;
+        self.replica_mtime(file, version, mtime)?;
         if known {
             record.base = after;
-            self.put(file, record, Durability::Process)?;
+            self.put(file, record.clone(), Durability::Process)?;
+            if record.state != State::Clean {
+                self.brand(file, &record);
+            }
         }
         Ok(())
     }
@@ -298,6 +326,7 @@ impl Inner {
 
     /// Gate held.
     fn unlinked(&self, file: &Arc<File>) -> io::Result<()> {
+        fault::point("unlink.below");
         let (had_record, version, open) = {
             let mut live = file.live.lock();
             live.unlinked = true;

@@ -138,6 +138,7 @@ fn work(world: &World, ledger: &mut Ledger) {
     }
     let identity = world.anchor("gone").identity().clone();
     ledger.step("gone", &["6.100000"], GONE, || {
+        cache.removing(&identity);
         std::fs::remove_file(root.join("gone")).unwrap();
         cache.unlinked(&identity);
     });
@@ -217,9 +218,7 @@ fn check(dir: &Path, label: &str, shared: bool) {
         chosen.insert(name.clone(), may[index].clone());
     }
     let stuck = world.cache.drain_all(&mut |_| {}, &|| false);
-    // What an unlink below left without a word to us is an orphan: the process died between the two.
-    let excused = |stuck: &file_cache::Stuck| stuck.orphaned && stuck.path_hint == Path::new("gone");
-    assert!(stuck.iter().all(excused), "{label}: {stuck:?}");
+    assert!(stuck.is_empty(), "{label}: {stuck:?}");
     for (name, what) in chosen {
         let below = std::fs::read(world.root.join(&name)).unwrap();
         assert!(below == if what == "0.0" { Vec::new() } else { content(&what) }, "{label}: {name} differs below");

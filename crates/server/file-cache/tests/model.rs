@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use catalogue::MemoryCatalogue;
 use config::{Cache, KeepAfter, Policy, Verify};
-use file_cache::{FileCache, FileHandle, OpenHow, Residency, Settings, Space};
+use file_cache::{FileCache, FileHandle, OpenHow, Residency, SetMtime, Settings, Space};
 use global_store::memory::MemoryStore;
 use global_store::{Anchor, GlobalStore};
 use proptest::prelude::*;
@@ -295,7 +295,9 @@ impl World {
             Op::SetTimes { seconds, .. } => {
                 let mtime = types::Timestamp { seconds, nanos: 5 };
                 let anchor = self.anchor(name);
-                self.cache.set_times(&anchor, true, &mut || self.store.set_mtime(path(name), mtime)).unwrap();
+                self.cache
+                    .set_times(&anchor, SetMtime::To(mtime), &mut || self.store.set_mtime(path(name), mtime))
+                    .unwrap();
                 let seen = self.cache.attributes(&identity).map(|overlay| overlay.mtime);
                 assert_eq!(seen.unwrap_or(self.store.attributes(path(name)).unwrap().fingerprint.mtime), mtime);
             }

@@ -299,3 +299,26 @@ fn a_check_finds_what_is_wrong_and_mends_what_is_clean() {
     world.cache.resolve(&world.identity("dirty"), file_cache::Keep::Global).unwrap();
     assert_eq!(read(&world.open("dirty", false), 10), b"");
 }
+
+#[test]
+fn readers_of_a_file_that_is_fetched_go_on_when_a_writer_is_refused() {
+    let world = World::new();
+    let content = vec![3; 70 * MIB];
+    world.store.put("f", &content);
+    for truncate in [false, true] {
+        let reader = world.open("f", false);
+        assert_eq!(read(&reader, 10), [3; 10]);
+        assert_eq!(world.state("f"), Residency::Fetching);
+        let matching: fn(&Operation) -> bool = match truncate {
+            false => |operation| matches!(operation, Operation::Open(global_store::Access::Write)),
+            true => |operation| matches!(operation, Operation::Attributes),
+        };
+        world.store.fail(Fault { matching, errno: libc::EROFS, ..Fault::default() });
+        let how = OpenHow { truncate, ..world.how(true) };
+        let refused = world.cache.open_file(world.anchor("f"), how).err().expect("refused");
+        assert_eq!(refused.raw_os_error(), Some(libc::EROFS));
+        let mut byte = [0];
+        assert_eq!(reader.read_at(&mut byte, 69 * MIB as u64).unwrap(), 1, "truncate {truncate}");
+        assert_eq!(byte, [3]);
+    }
+}

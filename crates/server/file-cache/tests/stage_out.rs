@@ -5,7 +5,7 @@ mod support;
 use std::sync::Arc;
 
 use config::{KeepAfter, OnConflict, Policy, StageOut};
-use file_cache::{Keep, OpenHow, Residency};
+use file_cache::{Keep, OpenHow, Residency, SetMtime};
 use global_store::memory::{Fault, Operation};
 use support::{MIB, Mapping, World, kernel_write, read};
 use types::{ByteRange, Timestamp};
@@ -301,7 +301,7 @@ fn the_users_time_wins_over_the_time_of_the_write() {
     let handle = world.create("f");
     kernel_write(&handle, b"data", 0);
     let mtime = Timestamp { seconds: 1_000_000, nanos: 7 };
-    world.cache.set_times(&world.anchor("f"), true, &mut || world.store.set_mtime("f", mtime)).unwrap();
+    world.cache.set_times(&world.anchor("f"), SetMtime::To(mtime), &mut || world.store.set_mtime("f", mtime)).unwrap();
     drop(handle);
     world.drain();
     assert_eq!(world.store.attributes("f").unwrap().fingerprint.mtime, mtime);

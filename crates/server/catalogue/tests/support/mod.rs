@@ -38,6 +38,7 @@ pub fn record(random: &mut Random) -> Record {
         was_clean: random.below(2) == 0,
         pinned: random.below(2) == 0,
         orphaned: random.below(2) == 0,
+        removing: random.below(2) == 0,
         hint: format!("run/{}/out", random.below(1000)).into(),
         used_s: random.below(1 << 33),
         reason: String::new(),

@@ -97,6 +97,28 @@ impl World {
         self.cache = FileCache::open(self.settings.clone()).unwrap();
     }
 
+    /// What the machine dying and starting again leaves, when it wrote the replicas to the medium before: the catalogue
+    /// goes back to its last durable commit.
+    pub fn machine_crash(&mut self) {
+        self.cache.abandon();
+        self.catalogue.crash();
+        let page = self.dir.path().join("superblock");
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+        let text = std::fs::read_to_string(&page).unwrap();
+        assert!(text.contains(boot.trim()), "the superblock names no boot");
+        std::fs::write(&page, text.replace(boot.trim(), "another boot")).unwrap();
+        self.cache = FileCache::open(self.settings.clone()).unwrap();
+    }
+
+    /// The only replica's file.
+    pub fn replica(&self) -> std::path::PathBuf {
+        let parts = std::fs::read_dir(self.dir.path().join("replicas")).unwrap();
+        let files = parts.flat_map(|part| std::fs::read_dir(part.unwrap().path()).unwrap());
+        let found: Vec<_> = files.map(|file| file.unwrap().path()).collect();
+        assert_eq!(found.len(), 1);
+        found[0].clone()
+    }
+
     pub fn advance(&self, seconds: u64) {
         self.clock.fetch_add(seconds, Ordering::Relaxed);
     }
@@ -162,6 +184,12 @@ impl Mapping {
     pub fn first(&self) -> u8 {
         // SAFETY: the first byte of a mapped page; the tests map files of at least one byte and never cut them.
         unsafe { self.0.read_volatile() }
+    }
+
+    /// `msync`
+    pub fn sync(&self) {
+        // SAFETY: the mapping made in `with`.
+        assert_eq!(unsafe { libc::msync(self.0.cast(), 4096, libc::MS_SYNC) }, 0);
     }
 
     pub fn store(&self, byte: u8) {

@@ -38,6 +38,7 @@ struct State {
     clock: Clock,
     faults: Faults,
     hook: Option<Hook>,
+    after: Option<Hook>,
     journal: Vec<Event>,
 }
 
@@ -284,6 +285,11 @@ impl MemoryStore {
         self.state.lock().hook = hook;
     }
 
+    /// Calls `hook` after every operation of the cache, before the cache learns what it came to.
+    pub fn set_after(&self, hook: Option<Hook>) {
+        self.state.lock().after = hook;
+    }
+
     /// What the cache changed and synced, in order.
     pub fn journal(&self) -> Vec<Event> {
         self.state.lock().journal.clone()
@@ -301,6 +307,20 @@ impl MemoryStore {
 
     /// Runs one operation of the cache: the hook, the fault, then the operation itself.
     fn operate<T>(
+        &self,
+        operation: Operation,
+        identity: &Identity,
+        run: impl FnOnce(&mut State) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let result = self.operate_before(operation.clone(), identity, run);
+        let after = self.state.lock().after.clone();
+        if let Some(after) = after {
+            after(&operation, identity);
+        }
+        result
+    }
+
+    fn operate_before<T>(
         &self,
         operation: Operation,
         identity: &Identity,

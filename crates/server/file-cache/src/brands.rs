@@ -1,0 +1,73 @@
+//! Dirty replicas that the catalogue does not know as such: they say themselves whose they are.
+//!
+//! An intent that was only told to the process's catalogue is lost with the machine, and with it what programs have synced
+//! through mappings since, of which nobody told us. The brand of the replica lies beside the data and went to the medium
+//! with it. The same serves where the whole catalogue is lost.
+
+use std::io;
+
+use catalogue::{Change, Durability, Record, State};
+use types::{Fingerprint, Version};
+
+use crate::cache::{Inner, broken};
+use crate::clock;
+use crate::replica::{Brand, mtime_of};
+
+impl Inner {
+    /// Takes branded replicas into the catalogue that it does not call dirty. Reads every replica's attributes: for after
+    /// a crash of the machine only. Nothing else runs yet.
+    pub(crate) fn adopt_branded(&self) -> io::Result<()> {
+        let mut versions = Vec::new();
+        self.replicas.each(&mut |version| versions.push(version))?;
+        // Of two replicas of one file the newer is the one that counts.
+        versions.sort();
+        for version in versions {
+            if version >= self.superblock.first {
+                continue;
+            }
+            if let Some(brand) = self.replicas.read_brand(version) {
+                self.adopt_one(version, brand)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn adopt_one(&self, version: Version, brand: Brand) -> io::Result<()> {
+        let old = self.catalogue.get(&brand.identity).map_err(broken)?;
+        let outdated = match &old {
+            Some(record) if record.version == version && record.state != State::Clean => return Ok(()),
+            // A clean replica loses its brand after the record says so.
+            Some(record) if record.version == version => brand.epoch <= record.epoch,
+            Some(record) => record.version > version || self.is_staged_out(version, &brand),
+            None => self.is_staged_out(version, &brand),
+        };
+        if outdated {
+            self.replicas.unbrand(version);
+            return Ok(());
+        }
+        tracing::warn!(file = %brand.hint.display(), "a dirty replica is taken back into the catalogue");
+        let record = Record {
+            state: State::Dirty,
+            version,
+            epoch: brand.epoch,
+            base: brand.base,
+            was_clean: false,
+            pinned: old.is_some_and(|record| record.pinned),
+            orphaned: false,
+            removing: false,
+            hint: brand.hint,
+            used_s: clock::wall_s(),
+            reason: String::new(),
+        };
+        self.catalogue.commit(vec![Change::Put(brand.identity, record)], Durability::Machine).map_err(broken)
+    }
+
+    /// Whether the global copy is not what the brand was made over, but what a stage-out of this replica leaves: the
+    /// brand's removal did not reach the medium. What cannot be found out is taken for dirty.
+    fn is_staged_out(&self, version: Version, brand: &Brand) -> bool {
+        let Ok(Some(anchor)) = self.store.locate(&brand.identity, &brand.hint, false) else { return false };
+        let (Ok(found), Ok(stat)) = (anchor.attributes(), self.replicas.stat(version)) else { return false };
+        let ours = Fingerprint { size: stat.st_size as u64, mtime: mtime_of(&stat), ctime: brand.base.ctime };
+        found.fingerprint.same_content(&ours) && !found.fingerprint.same_content(&brand.base)
+    }
+}

@@ -1,0 +1,147 @@
+//! The machine dies after it wrote the replicas to the medium and before it wrote what the catalogue was told last: what
+//! programs synced through mappings is known from the replicas' brands alone.
+
+mod support;
+
+use std::path::Path;
+
+use file_cache::{Residency, SetMtime};
+use support::{MIB, Mapping, World, kernel_write, read};
+
+const BRAND: &str = "user.forebay.identity";
+
+fn brand_of(replica: &Path) -> Option<Vec<u8>> {
+    let mut value = vec![0; 4096];
+    let len = rustix::fs::getxattr(replica, BRAND, &mut value[..]).ok()?;
+    value.truncate(len);
+    Some(value)
+}
+
+fn set_brand(replica: &Path, value: &[u8]) {
+    rustix::fs::setxattr(replica, BRAND, value, rustix::fs::XattrFlags::empty()).unwrap();
+}
+
+/// Everything that the catalogue was told so far is on the medium.
+fn make_durable(world: &World) {
+    use catalogue::{Catalogue, Durability};
+    world.catalogue.commit(Vec::new(), Durability::Machine).unwrap();
+}
+
+#[test]
+fn what_msync_wrote_into_a_new_file_survives_a_crash_of_the_machine() {
+    let mut world = World::new();
+    let handle = world.create("f");
+    kernel_write(&handle, b"first", 0);
+    let mapping = Mapping::of(&handle);
+    mapping.store(b'F');
+    mapping.sync();
+    world.machine_crash();
+    world.cache.sweep().unwrap();
+    assert_eq!(world.state("f"), Residency::Queued);
+    assert_eq!(read(&world.open("f", false), 10), b"First");
+    drop(mapping);
+    world.drain();
+    assert_eq!(world.store.read("f").unwrap(), b"First");
+}
+
+#[test]
+fn what_msync_wrote_into_a_clean_file_survives_a_crash_of_the_machine() {
+    for size in [4096, 3 * MIB] {
+        let mut world = World::new();
+        world.store.put("f", &vec![1; size]);
+        world.cache.stage_in(&world.anchor("f"), &world.policy).unwrap();
+        make_durable(&world);
+        let handle = world.open("f", true);
+        let mapping = Mapping::of(&handle);
+        mapping.store(9);
+        mapping.sync();
+        world.machine_crash();
+        world.cache.sweep().unwrap();
+        assert_eq!(read(&world.open("f", false), 10)[..2], [9, 1], "{size}");
+        drop(mapping);
+        world.drain();
+        assert_eq!(world.store.read("f").unwrap()[..2], [9, 1], "{size}");
+    }
+}
+
+#[test]
+fn a_time_set_before_the_crash_is_no_conflict_after_it() {
+    let mut world = World::new();
+    world.store.put("f", b"old");
+    let handle = world.open("f", true);
+    kernel_write(&handle, b"new", 0);
+    let time = types::Timestamp { seconds: 5, nanos: 0 };
+    world.cache.set_times(&world.anchor("f"), SetMtime::To(time), &mut || world.store.set_mtime("f", time)).unwrap();
+    world.machine_crash();
+    world.drain();
+    assert_eq!(world.store.read("f").unwrap(), b"new");
+    assert_eq!(world.store.attributes("f").unwrap().fingerprint.mtime, time);
+}
+
+#[test]
+fn a_brand_that_outlived_its_stage_out_makes_no_clean_file_dirty() {
+    let mut world = World::new();
+    world.write_new("f", b"data");
+    let brand = brand_of(&world.replica()).expect("a brand while it is dirty");
+    world.drain();
+    make_durable(&world);
+    assert_eq!(brand_of(&world.replica()), None);
+    set_brand(&world.replica(), &brand);
+    world.machine_crash();
+    assert_eq!(world.state("f"), Residency::Clean);
+    assert_eq!(brand_of(&world.replica()), None);
+    world.drain();
+}
+
+#[test]
+fn a_replica_that_came_back_after_its_eviction_is_garbage() {
+    let mut world = World::new();
+    world.write_new("f", b"data");
+    let (replica, brand) = (world.replica(), brand_of(&world.replica()).unwrap());
+    let kept = world.dir.path().join("kept");
+    std::fs::hard_link(&replica, &kept).unwrap();
+    world.drain();
+    world.cache.evict(&world.identity("f")).unwrap();
+    make_durable(&world);
+    assert_eq!(brand_of(&kept), None);
+    // The medium had neither the end of its name nor that of its brand.
+    std::fs::rename(&kept, &replica).unwrap();
+    set_brand(&replica, &brand);
+    world.machine_crash();
+    world.cache.sweep().unwrap();
+    assert_eq!((world.state("f"), world.replicas()), (Residency::Absent, 0));
+    assert_eq!(read(&world.open("f", false), 10), b"data");
+}
+
+#[test]
+fn an_older_replica_does_not_replace_what_is_recorded() {
+    let mut world = World::new();
+    world.write_new("f", b"older");
+    let (old, brand) = (world.replica(), brand_of(&world.replica()).unwrap());
+    let kept = world.dir.path().join("kept");
+    std::fs::hard_link(&old, &kept).unwrap();
+    world.drain();
+    world.cache.evict(&world.identity("f")).unwrap();
+    world.open("f", true).write_at(b"newer", 0, false).unwrap();
+    make_durable(&world);
+    std::fs::rename(&kept, &old).unwrap();
+    set_brand(&old, &brand);
+    world.machine_crash();
+    world.cache.sweep().unwrap();
+    assert_eq!(read(&world.open("f", false), 10), b"newer");
+    world.drain();
+    assert_eq!(world.store.read("f").unwrap(), b"newer");
+    assert_eq!(world.replicas(), 1);
+}
+
+/// Unsaved data is shown to a person before anybody drops it.
+#[test]
+fn a_sweep_leaves_what_calls_itself_dirty() {
+    let mut world = World::new();
+    world.write_new("f", b"data");
+    world.cache.abandon();
+    world.catalogue.crash();
+    world.cache = file_cache::FileCache::open(world.settings.clone()).unwrap();
+    assert_eq!((world.cache.sweep().unwrap(), world.replicas()), (0, 1));
+    assert_eq!(world.cache.check(false, false).unwrap().found, 1);
+}

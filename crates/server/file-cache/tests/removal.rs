@@ -1,0 +1,76 @@
+//! The end of names and versions, and of the agent meanwhile.
+
+mod support;
+
+use support::{Mapping, World, kernel_write, read};
+
+#[test]
+fn a_removed_file_that_a_program_maps_outlives_the_agent_and_the_sweep() {
+    let mut world = World::new();
+    let handle = world.create("f");
+    kernel_write(&handle, b"data", 0);
+    let mapping = Mapping::of(&handle);
+    let identity = world.identity("f");
+    world.cache.removing(&identity);
+    world.store.unlink("f").unwrap();
+    world.cache.unlinked(&identity);
+    world.crash();
+    world.cache.sweep().unwrap();
+    assert_eq!(world.replicas(), 0);
+    mapping.store(b'D');
+    mapping.sync();
+    assert_eq!(mapping.first(), b'D');
+    world.drain();
+    assert_eq!(world.store.read_identity(&identity).unwrap(), b"");
+}
+
+#[test]
+fn an_older_version_that_a_program_maps_outlives_the_agent_and_the_sweep() {
+    let mut world = World::new();
+    world.store.put("f", b"old");
+    let reader = world.open("f", false);
+    let mapping = Mapping::for_reading(&reader);
+    world.store.put("f", b"new!");
+    assert_eq!(read(&world.open("f", false), 10), b"new!");
+    world.crash();
+    world.cache.sweep().unwrap();
+    assert_eq!(mapping.first(), b'o');
+    assert_eq!(read(&world.open("f", false), 10), b"new!");
+    assert_eq!(world.replicas(), 1);
+}
+
+#[test]
+fn an_agent_that_dies_while_it_removes_a_name_leaves_no_orphan() {
+    for (names, happened) in [(1, true), (1, false), (2, true)] {
+        let mut world = World::new();
+        world.write_new("f", b"data");
+        let identity = world.identity("f");
+        world.cache.removing(&identity);
+        if names == 2 {
+            world.store.link("f", "g").unwrap();
+        }
+        if happened {
+            world.store.unlink("f").unwrap();
+        }
+        world.crash();
+        world.drain();
+        let gone = names == 1 && happened;
+        assert_eq!(world.store.read_identity(&identity).unwrap(), if gone { b"".as_slice() } else { b"data" });
+        assert_eq!(world.replicas(), usize::from(!gone));
+    }
+}
+
+#[test]
+fn a_name_that_was_not_removed_after_all_leaves_an_orphan_when_another_takes_it() {
+    let mut world = World::new();
+    world.write_new("f", b"data");
+    let identity = world.identity("f");
+    world.cache.removing(&identity);
+    // The removal failed; the agent looks at the file again, and an outsider removes it later.
+    world.cache.own_change(&*world.anchor("f"));
+    world.store.unlink("f").unwrap();
+    world.crash();
+    let stuck = world.cache.drain_all(&mut |_| {}, &|| false);
+    assert!(stuck.len() == 1 && stuck[0].orphaned, "{stuck:?}");
+    assert_eq!(std::fs::read(&stuck[0].replica).unwrap(), b"data");
+}

@@ -1,0 +1,209 @@
+//! A time that a program sets stays, at whatever moment of a stage-out it is set.
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use config::{KeepAfter, Policy};
+use file_cache::{FileCache, OpenHow, SetMtime};
+use global_store::memory::{Fault, MemoryStore, Operation};
+use support::{MIB, World};
+use types::Timestamp;
+
+const TIME: Timestamp = Timestamp { seconds: 5, nanos: 6 };
+
+/// What `stat` tells, asked as the agent asks.
+fn told(cache: &FileCache, store: &MemoryStore, path: &str) -> Timestamp {
+    let identity = store.identity(path).unwrap();
+    let before = cache.settled();
+    let mut mtime = store.attributes(path).unwrap().fingerprint.mtime;
+    match cache.attributes(&identity) {
+        Some(overlay) => mtime = overlay.mtime,
+        None if cache.settled() != before => mtime = store.attributes(path).unwrap().fingerprint.mtime,
+        None => {}
+    }
+    mtime
+}
+
+/// Sets the time of a file from another thread, as a program would, and waits until that is done, or stands behind a
+/// lock of who waits here: then it is done soon after.
+struct Setter {
+    cache: FileCache,
+    store: MemoryStore,
+    path: &'static str,
+    begun: AtomicBool,
+    done: AtomicBool,
+}
+
+impl Setter {
+    fn new(world: &World, path: &'static str) -> Arc<Setter> {
+        let (begun, done) = (AtomicBool::new(false), AtomicBool::new(false));
+        Arc::new(Setter { cache: world.cache.clone(), store: world.store.clone(), path, begun, done })
+    }
+
+    fn set(self: &Arc<Setter>) {
+        if self.begun.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let setter = Arc::clone(self);
+        std::thread::spawn(move || {
+            let anchor = setter.store.anchor(setter.path).unwrap();
+            let apply = &mut || setter.store.set_mtime(setter.path, TIME);
+            setter.cache.set_times(&anchor, SetMtime::To(TIME), apply).unwrap();
+            setter.done.store(true, Ordering::SeqCst);
+        });
+        let end = Instant::now() + Duration::from_millis(20);
+        while !self.done.load(Ordering::SeqCst) && Instant::now() < end {
+            std::thread::yield_now();
+        }
+    }
+
+    fn is_told(&self) -> bool {
+        !self.done.load(Ordering::SeqCst) || told(&self.cache, &self.store, self.path) == TIME
+    }
+}
+
+/// One story: how many files are staged out at once, how large the first is, what fails.
+#[derive(Debug, Clone, Copy)]
+struct Story {
+    files: usize,
+    size: usize,
+    /// The file was clean before.
+    again: bool,
+    /// The first stage-out fails in its nth write.
+    fails: bool,
+    keep_after: KeepAfter,
+}
+
+/// The time is set before (or `after`) operation `at` below. False: there were fewer.
+fn tell(story: Story, at: u64, after: bool) -> bool {
+    let mut world = World::new();
+    world.policy = Arc::new(Policy { keep_after: story.keep_after, revalidate: Duration::ZERO, ..Policy::default() });
+    if story.again {
+        world.store.put("f0", &vec![7; story.size]);
+        world.open("f0", true).write_at(b"changed", 0, false).unwrap();
+    } else {
+        world.write_new("f0", &vec![7; story.size]);
+    }
+    for number in 1..story.files {
+        world.write_new(&format!("f{number}"), b"beside");
+    }
+    let setter = Setter::new(&world, "f0");
+    let (count, wrong) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let hook = {
+        let (setter, count, wrong) = (setter.clone(), count.clone(), wrong.clone());
+        Arc::new(move |_: &Operation, _: &types::Identity| {
+            if count.fetch_add(1, Ordering::SeqCst) == at {
+                setter.set();
+            }
+            wrong.fetch_or(!setter.is_told(), Ordering::SeqCst);
+        })
+    };
+    if story.fails {
+        let matching = |operation: &Operation| matches!(operation, Operation::Write(_));
+        world.store.fail(Fault { matching, ..Fault::default() });
+    }
+    if after {
+        world.store.set_after(Some(hook))
+    } else {
+        world.store.set_hook(Some(hook))
+    }
+    let drain = || world.cache.drain_all(&mut |_| {}, &|| false);
+    let stuck = drain();
+    assert!(stuck.is_empty() || story.fails, "{story:?} {at} {after}: {stuck:?}");
+    world.store.set_hook(None);
+    world.store.set_after(None);
+    let reached = count.load(Ordering::SeqCst) > at;
+    setter.set();
+    support::until("the time to be set", || setter.done.load(Ordering::SeqCst));
+    let stuck = drain();
+    let label = format!("{story:?}, the time set {} operation {at}", if after { "after" } else { "before" });
+    assert!(stuck.is_empty(), "{label}: {stuck:?}");
+    assert!(!wrong.load(Ordering::SeqCst), "{label}: another time was told");
+    assert_eq!(told(&world.cache, &world.store, "f0"), TIME, "{label}");
+    assert_eq!(world.store.attributes("f0").unwrap().fingerprint.mtime, TIME, "{label}");
+    let how = OpenHow { policy: Arc::clone(&world.policy), ..world.how(false) };
+    drop(world.cache.open_file(world.anchor("f0"), how).unwrap());
+    assert_eq!(told(&world.cache, &world.store, "f0"), TIME, "{label}: after it was read again");
+    reached
+}
+
+fn tell_at_every_moment(story: Story) {
+    for after in [false, true] {
+        let mut at = 0;
+        while tell(story, at, after) {
+            at += 1;
+        }
+        assert!(at > 3, "{story:?}: too few operations");
+    }
+}
+
+const NEW: Story = Story { files: 1, size: 1000, again: false, fails: false, keep_after: KeepAfter::Delete };
+
+#[test]
+fn a_time_set_at_any_moment_of_a_stage_out_stays() {
+    for (files, size, again) in [(1, 1000, false), (1, 2 * MIB, false), (3, 1000, false), (1, 1000, true), (3, 9, true)]
+    {
+        tell_at_every_moment(Story { files, size, again, ..NEW });
+    }
+    tell_at_every_moment(Story { keep_after: KeepAfter::For(Duration::from_secs(9)), ..NEW });
+}
+
+#[test]
+fn a_time_set_at_any_moment_of_a_stage_out_that_fails_stays_and_is_no_conflict() {
+    for (size, again) in [(1000, false), (3 * MIB, true)] {
+        tell_at_every_moment(Story { size, again, fails: true, ..NEW });
+    }
+}
+
+/// The copy does not wait for who sets a time: its next write moves the time below between that and our look at it.
+#[test]
+fn a_time_that_a_running_copy_moves_at_once_stays() {
+    for again in [false, true] {
+        let world = World::new();
+        if again {
+            world.store.put("f", b"old");
+            world.open("f", true).write_at(b"new", 0, false).unwrap();
+        } else {
+            world.write_new("f", b"new");
+        }
+        let [begun, applied, written, done] = [(); 4].map(|()| Arc::new(AtomicBool::new(false)));
+        let (cache, store) = (world.cache.clone(), world.store.clone());
+        let hook = {
+            let (begun, applied, written, done) = (begun.clone(), applied.clone(), written.clone(), done.clone());
+            move |operation: &Operation, _: &types::Identity| {
+                if !matches!(operation, Operation::Write(_)) || begun.swap(true, Ordering::SeqCst) {
+                    return;
+                }
+                let (cache, store, now) = (cache.clone(), store.clone(), applied.clone());
+                let (written, done) = (written.clone(), done.clone());
+                std::thread::spawn(move || {
+                    let mut apply = || {
+                        store.set_mtime("f", TIME)?;
+                        now.store(true, Ordering::SeqCst);
+                        support::until("the copy to write", || written.load(Ordering::SeqCst));
+                        Ok(())
+                    };
+                    cache.set_times(&store.anchor("f").unwrap(), SetMtime::To(TIME), &mut apply).unwrap();
+                    done.store(true, Ordering::SeqCst);
+                });
+                support::until("the time to be set", || applied.load(Ordering::SeqCst));
+            }
+        };
+        let after = {
+            let written = written.clone();
+            move |operation: &Operation, _: &types::Identity| {
+                written.fetch_or(matches!(operation, Operation::Write(_)), Ordering::SeqCst);
+            }
+        };
+        world.store.set_hook(Some(Arc::new(hook)));
+        world.store.set_after(Some(Arc::new(after)));
+        world.drain();
+        assert!(begun.load(Ordering::SeqCst) && done.load(Ordering::SeqCst));
+        assert_eq!(told(&world.cache, &world.store, "f"), TIME, "again {again}");
+        assert_eq!(world.store.attributes("f").unwrap().fingerprint.mtime, TIME, "again {again}");
+        assert_eq!(world.store.read("f").unwrap(), b"new");
+    }
+}
