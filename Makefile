@@ -1,9 +1,9 @@
 # Two commands do everything on a fresh Debian 12 machine with Rust: `make test` and `make demo`, as root.
 
-.PHONY: all bootstrap build test quick demo bench lint clean help
+.PHONY: all bootstrap build test quick test-vm demo bench lint clean help
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST)
 
 all: build
 
@@ -18,6 +18,9 @@ test: bootstrap ## every test and suite, in a private mount namespace
 
 quick: bootstrap ## the workspace's own tests only
 	@scripts/test.sh quick
+
+test-vm: bootstrap ## thirty crashes of an emulated machine, on disk and over NFS, on kernel 6.1
+	@FOREBAY_VM_CRASHES=15 FOREBAY_VM_SECONDS=2400 scripts/test.sh suite/vm
 
 demo: bootstrap ## real programs on a slow store, directly and accelerated, in one table
 	@scripts/bootstrap.sh python3-h5py

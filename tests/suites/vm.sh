@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# A machine that really crashes, and kernels that clusters run: Debian's kernel 6.1, which knows no FUSE passthrough, in
+# emulation. Its power is cut while a workload writes, drains and recovers; each acknowledgement had left the machine
+# before, and must hold after the next start. The same programs over the kernel's own NFS.
+#
+#   tests/suites/vm.sh [FACT...]          FOREBAY_VM_CRASHES=3
+#
+# Needs no KVM. What cannot be installed is told, and nothing is tested.
+cd "$(dirname "$0")" || exit 1
+. ./report.sh
+. ./accelerated.sh
+here=$top/tests/vm
+. "$here/machine.sh"
+
+CRASHES=${FOREBAY_VM_CRASHES:-3}
+START_SECONDS_MAX=120
+RUN_SECONDS_MAX=150
+RANDOM=${FOREBAY_VM_SEED:-20261122}
+
+console() { tr -d '\r' <"$dir/console" | tail -n 40; }
+pause() { sleep "$(awk -v ms="$1" 'BEGIN { print ms / 1000 }')"; }
+
+passes() { # SECONDS: the machine says that it passed, and ends
+  machine_says "$dir" 'vm: passed\|vm: failed' "$1"
+  machine_cut "$dir"
+  grep -q 'vm: passed' "$dir/console" && return 0
+  console
+  return 1
+}
+
+programs_agree() { # JOB_LINE...
+  machine_disks "$dir" && machine_start "$dir" job=programs "$@"
+  passes $RUN_SECONDS_MAX && grep -c '^ok' "$dir/console" && return 0
+  return 1
+}
+programs_run_on_a_kernel_without_passthrough() { # S13
+  programs_agree
+}
+programs_run_over_nfs() { # S1
+  programs_agree nfs_options=soft
+}
+
+acknowledged() { wc -l <"$dir/ledger.new"; }
+
+# Starts, is cut at a moment of the given kind, and leaves the ledger with what was acknowledged.
+crash() { # KIND JOB_LINE...
+  local kind=$1 tries
+  shift
+  case $kind in
+    writing) machine_start "$dir" job=crash "$@" ;;
+    draining) machine_start "$dir" job=crash "options='--policy stage_out=manual'" operations=150 "$@" ;;
+    recovering) machine_start "$dir" job=crash "$@" ;;
+  esac
+  machine_says "$dir" "vm: $kind\|vm: failed\|vm: drained" $START_SECONDS_MAX
+  if [ "$kind" = writing ]; then
+    for tries in $(seq 400); do
+      [ "$(acknowledged)" -gt $((40 + RANDOM % 100)) ] && break
+      machine_runs || break
+      sleep 0.05
+    done
+  fi
+  pause $((RANDOM % 1500))
+  machine_cut "$dir"
+  grep -q 'vm: failed' "$dir/console" || return 0
+  console
+  return 1
+}
+
+survives_crashes() { # JOB_LINE...
+  local n kinds=(writing recovering draining) kind
+  machine_disks "$dir" || return
+  crash writing first=yes "$@" || return
+  for n in $(seq 2 "$CRASHES"); do
+    kind=${kinds[n % 3]}
+    crash "$kind" "$@" || { echo "after crash $n ($kind)" && return 1; }
+  done
+  machine_start "$dir" job=crash last=yes "$@"
+  passes $RUN_SECONDS_MAX || return
+  echo "$(wc -l <"$dir/ledger") lines of the ledger hold after $CRASHES crashes"
+}
+acknowledgements_survive_crashes_of_the_machine() { # S15
+  survives_crashes
+}
+acknowledgements_survive_crashes_over_nfs() { # S15
+  survives_crashes nfs_options=soft
+}
+
+if ! { install_tool fsx 0.3.2 && machine_build; } >"$scratch/build.log" 2>&1; then
+  tail -n 5 "$scratch/build.log"
+  echo "not tested: the machine cannot be built"
+  finish
+fi
+dir=$scratch/machine
+mkdir "$dir"
+facts=(programs_run_on_a_kernel_without_passthrough programs_run_over_nfs acknowledgements_survive_crashes_of_the_machine
+  acknowledgements_survive_crashes_over_nfs)
+[ $# -gt 0 ] && facts=("$@")
+for fact in "${facts[@]}"; do
+  if "$fact" >"$scratch/fact" 2>&1; then
+    pass "$fact"
+    tail -n 1 "$scratch/fact"
+  else
+    fail "$fact" "$(tail -n 1 "$scratch/fact")"
+    tail -n 45 "$scratch/fact"
+  fi
+done
+finish

@@ -1,0 +1,209 @@
+// What a machine that crashes must not lose. Writes records into files of a directory, makes each durable, and only
+// then says so in a ledger outside the machine; after the crash, checks the files against the ledger.
+//
+//   ledger write DIR OLD LEDGER [OPERATIONS]    goes on from the ledger OLD, until the machine is gone or that many are done
+//   ledger verify DIR OLD          exit status 0 if every acknowledgement holds
+//
+// Lines of a ledger; each number of an operation is larger than those before it:
+//   i NAME NUMBER    an operation that removes or replaces is about to begin (it may or may not have happened)
+//   w FILE SLOT NUMBER   a record is durable         t FILE NUMBER   a truncation is durable
+//   c NAME NUMBER    a new file is durable            u NAME NUMBER   a removal is durable
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <termios.h>
+#include <unistd.h>
+
+enum { FILES = 6, SLOTS = 64, NAMES = 24, RECORD = 4096 };
+
+struct state {
+  uint64_t slot[FILES][SLOTS]; // the least number that the slot may hold; 0: it may be absent
+  uint64_t cut[FILES];         // nothing at or below this number may be seen
+  int maybe_cut[FILES];        // a truncation was begun and not acknowledged
+  uint64_t name[NAMES];        // the least number that the file may hold; 0: it must be absent
+  uint64_t begun[NAMES];       // an operation that was begun and not acknowledged
+  uint64_t last;               // the largest number so far
+};
+
+static uint64_t random_state;
+static uint32_t below(uint32_t bound) {
+  random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+  return (uint32_t)(random_state >> 33) % bound;
+}
+
+static void fail(const char *what) {
+  printf("ledger: %s: %s\n", what, strerror(errno));
+  exit(2);
+}
+
+static void fill(char *record, uint32_t place, uint64_t number) {
+  uint64_t words[2] = {number, place ^ 0x5ca1ab1e00000000u};
+  for (int at = 0; at < RECORD; at += 16) memcpy(record + at, words, 16);
+}
+
+// The number of a whole record of this place; 0 if it is anything else.
+static uint64_t number_of(const char *record, uint32_t place) {
+  char expected[RECORD];
+  uint64_t number;
+  memcpy(&number, record, sizeof number);
+  fill(expected, place, number);
+  return memcmp(record, expected, RECORD) == 0 ? number : 0;
+}
+
+static void remember(struct state *s, const char *path) {
+  char line[128];
+  FILE *ledger = fopen(path, "r");
+  if (!ledger) return;
+  while (fgets(line, sizeof line, ledger)) {
+    unsigned a, b;
+    unsigned long long n = 0;
+    line[strcspn(line, "\r\n")] = 0;
+    if (sscanf(line, "w %u %u %llu", &a, &b, &n) == 3 && a < FILES && b < SLOTS) s->slot[a][b] = n;
+    else if (sscanf(line, "t %u %llu", &a, &n) == 2 && a < FILES) {
+      for (int i = 0; i < SLOTS; i++) s->slot[a][i] = 0;
+      s->cut[a] = n;
+      s->maybe_cut[a] = 0;
+    } else if (sscanf(line, "i t%u %llu", &a, &n) == 2 && a < FILES) s->maybe_cut[a] = 1;
+    else if (sscanf(line, "i n%u %llu", &a, &n) == 2 && a < NAMES) s->begun[a] = n;
+    else if (sscanf(line, "c n%u %llu", &a, &n) == 2 && a < NAMES) s->name[a] = n, s->begun[a] = 0;
+    else if (sscanf(line, "u n%u %llu", &a, &n) == 2 && a < NAMES) s->name[a] = 0, s->begun[a] = 0;
+    if (n > s->last) s->last = n;
+  }
+  fclose(ledger);
+}
+
+static int verify(const char *dir, const struct state *s) {
+  char path[256], record[RECORD];
+  int wrong = 0, held = 0;
+  for (int f = 0; f < FILES; f++) {
+    snprintf(path, sizeof path, "%s/f%d", dir, f);
+    int fd = open(path, O_RDONLY);
+    for (int i = 0; i < SLOTS; i++) {
+      ssize_t got = fd < 0 ? 0 : pread(fd, record, RECORD, (off_t)i * RECORD);
+      uint64_t number = got == RECORD ? number_of(record, f * SLOTS + i) : 0;
+      int zero = got == 0;
+      if (got == RECORD && !number) {
+        zero = 1;
+        for (int b = 0; b < RECORD; b++) zero &= !record[b];
+      }
+      held += s->slot[f][i] != 0;
+      if (number ? number >= s->slot[f][i] && number > s->cut[f] : zero && (!s->slot[f][i] || s->maybe_cut[f])) continue;
+      printf("ledger: f%d slot %d holds %llu (read %zd), acknowledged %llu, cut at %llu\n", f, i, (unsigned long long)number,
+             got, (unsigned long long)s->slot[f][i], (unsigned long long)s->cut[f]);
+      wrong++;
+    }
+    if (fd >= 0) close(fd);
+  }
+  for (int n = 0; n < NAMES; n++) {
+    snprintf(path, sizeof path, "%s/n%d", dir, n);
+    int fd = open(path, O_RDONLY);
+    ssize_t got = fd < 0 ? 0 : pread(fd, record, RECORD, 0);
+    uint64_t number = got == RECORD ? number_of(record, 100000 + n) : 0;
+    held += s->name[n] != 0;
+    // What was begun may be half done: the file may be new, gone, or there without its content.
+    int holds = s->begun[n] ? fd < 0 || number >= s->name[n] || got == 0 : s->name[n] ? number >= s->name[n] : fd < 0;
+    if (!holds) {
+      printf("ledger: n%d %s, holds %llu (read %zd), acknowledged %llu, begun %llu\n", n, fd < 0 ? "is absent" : "is there",
+             (unsigned long long)number, got, (unsigned long long)s->name[n], (unsigned long long)s->begun[n]);
+      wrong++;
+    }
+    if (fd >= 0) close(fd);
+  }
+  printf("ledger: %d acknowledgements hold, %d do not\n", held - wrong, wrong);
+  return wrong != 0;
+}
+
+static int ledger_fd;
+static void say(const char *line) {
+  if (write(ledger_fd, line, strlen(line)) < 0) fail("say");
+  tcdrain(ledger_fd); // outside before we go on
+}
+
+static void sync_directory(const char *dir) {
+  int fd = open(dir, O_RDONLY | O_DIRECTORY);
+  if (fd < 0 || fsync(fd)) fail("sync directory");
+  close(fd);
+}
+
+static void write_record(int fd, uint32_t place, off_t at, uint64_t number) {
+  char record[RECORD];
+  fill(record, place, number);
+  if (pwrite(fd, record, RECORD, at) != RECORD) fail("write");
+}
+
+static void replace_name(const char *dir, int n, uint64_t number) {
+  char path[256], other[256], line[64];
+  snprintf(path, sizeof path, "%s/n%d", dir, n);
+  snprintf(line, sizeof line, "i n%d %llu\n", n, (unsigned long long)number);
+  say(line);
+  if (below(3) == 0) {
+    if (unlink(path) && errno != ENOENT) fail("unlink");
+    sync_directory(dir);
+    snprintf(line, sizeof line, "u n%d %llu\n", n, (unsigned long long)number);
+  } else {
+    int renamed = below(2);
+    snprintf(other, sizeof other, renamed ? "%s/tmp%d" : "%s/n%d", dir, n);
+    int fd = open(other, O_RDWR | O_CREAT | O_TRUNC, 0644);
+    if (fd < 0) fail("create");
+    write_record(fd, 100000 + n, 0, number);
+    if (fsync(fd) || close(fd)) fail("fsync");
+    if (renamed && rename(other, path)) fail("rename");
+    sync_directory(dir);
+    snprintf(line, sizeof line, "c n%d %llu\n", n, (unsigned long long)number);
+  }
+  say(line);
+}
+
+static void write_records(const char *dir, uint64_t number, long operations) {
+  int fd[FILES];
+  char path[256], line[64];
+  for (int f = 0; f < FILES; f++) fd[f] = -1;
+  for (; operations != 0; operations--) {
+    int f = below(FILES), what = below(20);
+    number++;
+    if (what < 5) {
+      replace_name(dir, below(NAMES), number);
+      continue;
+    }
+    snprintf(path, sizeof path, "%s/f%d", dir, f);
+    if (fd[f] < 0 && (fd[f] = open(path, O_RDWR | O_CREAT, 0644)) < 0) fail("open");
+    if (what == 5) {
+      snprintf(line, sizeof line, "i t%d %llu\n", f, (unsigned long long)number);
+      say(line);
+      if (ftruncate(fd[f], 0) || fsync(fd[f])) fail("truncate");
+      snprintf(line, sizeof line, "t %d %llu\n", f, (unsigned long long)number);
+    } else {
+      int slot = below(SLOTS);
+      write_record(fd[f], f * SLOTS + slot, (off_t)slot * RECORD, number);
+      if (fsync(fd[f])) fail("fsync");
+      snprintf(line, sizeof line, "w %d %d %llu\n", f, slot, (unsigned long long)number);
+    }
+    say(line);
+    if (below(4) == 0) { // the stage-out begins
+      close(fd[f]);
+      fd[f] = -1;
+    }
+  }
+}
+
+int main(int count, char **arguments) {
+  struct state s = {0};
+  if (count < 4) return 2;
+  setvbuf(stdout, NULL, _IOLBF, 0);
+  remember(&s, arguments[3]);
+  if (strcmp(arguments[1], "verify") == 0) return verify(arguments[2], &s);
+  if (count < 5 || (ledger_fd = open(arguments[4], O_WRONLY | O_CREAT | O_APPEND | O_NOCTTY, 0644)) < 0) return 2;
+  struct termios raw;
+  if (tcgetattr(ledger_fd, &raw) == 0) {
+    cfmakeraw(&raw);
+    tcsetattr(ledger_fd, TCSANOW, &raw);
+  }
+  random_state = s.last * 2654435761u + (uint64_t)getpid();
+  // Beyond any number that was used and not told. A negative count never ends.
+  write_records(arguments[2], s.last + 1000, count > 5 ? atol(arguments[5]) : -1);
+  return 0;
+}

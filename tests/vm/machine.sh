@@ -1,0 +1,89 @@
+# Sourced: an emulated machine that boots Debian's kernel, with two disks, and can be cut off from its power.
+#
+# machine_build        makes target/vm/{vmlinuz,initrd}
+# machine_disks DIR    new disks for the burst buffer and the global store
+# machine_start DIR JOB_LINE...     boots in the background; console in DIR/console, ledger in DIR/ledger.new
+
+vm=$top/target/vm
+MACHINE_MODULES="virtio_pci virtio_blk crc32c_generic ext4 fuse nfsd nfsv4 nfit nd_pmem"
+
+machine_library_closure() { # EXECUTABLE...
+  ldd "$@" 2>/dev/null | grep -o '/[^ ]*' | grep -v ':$' | sort -u
+}
+
+machine_build() {
+  local kernel package root=$vm/root modules
+  "$top/scripts/bootstrap.sh" qemu-system-x86 busybox-static cpio kmod e2fsprogs || return
+  mkdir -p "$vm"
+  if [ ! -d "$vm/kernel/boot" ]; then
+    package=$(apt-cache depends linux-image-amd64 | sed -n 's/.*Depends: //p' | head -n 1)
+    (cd "$vm" && rm -f ./*.deb && apt-get download -q "$package" >/dev/null 2>&1 && dpkg -x ./*.deb kernel && rm -f ./*.deb) || return
+  fi
+  kernel=$(basename "$vm"/kernel/lib/modules/*)
+  depmod -b "$vm/kernel" "$kernel" || return
+  ln -sf "kernel/boot/vmlinuz-$kernel" "$vm/vmlinuz"
+
+  rm -rf "$root" && mkdir -p "$root"/{bin,modules,proc,sys,dev,lib64,tmp}
+  gcc -O2 -Wall -static -o "$root/bin/ledger" "$here/ledger.c" || return
+  cp "$(command -v busybox)" "$root/bin/busybox"
+  ln -s busybox "$root/bin/sh"
+  strip -o "$root/bin/forebay" "$forebay" || return
+  strip -o "$root/bin/fsx" "$tools/bin/fsx" || return
+  machine_library_closure "$forebay" "$tools/bin/fsx" | while read -r library; do
+    mkdir -p "$root$(dirname "$library")" && cp -L "$library" "$root$library"
+  done
+  for modules in $MACHINE_MODULES; do
+    modprobe --dirname "$vm/kernel" --set-version "$kernel" --show-depends "$modules"
+  done | awk '$1 == "insmod" && !seen[$2]++ { print $2 }' | while read -r module; do
+    cp "$module" "$root/modules/" && basename "$module"
+  done >"$root/modules/order"
+  cp "$here/init" "$here/programs" "$root/bin/" && mv "$root/bin/init" "$root/init" && chmod 755 "$root/init" "$root/bin/programs"
+  (cd "$root" && find . | cpio --quiet -o -H newc) >"$vm/initrd"
+}
+
+machine_disks() { # DIR
+  local disk
+  for disk in burst global; do
+    rm -f "$1/$disk" && truncate -s 256M "$1/$disk" && mkfs.ext4 -q -F "$1/$disk" || return
+  done
+  : >"$1/ledger"
+}
+
+machine_start() { # DIR JOB_LINE...
+  local dir=$1 extra=$1/extra
+  shift
+  rm -rf "$extra" && mkdir "$extra"
+  printf '%s\n' "$@" >"$extra/job"
+  cp "$dir/ledger" "$extra/ledger.old"
+  { cat "$vm/initrd" && (cd "$extra" && find . -type f | cpio --quiet -o -H newc); } >"$dir/initrd"
+  : >"$dir/console"
+  : >"$dir/ledger.new"
+  # shellcheck disable=SC2086
+  qemu-system-x86_64 -accel tcg -cpu max -M pc -m 512M -nic none -nodefaults -no-reboot -display none \
+    -kernel "$vm/vmlinuz" -initrd "$dir/initrd" -append "console=ttyS0 quiet panic=-1 loglevel=4" \
+    -serial "file:$dir/console" -serial "file:$dir/ledger.new" \
+    -drive "file=$dir/burst,format=raw,if=virtio,cache=writeback" -drive "file=$dir/global,format=raw,if=virtio,cache=writeback" \
+    </dev/null >"$dir/qemu.log" 2>&1 &
+  machine=$!
+}
+
+machine_runs() { kill -0 "$machine" 2>/dev/null; }
+
+# The power is cut: what was only in the machine's memory is gone.
+machine_cut() {
+  kill -9 "$machine" 2>/dev/null
+  wait "$machine" 2>/dev/null
+  cat "$1/ledger.new" >>"$1/ledger" # a last line cut short says nothing: its end is missing
+  [ -z "$(tail -c 1 "$1/ledger")" ] || sed -i '$d' "$1/ledger"
+}
+
+# Waits until the console says so, or the machine ends.
+machine_says() { # DIR TEXT SECONDS
+  local tries
+  for tries in $(seq $(($3 * 20))); do
+    grep -q "$2" "$1/console" && return 0
+    machine_runs || break
+    sleep 0.05
+  done
+  grep -q "$2" "$1/console"
+}
