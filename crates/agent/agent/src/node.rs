@@ -13,7 +13,7 @@ use types::Identity;
 /// One file, directory, link or special file, named by an `O_PATH` descriptor: it stays the same whatever becomes of
 /// its name. Minted by lookups and creations; lives as long as somebody refers to it.
 pub struct Node {
-    fd: OwnedFd,
+    fd: Arc<OwnedFd>,
     identity: Identity,
     kind: FileType,
     ino: u64,
@@ -24,7 +24,7 @@ pub struct Node {
 impl Node {
     pub(crate) fn new(store: &PosixStore, fd: OwnedFd, mode: u32, ino: u64) -> io::Result<Node> {
         let identity = store.identify(fd.as_fd())?;
-        Ok(Node { fd, identity, kind: FileType::from_raw_mode(mode), ino, anchor: Mutex::new(None) })
+        Ok(Node { fd: Arc::new(fd), identity, kind: FileType::from_raw_mode(mode), ino, anchor: Mutex::new(None) })
     }
 
     /// Who it is.
@@ -62,14 +62,17 @@ impl Node {
         if let Some(anchor) = slot.as_ref().and_then(Weak::upgrade) {
             return Ok(anchor);
         }
-        let anchor = store.anchor(self.fd.try_clone()?, None)?;
+        let anchor = match self.kind {
+            FileType::RegularFile => store.anchor_identified(self.fd.clone(), self.identity.clone()),
+            _ => store.anchor(self.fd.as_fd().try_clone_to_owned()?, None)?,
+        };
         *slot = Some(Arc::downgrade(&anchor));
         Ok(anchor)
     }
 
     /// Makes the anchor of a file that was created just now; it keeps the descriptor that creation gave.
     pub(crate) fn anchor_created(&self, store: &PosixStore, created: OwnedFd) -> io::Result<Arc<dyn Anchor>> {
-        let anchor = store.anchor(self.fd.try_clone()?, Some(created))?;
+        let anchor = store.anchor(self.fd.as_fd().try_clone_to_owned()?, Some(created))?;
         *self.anchor.lock() = Some(Arc::downgrade(&anchor));
         Ok(anchor)
     }

@@ -241,6 +241,11 @@ impl OpenFile {
         self.mode.execute
     }
 
+    /// Whether each write is durable when [`Agent::write`] returns.
+    pub fn syncs(&self) -> bool {
+        self.mode.sync
+    }
+
     /// Whether writes must be seen by the agent although the replica is complete.
     pub fn writes_must_pass(&self) -> bool {
         self.privileged.load(Ordering::Relaxed)

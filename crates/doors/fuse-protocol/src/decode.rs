@@ -7,7 +7,7 @@ use types::Timestamp;
 
 use crate::abi::{self, InHeader, Opcode, Plain, fattr, init_flags, take};
 use crate::init::Agreed;
-use crate::{Errno, Handle, LockArgs, NodeId, SetAttr, TimeOrNow, limits};
+use crate::{Errno, Handle, LockArgs, NodeId, SetAttr, TimeOrNow, WriteHow, limits};
 
 /// What is asked, with its arguments; the node is in the header.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub(crate) enum Operation<'a> {
     Create { name: &'a OsStr, mode: u32, umask: u32, flags: i32 },
     Tmpfile { mode: u32, umask: u32, flags: i32 },
     Read { handle: Handle, offset: u64, size: usize },
-    Write { handle: Handle, offset: u64, data: &'a [u8], kill_suidgid: bool, cached: bool },
+    Write { handle: Handle, offset: u64, data: &'a [u8], how: WriteHow },
     Flush { handle: Handle, owner: u64 },
     Release { handle: Handle, flags: i32, flock_owner: Option<u64> },
     Fsync { handle: Handle, data_only: bool },
@@ -212,10 +212,14 @@ fn open_file<'a>(opcode: Opcode, mut body: Body<'a>) -> Option<Operation<'a>> {
         }
         Opcode::Write => {
             let fixed = body.fixed::<abi::WriteIn>()?;
-            let kill_suidgid = fixed.write_flags & abi::WRITE_KILL_SUIDGID != 0;
-            let cached = fixed.write_flags & abi::WRITE_CACHE != 0;
+            let how = WriteHow {
+                kill_suidgid: fixed.write_flags & abi::WRITE_KILL_SUIDGID != 0,
+                cached: fixed.write_flags & abi::WRITE_CACHE != 0,
+                // Also of one write alone: pwritev2(2) with RWF_DSYNC or RWF_SYNC.
+                sync: fixed.flags & libc::O_DSYNC.cast_unsigned() != 0,
+            };
             let data = body.bytes(fixed.size as usize)?;
-            O::Write { handle: fixed.fh, offset: fixed.offset, data, kill_suidgid, cached }
+            O::Write { handle: fixed.fh, offset: fixed.offset, data, how }
         }
         Opcode::Flush => {
             let fixed = body.fixed::<abi::FlushIn>()?;

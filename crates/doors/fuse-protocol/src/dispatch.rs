@@ -21,8 +21,18 @@ pub(crate) struct Scratch {
 pub(crate) enum Urgency {
     /// Never blocks and is never answered late: interrupts and forgets.
     Immediate,
-    /// A request of this number that may take its time.
-    Request(u64),
+    /// A request that may take its time.
+    Request(Arrival),
+}
+
+/// A request at first sight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Arrival {
+    pub unique: u64,
+    /// The thread that asks; 0 if the kernel asks by itself.
+    pub caller: u32,
+    /// It is not of those that commonly wait for a disk or the global store.
+    pub brief: bool,
 }
 
 /// One file system and its way back to the kernel.
@@ -38,9 +48,10 @@ impl Server {
         let Some((header, _)) = take::<InHeader>(message) else { return Urgency::Immediate };
         match Opcode::of(header.opcode) {
             Some(Opcode::Interrupt | Opcode::Forget | Opcode::BatchForget) => Urgency::Immediate,
-            _ => {
+            opcode => {
                 self.channel.interrupts.begin(header.unique);
-                Urgency::Request(header.unique)
+                let brief = opcode.is_none_or(Opcode::is_brief);
+                Urgency::Request(Arrival { unique: header.unique, caller: header.pid, brief })
             }
         }
     }
@@ -249,8 +260,8 @@ impl Answer<'_> {
                 let read = fs.read(req, node, handle, offset, &mut scratch.data[..size]);
                 self.body(read.and_then(|read| scratch.data[..size].get(..read).ok_or(Errno::EIO)));
             }
-            O::Write { handle, offset, data, kill_suidgid, cached } => {
-                let written = fs.write(req, node, handle, offset, data, kill_suidgid, cached);
+            O::Write { handle, offset, data, how } => {
+                let written = fs.write(req, node, handle, offset, data, how);
                 self.plain(written.and_then(|size| written_out(size, data.len())));
             }
             O::Readdir { handle, offset, size, plus } => {

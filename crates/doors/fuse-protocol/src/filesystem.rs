@@ -6,6 +6,7 @@ use types::Timestamp;
 
 use crate::{
     AttrReply, DirSink, Entry, Errno, InitReply, KernelConfig, LockArgs, Opened, Parked, Request, SetAttr, StatFs,
+    WriteHow,
 };
 
 /// A file as the kernel names it: 1 is the root, others are minted by the file system and die at `forget`.
@@ -132,7 +133,7 @@ pub trait Filesystem: Send + Sync + 'static {
     ) -> Result<usize, Errno> {
         Err(Errno::ENOSYS)
     }
-    /// Writes. `kill_suidgid`: clear set-id bits. `cached`: written back from the page cache (a mapping), not write(2).
+    /// Writes; all of `data` or an error, unless it says how much.
     fn write(
         &self,
         req: &Request,
@@ -140,8 +141,7 @@ pub trait Filesystem: Send + Sync + 'static {
         handle: Handle,
         offset: u64,
         data: &[u8],
-        kill_suidgid: bool,
-        cached: bool,
+        how: WriteHow,
     ) -> Result<usize, Errno> {
         Err(Errno::ENOSYS)
     }

@@ -5,6 +5,7 @@ mod decode;
 mod dir_sink;
 mod dispatch;
 mod filesystem;
+mod follow;
 mod init;
 mod interrupts;
 pub mod limits;
@@ -14,6 +15,7 @@ mod pool;
 mod reply;
 mod request;
 mod session;
+mod shift;
 mod transport;
 mod types;
 

@@ -2,10 +2,33 @@
 
 use std::time::Duration;
 
-/// Threads that stay when there is nothing to do. One program alone has two requests under way - the kernel sends RELEASE
-/// without waiting, beside the next OPEN - and a third must be reading meanwhile; with two, every open woke a spare by
-/// futex (open + read + close took 180 to 260 us instead of 107 to 153 us on a two-core virtual machine).
-pub const THREADS_IDLE_MIN: usize = 3;
+/// Threads that read while several programs ask, or handlers are slow: the kernel sends RELEASE without waiting, beside
+/// the next OPEN, and a third must be reading meanwhile, or every other request wakes a spare by futex. While one
+/// program asks and handlers are brief, one thread reads and runs: see `shift.rs`.
+pub const THREADS_READING: usize = 3;
+
+/// How often the watch looks at a request that is run while nobody reads. Others wait for two of these at most when a
+/// handler blocks; each costs a timer's wake-up, and only while requests come.
+pub const TICK: Duration = Duration::from_millis(1);
+
+/// Ticks for which [`THREADS_READING`] stay ready after a tick in which a handler was slow or programs took turns: a store
+/// that is slow, or a second program, is seen again within these. Longer, and a machine so busy that handlers are
+/// held up now and then would never have a lone reader.
+pub const EAGER_TICKS: u32 = 8;
+
+/// Ticks without a request after which the watch sleeps. Waking it costs the next request some microseconds.
+pub const QUIET_TICKS: u32 = 100;
+
+/// Ticks after which the processor of the only caller is looked up again, in some 20 microseconds: the scheduler moves
+/// programs at ticks of its own, 1 to 10 ms.
+pub const FOLLOW_TICKS: u32 = 8;
+
+/// Changes of the caller within a tick that mean programs that run at once. A shell that starts a program after the
+/// other stays below.
+pub const CALLER_TURNS: u32 = 4;
+
+/// Room for `/proc/PID/stat`: 52 numbers of at most 20 digits, and a name.
+pub const PROC_STAT_BYTES: usize = 1536;
 
 /// Most threads of a session. Handlers block on the global store, so this is the number of its requests under way, not
 /// of processors; parallel file systems are busy with a few dozen, and 64 pairs of 1 MiB buffers are still 128 MiB.

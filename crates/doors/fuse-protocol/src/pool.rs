@@ -1,7 +1,7 @@
 //! The threads of a session. Each reads a request into its own buffer and runs it itself.
 //!
-//! P1. While the session lives, some thread is reading or about to, whatever the handlers of the others wait for: when
-//!     the last reader takes a request, a spare thread is woken or a new one started.
+//! P1. While the session lives, some thread is reading or about to, or one runs a request alone and the watch makes a
+//!     spare read in its stead if that takes long: `shift.rs` keeps this, and says how.
 //! P2. At the bound of threads the last reader keeps reading. It runs interrupts and forgets itself and leaves the rest
 //!     to the first handler that ends, in order. Only when [`limits::WAITING_REQUESTS_MAX`] wait does it run one.
 //! P3. A request that waits so and is interrupted is answered `EINTR` at once.
@@ -11,26 +11,28 @@ use std::io;
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use rustix::thread::CpuSet;
 
-use crate::dispatch::{Scratch, Server, Urgency};
+use crate::dispatch::{Arrival, Scratch, Server, Urgency};
+use crate::follow::{self, Follower};
 use crate::session::is_transient;
+use crate::shift::{Done, Follow, Rhythm, Shift, Take, Tick};
 use crate::{Errno, Threads, limits};
 
-#[derive(Default)]
 struct State {
-    /// Threads that live.
-    total: usize,
-    /// Threads that read or are about to.
-    idle: usize,
-    /// Threads kept warm for the next burst.
-    spares: usize,
-    /// Spares told to read, that did not run yet.
-    woken: usize,
+    shift: Shift,
     /// Requests that no thread was free for.
     waiting: VecDeque<(u64, Vec<u8>)>,
     waiting_bytes: usize,
     /// Why the session ended.
     ended: Option<io::Error>,
+}
+
+impl State {
+    fn is_full(&self, message: &[u8]) -> bool {
+        self.waiting.len() >= limits::WAITING_REQUESTS_MAX
+            || self.waiting_bytes + message.len() > limits::WAITING_BYTES_MAX
+    }
 }
 
 /// What a thread does after a request.
@@ -42,38 +44,64 @@ enum Next {
 
 pub(crate) struct Pool {
     server: Server,
-    threads: Threads,
     state: Mutex<State>,
+    /// Spares wait here, the watch there.
     spare: Condvar,
+    watch: Condvar,
     gone: Condvar,
+    /// Where the threads may run.
+    processors: Option<Arc<CpuSet>>,
     myself: Weak<Pool>,
+}
+
+/// What a thread has for itself.
+struct Reader {
+    thread: i32,
+    scratch: Scratch,
+    follower: Follower,
 }
 
 impl Pool {
     pub fn new(server: Server, threads: Threads) -> Arc<Pool> {
-        // Two, or a blocked handler would leave nobody to read.
-        let max = threads.max.max(2);
-        let threads = Threads { idle_min: threads.idle_min.clamp(1, max), max };
+        let rhythm = Rhythm {
+            eager: limits::EAGER_TICKS,
+            quiet: limits::QUIET_TICKS,
+            follow: limits::FOLLOW_TICKS,
+            turns: limits::CALLER_TURNS,
+        };
+        let shift = Shift::new(threads.max, threads.readers, rhythm);
+        let state = State { shift, waiting: VecDeque::new(), waiting_bytes: 0, ended: None };
         Arc::new_cyclic(|myself| Pool {
             server,
-            threads,
-            state: Mutex::default(),
+            state: Mutex::new(state),
             spare: Condvar::new(),
+            watch: Condvar::new(),
             gone: Condvar::new(),
+            processors: follow::allowed(),
             myself: myself.clone(),
         })
     }
 
     /// Serves until the transport ends and the last handler has returned; why it ended.
     pub fn run(&self) -> io::Error {
+        let watch = self.start_watch();
         let mut state = self.state.lock();
         if let Err(error) = self.start_thread(&mut state) {
-            return error;
+            state.ended = Some(error);
         }
-        while state.total > 0 {
+        while state.shift.total > 0 {
             self.gone.wait(&mut state);
         }
-        state.ended.take().unwrap_or_else(|| io::Error::other("the threads of the session died"))
+        let ended = state.ended.take().unwrap_or_else(|| io::Error::other("the threads of the session died"));
+        // The watch looks whether there is an end to come.
+        state.ended = Some(io::Error::from(io::ErrorKind::NotConnected));
+        drop(state);
+        self.watch.notify_all();
+        if let Some(watch) = watch {
+            // It does nothing that could panic.
+            let _ = watch.join();
+        }
+        ended
     }
 
     /// Counts a reader and starts it.
@@ -81,15 +109,47 @@ impl Pool {
         let Some(pool) = self.myself.upgrade() else { return Ok(()) };
         std::thread::Builder::new().name("fuse".into()).spawn(move || pool.thread())?;
         // The thread cannot look before we let go of the lock.
-        state.total += 1;
-        state.idle += 1;
+        state.shift.started();
         Ok(())
+    }
+
+    /// Without a watch no request is run alone.
+    fn start_watch(&self) -> Option<std::thread::JoinHandle<()>> {
+        let pool = self.myself.upgrade()?;
+        self.state.lock().shift.watch();
+        let started = std::thread::Builder::new().name("fuse-watch".into()).spawn(move || pool.keep_watch());
+        started
+            .inspect_err(|error| {
+                tracing::warn!(%error, "no thread for the watch: every request wakes another reader");
+                self.state.lock().shift.unwatch();
+            })
+            .ok()
+    }
+
+    /// Takes nothing but the lock, and waits for nothing but the time: what it looks after cannot hold it up.
+    fn keep_watch(&self) {
+        let mut state = self.state.lock();
+        while state.ended.is_none() {
+            match state.shift.tick() {
+                Tick::Go => {}
+                Tick::WakeSpare => _ = self.spare.notify_one(),
+                Tick::Sleep => {
+                    while state.shift.watch_sleeps() && state.ended.is_none() {
+                        self.watch.wait(&mut state);
+                    }
+                }
+            }
+            self.watch.wait_for(&mut state, limits::TICK);
+        }
+        state.shift.unwatch();
     }
 
     fn thread(&self) {
         let gone = Gone(self);
         let mut buffer = vec![0; limits::HEADER_ROOM + self.server.agreed.max_write as usize];
-        let mut scratch = Scratch::default();
+        let thread = rustix::thread::gettid().as_raw_nonzero().get();
+        let mut reader =
+            Reader { thread, scratch: Scratch::default(), follower: Follower::new(self.processors.clone()) };
         loop {
             let received = match self.server.channel.transport.receive(&mut buffer) {
                 Ok(received) => received,
@@ -100,55 +160,80 @@ impl Pool {
                 }
             };
             let message = &buffer[..received];
-            let urgency = self.server.arrived(message);
-            if !self.takes(urgency, message) {
-                if urgency == Urgency::Immediate {
-                    self.server.serve(message, &mut scratch);
+            let stopped_reading = match self.server.arrived(message) {
+                Urgency::Immediate => self.takes_at_once(thread),
+                Urgency::Request(request) => {
+                    if !self.takes(thread, request, message) {
+                        continue;
+                    }
+                    if !request.brief {
+                        // Threads that its handler may start are to run everywhere.
+                        reader.follower.release();
+                    }
+                    true
                 }
-                continue;
-            }
-            self.server.serve(message, &mut scratch);
-            loop {
-                match self.next() {
-                    Next::Run(waiting) => self.server.serve(&waiting, &mut scratch),
-                    Next::Read => break,
-                    Next::End => return drop(gone),
-                }
+            };
+            self.server.serve(message, &mut reader.scratch);
+            if stopped_reading && !self.reads_again(&mut reader) {
+                break;
             }
         }
         drop(gone);
     }
 
-    /// Decides whether the reader runs what it read (P1) or goes on reading (P2).
-    fn takes(&self, urgency: Urgency, message: &[u8]) -> bool {
-        let Urgency::Request(unique) = urgency else { return false };
-        let mut state = self.state.lock();
-        if state.idle > 1 {
-            state.idle -= 1;
-            return true;
-        }
-        if state.spares > 0 {
-            state.spares -= 1;
-            state.woken += 1;
-            self.spare.notify_one();
-            // It takes our place among the readers.
-            return true;
-        }
-        if state.total < self.threads.max {
-            match self.start_thread(&mut state) {
-                Ok(()) => {
-                    state.idle -= 1;
-                    return true;
-                }
-                Err(error) => tracing::warn!(%error, threads = state.total, "cannot start another thread"),
+    /// After a request, and those that wait for a thread; false: the thread is to end.
+    fn reads_again(&self, reader: &mut Reader) -> bool {
+        loop {
+            match self.next(reader) {
+                Next::Run(waiting) => self.server.serve(&waiting, &mut reader.scratch),
+                Next::Read => return true,
+                Next::End => return false,
             }
         }
-        let full = state.waiting.len() >= limits::WAITING_REQUESTS_MAX
-            || state.waiting_bytes + message.len() > limits::WAITING_BYTES_MAX;
-        if full || state.total == 1 {
-            state.idle -= 1;
-            return true;
+    }
+
+    /// Whether the reader stops reading to run what cannot be left.
+    fn takes_at_once(&self, thread: i32) -> bool {
+        let mut state = self.state.lock();
+        self.take(&mut state, thread, Arrival { unique: 0, caller: 0, brief: true }, false) != Take::Leave
+    }
+
+    fn rouse_watch(&self, state: &mut MutexGuard<'_, State>) {
+        if state.shift.rouses_watch() {
+            self.watch.notify_one();
         }
+    }
+
+    /// Decides whether the reader runs what it read (P1) or goes on reading (P2).
+    fn takes(&self, thread: i32, request: Arrival, message: &[u8]) -> bool {
+        let mut state = self.state.lock();
+        let full = state.is_full(message);
+        let taken = self.take(&mut state, thread, request, full) != Take::Leave;
+        if !taken {
+            self.leave(state, request.unique, message);
+        }
+        taken
+    }
+
+    fn take(&self, state: &mut MutexGuard<'_, State>, thread: i32, request: Arrival, full: bool) -> Take {
+        self.rouse_watch(state);
+        let take = state.shift.take(thread, request.caller, request.brief, full);
+        match take {
+            Take::Start => match self.start_thread(state) {
+                Ok(()) => return state.shift.take_for_started(),
+                Err(error) => {
+                    tracing::warn!(%error, threads = state.shift.total, "cannot start another thread");
+                    return state.shift.take_without_thread(full);
+                }
+            },
+            Take::WakeSpare => _ = self.spare.notify_one(),
+            Take::Run | Take::RunAlone | Take::Leave => {}
+        }
+        take
+    }
+
+    /// Keeps a request for the first handler that ends.
+    fn leave(&self, mut state: MutexGuard<'_, State>, unique: u64, message: &[u8]) {
         let pool = self.myself.clone();
         let withdraw = move || {
             if let Some(pool) = pool.upgrade() {
@@ -163,7 +248,6 @@ impl Pool {
             drop(state);
             self.server.channel.error(unique, Errno::EINTR);
         }
-        false
     }
 
     /// An interrupted request that no handler has seen (P3). A callback that is left after it was taken finds nothing.
@@ -179,36 +263,56 @@ impl Pool {
 
     /// After a request: run one that waits, become a reader again, or wait as a spare. One decision under one lock:
     /// a request that is left to us is never overlooked.
-    fn next(&self) -> Next {
+    fn next(&self, reader: &mut Reader) -> Next {
         let mut state = self.state.lock();
+        match state.shift.follows() {
+            Follow::AsBefore => {}
+            Follow::Nobody if !reader.follower.is_pinned() => {}
+            // Without the lock, but before we read again: as long as this takes, the watch looks after it.
+            follow => {
+                drop(state);
+                reader.follower.follow(follow);
+                state = self.state.lock();
+            }
+        }
         if let Some((_, message)) = state.waiting.pop_front() {
             state.waiting_bytes -= message.len();
             return Next::Run(message);
         }
-        if state.idle < self.threads.idle_min {
-            state.idle += 1;
+        if state.shift.done(reader.thread) == Done::Read {
             return Next::Read;
         }
-        state.spares += 1;
+        self.stand_by(state, reader)
+    }
+
+    fn stand_by(&self, mut state: MutexGuard<'_, State>, reader: &mut Reader) -> Next {
+        if reader.follower.is_pinned() {
+            MutexGuard::unlocked(&mut state, || reader.follower.release());
+        }
+        let mut timeout = false;
         loop {
-            let timeout = self.spare.wait_for(&mut state, limits::SPARE_THREAD).timed_out();
-            if state.woken > 0 {
-                state.woken -= 1;
+            if state.shift.is_called() {
                 return Next::Read;
             }
-            if timeout || state.ended.is_some() {
-                state.spares -= 1;
+            if state.ended.is_some() {
+                state.shift.spare_goes();
                 return Next::End;
             }
+            if timeout && state.shift.spare_may_go() {
+                return Next::End;
+            }
+            timeout = self.spare.wait_for(&mut state, limits::SPARE_THREAD).timed_out();
         }
     }
 
     fn end(&self, error: io::Error) {
         let mut state = self.state.lock();
-        state.idle -= 1;
+        state.shift.stopped_reading();
+        state.shift.unwatch();
         state.ended.get_or_insert(error);
         drop(state);
         self.spare.notify_all();
+        self.watch.notify_all();
         self.server.channel.interrupts.close();
     }
 }
@@ -218,7 +322,7 @@ struct Gone<'a>(&'a Pool);
 
 impl Drop for Gone<'_> {
     fn drop(&mut self) {
-        self.0.state.lock().total -= 1;
+        self.0.state.lock().shift.total -= 1;
         self.0.gone.notify_all();
     }
 }

@@ -16,15 +16,15 @@ use crate::{Errno, Filesystem, Notifier, limits};
 /// How many threads serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Threads {
-    /// These many stay when idle; at least 1.
-    pub idle_min: usize,
+    /// These many read while several programs ask or handlers are slow; at least 1. For a lone program it is one.
+    pub readers: usize,
     /// Never more than these; at least 2 are used, so that an interrupt is read while a handler blocks.
     pub max: usize,
 }
 
 impl Default for Threads {
     fn default() -> Threads {
-        Threads { idle_min: limits::THREADS_IDLE_MIN, max: limits::THREADS_MAX }
+        Threads { readers: limits::THREADS_READING, max: limits::THREADS_MAX }
     }
 }
 

@@ -56,6 +56,8 @@ struct Blocking {
     released: AtomicU64,
     forgotten: AtomicU64,
     destroyed: AtomicU64,
+    /// A forget of this many blocks until this is something else.
+    stuck: AtomicU64,
 }
 
 impl Filesystem for Blocking {
@@ -75,6 +77,10 @@ impl Filesystem for Blocking {
         Err(Errno::EINTR)
     }
 
+    fn fsync(&self, req: &Request, node: NodeId, _: Handle, _: bool) -> Result<(), Errno> {
+        self.readlink(req, node).map(|_| ())
+    }
+
     fn create(&self, _: &Request, _: NodeId, _: &OsStr, _: u32, _: u32, _: i32) -> Result<(Entry, Opened), Errno> {
         let zero = Duration::ZERO;
         let entry = Entry { node: 2, attr: Default::default(), entry_valid: zero, attr_valid: zero };
@@ -86,6 +92,9 @@ impl Filesystem for Blocking {
     }
 
     fn forget(&self, node: NodeId, count: u64) {
+        while self.stuck.load(Ordering::SeqCst) == count {
+            std::thread::yield_now();
+        }
         self.forgotten.fetch_add(node * 10 + count, Ordering::SeqCst);
     }
 }
@@ -101,7 +110,10 @@ fn init() -> Vec<u8> {
     message(26, 2, &[bytes_of(&fixed)])
 }
 
+const FORGET: u32 = 2;
 const READLINK: u32 = 5;
+const STATFS: u32 = 17;
+const FSYNC: u32 = 20;
 
 fn interrupt(unique: u64) -> Vec<u8> {
     message(36, unique | 1, &[&unique.to_ne_bytes()])
@@ -121,7 +133,7 @@ fn session(max: usize) -> Playing {
     let transport =
         Arc::new(Played { messages: Mutex::new(messages), replies: Mutex::new(sender), gone: Mutex::default() });
     let fs = Arc::new(Blocking::default());
-    let session = Session::over(Arc::clone(&fs), Arc::clone(&transport) as _, Threads { idle_min: 1, max });
+    let session = Session::over(Arc::clone(&fs), Arc::clone(&transport) as _, Threads { readers: 1, max });
     let thread = std::thread::spawn(move || session.run());
     kernel.send(init()).unwrap();
     assert_eq!(replies.recv_timeout(PATIENCE), Ok((2, 0)));
@@ -170,6 +182,40 @@ fn a_request_that_waits_for_a_thread_is_interrupted_while_all_handlers_block() {
     // The end interrupts the rest.
     let fs = played.end();
     assert!(fs.blocked.load(Ordering::SeqCst) >= 1);
+}
+
+#[test]
+fn whatever_handlers_wait_for_others_are_served() {
+    let played = session(64);
+    played.fs.stuck.store(4711, Ordering::SeqCst);
+    let mut unique = 10;
+    let mut next = || {
+        unique += 2;
+        unique
+    };
+    let mut is_served = || {
+        let unique = next();
+        played.send(message(STATFS, unique, &[]));
+        assert_eq!(played.reply(), (unique, libc::ENOSYS));
+    };
+    let stuck: [&dyn Fn(u64) -> Vec<u8>; 3] = [
+        &|unique| message(READLINK, unique, &[]),
+        &|unique| message(FSYNC, unique, &[bytes_of(&abi::FsyncIn::default())]),
+        &|unique| message(FORGET, unique, &[&4711u64.to_ne_bytes()]),
+    ];
+    is_served();
+    for round in 0..15 {
+        for (kind, stuck) in stuck.iter().enumerate() {
+            // After other requests, which find a lone reader, and at once, when readers are ready.
+            (0..round % 3).for_each(|_| is_served());
+            played.send(stuck(10_000 + round * 100 + kind as u64 * 2));
+            is_served();
+        }
+    }
+    played.fs.stuck.store(0, Ordering::SeqCst);
+    played.interrupted(10_000);
+    let fs = played.end();
+    assert_eq!(fs.blocked.load(Ordering::SeqCst), 30);
 }
 
 #[test]

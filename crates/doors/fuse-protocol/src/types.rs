@@ -174,3 +174,14 @@ pub struct LockArgs {
     /// A whole-file flock instead of a POSIX range lock.
     pub flock: bool,
 }
+
+/// How the bytes of a write come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WriteHow {
+    /// By somebody who may not keep set-id bits: they go.
+    pub kill_suidgid: bool,
+    /// Written back from the page cache (a mapping), not by write(2).
+    pub cached: bool,
+    /// They must be durable when it is answered: a descriptor opened `O_DSYNC` or `O_SYNC`, or this one write asks.
+    pub sync: bool,
+}

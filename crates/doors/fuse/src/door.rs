@@ -191,3 +191,7 @@ pub(crate) fn lock_request(lock: &LockArgs, handle: Handle) -> Result<Option<Loc
         LockRequest::range(lock.start, lock.end, kind, lock.owner, lock.pid, handle)
     }))
 }
+
+#[cfg(test)]
+#[path = "door_tests.rs"]
+mod tests;

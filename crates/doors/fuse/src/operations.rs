@@ -5,7 +5,7 @@ use std::ffi::{CStr, OsStr};
 use agent::{Mode, NewMode, SeekFor};
 use fuse_protocol::{
     AttrReply, DirSink, Entry, Errno, Filesystem, Handle, InitReply, KernelConfig, LockArgs, NodeId, Opened, Parked,
-    Request, SetAttr, StatFs,
+    Request, SetAttr, StatFs, WriteHow,
 };
 use types::ByteRange;
 
@@ -131,11 +131,15 @@ impl Filesystem for Door {
         handle: Handle,
         offset: u64,
         data: &[u8],
-        kill_suidgid: bool,
-        cached: bool,
+        how: WriteHow,
     ) -> Done<usize> {
         let file = self.handles.file(handle)?;
-        Ok(self.agent.write(&file.open, data, offset, kill_suidgid, cached)?)
+        let written = self.agent.write(&file.open, data, offset, how.kill_suidgid, how.cached)?;
+        // One write alone that asks for it; of descriptors opened so the agent takes care.
+        if how.sync && !how.cached && !file.open.syncs() {
+            file.open.sync(true)?;
+        }
+        Ok(written)
     }
 
     fn flush(&self, _req: &Request, _node: NodeId, handle: Handle, owner: u64) -> Done<()> {

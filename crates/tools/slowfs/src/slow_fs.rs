@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use fuse_protocol::{
     AttrReply, DirSink, Entry, Errno, Filesystem, Handle, InitReply, KernelConfig, NodeId, Opened, Request, SetAttr,
-    StatFs, fopen, init_flags,
+    StatFs, WriteHow, fopen, init_flags,
 };
 use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags, RenameFlags, SeekFrom};
 use types::Timestamp;
@@ -247,8 +247,7 @@ impl Filesystem for SlowFs {
         handle: Handle,
         offset: u64,
         data: &[u8],
-        kill_suidgid: bool,
-        _: bool,
+        how: WriteHow,
     ) -> Result<usize, Errno> {
         self.moving(|| {
             let file = self.files.get(handle)?;
@@ -261,8 +260,11 @@ impl Filesystem for SlowFs {
                     Err(error) => return Err(error.into()),
                 }
             }
-            if kill_suidgid {
+            if how.kill_suidgid {
                 lower::drop_set_ids(file.as_fd())?;
+            }
+            if how.sync {
+                rustix::fs::fdatasync(&*file)?;
             }
             Ok(written)
         })

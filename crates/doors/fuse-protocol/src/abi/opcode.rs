@@ -30,3 +30,14 @@ opcodes! {
     Destroy = 38, Ioctl = 39, BatchForget = 42, Fallocate = 43, Readdirplus = 44, Rename2 = 45, Lseek = 46,
     CopyFileRange = 47, Syncfs = 50, Tmpfile = 51, Statx = 52, CopyFileRange64 = 53,
 }
+
+impl Opcode {
+    /// Whether its handler commonly waits for no disk and no long copy.
+    pub(crate) fn is_brief(self) -> bool {
+        use Opcode as O;
+        !matches!(
+            self,
+            O::Fsync | O::Fsyncdir | O::Syncfs | O::Fallocate | O::CopyFileRange | O::CopyFileRange64 | O::Ioctl
+        )
+    }
+}

@@ -211,16 +211,7 @@ impl Filesystem for MemoryFs {
         Ok(len)
     }
 
-    fn write(
-        &self,
-        _: &Request,
-        node: NodeId,
-        _: Handle,
-        at: u64,
-        data: &[u8],
-        _: bool,
-        _: bool,
-    ) -> Result<usize, Errno> {
+    fn write(&self, _: &Request, node: NodeId, _: Handle, at: u64, data: &[u8], _: WriteHow) -> Result<usize, Errno> {
         self.writes.fetch_add(1, Ordering::SeqCst);
         let at = at as usize;
         self.with(node, |node| {

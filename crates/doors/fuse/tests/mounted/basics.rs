@@ -357,3 +357,25 @@ fn bytes_spliced_through_a_pipe_arrive_even_when_it_runs_short() {
         }
     });
 }
+
+#[test]
+fn a_write_that_asks_to_be_durable_is_so_whoever_carries_it() {
+    in_private_namespace(|| {
+        // Durable means here: in the global store, where it can be seen.
+        let stand = Stand::new(How { fsync_global: true, ..DIRECT });
+        let below = |text: &[u8]| fs::read(stand.below("file")).unwrap() == text;
+        let mut file = OpenOptions::new().write(true).create_new(true).open(stand.path("file")).unwrap();
+        file.write_all(b"one").unwrap();
+        assert!(!below(b"one"), "an ordinary write stays in the burst buffer while the file is open");
+        let part = libc::iovec { iov_base: b"two".as_ptr().cast_mut().cast(), iov_len: 3 };
+        // SAFETY: one vector over three bytes that live through the call and are only read.
+        let written = unsafe { libc::pwritev2(file.as_raw_fd(), &raw const part, 1, 0, libc::RWF_DSYNC) };
+        assert_eq!(written, 3, "{}", std::io::Error::last_os_error());
+        assert!(below(b"two"), "RWF_DSYNC");
+        drop(file);
+        let mut options = OpenOptions::new();
+        let file = options.write(true).custom_flags(libc::O_DSYNC).open(stand.path("file")).unwrap();
+        file.write_all_at(b"six", 0).unwrap();
+        assert!(below(b"six"), "O_DSYNC");
+    });
+}

@@ -18,6 +18,7 @@ use testkit::{PATIENCE, ProcessGuard, TempTree, wait_until};
 /// Tells the serving process what to serve.
 const SERVE: &str = "FUSE_TEST_SERVE";
 const WITHOUT_PASSTHROUGH: &str = "FUSE_TEST_WITHOUT_PASSTHROUGH";
+const FSYNC_GLOBAL: &str = "FUSE_TEST_FSYNC_GLOBAL";
 const NODES_MAX: &str = "FUSE_TEST_NODES_MAX";
 
 /// A mounted directory. Unmounted, and the server's end awaited, when dropped.
@@ -33,10 +34,12 @@ pub struct How {
     pub passthrough: bool,
     /// Nodes that the kernel may know.
     pub nodes_max: Option<usize>,
+    /// Policy `fsync = global`: what was synced is in the global store.
+    pub fsync_global: bool,
 }
 
-pub const PASSTHROUGH: How = How { passthrough: true, nodes_max: None };
-pub const DIRECT: How = How { passthrough: false, nodes_max: None };
+pub const PASSTHROUGH: How = How { passthrough: true, nodes_max: None, fsync_global: false };
+pub const DIRECT: How = How { passthrough: false, ..PASSTHROUGH };
 
 impl Stand {
     pub fn new(how: How) -> Stand {
@@ -51,6 +54,9 @@ impl Stand {
         command.env(SERVE, tree.root()).stdin(Stdio::null());
         if !how.passthrough {
             command.env(WITHOUT_PASSTHROUGH, "1");
+        }
+        if how.fsync_global {
+            command.env(FSYNC_GLOBAL, "1");
         }
         if let Some(most) = how.nodes_max {
             command.env(NODES_MAX, most.to_string());
@@ -114,7 +120,8 @@ fn serve() {
     let flags = mount::flags_of(below.as_fd()).unwrap();
     let store = PosixStore::new(below, Options::default()).unwrap();
     let cache = FileCache::open(Settings::new(root.join("burst-buffer"), Arc::new(store.clone()), "test")).unwrap();
-    let policies = PolicyTable::new(Policy::default());
+    let policies =
+        PolicyTable::new(Policy { fsync_global: std::env::var_os(FSYNC_GLOBAL).is_some(), ..Policy::default() });
     let agent = Arc::new(Agent::new(agent::Config { cache: cache.clone(), store, policies }).unwrap());
     let device = mount::device().unwrap();
     let options = mount::Options {

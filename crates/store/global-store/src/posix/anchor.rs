@@ -24,13 +24,13 @@ const DELETED: &[u8] = b" (deleted)";
 
 pub(super) struct PosixAnchor {
     root: Arc<Root>,
-    fd: OwnedFd,
+    fd: Arc<OwnedFd>,
     created: Option<OwnedFd>,
     identity: Identity,
 }
 
 impl PosixAnchor {
-    pub(super) fn new(root: Arc<Root>, fd: OwnedFd, created: Option<OwnedFd>, identity: Identity) -> PosixAnchor {
+    pub(super) fn new(root: Arc<Root>, fd: Arc<OwnedFd>, created: Option<OwnedFd>, identity: Identity) -> PosixAnchor {
         PosixAnchor { root, fd, created, identity }
     }
 

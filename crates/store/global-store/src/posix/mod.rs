@@ -93,7 +93,13 @@ impl PosixStore {
             }
         }
         let identity = self.identify(fd.as_fd())?;
-        Ok(Arc::new(PosixAnchor::new(self.root.clone(), fd, created, identity)))
+        Ok(Arc::new(PosixAnchor::new(self.root.clone(), Arc::new(fd), created, identity)))
+    }
+
+    /// As [`anchor`](PosixStore::anchor), of a regular file whose identity the caller has seen: asks nothing, and shares
+    /// the descriptor.
+    pub fn anchor_identified(&self, fd: Arc<OwnedFd>, identity: Identity) -> Arc<dyn Anchor> {
+        Arc::new(PosixAnchor::new(self.root.clone(), fd, None, identity))
     }
 
     /// The identity of any file below the root: [`identity_of`](PosixStore::identity_of) without its `fstatfs`.
@@ -111,7 +117,9 @@ impl PosixStore {
 impl GlobalStore for PosixStore {
     fn locate(&self, identity: &Identity, hint: &Path, scan: bool) -> io::Result<Option<Arc<dyn Anchor>>> {
         let found = locate::locate(&self.root, identity, hint, scan)?;
-        Ok(found.map(|fd| Arc::new(PosixAnchor::new(self.root.clone(), fd, None, identity.clone())) as Arc<dyn Anchor>))
+        Ok(found.map(|fd| {
+            Arc::new(PosixAnchor::new(self.root.clone(), Arc::new(fd), None, identity.clone())) as Arc<dyn Anchor>
+        }))
     }
 
     fn sync(&self) -> io::Result<()> {

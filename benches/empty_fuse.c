@@ -1,0 +1,116 @@
+/* An empty FUSE server, the least that an open can cost: empty_fuse DIR BACKING
+ * Files 0 to 999 of 4096 bytes, all passed through to BACKING. One thread reads, answers from constants, and keeps no
+ * state. Ends with the mount. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+#include <linux/fuse.h>
+
+/* Of Linux 6.9, which the distribution's headers may not know. */
+#define PASSTHROUGH_OPEN (1u << 7)
+#define INIT_EXT_FLAG (1u << 30)
+#define PASSTHROUGH_FLAG2 (1u << 5)
+struct backing {
+	int32_t fd;
+	uint32_t flags;
+	uint64_t padding;
+};
+#define BACKING_OPEN _IOW(229, 1, struct backing)
+
+static int device, file;
+static int32_t backing_id;
+static char message[1 << 17];
+
+static void must(int holds, const char *what) {
+	if (!holds) {
+		perror(what);
+		exit(1);
+	}
+}
+
+static void answer(uint64_t unique, int error, const void *body, size_t size) {
+	struct fuse_out_header header = {sizeof header + size, error, unique};
+	struct iovec parts[2] = {{&header, sizeof header}, {(void *)body, size}};
+	/* Whoever asked may be gone. */
+	ssize_t sent = writev(device, parts, 2);
+	(void)sent;
+}
+
+static struct fuse_attr attributes(uint64_t node) {
+	struct fuse_attr attr = {.ino = node, .nlink = 1, .size = 4096, .blksize = 4096};
+	attr.mode = node == 1 ? S_IFDIR | 0755 : S_IFREG | 0644;
+	return attr;
+}
+
+static void initialise(const struct fuse_in_header *in) {
+	const struct fuse_init_in *offer = (const void *)(in + 1);
+	uint32_t out[16] = {offer->major, offer->minor, offer->max_readahead, INIT_EXT_FLAG};
+	out[4] = 64 | 48 << 16; /* requests in the background, and when they are congested */
+	out[5] = 65536;         /* bytes of a write */
+	out[8] = PASSTHROUGH_FLAG2;
+	out[9] = 1; /* stacked file systems */
+	answer(in->unique, 0, out, sizeof out);
+	struct backing backing = {.fd = file};
+	backing_id = ioctl(device, BACKING_OPEN, &backing);
+	must(backing_id > 0, "the backing file");
+}
+
+static void serve(const struct fuse_in_header *in) {
+	const void *arguments = in + 1;
+	switch (in->opcode) {
+	case FUSE_INIT:
+		initialise(in);
+		break;
+	case FUSE_LOOKUP: {
+		struct fuse_entry_out out = {.nodeid = atoi(arguments) + 2, .entry_valid = 3600, .attr_valid = 3600};
+		out.attr = attributes(out.nodeid);
+		answer(in->unique, 0, &out, sizeof out);
+		break;
+	}
+	case FUSE_GETATTR: {
+		struct fuse_attr_out out = {.attr_valid = 3600, .attr = attributes(in->nodeid)};
+		answer(in->unique, 0, &out, sizeof out);
+		break;
+	}
+	case FUSE_OPEN: {
+		uint32_t out[4] = {1, 0, PASSTHROUGH_OPEN, backing_id};
+		answer(in->unique, 0, out, sizeof out);
+		break;
+	}
+	case FUSE_FLUSH:
+	case FUSE_RELEASE:
+		answer(in->unique, 0, NULL, 0);
+		break;
+	case FUSE_FORGET:
+	case FUSE_BATCH_FORGET:
+	case FUSE_INTERRUPT:
+		break;
+	default:
+		answer(in->unique, -ENOSYS, NULL, 0);
+	}
+}
+
+int main(int count, char **words) {
+	must(count == 3, "usage: empty_fuse DIR BACKING");
+	file = open(words[2], O_RDWR | O_CREAT, 0600);
+	must(file >= 0 && ftruncate(file, 4096) == 0, words[2]);
+	device = open("/dev/fuse", O_RDWR);
+	char options[100];
+	snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0", device);
+	must(device >= 0 && mount("empty", words[1], "fuse", 0, options) == 0, words[1]);
+	for (;;) {
+		ssize_t got = read(device, message, sizeof message);
+		if (got < 0 && errno == ENODEV)
+			return 0;
+		if (got > 0)
+			serve((const void *)message);
+	}
+}
