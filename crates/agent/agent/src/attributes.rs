@@ -129,13 +129,15 @@ impl Agent {
         Ok(attributes)
     }
 
-    /// Changes attributes as the caller, through the open file if there is one, and returns the new ones.
+    /// Changes attributes as the caller, through the open file if there is one, and returns the new ones. `EINTR` if
+    /// `interrupted` says so while a truncation waits.
     pub fn set_attributes(
         &self,
         caller: &Caller,
         node: &Node,
         open: Option<&OpenFile>,
         new: &NewAttributes,
+        interrupted: &dyn Fn() -> bool,
     ) -> io::Result<Attributes> {
         if new.uid.is_some() || new.gid.is_some() {
             let _as_caller = self.impersonator.become_caller(caller)?;
@@ -157,7 +159,7 @@ impl Agent {
             match open {
                 Some(open) => open.set_len(size)?,
                 None if node.is_regular() => {
-                    self.cache.set_len(&node.anchor(&self.store)?, size, &self.policy_for(node))?;
+                    self.cache.set_len(&node.anchor(&self.store)?, size, &self.policy_for(node), interrupted)?;
                 }
                 None => return Err(io::Error::from_raw_os_error(libc::EINVAL)),
             }

@@ -67,8 +67,15 @@ pub struct OpenFile {
 }
 
 impl Agent {
-    /// Opens an existing regular file as the caller. `EACCES` if its user may not, whatever the kernel believed.
-    pub fn open(&self, caller: &Caller, node: &Arc<Node>, mode: Mode) -> io::Result<OpenFile> {
+    /// Opens an existing regular file as the caller. `EACCES` if its user may not, whatever the kernel believed; `EINTR` if
+    /// `interrupted` says so while it waits.
+    pub fn open(
+        &self,
+        caller: &Caller,
+        node: &Arc<Node>,
+        mode: Mode,
+        interrupted: &dyn Fn() -> bool,
+    ) -> io::Result<OpenFile> {
         if !node.is_regular() {
             let errno = if node.is_directory() { libc::EISDIR } else { libc::ENXIO };
             return Err(io::Error::from_raw_os_error(errno));
@@ -84,7 +91,7 @@ impl Agent {
             sync: mode.sync,
             policy: self.policy_for(node),
         };
-        let handle = self.cache.open_file(node.anchor(&self.store)?, how)?;
+        let handle = self.cache.open_unless(node.anchor(&self.store)?, how, interrupted)?;
         if mode.truncate && privileged {
             self.drop_privileges_of(node, mode.clear_set_id)?;
         }

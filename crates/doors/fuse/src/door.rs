@@ -110,7 +110,7 @@ impl Door {
         if mode.truncate && !mode.write && known.open.lock().is_executed() {
             return Err(Errno::ETXTBSY);
         }
-        let open = self.agent.open(&convert::caller(req), &known.node, mode)?;
+        let open = self.agent.open(&convert::caller(req), &known.node, mode, &|| req.interrupted())?;
         self.admit(req, known, open)
     }
 

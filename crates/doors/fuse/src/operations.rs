@@ -46,7 +46,8 @@ impl Filesystem for Door {
         let known = self.node(node)?;
         let open = set.handle.map(|handle| self.handles.file(handle)).transpose()?;
         let (caller, new) = (caller(req), convert::new_attributes(set));
-        self.agent.set_attributes(&caller, &known.node, open.as_ref().map(|file| &file.open), &new)?;
+        let open = open.as_ref().map(|file| &file.open);
+        self.agent.set_attributes(&caller, &known.node, open, &new, &|| req.interrupted())?;
         self.attributes(&known)
     }
 

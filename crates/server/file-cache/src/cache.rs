@@ -13,6 +13,7 @@ use global_store::{Anchor, GlobalStore};
 use parking_lot::{Mutex, MutexGuard};
 use types::{Identity, Version};
 
+use crate::budget::Budget;
 use crate::busy::Busy;
 use crate::clock::Clock;
 use crate::expiry::Expiry;
@@ -62,6 +63,7 @@ pub(crate) struct Inner {
     pub(crate) superblock: Superblock,
     pub(crate) spaces: Spaces,
     pub(crate) clock: Clock,
+    pub(crate) budget: Budget,
     pub(crate) queue: Queue,
     pub(crate) fetches: Fetches,
     pub(crate) expiry: Expiry,
@@ -73,6 +75,8 @@ pub(crate) struct Inner {
     /// One eviction at a time; none before this moment.
     pub(crate) evicting: Mutex<Duration>,
     pub(crate) quiesced: AtomicBool,
+    /// Handles through which the kernel may write replicas past us.
+    pub(crate) kernel_writers: AtomicU64,
     /// Commits begun, and those of them known to be on the medium.
     pub(crate) commits: AtomicU64,
     pub(crate) commits_synced: AtomicU64,

@@ -91,6 +91,7 @@ impl Inner {
             let mut live = job.file.live.lock();
             live.record = Some(job.record.clone());
             live.left = None;
+            live.unsynced_below = false;
             live.checked = Some(self.now());
             live.verified = true;
             live.succeed();

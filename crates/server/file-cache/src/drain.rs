@@ -10,7 +10,7 @@ use parking_lot::MutexGuard;
 use crate::api::{DrainProgress, Residency, Stuck};
 use crate::cache::Inner;
 use crate::file::File;
-use crate::limits::{BATCH_BYTES, BATCH_FILES, POLL, SMALL_BYTES};
+use crate::limits::{BATCH_BYTES, POLL, SMALL_BYTES};
 use crate::stage_out::End;
 
 /// Files with their sizes, small ones by the batch.
@@ -43,7 +43,7 @@ impl Inner {
                     bytes += if fits { size } else { 0 };
                     fits
                 };
-                while batch.len() < BATCH_FILES
+                while batch.len() < self.budget.batch
                     && let Some(file) = self.queue.pop(now, &mut fits)
                 {
                     batch.push(file);
@@ -220,7 +220,7 @@ impl Inner {
                 batches.push_back(vec![(Arc::clone(file), size)]);
                 continue;
             }
-            if batch.len() == BATCH_FILES || held + size > BATCH_BYTES {
+            if batch.len() == self.budget.batch || held + size > BATCH_BYTES {
                 batches.push_back(std::mem::take(&mut batch));
                 held = 0;
             }

@@ -5,6 +5,8 @@ use std::collections::BinaryHeap;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use catalogue::State;
 use types::Identity;
@@ -12,7 +14,7 @@ use types::Identity;
 use crate::cache::{Counters, Inner};
 use crate::file::{Body, File};
 use crate::lease::{self, Nobody};
-use crate::limits::EVICT_ROUND;
+use crate::limits::{EVICT_ROUND, ROUND, ROUND_SHORT};
 use crate::replica::How;
 use crate::stage_out::End;
 
@@ -34,7 +36,7 @@ impl Inner {
         }
         if freed == 0 {
             // Each round reads the whole catalogue.
-            *not_before = now + crate::limits::ROUND;
+            *not_before = now + ROUND;
         }
         freed
     }
@@ -107,6 +109,13 @@ impl Inner {
         }
     }
 
+    /// The pause before the next round. What the kernel writes past us finds no room that we did not make before.
+    pub(crate) fn round(&self) -> Duration {
+        let reserve = self.spaces.reserve(&self.settings.policy);
+        let pressed = self.kernel_writers.load(Ordering::Relaxed) > 0 && self.spaces.now().free < 2 * reserve;
+        if pressed { ROUND_SHORT } else { ROUND }
+    }
+
     /// One round of housekeeping: expired replicas go, space is made, the ballast comes back.
     pub(crate) fn housekeep(&self) {
         while let Some(identity) = self.expiry.pop(self.now()) {
@@ -120,6 +129,11 @@ impl Inner {
         let excess = self.spaces.excess();
         if excess > 0 {
             self.evict_bytes(excess);
+            // The last that can be had for who cannot wait for us.
+            if self.kernel_writers.load(Ordering::Relaxed) > 0 && self.spaces.is_nearly_full() {
+                self.spaces.drop_ballast();
+                return;
+            }
         }
         if let Err(error) = self.spaces.make_ballast() {
             tracing::debug!(%error, "no ballast");
@@ -179,5 +193,42 @@ impl Inner {
         Counters::add(&self.counters.spilled, 1);
         tracing::warn!(file = %anchor.path_hint().display(), "the burst buffer is full: the file goes on in the global store");
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use global_store::memory::MemoryStore;
+
+    use super::*;
+    use crate::{FileCache, OpenHow, Settings, Space};
+
+    #[test]
+    fn housekeeping_hurries_while_the_kernel_writes_into_the_last_of_the_room() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, free) = (MemoryStore::new(), Arc::new(AtomicU64::new(1 << 30)));
+        let mut settings = Settings::new(dir.path(), Arc::new(store.clone()), "facts");
+        let left = Arc::clone(&free);
+        settings.space = Some(Arc::new(move || Ok(Space { total: 1 << 30, free: left.load(Ordering::Relaxed) })));
+        settings.background = false;
+        settings.ballast_bytes = 0;
+        let cache = FileCache::open(settings).unwrap();
+        store.create("f");
+        let policy = Arc::new(config::Policy::default());
+        let how = OpenHow { read: true, write: true, truncate: false, created: true, sync: false, policy };
+        let handle = cache.open_file(store.anchor("f").unwrap(), how).unwrap();
+        let with_free = |bytes: u64| {
+            free.store(bytes, Ordering::Relaxed);
+            cache.inner.spaces.forget();
+            cache.inner.round()
+        };
+        let little = (1 << 30) / 10 - (1 << 20);
+        assert_eq!(with_free(little), ROUND, "nobody writes past us");
+        assert!(handle.use_passthrough());
+        assert_eq!((with_free(little), with_free(1 << 29)), (ROUND_SHORT, ROUND));
+        drop(handle);
+        assert_eq!(with_free(little), ROUND);
     }
 }

@@ -127,6 +127,8 @@ pub(crate) struct Live {
     pub(crate) name_unsynced: bool,
     /// What our last unfinished stage-out left below, if it could be read.
     pub(crate) left: Option<Fingerprint>,
+    /// A sync of the global copy failed since it was last equal: what reads back there may never reach its medium.
+    pub(crate) unsynced_below: bool,
     /// The commit that made the record clean.
     pub(crate) clean_commit: u64,
     pub(crate) failures: u32,
@@ -173,6 +175,7 @@ impl File {
                 brand_synced: false,
                 name_unsynced: false,
                 left: None,
+                unsynced_below: false,
                 clean_commit: 0,
                 failures: 0,
                 mapped: 0,

@@ -83,6 +83,7 @@ impl FileHandle {
         }
         if !self.passthrough.swap(true, Ordering::AcqRel) {
             live.passthrough += 1;
+            self.inner.kernel_writers.fetch_add(self.write.into(), Ordering::Relaxed);
         }
         true
     }
@@ -133,8 +134,9 @@ impl FileHandle {
         let end = append.then(|| self.file.append.lock());
         let offset = if end.is_some() { rustix::fs::fstat(fd)?.st_size as u64 } else { offset };
         let result = replica::write_full(fd, data, offset);
-        if result.is_err() && end.is_some() {
-            // Part of an append that failed must not stay: it is tried again at the same end.
+        // Part of an append that failed must not stay: it is tried again at the same end. What the kernel appended since
+        // must.
+        if result.is_err() && end.is_some() && self.file.live.lock().passthrough == 0 {
             let _ = rustix::fs::ftruncate(fd, offset);
         }
         result.map(|()| WriteResult { written: data.len(), offset })

@@ -16,6 +16,7 @@
 mod announce;
 mod api;
 mod brands;
+mod budget;
 mod busy;
 mod cache;
 mod check;

@@ -63,6 +63,10 @@ pub const STUCK_LISTED: usize = 1000;
 /// Pause between two rounds of expiry, eviction and trimming.
 pub const ROUND: Duration = Duration::from_secs(1);
 
+/// The same while the kernel writes replicas by itself and less than twice the reserve is free: at 1 GB/s a reserve of
+/// 5 % of 10 GB lasts half a second.
+pub const ROUND_SHORT: Duration = Duration::from_millis(50);
+
 /// How often a wait that can be interrupted looks whether it was.
 pub const POLL: Duration = Duration::from_millis(20);
 
@@ -77,3 +81,12 @@ pub const ANCHORS_KEPT: usize = 1024;
 
 /// Descriptors that the process may have open: four batches, the anchors and the programs' files.
 pub const DESCRIPTORS: u64 = 65536;
+
+/// The share of them that anchors may hold, as a divisor: each is one or two, and the kernel's nodes get half of all.
+pub const ANCHORS_SHARE: u64 = 32;
+
+/// The share of them that all batches may hold together, as a divisor: a file of a batch has three.
+pub const BATCHES_SHARE: u64 = 16;
+
+/// Files in a batch however few descriptors there are: fewer would not be worth the sync they share.
+pub const BATCH_FILES_MIN: usize = 8;

@@ -25,8 +25,14 @@ pub(crate) fn foreign(anchor: &dyn Anchor, agent: &str) -> io::Result<Option<Str
         .map(|mark| String::from_utf8_lossy(&mark).into_owned()))
 }
 
-/// Waits until no other agent's mark is on the file. True: our own is. `ETIMEDOUT` after the policy's `remote_wait`.
-pub(crate) fn wait(anchor: &dyn Anchor, agent: &str, policy: &Policy) -> io::Result<bool> {
+/// Waits until no other agent's mark is on the file. True: our own is. `ETIMEDOUT` after the policy's `remote_wait`,
+/// `EINTR` when `interrupted` says so.
+pub(crate) fn wait(
+    anchor: &dyn Anchor,
+    agent: &str,
+    policy: &Policy,
+    interrupted: &dyn Fn() -> bool,
+) -> io::Result<bool> {
     let start = std::time::Instant::now();
     loop {
         let Some(mark) = anchor.mark()? else { return Ok(false) };
@@ -37,6 +43,9 @@ pub(crate) fn wait(anchor: &dyn Anchor, agent: &str, policy: &Policy) -> io::Res
         if start.elapsed() >= policy.remote_wait {
             tracing::warn!(file = %anchor.path_hint().display(), %whose, "the file is dirty at another agent");
             return Err(io::Error::from_raw_os_error(libc::ETIMEDOUT));
+        }
+        if interrupted() {
+            return Err(io::Error::from_raw_os_error(libc::EINTR));
         }
         std::thread::sleep(POLL.max(Duration::from_millis(1)));
     }

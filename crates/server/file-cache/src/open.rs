@@ -39,8 +39,16 @@ enum Kind {
 
 impl Inner {
     /// Opens a file; see `FileCache::open_file`.
-    pub(crate) fn open_file(self: &Arc<Inner>, anchor: Arc<dyn Anchor>, how: &OpenHow) -> io::Result<FileHandle> {
-        if self.store.is_shared() && !how.created && marks::wait(&*anchor, &self.settings.agent_id, &how.policy)? {
+    pub(crate) fn open_file(
+        self: &Arc<Inner>,
+        anchor: Arc<dyn Anchor>,
+        how: &OpenHow,
+        interrupted: &dyn Fn() -> bool,
+    ) -> io::Result<FileHandle> {
+        if self.store.is_shared()
+            && !how.created
+            && marks::wait(&*anchor, &self.settings.agent_id, &how.policy, interrupted)?
+        {
             self.gated(anchor.identity(), false, |file, _| self.unmark_clean(file, &*anchor))??;
         }
         let mut fetches = 0;
@@ -54,7 +62,7 @@ impl Inner {
                 Step::Again => {}
                 Step::Fetch(file) => {
                     fetches += 1;
-                    self.fetch_rest(&file)?
+                    self.fetch_rest(&file, interrupted).inspect_err(|_| self.leave_fetch(&file))?
                 }
             }
         }

@@ -89,9 +89,9 @@ impl Queue {
     }
 
     /// Waits for one round of housekeeping. False: the queue is closed.
-    pub(crate) fn rest(&self) -> bool {
+    pub(crate) fn rest(&self, round: Duration) -> bool {
         let mut state = self.state.lock();
-        let end = std::time::Instant::now() + ROUND;
+        let end = std::time::Instant::now() + round;
         while !state.closed && !self.ended.wait_until(&mut state, end).timed_out() {}
         !state.closed
     }

@@ -12,23 +12,23 @@ use config::KeepAfter;
 use parking_lot::Mutex;
 use types::{Identity, Version};
 
+use crate::budget::Budget;
 use crate::busy::Busy;
 use crate::cache::{Counters, Inner, Table};
 use crate::clock;
 use crate::fetches::Fetches;
 use crate::file::Body;
 use crate::lease::{self, Nobody};
-use crate::limits::DESCRIPTORS;
 use crate::queue::Queue;
 use crate::replica::{How, Replicas};
 use crate::settings::{OpenError, Settings};
 use crate::space::{self, Spaces};
-use crate::superblock::Superblock;
+use crate::superblock::{Superblock, check_owner};
 
 /// Opens everything and puts what a crash left into the queue.
 pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
     lease::ignore_signals();
-    raise_descriptors();
+    let budget = Budget::of_process(settings.streams);
     let root = settings.burst_buffer.clone();
     let superblock = Superblock::open(&root, &settings.store_id, &settings.agent_id)?;
     settings.agent_id = superblock.agent_id();
@@ -37,6 +37,9 @@ pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
         move |source| OpenError::Io { path, step, source }
     };
     let replicas = Replicas::open(&root).map_err(failed("make the directories"))?;
+    for name in ["replicas", "sums", "saved"] {
+        check_owner(&root.join(name), false)?;
+    }
     check_leases(&replicas, &superblock).map_err(failed("take a lease on a file, which its file system must grant"))?;
     let place = root.join("catalogue");
     let lost = settings.catalogue.is_none() && superblock.existed && !place.exists();
@@ -55,6 +58,7 @@ pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
         superblock,
         spaces,
         clock,
+        budget,
         queue: Queue::default(),
         fetches: Fetches::default(),
         expiry: Default::default(),
@@ -64,6 +68,7 @@ pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
         gathering: Mutex::default(),
         evicting: Mutex::new(Duration::ZERO),
         quiesced: AtomicBool::new(false),
+        kernel_writers: Default::default(),
         commits: Default::default(),
         commits_synced: Default::default(),
         forgotten: Default::default(),
@@ -86,16 +91,6 @@ pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
 
 fn open_catalogue(place: &Path) -> Result<FjallCatalogue, OpenError> {
     Ok(FjallCatalogue::open(place)?)
-}
-
-/// A batch holds two descriptors a file. What the system refuses shows up as `EMFILE` in a stage-out, which is tried again.
-fn raise_descriptors() {
-    use rustix::process::{Resource, getrlimit, setrlimit};
-    let mut limit = getrlimit(Resource::Nofile);
-    if limit.current.is_some_and(|current| current < DESCRIPTORS) {
-        limit.current = limit.maximum.map_or(Some(DESCRIPTORS), |most| Some(most.min(DESCRIPTORS)));
-        let _ = setrlimit(Resource::Nofile, limit);
-    }
 }
 
 /// Without leases nothing would ever become clean.
@@ -214,7 +209,7 @@ impl Inner {
                 if let Err(error) = inner.sweep() {
                     tracing::error!(%error, "the sweep of old replicas failed");
                 }
-                while inner.queue.rest() {
+                while inner.queue.rest(inner.round()) {
                     inner.housekeep();
                 }
             }),

@@ -1,6 +1,7 @@
 //! What the close of a file sets off.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use catalogue::{Durability, State};
@@ -9,11 +10,14 @@ use config::{Cache, KeepAfter, StageOut};
 use crate::cache::Inner;
 use crate::clock::wall_s;
 use crate::file::{Body, Descriptors, File};
-use crate::limits::{ANCHORS_KEPT, FETCH_ON_BYTES, USED_GRAIN_S};
+use crate::limits::{FETCH_ON_BYTES, USED_GRAIN_S};
 
 impl Inner {
     /// A handle is gone.
     pub(crate) fn release(self: &Arc<Inner>, file: &Arc<File>, write: bool, passthrough: bool) {
+        if write && passthrough {
+            self.kernel_writers.fetch_sub(1, Ordering::Relaxed);
+        }
         let (last_writer, last) = {
             let mut live = file.live.lock();
             live.handles -= 1;
@@ -46,7 +50,7 @@ impl Inner {
     /// Many closed dirty files would hold all descriptors of the process: past a bound they are found again when they are
     /// staged out.
     fn spare_descriptors(&self, file: &File) {
-        if !self.store.finds_by_identity() || self.table.lock().files.len() <= ANCHORS_KEPT {
+        if !self.store.finds_by_identity() || self.table.lock().files.len() <= self.budget.anchors {
             return;
         }
         // Who holds the gate may be opening the file, with its anchor.

@@ -105,6 +105,16 @@ pub enum OpenError {
         /// Who was asked for.
         wanted: String,
     },
+    /// Other users could replace what is in it, and with it what programs read and what is staged out.
+    #[error("{path} is not safe as a burst buffer: {reason}; make it your own: chown {uid} {path} && chmod 700 {path}")]
+    Unsafe {
+        /// Which directory.
+        path: PathBuf,
+        /// A sentence.
+        reason: String,
+        /// Ours.
+        uid: u32,
+    },
     /// The catalogue does not open.
     #[error("cannot open the burst buffer's catalogue")]
     Catalogue(#[from] catalogue::Error),

@@ -57,8 +57,8 @@ impl Spaces {
     /// Whether `bytes` more leave the policy's reserve free. Takes them off the believed answer, so that many opens
     /// within `SPACE_AGE` do not all count the same bytes.
     pub(crate) fn admit(&self, bytes: u64, policy: &Policy) -> bool {
+        let reserve = self.reserve(policy);
         let space = self.now();
-        let reserve = (space.total / 1000).saturating_mul(policy.reserve_thousandths.into());
         if space.free < reserve.saturating_add(bytes) {
             return false;
         }
@@ -66,6 +66,16 @@ impl Spaces {
             space.free = space.free.saturating_sub(bytes);
         }
         true
+    }
+
+    /// Bytes that the policy keeps free.
+    pub(crate) fn reserve(&self, policy: &Policy) -> u64 {
+        (self.now().total / 1000).saturating_mul(policy.reserve_thousandths.into())
+    }
+
+    /// Whether less is free than the ballast would give.
+    pub(crate) fn is_nearly_full(&self) -> bool {
+        self.now().free < self.ballast_bytes
     }
 
     /// Bytes to evict now, 0 below the high water.

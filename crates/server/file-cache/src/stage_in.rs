@@ -274,9 +274,12 @@ impl Inner {
         }
     }
 
-    /// Fetches what is missing, in this thread.
-    pub(crate) fn fetch_rest(&self, file: &Arc<File>) -> io::Result<()> {
+    /// Fetches what is missing, in this thread. `EINTR` between two blocks.
+    pub(crate) fn fetch_rest(&self, file: &Arc<File>, interrupted: &dyn Fn() -> bool) -> io::Result<()> {
         loop {
+            if interrupted() {
+                return Err(io::Error::from_raw_os_error(libc::EINTR));
+            }
             let block = {
                 let mut live = file.live.lock();
                 let Body::Partial(fetch) = &live.body else { return Ok(()) };
@@ -289,6 +292,18 @@ impl Inner {
                 }
             };
             self.fetch_block(file, block)?;
+        }
+    }
+
+    /// Nobody waits for the whole file any more: without readers the fetch ends.
+    pub(crate) fn leave_fetch(&self, file: &File) {
+        let _gate = file.gate.lock();
+        let goes_on = {
+            let live = file.live.lock();
+            live.handles > 0 || matches!(&live.body, Body::Partial(fetch) if fetch.started || fetch.commanded)
+        };
+        if !goes_on {
+            self.abandon_fetch(file);
         }
     }
 

@@ -102,6 +102,7 @@ impl Inner {
             && !jobs.is_empty()
             && let Err(error) = self.store.sync()
         {
+            jobs.iter().for_each(|(_, job)| job.file.live.lock().unsynced_below = true);
             jobs.drain(..).for_each(|(index, job)| ends[index] = Some(self.failed(job, clone_error(&error))));
         }
         let mut settled = Vec::new();
@@ -151,7 +152,9 @@ impl Inner {
                 ));
             }
         }
-        let mut extent = self.extent_of(&record);
+        // After a sync that failed the system takes the bytes for written: only writing them again makes a sync tell.
+        let rewrite = file.live.lock().unsynced_below;
+        let mut extent = if rewrite { Extent::Everything } else { self.extent_of(&record) };
         let expected = if record.state == State::Draining { left } else { Some(record.base) };
         if let Some(expected) = expected.filter(|expected| !expected.same_content(&found.fingerprint)) {
             if policy.on_conflict == OnConflict::Keep {
@@ -243,7 +246,7 @@ impl Inner {
         };
         let written = global.attributes()?.fingerprint;
         if sync {
-            global.sync()?;
+            global.sync().inspect_err(|_| job.file.live.lock().unsynced_below = true)?;
             let unsynced = job.file.live.lock().name_unsynced;
             if unsynced {
                 job.anchor.sync_name()?;

@@ -66,6 +66,7 @@ impl Superblock {
     pub(crate) fn open(root: &Path, store_id: &str, agent_id: &str) -> Result<Superblock, OpenError> {
         let mut builder = std::fs::DirBuilder::new();
         builder.recursive(true).mode(0o700).create(root).map_err(failed(root, "make the directory"))?;
+        check_owner(root, true)?;
         let lock = take_lock(root)?;
         let path = root.join("superblock");
         let boot = boot_id();
@@ -125,6 +126,22 @@ impl Superblock {
     }
 }
 
+/// Refuses a directory that somebody else may change. `shared`: it may be a sticky one of root's, in which everybody has
+/// what is his own.
+pub(crate) fn check_owner(path: &Path, shared: bool) -> Result<(), OpenError> {
+    let stat = rustix::fs::stat(path).map_err(|error| failed(path, "look at the directory")(error.into()))?;
+    let (uid, mode) = (rustix::process::geteuid().as_raw(), rustix::fs::Mode::from_raw_mode(stat.st_mode));
+    let sticky = shared && mode.contains(rustix::fs::Mode::SVTX);
+    let reason = if stat.st_uid != uid && !(stat.st_uid == 0 && shared) {
+        format!("it belongs to user {}", stat.st_uid)
+    } else if mode.contains(rustix::fs::Mode::WOTH) && !sticky {
+        "every user may write in it".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(OpenError::Unsafe { path: path.to_owned(), reason, uid })
+}
+
 fn take_lock(root: &Path) -> Result<File, OpenError> {
     let path = root.join("forebay.lock");
     let mut lock = OpenOptions::new()
@@ -133,6 +150,7 @@ fn take_lock(root: &Path) -> Result<File, OpenError> {
         .create(true)
         .truncate(false)
         .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW)
         .open(&path)
         .map_err(failed(&path, "open the lock file"))?;
     if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
@@ -177,7 +195,9 @@ fn read_page(path: &Path, bytes: &[u8], store_id: &str) -> Result<Page, OpenErro
 
 fn write_page(path: &Path, page: &Page) -> io::Result<()> {
     let fresh = path.with_extension("new");
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+    let mut file = options.open(&fresh)?;
     file.write_all(&serde_json::to_vec_pretty(page).map_err(io::Error::other)?)?;
     file.sync_all()?;
     std::fs::rename(&fresh, path)?;
@@ -209,6 +229,28 @@ mod tests {
         let error = Superblock::open(dir.path(), "a", "agent").err().unwrap();
         let OpenError::InUse { pid, .. } = error else { panic!("{error}") };
         assert_eq!(pid, std::process::id().to_string());
+    }
+
+    #[test]
+    fn a_directory_that_others_may_change_is_refused_with_the_remedy() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let open = |mode: u32, owner: Option<u32>| {
+            let path = dir.path().join(format!("{mode:o}-{owner:?}"));
+            std::fs::create_dir(&path).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            std::os::unix::fs::chown(&path, owner, None).unwrap();
+            Superblock::open(&path, "a", "agent").map(|_| ()).map_err(|error| error.to_string())
+        };
+        for mode in [0o700, 0o755, 0o775, 0o1777] {
+            assert_eq!(open(mode, None), Ok(()), "{mode:o}");
+        }
+        let refused = open(0o777, None).unwrap_err();
+        assert!(refused.contains("every user may write") && refused.contains("chmod 700"), "{refused}");
+        if rustix::process::geteuid().is_root() {
+            let refused = open(0o700, Some(1234)).unwrap_err();
+            assert!(refused.contains("user 1234") && refused.contains("chown 0"), "{refused}");
+        }
     }
 
     #[test]

@@ -36,9 +36,19 @@ impl FileCache {
     /// Opens a file. For a writer, what a crash needs to know is durable against the death of the process before
     /// this returns. `ETIMEDOUT`: another agent's mark did not go within the policy's `remote_wait`. `EIO`: the data of a
     /// dirty file is lost from the burst buffer (see `status`).
-    pub fn open_file(&self, anchor: Arc<dyn Anchor>, mut how: OpenHow) -> io::Result<FileHandle> {
+    pub fn open_file(&self, anchor: Arc<dyn Anchor>, how: OpenHow) -> io::Result<FileHandle> {
+        self.open_unless(anchor, how, &|| false)
+    }
+
+    /// `open_file` that ends with `EINTR` when `interrupted` says so while it waits for another agent or for a copy.
+    pub fn open_unless(
+        &self,
+        anchor: Arc<dyn Anchor>,
+        mut how: OpenHow,
+        interrupted: &dyn Fn() -> bool,
+    ) -> io::Result<FileHandle> {
         how.write |= how.truncate;
-        self.inner.open_file(anchor, &how)
+        self.inner.open_file(anchor, &how, interrupted)
     }
 
     /// What `stat` must say instead of the global copy's attributes; `None`: these are true. Never blocks on I/O of
@@ -68,8 +78,14 @@ impl FileCache {
         Inner::read_counter(&self.inner.counters.settled)
     }
 
-    /// `truncate(2)`: like opening for writing, `FileHandle::set_len` and closing.
-    pub fn set_len(&self, anchor: &Arc<dyn Anchor>, len: u64, policy: &Arc<Policy>) -> io::Result<()> {
+    /// `truncate(2)`: like opening for writing, `FileHandle::set_len` and closing. `EINTR` when `interrupted` says so.
+    pub fn set_len(
+        &self,
+        anchor: &Arc<dyn Anchor>,
+        len: u64,
+        policy: &Arc<Policy>,
+        interrupted: &dyn Fn() -> bool,
+    ) -> io::Result<()> {
         let how = OpenHow {
             read: false,
             write: true,
@@ -78,7 +94,7 @@ impl FileCache {
             sync: false,
             policy: Arc::clone(policy),
         };
-        let handle = self.open_file(Arc::clone(anchor), how)?;
+        let handle = self.open_unless(Arc::clone(anchor), how, interrupted)?;
         if len == 0 { Ok(()) } else { handle.set_len(len) }
     }
 
@@ -181,7 +197,7 @@ impl FileCache {
             if through && !self.inner.spaces.admit(anchor.attributes()?.fingerprint.size, &policy) {
                 return Err(io::Error::from_raw_os_error(libc::ENOSPC));
             }
-            self.inner.fetch_rest(&file)?;
+            self.inner.fetch_rest(&file, &|| self.inner.is_dead())?;
             if matches!(file.live.lock().body, Body::Whole) {
                 return Ok(());
             }

@@ -149,7 +149,7 @@ fn work(world: &World, ledger: &mut Ledger) {
     });
     ledger.step("new", &["5.3500000"], "0.0", || {
         let policy = Arc::new(Policy { keep_after: KeepAfter::Delete, ..Policy::default() });
-        cache.set_len(&world.anchor("new"), 0, &policy).unwrap();
+        cache.set_len(&world.anchor("new"), 0, &policy, &|| false).unwrap();
     });
     ledger.step("new", &["0.0"], "11.2000000", || {
         let handle = world.open_file("new", |how| {

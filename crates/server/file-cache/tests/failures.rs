@@ -3,7 +3,7 @@
 mod support;
 
 use file_cache::OpenHow;
-use global_store::memory::Fault;
+use global_store::memory::{Fault, Operation};
 use support::{MIB, World, read};
 
 /// What a file may hold: the last content that a call acknowledged, and those of calls that failed since.
@@ -179,4 +179,26 @@ fn threads_that_open_write_truncate_and_drain_at_once_agree_in_the_end() {
         assert!(through_cache == world.store.read(&name).unwrap(), "{name}");
     }
     world.cache.shutdown();
+}
+
+/// The system reports a failed write to the medium once, and takes the bytes for written from then on.
+#[test]
+fn what_a_failed_sync_may_have_lost_is_written_again() {
+    for files in [1, 3] {
+        let world = World::new();
+        for number in 0..files {
+            world.write_new(&format!("f{number}"), &vec![7; 1000]);
+        }
+        let matching = |operation: &Operation| matches!(operation, Operation::Sync | Operation::SyncStore);
+        world.store.fail(Fault { matching, ..Fault::default() });
+        assert_eq!(world.cache.drain_all(&mut |_| {}, &|| false).len(), files);
+        assert_eq!(world.store.read("f0").unwrap(), [7; 1000], "it reads back");
+        let before = world.writes().len();
+        world.drain();
+        assert_eq!(world.writes().len() - before, files);
+        world.open("f0", true).write_at(&[7], 0, false).unwrap();
+        let before = world.writes().len();
+        world.drain();
+        assert_eq!(world.writes().len(), before, "that is over once it is clean");
+    }
 }

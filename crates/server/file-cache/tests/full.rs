@@ -144,3 +144,47 @@ fn a_stage_in_that_finds_no_room_serves_from_the_global_store() {
         assert_eq!(read(&world.open("f", false), 6 * MIB), vec![2; 6 * MIB]);
     });
 }
+
+#[test]
+fn clean_replicas_make_room_for_an_allocation() {
+    in_private_namespace(|| {
+        let tree = TempTree::new();
+        let world = world(&tree, 0);
+        for name in ["a", "b"] {
+            world.store.put(name, &vec![1; 5 * MIB]);
+            world.cache.stage_in(&world.anchor(name), &world.policy).unwrap();
+        }
+        let handle = world.create("f");
+        handle.fallocate(0, 0, 12 << 20).unwrap();
+        assert!(world.cache.status().evicted > 0);
+        assert_eq!(read(&handle, 12 * MIB), vec![0; 12 * MIB]);
+        let refused = handle.fallocate(0, 0, 32 << 20).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::ENOSPC), "more than the burst buffer has");
+    });
+}
+
+#[test]
+fn clean_replicas_make_room_for_what_the_kernel_writes() {
+    in_private_namespace(|| {
+        let tree = TempTree::new();
+        let root = tree.mount_tmpfs("bb", 16 << 20);
+        let world = World::with(|settings| {
+            settings.burst_buffer = root.join("forebay");
+            (settings.space, settings.clock, settings.background) = (None, None, true);
+        });
+        for name in ["a", "b", "c"] {
+            world.store.put(name, &vec![1; 4 * MIB]);
+            world.cache.stage_in(&world.anchor(name), &world.policy).unwrap();
+        }
+        let handle = world.create("f");
+        let kernel = kernel_file(&handle);
+        for number in 0..12 {
+            let room = || rustix::fs::statvfs(&root).is_ok_and(|found| found.f_bavail * found.f_frsize >= MIB as u64);
+            support::until("room for what the kernel writes", room);
+            kernel.write_all_at(&vec![number as u8; MIB], number * MIB as u64).unwrap();
+        }
+        assert!(world.cache.status().evicted >= 2);
+        drop((kernel, handle));
+        world.cache.shutdown();
+    });
+}

@@ -268,7 +268,7 @@ impl World {
         let identity = self.store.identity(path(name)).unwrap();
         match *op {
             Op::Truncate { len, .. } => {
-                self.cache.set_len(&self.anchor(name), len * UNIT, &policy(0)).unwrap();
+                self.cache.set_len(&self.anchor(name), len * UNIT, &policy(0), &|| false).unwrap();
                 content.borrow_mut().resize((len * UNIT) as usize, 0);
             }
             Op::Unlink { .. } => {

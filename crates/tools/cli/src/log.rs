@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -19,7 +20,7 @@ struct Rotating {
 
 impl Rotating {
     fn open(path: PathBuf, bytes_max: u64) -> io::Result<Rotating> {
-        let file = OpenOptions::new().create(true).append(true).open(&path)?;
+        let file = OpenOptions::new().create(true).append(true).custom_flags(libc::O_NOFOLLOW).open(&path)?;
         let bytes = file.metadata()?.len();
         Ok(Rotating { path, file, bytes, bytes_max })
     }

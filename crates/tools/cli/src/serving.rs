@@ -1,8 +1,9 @@
 //! One accelerated directory in this process: its cache, its agent, its session with the kernel, its control socket.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -45,11 +46,11 @@ pub struct Prepared {
 /// Opens the cache of a place over the directory below, and recovers what an earlier agent left.
 pub fn prepare(place: &Place, below: OwnedFd, how: &How) -> Result<Prepared, Failure> {
     let failed = |e: io::Error| Failure::io(format_args!("use {}", place.dir.display()), &e);
-    let identity = PosixStore::identity_of(below.as_fd()).map_err(failed)?;
+    let identity = PosixStore::id_of(below.as_fd()).map_err(failed)?;
     let options = Options { shared: how.exclusive.then_some(false), ..Options::default() };
     let store = PosixStore::new(below, options).map_err(failed)?;
     let base = how.rules.apply(Policy::default());
-    let mut settings = Settings::new(&place.burst_buffer, Arc::new(store.clone()), identity.to_string());
+    let mut settings = Settings::new(&place.burst_buffer, Arc::new(store.clone()), identity);
     settings.policy = Arc::new(base.clone());
     settings.agent_id = agent_id();
     settings.background = !how.idle;
@@ -70,7 +71,10 @@ fn agent_id() -> String {
 
 /// A hint for `recover`; the cache itself knows the directory by its identity.
 fn remember_directory(place: &Place) {
-    let written = fs::write(place.burst_buffer.join(DIRECTORY), place.dir.as_os_str().as_encoded_bytes());
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).custom_flags(libc::O_NOFOLLOW);
+    let opened = options.open(place.burst_buffer.join(DIRECTORY));
+    let written = opened.and_then(|mut file| file.write_all(place.dir.as_os_str().as_encoded_bytes()));
     if let Err(error) = written {
         tracing::warn!("cannot note the directory of the burst buffer: {error}");
     }

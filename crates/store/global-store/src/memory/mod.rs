@@ -35,6 +35,8 @@ struct State {
     names: BTreeMap<PathBuf, Identity>,
     next_inode: u64,
     shared: bool,
+    /// Files are found by their present names only.
+    by_name: bool,
     clock: Clock,
     faults: Faults,
     hook: Option<Hook>,
@@ -121,6 +123,11 @@ impl MemoryStore {
     /// Sets what [`GlobalStore::is_shared`] says.
     pub fn set_shared(&self, shared: bool) {
         self.state.lock().shared = shared;
+    }
+
+    /// Sets what [`GlobalStore::finds_by_identity`] says; without it `locate` goes by the hint.
+    pub fn set_finds_by_identity(&self, finds: bool) {
+        self.state.lock().by_name = !finds;
     }
 
     /// Creates an empty file, or says who has the name already.
@@ -355,9 +362,10 @@ impl State {
 }
 
 impl GlobalStore for MemoryStore {
-    fn locate(&self, identity: &Identity, _hint: &Path, _scan: bool) -> io::Result<Option<Arc<dyn Anchor>>> {
+    fn locate(&self, identity: &Identity, hint: &Path, scan: bool) -> io::Result<Option<Arc<dyn Anchor>>> {
         let found = self.operate(Operation::Locate, identity, |state| {
-            Ok(state.files.get(identity).is_some_and(|inode| inode.links > 0))
+            let there = state.files.get(identity).is_some_and(|inode| inode.links > 0);
+            Ok(there && (!state.by_name || scan || state.names.get(hint) == Some(identity)))
         })?;
         Ok(found.then(|| self.anchor_identity(identity.clone())))
     }
@@ -375,6 +383,6 @@ impl GlobalStore for MemoryStore {
     }
 
     fn finds_by_identity(&self) -> bool {
-        true
+        !self.state.lock().by_name
     }
 }

@@ -66,6 +66,11 @@ pub(super) fn inode_of(identity: &Identity) -> Option<u64> {
     }
 }
 
+/// Whether the store told no more of the file than its inode number.
+pub(super) fn is_number_alone(identity: &Identity) -> bool {
+    identity.as_bytes().first() == Some(&KIND_NUMBER)
+}
+
 fn handle_of(fd: BorrowedFd) -> Option<Handle> {
     let mut handle = Handle { bytes: HANDLE_BYTES_MAX as u32, kind: 0, data: [0; HANDLE_BYTES_MAX] };
     let mut mount: libc::c_int = 0;

@@ -107,6 +107,19 @@ impl PosixStore {
         identity::identify(fd, self.root.handles)
     }
 
+    /// What tells this accelerated directory from every other one, also after a restart of the machine: the identity of the
+    /// directory, and where that is no more than an inode number (a FUSE store that tells no birth time) also what is
+    /// mounted there.
+    pub fn id_of(fd: BorrowedFd) -> io::Result<String> {
+        let identity = PosixStore::identity_of(fd)?;
+        if !identity::is_number_alone(&identity) {
+            return Ok(identity.to_string());
+        }
+        let table = std::fs::read_to_string("/proc/self/mountinfo")?;
+        let mounted = sharing::mounted_as(&table, fs::fstat(fd)?.st_dev);
+        Ok(mounted.map_or_else(|| identity.to_string(), |(kind, source)| format!("{identity} {kind} {source}")))
+    }
+
     /// The identity of the file behind a descriptor of any kind: its durable handle, else (on FUSE, and where there
     /// are no handles) inode number and birth time.
     pub fn identity_of(fd: BorrowedFd) -> io::Result<Identity> {

@@ -69,13 +69,19 @@ pub(super) fn is_shared(root: BorrowedFd, device: u64) -> io::Result<bool> {
 /// The subtype of the FUSE mount of a device in the text of `mountinfo`. A detached clone is not listed, but the mount
 /// that it was cloned from has the same device.
 fn fuse_subtype(table: &str, device: u64) -> Option<&str> {
+    mounted_as(table, device)?.0.strip_prefix("fuse.")
+}
+
+/// File system type and source of the mount of a device.
+pub(super) fn mounted_as(table: &str, device: u64) -> Option<(&str, &str)> {
     let device = format!("{}:{}", fs::major(device), fs::minor(device));
     table.lines().find_map(|line| {
         let (mount, kind) = line.split_once(" - ")?;
         if mount.split(' ').nth(2)? != device {
             return None;
         }
-        kind.split(' ').next()?.strip_prefix("fuse.")
+        let mut words = kind.split(' ');
+        Some((words.next()?, words.next()?))
     })
 }
 
@@ -95,6 +101,7 @@ mod tests {
         assert_eq!(fuse_subtype(TABLE, fs::makedev(0, 52)), None);
         assert_eq!(fuse_subtype(TABLE, fs::makedev(0, 53)), Some("archivemount"));
         assert_eq!(fuse_subtype(TABLE, fs::makedev(0, 99)), None);
+        assert_eq!(mounted_as(TABLE, fs::makedev(0, 51)), Some(("fuse.glusterfs", "server:/volume")));
         assert!(SHARED_FUSE.contains(&"glusterfs") && !SHARED_FUSE.contains(&"archivemount"));
     }
 

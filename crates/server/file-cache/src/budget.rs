@@ -1,0 +1,51 @@
+//! How many descriptors may be held for what, by the limit of the process.
+
+use rustix::process::{Resource, getrlimit, setrlimit};
+
+use crate::limits::{ANCHORS_KEPT, ANCHORS_SHARE, BATCH_FILES, BATCH_FILES_MIN, BATCHES_SHARE, DESCRIPTORS};
+
+/// The descriptors of this process, shared out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Budget {
+    /// Files in memory beyond which those that nobody has open lose their anchors.
+    pub(crate) anchors: usize,
+    /// Files of one batch.
+    pub(crate) batch: usize,
+}
+
+impl Budget {
+    /// Raises the soft limit first. `streams` batches run at once. What the system refuses all the same shows up as `EMFILE`
+    /// in a stage-out, which is tried again.
+    pub(crate) fn of_process(streams: usize) -> Budget {
+        let mut limit = getrlimit(Resource::Nofile);
+        if limit.current.is_some_and(|current| current < DESCRIPTORS) {
+            let soft = limit.current;
+            limit.current = limit.maximum.map_or(Some(DESCRIPTORS), |most| Some(most.min(DESCRIPTORS)));
+            if setrlimit(Resource::Nofile, limit).is_err() {
+                limit.current = soft;
+            }
+        }
+        Budget::of(limit.current.unwrap_or(DESCRIPTORS), streams)
+    }
+
+    fn of(descriptors: u64, streams: usize) -> Budget {
+        let share = |divisor: u64, most: usize| usize::try_from(descriptors / divisor).unwrap_or(most).min(most);
+        let batch = share(BATCHES_SHARE * streams.clamp(1, 64) as u64, BATCH_FILES);
+        Budget { anchors: share(ANCHORS_SHARE, ANCHORS_KEPT), batch: batch.max(BATCH_FILES_MIN) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_descriptors_are_shared_out_and_many_are_bounded() {
+        assert_eq!(Budget::of(1 << 20, 4), Budget { anchors: ANCHORS_KEPT, batch: BATCH_FILES });
+        for descriptors in [1024, 4096, 16384] {
+            let budget = Budget::of(descriptors, 4);
+            let held = 2 * budget.anchors + 3 * 4 * budget.batch;
+            assert!(held as u64 <= descriptors / 2, "{budget:?} of {descriptors}");
+        }
+    }
+}

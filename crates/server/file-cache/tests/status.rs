@@ -1,0 +1,96 @@
+//! What the cache holds back, and what it counts.
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use config::{Cache, Policy, StageOut};
+use file_cache::{FileCache, OpenHow, Residency};
+use global_store::memory::Operation;
+use support::{MIB, World};
+
+/// More files than anchors are kept for.
+const MANY: usize = file_cache::limits::ANCHORS_KEPT + 100;
+
+/// How many files had to be found again when many were staged out, after their directory got another name.
+fn found_again(finds_by_identity: bool) -> u64 {
+    let mut world = World::new();
+    world.policy = Arc::new(Policy { stage_out: StageOut::Manual, ..Policy::default() });
+    world.store.set_finds_by_identity(finds_by_identity);
+    for number in 0..MANY {
+        world.write_new(&format!("d/f{number}"), b"data");
+    }
+    for number in 0..MANY {
+        world.store.rename(format!("d/f{number}"), format!("e/f{number}")).unwrap();
+    }
+    let count = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&count);
+    world.store.set_hook(Some(Arc::new(move |operation, _| {
+        counted.fetch_add(u64::from(matches!(operation, Operation::Locate)), Ordering::Relaxed);
+    })));
+    world.drain();
+    assert!((0..MANY).all(|number| world.store.read(format!("e/f{number}")).unwrap() == b"data"));
+    count.load(Ordering::Relaxed)
+}
+
+#[test]
+fn anchors_are_spared_only_where_files_are_found_again_by_identity() {
+    assert!(found_again(true) > 0);
+    assert_eq!(found_again(false), 0);
+}
+
+#[test]
+fn an_unknown_removal_is_an_orphan_where_files_are_not_found_by_identity() {
+    let mut world = World::new();
+    world.store.set_finds_by_identity(false);
+    world.write_new("f", b"data");
+    world.cache.removing(&world.identity("f"));
+    // Not removed, but called otherwise: it must not be taken for gone.
+    world.store.rename("f", "g").unwrap();
+    world.crash();
+    let stuck = world.cache.drain_all(&mut |_| {}, &|| false);
+    assert!(stuck.len() == 1 && stuck[0].orphaned, "{stuck:?}");
+    assert_eq!(std::fs::read(&stuck[0].replica).unwrap(), b"data");
+}
+
+#[test]
+fn the_time_of_stage_outs_that_run_at_once_counts_once() {
+    const EACH: Duration = Duration::from_millis(5);
+    let world = World::with(|settings| settings.streams = 2);
+    for name in ["a", "b"] {
+        world.write_new(name, &vec![1; 2 * MIB]);
+    }
+    world.store.set_hook(Some(Arc::new(|operation, _| {
+        let start = Instant::now();
+        while matches!(operation, Operation::Write(_)) && start.elapsed() < EACH {
+            std::thread::yield_now();
+        }
+    })));
+    let start = Instant::now();
+    world.drain();
+    let (wall, counted) = (start.elapsed(), Duration::from_micros(world.cache.status().staged_out_us));
+    assert!(counted >= EACH && counted <= wall, "{counted:?} of {wall:?}");
+}
+
+/// A program's scratch files cost the global store nothing while it runs, and are not lost when it ends.
+#[test]
+fn scratch_is_staged_out_by_a_command_alone_and_at_the_end() {
+    let world = World::with(|settings| settings.background = true);
+    let scratch = Arc::new(Policy { cache: Cache::Scratch, ..Policy::default() });
+    world.store.create("scratch");
+    let how = OpenHow { created: true, policy: scratch, ..world.how(true) };
+    world.cache.open_file(world.anchor("scratch"), how).unwrap().write_at(b"mine", 0, false).unwrap();
+    world.write_new("other", b"data");
+    support::until("the other file to be below", || world.state("other") == Residency::Clean);
+    assert_eq!(world.state("scratch"), Residency::Queued);
+    assert_eq!(world.store.read("scratch").unwrap(), b"");
+    end(&world.cache);
+    assert_eq!(world.store.read("scratch").unwrap(), b"mine");
+}
+
+fn end(cache: &FileCache) {
+    assert!(cache.drain_all(&mut |_| {}, &|| false).is_empty());
+    cache.shutdown();
+}

@@ -1,0 +1,44 @@
+//! Waits that a signal ends.
+
+mod support;
+
+use std::cell::Cell;
+
+use file_cache::OpenHow;
+use support::{MIB, World};
+
+/// Says "interrupted" when it is asked for the third time.
+fn third() -> impl Fn() -> bool {
+    let asked = Cell::new(0);
+    move || {
+        asked.set(asked.get() + 1);
+        asked.get() > 2
+    }
+}
+
+#[test]
+fn a_signal_ends_the_wait_for_another_nodes_mark() {
+    let world = World::new();
+    world.store.set_shared(true);
+    world.store.put("f", b"data");
+    world.store.put_mark("f", Some(b"another 7")).unwrap();
+    let refused = world.cache.open_unless(world.anchor("f"), world.how(true), &third()).err().unwrap();
+    assert_eq!(refused.raw_os_error(), Some(libc::EINTR));
+    let cut = world.cache.set_len(&world.anchor("f"), 0, &world.policy, &third());
+    assert_eq!(cut.unwrap_err().raw_os_error(), Some(libc::EINTR));
+    world.store.put_mark("f", None).unwrap();
+    world.open("f", true).write_at(b"ours", 0, false).unwrap();
+}
+
+#[test]
+fn a_signal_ends_the_wait_for_a_copy_and_the_next_open_goes_on() {
+    let world = World::new();
+    world.store.put("f", &vec![5; 8 * MIB]);
+    let how = || OpenHow { ..world.how(true) };
+    let refused = world.cache.open_unless(world.anchor("f"), how(), &third()).err().unwrap();
+    assert_eq!(refused.raw_os_error(), Some(libc::EINTR));
+    assert_eq!((world.state("f"), world.replicas()), (file_cache::Residency::Absent, 0));
+    let handle = world.cache.open_file(world.anchor("f"), how()).unwrap();
+    assert!(handle.backing().is_some());
+    assert_eq!(support::read(&handle, 8 * MIB), vec![5; 8 * MIB]);
+}
