@@ -191,6 +191,15 @@ fn naming<'a>(opcode: Opcode, mut body: Body<'a>) -> Option<Operation<'a>> {
     })
 }
 
+fn write_how(fixed: &abi::WriteIn) -> WriteHow {
+    WriteHow {
+        kill_suidgid: fixed.write_flags & abi::WRITE_KILL_SUIDGID != 0,
+        cached: fixed.write_flags & abi::WRITE_CACHE != 0,
+        // Also of one write alone: pwritev2(2) with RWF_DSYNC or RWF_SYNC.
+        sync: fixed.flags & libc::O_DSYNC.cast_unsigned() != 0,
+    }
+}
+
 /// Requests about open files and directories.
 fn open_file<'a>(opcode: Opcode, mut body: Body<'a>) -> Option<Operation<'a>> {
     use Operation as O;
@@ -212,14 +221,8 @@ fn open_file<'a>(opcode: Opcode, mut body: Body<'a>) -> Option<Operation<'a>> {
         }
         Opcode::Write => {
             let fixed = body.fixed::<abi::WriteIn>()?;
-            let how = WriteHow {
-                kill_suidgid: fixed.write_flags & abi::WRITE_KILL_SUIDGID != 0,
-                cached: fixed.write_flags & abi::WRITE_CACHE != 0,
-                // Also of one write alone: pwritev2(2) with RWF_DSYNC or RWF_SYNC.
-                sync: fixed.flags & libc::O_DSYNC.cast_unsigned() != 0,
-            };
             let data = body.bytes(fixed.size as usize)?;
-            O::Write { handle: fixed.fh, offset: fixed.offset, data, how }
+            O::Write { handle: fixed.fh, offset: fixed.offset, data, how: write_how(&fixed) }
         }
         Opcode::Flush => {
             let fixed = body.fixed::<abi::FlushIn>()?;
