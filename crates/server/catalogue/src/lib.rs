@@ -77,6 +77,15 @@ pub enum Change {
     Remove(Identity),
 }
 
+impl Change {
+    /// Whose record it changes.
+    pub fn identity(&self) -> &Identity {
+        match self {
+            Change::Put(identity, _) | Change::Remove(identity) => identity,
+        }
+    }
+}
+
 /// Why the catalogue could not do it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -127,4 +136,8 @@ pub trait Catalogue: Send + Sync {
     /// Calls `each` for every record until it says `false`. Damaged records go to `damaged`.
     fn scan(&self, each: &mut dyn FnMut(Identity, Record) -> bool, damaged: &mut dyn FnMut(Error))
     -> Result<(), Error>;
+    /// Why changes are refused now, if they are.
+    fn trouble(&self) -> Option<String> {
+        None
+    }
 }

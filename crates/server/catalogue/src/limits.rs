@@ -49,6 +49,12 @@ pub const COMMIT_WAIT: Duration = Duration::from_secs(60);
 /// How often a commit that waits for tables looks again.
 pub const ROOM_POLL: Duration = Duration::from_millis(5);
 
+/// Time between two tries to open a database anew whose commit failed: each reads its journal.
+pub const HEAL_PAUSE: Duration = Duration::from_secs(1);
+
+/// What must be writable before that is tried: as much as a first journal and its tables take at least.
+pub const PROBE_BYTES: usize = 1 << 20;
+
 /// How long a lock that another process holds is waited for: longer than an agent takes to end.
 pub const LOCK_WAIT_MAX: Duration = Duration::from_secs(3);
 

@@ -22,6 +22,8 @@ struct Inner {
     commits: u64,
     /// Commits that still succeed, then those that fail.
     fault: Option<(u64, u64)>,
+    /// The last commit failed.
+    failed: bool,
 }
 
 impl MemoryCatalogue {
@@ -81,7 +83,8 @@ impl Catalogue for MemoryCatalogue {
 
     fn commit(&self, changes: Vec<Change>, durability: Durability) -> Result<(), Error> {
         let mut inner = self.inner.lock();
-        if inner.fails() {
+        inner.failed = inner.fails();
+        if inner.failed {
             return Err(Error::Io { step: "commit", reason: "injected".into() });
         }
         for change in changes {
@@ -114,5 +117,9 @@ impl Catalogue for MemoryCatalogue {
             }
         }
         Ok(())
+    }
+
+    fn trouble(&self) -> Option<String> {
+        self.inner.lock().failed.then(|| "injected".into())
     }
 }

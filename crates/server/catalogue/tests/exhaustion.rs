@@ -25,7 +25,7 @@ fn commit_until_error(catalogue: &FjallCatalogue, first: u64) -> (u64, String) {
     panic!("100 MB were written without an error");
 }
 
-fn survives(resource: Resource, scarce: impl Fn() -> u64) {
+fn survives(resource: Resource, heals: bool, scarce: impl Fn() -> u64) {
     let Some(directory) = support::child_directory() else { return };
     let plenty = getrlimit(resource).current.unwrap_or(u64::MAX);
     let catalogue = FjallCatalogue::open(&directory).unwrap();
@@ -37,12 +37,28 @@ fn survives(resource: Resource, scarce: impl Fn() -> u64) {
     // It stays refused, at once, and what is in memory is still read.
     let again = catalogue.commit(vec![Change::Remove(identity(0))], Durability::Process).unwrap_err().to_string();
     assert!(again.contains("an earlier commit failed"), "{again}");
-    drop(catalogue);
+    assert!(catalogue.trouble().is_some());
     limit(resource, plenty);
-    let catalogue = FjallCatalogue::open(&directory).unwrap();
-    for number in 0..acknowledged {
-        assert_eq!(catalogue.get(&identity(number)).unwrap().map(|record| record.used_s), Some(number));
+    if heals {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while let Err(error) = catalogue.commit(vec![], Durability::Machine) {
+            assert!(Instant::now() < deadline, "it stays refused: {error}");
+            std::thread::yield_now();
+        }
+        assert_eq!(catalogue.trouble(), None);
+        assert_eq!(catalogue.get(&identity(acknowledged)).unwrap(), None, "who made it was told that it failed");
     }
+    let check = |catalogue: &FjallCatalogue| {
+        for number in 0..acknowledged {
+            assert_eq!(catalogue.get(&identity(number)).unwrap().map(|record| record.used_s), Some(number));
+        }
+    };
+    if heals {
+        check(&catalogue);
+    }
+    drop(catalogue);
+    let catalogue = FjallCatalogue::open(&directory).unwrap();
+    check(&catalogue);
     catalogue.commit(vec![Change::Remove(identity(0))], Durability::Machine).unwrap();
 }
 
@@ -50,7 +66,7 @@ fn survives(resource: Resource, scarce: impl Fn() -> u64) {
 #[ignore = "a child"]
 fn child_without_descriptors() {
     // Those in use, and the one that counts them.
-    survives(Resource::Nofile, || std::fs::read_dir("/proc/self/fd").unwrap().count() as u64 - 1);
+    survives(Resource::Nofile, false, || std::fs::read_dir("/proc/self/fd").unwrap().count() as u64 - 1);
 }
 
 #[test]
@@ -58,7 +74,29 @@ fn child_without_descriptors() {
 fn child_without_space() {
     // SAFETY: ignoring a signal touches no memory.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
-    survives(Resource::Fsize, || 3 << 20);
+    survives(Resource::Fsize, false, || 3 << 20);
+}
+
+#[test]
+#[ignore = "a child"]
+fn child_that_heals_without_descriptors() {
+    survives(Resource::Nofile, true, || std::fs::read_dir("/proc/self/fd").unwrap().count() as u64 - 1);
+}
+
+#[test]
+#[ignore = "a child"]
+fn child_that_heals_without_space() {
+    // SAFETY: ignoring a signal touches no memory.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+    survives(Resource::Fsize, true, || 3 << 20);
+}
+
+#[test]
+fn a_catalogue_that_refused_commits_takes_them_again_when_the_cause_is_gone() {
+    for name in ["child_that_heals_without_descriptors", "child_that_heals_without_space"] {
+        let directory = tempfile::tempdir().unwrap();
+        assert!(child(name, directory.path()).status().unwrap().success(), "{name}");
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use catalogue::State;
+use catalogue::{Durability, State};
 use types::Identity;
 
 use crate::cache::{Counters, Inner};
@@ -118,6 +118,7 @@ impl Inner {
 
     /// One round of housekeeping: expired replicas go, space is made, the ballast comes back.
     pub(crate) fn housekeep(&self) {
+        self.look_after_catalogue();
         while let Some(identity) = self.expiry.pop(self.now()) {
             let expired = self.gated(&identity, false, |file, _| self.evict_gated(file));
             if let Ok(Err(error)) = expired
@@ -137,6 +138,15 @@ impl Inner {
         }
         if let Err(error) = self.spaces.make_ballast() {
             tracing::debug!(%error, "no ballast");
+        }
+    }
+
+    /// A catalogue that takes no changes says so again and again, and is tried again although nobody asks for changes.
+    fn look_after_catalogue(&self) {
+        let Some(reason) = self.catalogue.trouble() else { return };
+        match self.commit(Vec::new(), Durability::Process) {
+            Ok(()) => tracing::warn!(reason, "the catalogue takes changes again"),
+            Err(_) => tracing::error!(reason, "the catalogue takes no changes: files cannot be opened for writing"),
         }
     }
 

@@ -74,8 +74,8 @@ pub struct Status {
     pub stuck: Vec<StuckStatus>,
 }
 
-/// A file whose data cannot reach the global store.
-#[derive(Debug, Clone, Serialize)]
+/// A file whose data cannot reach the global store, or the catalogue when it takes no changes (without an identity).
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct StuckStatus {
     /// Path relative to the accelerated directory, as last known.
     pub path: String,
@@ -131,6 +131,19 @@ impl FileCache {
         );
         if let Err(error) = scanned {
             tracing::error!(%error, "the catalogue cannot be read for the status");
+        }
+        if let Some(reason) = inner.catalogue.trouble() {
+            status.stuck.push(StuckStatus {
+                path: "(the catalogue of the burst buffer)".to_owned(),
+                state: "failed".to_owned(),
+                reason,
+                remedy:
+                    "nothing can be opened for writing, staged in or marked clean: make room on the burst buffer's \
+                         file system or mend what the reason names; it is tried again every second"
+                        .to_owned(),
+                replica: inner.settings.burst_buffer.join("catalogue").to_string_lossy().into_owned(),
+                ..StuckStatus::default()
+            });
         }
         self.count_unclean(&mut status);
         status

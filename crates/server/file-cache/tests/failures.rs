@@ -123,6 +123,25 @@ fn no_failure_of_one_commit_loses_an_acknowledged_byte() {
 }
 
 #[test]
+fn a_catalogue_that_takes_no_changes_is_shown_and_tried_again_by_itself() {
+    let world = World::new();
+    world.write_new("f", b"before");
+    world.catalogue.fail_commits(0, 3);
+    world.store.create("g");
+    let how = OpenHow { created: true, ..world.how(true) };
+    assert!(world.cache.open_file(world.anchor("g"), how.clone()).is_err());
+    let shown = world.cache.status().stuck;
+    assert!(shown.iter().any(|stuck| stuck.path.contains("catalogue") && stuck.identity.is_empty()), "{shown:?}");
+    assert_eq!(read(&world.open("f", false), 10), b"before", "what is there is read");
+    world.cache.housekeep();
+    world.cache.housekeep();
+    assert_eq!(world.cache.status().stuck.len(), 1, "both tries failed");
+    world.cache.housekeep();
+    assert!(world.cache.status().stuck.is_empty());
+    world.cache.open_file(world.anchor("g"), how).unwrap();
+}
+
+#[test]
 fn a_store_that_is_gone_for_a_while_costs_nothing() {
     let mut world = World::new();
     world.write_new("f", &vec![1; 2 * MIB]);

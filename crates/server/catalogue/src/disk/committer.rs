@@ -1,4 +1,8 @@
-//! The one thread that commits.
+//! One commits at a time, for all who wait.
+//!
+//! A commit for which nobody waits on the medium is written by its caller when nobody else writes: two switches of
+//! threads would cost more than the write. Everything else goes to a thread, which takes all that waits at once; whoever
+//! came while a caller wrote is among them.
 //!
 //! fjall has a trap: a commit that finds too many memtables unwritten waits for them in a loop that never ends if the
 //! threads that should write them have died of an error. So a group is only handed to fjall when there is room for it,
@@ -21,6 +25,7 @@ use crate::{Change, Durability, Error, State, layout};
 
 pub(super) struct Committer {
     shared: Arc<Shared>,
+    database: Database,
 }
 
 struct Shared {
@@ -40,6 +45,10 @@ struct Queue {
     /// Commits answered; all with a lower number have succeeded or `failed` says why not.
     answered: u64,
     failed: Option<Arc<str>>,
+    /// Whom the failed group would have changed.
+    undecided: Vec<Identity>,
+    /// Somebody writes a group now.
+    writing: bool,
     closing: bool,
     ended: bool,
 }
@@ -53,7 +62,7 @@ impl Committer {
     pub(super) fn start(database: &Database) -> io::Result<Committer> {
         let shared =
             Arc::new(Shared { queue: Mutex::new(Queue::default()), work: Condvar::new(), done: Condvar::new() });
-        let (thread_shared, database) = (shared.clone(), database.clone());
+        let (thread_shared, ours, database) = (shared.clone(), database.clone(), database.clone());
         thread::Builder::new().name("catalogue".into()).spawn(move || {
             // Not even a panic inside the database may leave callers waiting.
             let outcome = catch_unwind(AssertUnwindSafe(|| run(&thread_shared, &database)));
@@ -65,7 +74,7 @@ impl Committer {
             }
             thread_shared.done.notify_all();
         })?;
-        Ok(Committer { shared })
+        Ok(Committer { shared, database: ours })
     }
 
     pub(super) fn commit(&self, changes: Vec<Change>, durability: Durability) -> Result<(), Error> {
@@ -76,8 +85,21 @@ impl Committer {
         }
         let number = queue.taken_in;
         queue.taken_in += 1;
-        queue.waiting.push(Commit { changes, durability });
-        self.shared.work.notify_one();
+        let commit = Commit { changes, durability };
+        if durability == Durability::Process && !queue.writing && queue.waiting.is_empty() {
+            queue.writing = true;
+            drop(queue);
+            let group = [commit];
+            let outcome = catch_unwind(AssertUnwindSafe(|| write_when_there_is_room(&self.database, &group)))
+                .unwrap_or_else(|_| Err("the database panicked".into()));
+            let mut queue = self.shared.queue.lock();
+            answer(&self.shared, &mut queue, &group, outcome);
+            return queue.failed.clone().map_or(Ok(()), |reason| fail(&reason));
+        }
+        queue.waiting.push(commit);
+        if !queue.writing {
+            self.shared.work.notify_one();
+        }
         let deadline = Instant::now() + COMMIT_WAIT + COMMIT_WAIT;
         loop {
             if queue.answered > number {
@@ -90,6 +112,19 @@ impl Committer {
                 queue.failed.get_or_insert_with(|| "the disk does not answer".into());
             }
         }
+    }
+}
+
+impl Committer {
+    /// Why commits are refused, if they are.
+    pub(super) fn failure(&self) -> Option<Arc<str>> {
+        self.shared.queue.lock().failed.clone()
+    }
+
+    /// Whom the failed commits would have changed; `None` while somebody may still write, or nothing failed.
+    pub(super) fn undecided(&self) -> Option<Vec<Identity>> {
+        let queue = self.shared.queue.lock();
+        (queue.failed.is_some() && queue.ended && !queue.writing).then(|| queue.undecided.clone())
     }
 }
 
@@ -112,10 +147,11 @@ fn run(shared: &Shared, database: &Database) {
     loop {
         let group = {
             let mut queue = shared.queue.lock();
-            while queue.waiting.is_empty() && !queue.closing {
+            // Who writes says when it is done.
+            while queue.writing || (queue.waiting.is_empty() && !queue.closing && queue.failed.is_none()) {
                 shared.work.wait(&mut queue);
             }
-            if queue.waiting.is_empty() {
+            if queue.waiting.is_empty() || queue.failed.is_some() {
                 return;
             }
             let mut changes = 0;
@@ -125,22 +161,38 @@ fn run(shared: &Shared, database: &Database) {
             });
             // One that is too large on its own goes alone: a commit is never split.
             let count = fitting.count().max(1);
+            queue.writing = true;
             queue.waiting.drain(..count).collect::<Vec<_>>()
         };
-        let count = group.len() as u64;
-        let outcome = wait_for_room(database).and_then(|()| write(database, group));
+        let outcome = write_when_there_is_room(database, &group);
         let mut queue = shared.queue.lock();
-        match outcome {
-            Ok(()) if queue.failed.is_none() => queue.answered += count,
-            Ok(()) => {}
-            Err(reason) => {
-                queue.failed.get_or_insert(reason.into());
-            }
-        }
-        shared.done.notify_all();
+        answer(shared, &mut queue, &group, outcome);
         if queue.failed.is_some() {
             return;
         }
+    }
+}
+
+fn write_when_there_is_room(database: &Database, group: &[Commit]) -> Result<(), String> {
+    wait_for_room(database).and_then(|()| write(database, group))
+}
+
+/// The group is written, or not.
+fn answer(shared: &Shared, queue: &mut Queue, group: &[Commit], outcome: Result<(), String>) {
+    queue.writing = false;
+    match outcome {
+        Ok(()) if queue.failed.is_none() => queue.answered += group.len() as u64,
+        outcome => {
+            let changes = group.iter().flat_map(|commit| &commit.changes);
+            queue.undecided.extend(changes.map(|change| change.identity().clone()));
+            if let Err(reason) = outcome {
+                queue.failed.get_or_insert(reason.into());
+            }
+        }
+    }
+    shared.done.notify_all();
+    if !queue.waiting.is_empty() || queue.closing || queue.failed.is_some() {
+        shared.work.notify_one();
     }
 }
 
@@ -163,11 +215,11 @@ fn wait_for_room(database: &Database) -> Result<(), String> {
 
 /// Writes a group as one batch. Within it the last change of an identity counts: a batch has one sequence number, under
 /// which a key must not appear twice.
-fn write(database: &Database, group: Vec<Commit>) -> Result<(), String> {
+fn write(database: &Database, group: &[Commit]) -> Result<(), String> {
     let machine = group.iter().any(|commit| commit.durability == Durability::Machine);
     let mode = if machine { PersistMode::SyncData } else { PersistMode::Buffer };
-    let mut last: HashMap<Identity, Option<crate::Record>> = HashMap::new();
-    for change in group.into_iter().flat_map(|commit| commit.changes) {
+    let mut last: HashMap<&Identity, Option<&crate::Record>> = HashMap::new();
+    for change in group.iter().flat_map(|commit| &commit.changes) {
         match change {
             Change::Put(identity, record) => last.insert(identity, Some(record)),
             Change::Remove(identity) => last.insert(identity, None),
@@ -178,7 +230,7 @@ fn write(database: &Database, group: Vec<Commit>) -> Result<(), String> {
         return database.db.persist(mode).map_err(|error| error.to_string());
     }
     let mut batch = database.db.batch().durability(Some(mode));
-    for (identity, record) in &last {
+    for (identity, record) in last {
         let key = identity.as_bytes();
         match record {
             Some(record) => batch.insert(&database.records, key, layout::encode(identity, record)),

@@ -13,22 +13,63 @@ mod committer;
 mod database;
 mod journal;
 
-use std::path::Path;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use fjall::Readable;
+use parking_lot::{Mutex, RwLock};
 use types::Identity;
 
+use crate::limits::{HEAL_PAUSE, PROBE_BYTES};
 use crate::{Catalogue, Change, Durability, Error, Record, layout};
 use committer::Committer;
 use database::Database;
 
-/// The catalogue on disk. After a failed commit it refuses all others until it is opened anew, because what the failed
-/// one left behind is known only then; lookups go on. A background write of tables that failed (no space, no
-/// descriptors) is told by the next commit; an empty one asks for nothing else.
+/// The catalogue on disk. After a failed commit its database refuses all others until it is opened anew, because what
+/// the failed one left behind is known only then; lookups go on. That is done by a later commit, and what the failed one
+/// would have changed is as it was before. A background write of tables that failed (no space, no descriptors) is told by
+/// the next commit; an empty one asks for nothing else.
 pub struct FjallCatalogue {
+    dir: PathBuf,
+    /// Exclusive while it is opened anew; `None` if that failed.
+    open: RwLock<Option<Open>>,
+    /// A commit failed since it was opened.
+    failed: AtomicBool,
+    healing: Mutex<Healing>,
+}
+
+struct Open {
     // Declared first: it must be gone before the database is closed.
     committer: Committer,
     database: Database,
+}
+
+#[derive(Default)]
+struct Healing {
+    tried: Option<Instant>,
+    /// Records as they were before the commit that failed.
+    before: Vec<(Identity, Option<Record>)>,
+    /// Why it is not open.
+    reason: String,
+}
+
+impl Open {
+    fn new(dir: &Path) -> Result<Open, Error> {
+        let database = Database::open(dir)?;
+        let committer = Committer::start(&database)
+            .map_err(|error| Error::Open { path: dir.to_path_buf(), reason: error.to_string() })?;
+        Ok(Open { committer, database })
+    }
+
+    fn get(&self, identity: &Identity) -> Result<Option<Record>, Error> {
+        match self.database.records.get(identity.as_bytes()).map_err(failed("look up a record"))? {
+            Some(bytes) => decode(identity, &bytes).map(Some),
+            None => Ok(None),
+        }
+    }
 }
 
 impl FjallCatalogue {
@@ -37,27 +78,114 @@ impl FjallCatalogue {
     /// Errors: [`Error::Format`] when another version wrote it; [`Error::Open`] when another process has it open, or
     /// it cannot be read.
     pub fn open(dir: impl AsRef<Path>) -> Result<FjallCatalogue, Error> {
-        let dir = dir.as_ref();
-        let database = Database::open(dir)?;
-        let committer = Committer::start(&database)
-            .map_err(|error| Error::Open { path: dir.to_path_buf(), reason: error.to_string() })?;
-        Ok(FjallCatalogue { committer, database })
+        let dir = dir.as_ref().to_path_buf();
+        let open = RwLock::new(Some(Open::new(&dir)?));
+        Ok(FjallCatalogue { dir, open, failed: AtomicBool::new(false), healing: Mutex::default() })
     }
+
+    fn with<T>(&self, work: impl FnOnce(&Open) -> Result<T, Error>) -> Result<T, Error> {
+        match &*self.open.read() {
+            Some(open) => work(open),
+            None => Err(Error::Open { path: self.dir.clone(), reason: self.healing.lock().reason.clone() }),
+        }
+    }
+
+    /// Opens the database anew if a commit failed, and nobody tried a moment ago. What cannot be done now is tried by a
+    /// later commit, which is refused meanwhile.
+    fn heal(&self) {
+        if !self.failed.load(Ordering::Acquire) {
+            return;
+        }
+        // Who reads it for long, or hangs in the disk, is not waited for: others would wait for us.
+        let Some(mut open) = self.open.try_write() else { return };
+        let mut healing = self.healing.lock();
+        if open.as_ref().is_some_and(|open| open.committer.failure().is_none()) {
+            return;
+        }
+        if healing.tried.get_or_insert_with(Instant::now).elapsed() < HEAL_PAUSE {
+            return;
+        }
+        healing.tried = Some(Instant::now());
+        // While nothing can be written, what is open still serves lookups.
+        if takes_writes(&self.dir).is_err() {
+            return;
+        }
+        if let Some(broken) = open.as_ref() {
+            // Somebody still writes, or waits for a disk that does not answer: its files must be left alone.
+            let Some(undecided) = broken.committer.undecided() else { return };
+            // A commit is seen once it is written, so this is what was there before it.
+            let before = undecided.into_iter().map(|identity| broken.get(&identity).map(|found| (identity, found)));
+            let Ok(before) = before.collect::<Result<Vec<_>, Error>>() else { return };
+            healing.before = before;
+        }
+        *open = None;
+        match Open::new(&self.dir).and_then(|anew| restore(&anew, &healing.before).map(|()| anew)) {
+            Ok(anew) => {
+                *open = Some(anew);
+                *healing = Healing::default();
+                self.failed.store(false, Ordering::Release);
+            }
+            Err(error) => healing.reason = error.to_string(),
+        }
+    }
+}
+
+/// Whether a file can be written here.
+fn takes_writes(dir: &Path) -> io::Result<()> {
+    let path = dir.join("probe");
+    let written = File::create(&path).and_then(|mut file| {
+        file.write_all(&vec![0; PROBE_BYTES])?;
+        file.sync_all()
+    });
+    fs::remove_file(&path)?;
+    written
+}
+
+/// Gives the records their state before the commit that failed: who made it was told that it was not done.
+fn restore(open: &Open, before: &[(Identity, Option<Record>)]) -> Result<(), Error> {
+    let changes = before.iter().map(|(identity, record)| match record {
+        Some(record) => Change::Put(identity.clone(), record.clone()),
+        None => Change::Remove(identity.clone()),
+    });
+    open.committer.commit(changes.collect(), Durability::Machine)
 }
 
 impl Catalogue for FjallCatalogue {
     fn get(&self, identity: &Identity) -> Result<Option<Record>, Error> {
-        match self.database.records.get(identity.as_bytes()).map_err(failed("look up a record"))? {
-            Some(bytes) => decode(identity, &bytes).map(Some),
-            None => Ok(None),
-        }
+        self.with(|open| open.get(identity))
     }
 
     fn commit(&self, changes: Vec<Change>, durability: Durability) -> Result<(), Error> {
-        self.committer.commit(changes, durability)
+        self.heal();
+        let done = self.with(|open| open.committer.commit(changes, durability));
+        if done.is_err() {
+            self.failed.store(true, Ordering::Release);
+        }
+        done
+    }
+
+    fn trouble(&self) -> Option<String> {
+        match &*self.open.read() {
+            Some(open) => open.committer.failure().map(|reason| reason.to_string()),
+            None => Some(self.healing.lock().reason.clone()),
+        }
     }
 
     /// A damaged record does not hide the others: they are all visited before the error is returned.
+    fn unclean(&self, each: &mut dyn FnMut(Identity, Record)) -> Result<(), Error> {
+        self.with(|open| open.unclean(each))
+    }
+
+    fn scan(
+        &self,
+        each: &mut dyn FnMut(Identity, Record) -> bool,
+        damaged: &mut dyn FnMut(Error),
+    ) -> Result<(), Error> {
+        self.with(|open| open.scan(each, damaged))
+    }
+}
+
+impl Open {
     fn unclean(&self, each: &mut dyn FnMut(Identity, Record)) -> Result<(), Error> {
         let snapshot = self.database.db.snapshot();
         let mut damage = None;
