@@ -95,7 +95,9 @@ pub(crate) struct Announcer<'a> {
 
 impl Progress for Announcer<'_> {
     fn before_write(&mut self, bytes: u64) -> io::Result<()> {
-        self.inner.throttle.take(bytes, self.rate);
+        if !self.inner.throttle.take(bytes, self.rate, &|| (self.interrupted)() || self.inner.is_dead()) {
+            return Err(io::Error::from_raw_os_error(libc::EINTR));
+        }
         if *self.secured {
             return Ok(());
         }

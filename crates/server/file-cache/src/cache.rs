@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -70,6 +71,8 @@ pub(crate) struct Inner {
     pub(crate) throttle: Throttle,
     pub(crate) counters: Counters,
     pub(crate) draining: Busy,
+    /// Before this moment no other worker takes small files.
+    pub(crate) turn: Mutex<Duration>,
     /// Files that wait until those of their policy hold enough bytes.
     pub(crate) gathering: Mutex<(u64, Vec<Arc<File>>)>,
     /// One eviction at a time; none before this moment.
@@ -256,8 +259,16 @@ impl Inner {
         Ok(())
     }
 
+    /// `brand` for a replica that nobody holds open for it.
+    pub(crate) fn brand_again(&self, file: &File, record: &Record) {
+        match self.replicas.open_as(record.version, How::Read) {
+            Ok(replica) => self.brand(file, replica.as_fd(), record),
+            Err(error) => tracing::debug!(%error, "a replica keeps its old brand"),
+        }
+    }
+
     /// Marks a dirty replica with its identity, where the file system can.
-    pub(crate) fn brand(&self, file: &File, record: &Record) {
+    pub(crate) fn brand(&self, file: &File, replica: BorrowedFd<'_>, record: &Record) {
         if !self.xattrs.load(Ordering::Relaxed) {
             return;
         }
@@ -267,7 +278,7 @@ impl Inner {
             base: record.base,
             hint: record.hint.clone(),
         };
-        if let Err(error) = self.replicas.brand(record.version, &brand) {
+        if let Err(error) = Replicas::brand(replica, &brand) {
             tracing::warn!(%error, "the burst buffer keeps no extended attributes: a lost catalogue could not be rebuilt");
             self.xattrs.store(false, Ordering::Relaxed);
         }

@@ -8,10 +8,11 @@ use types::Fingerprint;
 
 use crate::announce::follow;
 use crate::cache::{Counters, Inner};
+use crate::clock::wall_s;
 use crate::fault;
 use crate::lease::{self, Nobody};
 use crate::limits::SMALL_BYTES;
-use crate::replica;
+use crate::replica::{self, Replicas};
 use crate::stage_out::{End, Job, clone_error};
 
 impl Inner {
@@ -77,6 +78,7 @@ impl Inner {
             base: left,
             epoch: if done { job.record.epoch } else { job.record.epoch.next() },
             was_clean: summed || done,
+            used_s: wall_s(),
             orphaned: false,
             removing: job.record.removing && !done,
             reason: String::new(),
@@ -105,7 +107,7 @@ impl Inner {
         if !clean {
             return;
         }
-        self.replicas.unbrand(job.record.version);
+        Replicas::unbrand_open(job.replica.as_fd());
         let file = job.file;
         // Our own descriptor of the replica would pass for somebody's use of it.
         drop(job);

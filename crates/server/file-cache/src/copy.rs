@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use global_store::OpenFile;
 use types::ByteRange;
 
-use crate::limits::{BLOCK_BYTES, COPY_BYTES, GAP_BYTES};
+use crate::limits::{BLOCK_BYTES, COPY_BYTES, GAP_BYTES, SMALL_BYTES};
 use crate::replica::{self, next_data};
 use crate::sums::{self, Sums, block_range, blocks_of};
 
@@ -81,12 +81,17 @@ impl Copy<'_> {
             let part = ByteRange::at(at, COPY_BYTES as u64).intersection(&ByteRange::new(0, self.size));
             let bytes = &mut buffer[..part.len() as usize];
             self.read(bytes, part.start)?;
-            bytes.chunks(BLOCK_BYTES as usize).for_each(|block| copied.sums.blocks.push(sums::sum(block)));
+            if self.size > SMALL_BYTES {
+                bytes.chunks(BLOCK_BYTES as usize).for_each(|block| copied.sums.blocks.push(sums::sum(block)));
+            }
             let mut from = part.start;
             while let Some(data) = self.data_in(bytes, part, from)? {
                 let slice = &bytes[(data.start - part.start) as usize..(data.end - part.start) as usize];
                 self.write(slice, data.start, copied)?;
                 (from, end) = (data.end, data.end);
+            }
+            if part.end < self.size {
+                self.global.begin_sync(part);
             }
             self.progress.looked()?;
             at = part.end;

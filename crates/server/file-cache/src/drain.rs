@@ -1,16 +1,17 @@
 //! Who stages out: the background workers, and commands that wait for it.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use parking_lot::MutexGuard;
 
 use crate::api::{DrainProgress, Residency, Stuck};
 use crate::cache::Inner;
 use crate::file::File;
-use crate::limits::{BATCH_BYTES, POLL, SMALL_BYTES};
+use crate::limits::{BATCH_BYTES, DRAIN_BATCH_FILES_MIN, POLL, SMALL_BYTES, TURN_MAX, TURN_PAUSE_MAX};
 use crate::stage_out::End;
 
 /// Files with their sizes, small ones by the batch.
@@ -34,8 +35,14 @@ impl Inner {
                 continue;
             }
             let mut bytes = self.replica_size(&first);
+            let small = bytes <= SMALL_BYTES;
+            if small && !self.take_turn(now) {
+                self.queue.push(&first, Duration::ZERO);
+                self.queue.rest(POLL);
+                continue;
+            }
             let mut batch = vec![first];
-            if bytes <= SMALL_BYTES {
+            if small {
                 let mut fits = |file: &Arc<File>| {
                     let size = self.replica_size(file);
                     let fits =
@@ -51,7 +58,21 @@ impl Inner {
             }
             let skipped = self.drain_batch(&batch, &|| self.is_dead(), &mut |_, _| {});
             skipped.iter().for_each(|file| self.queue.push(file, now + POLL));
+            if small {
+                let took = self.now().saturating_sub(now);
+                *self.turn.lock() = self.now().saturating_add(took.min(TURN_PAUSE_MAX));
+            }
         }
+    }
+
+    /// Whether this worker may take small files at `now`; the others then wait for it.
+    fn take_turn(&self, now: Duration) -> bool {
+        let mut turn = self.turn.lock();
+        let free = now >= *turn;
+        if free {
+            *turn = now.saturating_add(TURN_MAX);
+        }
+        free
     }
 
     /// Stages out those of the files that nobody else stages out now; returns the others.
@@ -151,6 +172,7 @@ impl Inner {
         let work = Mutex::new(batches);
         let (tell, told) = mpsc::channel::<(Arc<File>, u64, End)>();
         let mut again = Vec::new();
+        let mut told_at = Instant::now();
         std::thread::scope(|scope| {
             for _ in 0..self.settings.streams.clamp(1, 64) {
                 let (tell, work, stop) = (tell.clone(), &work, &stop);
@@ -169,16 +191,21 @@ impl Inner {
                                 stuck.push(self.stuck(&file, state, orphaned, &error))
                             }
                         }
-                        progress(*state);
                     }
                     Err(mpsc::RecvTimeoutError::Disconnected) => break,
                     Err(mpsc::RecvTimeoutError::Timeout) => {}
                 }
-                if interrupted() {
-                    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+                // A word for each of many small files would cost more than the file.
+                if told_at.elapsed() >= POLL {
+                    told_at = Instant::now();
+                    progress(*state);
+                    if interrupted() {
+                        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+                    }
                 }
             }
         });
+        progress(*state);
         again
     }
 
@@ -192,8 +219,9 @@ impl Inner {
         // A poisoned lock means that a sibling panicked; the scope passes that on.
         while let Some(batch) = work.lock().ok().and_then(|mut work| work.pop_front()) {
             let files: Vec<Arc<File>> = batch.iter().map(|(file, _)| Arc::clone(file)).collect();
-            let size =
-                |file: &Arc<File>| batch.iter().find(|(known, _)| Arc::ptr_eq(known, file)).map_or(0, |pair| pair.1);
+            let sizes: HashMap<*const File, u64> =
+                batch.iter().map(|(file, size)| (Arc::as_ptr(file), *size)).collect();
+            let size = |file: &Arc<File>| sizes.get(&Arc::as_ptr(file)).copied().unwrap_or(0);
             let mut done = Vec::new();
             let skipped = self.drain_batch(&files, &interrupted, &mut |file, end| {
                 done.push((Arc::clone(file), copy_of(end)));
@@ -213,6 +241,9 @@ impl Inner {
     /// Small files by the batch, large ones alone, and the sum of their sizes.
     fn batches(&self, files: &[Arc<File>]) -> (Batches, u64) {
         let (mut batches, mut batch, mut held, mut total) = (VecDeque::new(), Vec::new(), 0, 0);
+        // Two for each stream: while one is synced another is copied, and none waits long for the last.
+        let share = files.len() / (2 * self.settings.streams.clamp(1, 64));
+        let most = share.max(DRAIN_BATCH_FILES_MIN).min(self.budget.batch);
         for file in files {
             let size = self.replica_size(file);
             total += size;
@@ -220,7 +251,7 @@ impl Inner {
                 batches.push_back(vec![(Arc::clone(file), size)]);
                 continue;
             }
-            if batch.len() == self.budget.batch || held + size > BATCH_BYTES {
+            if batch.len() == most || held + size > BATCH_BYTES {
                 batches.push_back(std::mem::take(&mut batch));
                 held = 0;
             }

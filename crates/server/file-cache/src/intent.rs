@@ -1,6 +1,7 @@
 //! Step W0: the intent, which is durable before a writer is answered.
 
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -28,12 +29,12 @@ impl Inner {
         let version = self.superblock.next_version()?;
         let fd = self.replicas.create(version)?;
         if !how.truncate || how.created {
-            replica::set_mtime(std::os::fd::AsFd::as_fd(&fd), found.fingerprint.mtime)?;
+            replica::set_mtime(fd.as_fd(), found.fingerprint.mtime)?;
         }
-        drop(fd);
         fault::point("w0.replica");
         file.live.lock().version = Some(version);
-        let done = self.record_intent(file, anchor, how, version, found.fingerprint, false);
+        let done = self.record_intent(file, anchor, how, (version, &fd), found.fingerprint, false);
+        drop(fd);
         let mut live = file.live.lock();
         if done.is_err() {
             live.version = None;
@@ -82,14 +83,15 @@ impl Inner {
         };
         match record {
             Some(record) if record.state == State::Clean => {
+                let replica = self.replicas.open_as(record.version, How::Read)?;
                 if !how.truncate && !synced {
                     // A crash of the machine must not leave an intent over a replica whose copied bytes never reached
                     // the medium: staging that out would destroy the global copy.
-                    rustix::fs::fdatasync(&self.replicas.open_as(record.version, How::Read)?)?;
+                    rustix::fs::fdatasync(&replica)?;
                     file.live.lock().synced = true;
                 }
                 let base = found.filter(|_| how.truncate).unwrap_or(record.base);
-                self.record_intent(file, anchor, how, record.version, base, !how.truncate)?;
+                self.record_intent(file, anchor, how, (record.version, &replica), base, !how.truncate)?;
             }
             Some(record) if how.sync && !intent_synced => {
                 self.put(file, record, Durability::Machine)?;
@@ -112,7 +114,7 @@ impl Inner {
         file: &File,
         anchor: &Arc<dyn Anchor>,
         how: &OpenHow,
-        version: Version,
+        (version, replica): (Version, &OwnedFd),
         base: Fingerprint,
         was_clean: bool,
     ) -> io::Result<()> {
@@ -142,7 +144,7 @@ impl Inner {
             }
             return Err(error);
         }
-        self.brand(file, &record);
+        self.brand(file, replica.as_fd(), &record);
         {
             let mut live = file.live.lock();
             live.intent_synced = how.sync;

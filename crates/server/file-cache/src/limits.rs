@@ -18,8 +18,20 @@ pub const COPY_BYTES: usize = 4 << 20;
 /// What of a hole is looked at together for bytes that were read before it was one: a page.
 pub const GAP_BYTES: usize = 4096;
 
-/// Files in one batch of small ones: as many global descriptors are open at once.
-pub const BATCH_FILES: usize = 512;
+/// Files in one batch of small ones, which share their syncs and commits; three descriptors a file are open at once.
+pub const BATCH_FILES: usize = 2048;
+
+/// A drain of many small files is cut into batches for all streams, but not into smaller ones than this: each costs two
+/// syncs and two commits.
+pub const DRAIN_BATCH_FILES_MIN: usize = 256;
+
+/// Longest time in which one worker alone takes small files: those closed meanwhile make the next batch. After it a store
+/// that does not answer holds up nobody else.
+pub const TURN_MAX: Duration = Duration::from_secs(1);
+
+/// Longest pause between two batches of small files. It is as long as the batch took: syncs without end would stop the
+/// programs that write meanwhile, and what they write in the pause shares the next sync.
+pub const TURN_PAUSE_MAX: Duration = Duration::from_millis(200);
 
 /// Bytes in one batch of small files.
 pub const BATCH_BYTES: u64 = 64 << 20;
@@ -79,7 +91,7 @@ pub const HINT_BYTES: usize = 1024;
 /// Dirty closed files whose anchors (one or two descriptors each) are kept; the others are found again by their handles.
 pub const ANCHORS_KEPT: usize = 1024;
 
-/// Descriptors that the process may have open: four batches, the anchors and the programs' files.
+/// Descriptors that the process may have open: four batches of three each, the anchors and the programs' files.
 pub const DESCRIPTORS: u64 = 65536;
 
 /// The share of them that anchors may hold, as a divisor: each is one or two, and the kernel's nodes get half of all.

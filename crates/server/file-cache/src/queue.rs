@@ -88,10 +88,10 @@ impl Queue {
         self.ended.notify_all();
     }
 
-    /// Waits for one round of housekeeping. False: the queue is closed.
-    pub(crate) fn rest(&self, round: Duration) -> bool {
+    /// Waits for `pause`. False: the queue is closed.
+    pub(crate) fn rest(&self, pause: Duration) -> bool {
         let mut state = self.state.lock();
-        let end = std::time::Instant::now() + round;
+        let end = std::time::Instant::now() + pause;
         while !state.closed && !self.ended.wait_until(&mut state, end).timed_out() {}
         !state.closed
     }

@@ -65,6 +65,7 @@ pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
         throttle: Default::default(),
         counters: Counters::default(),
         draining: Busy::default(),
+        turn: Mutex::default(),
         gathering: Mutex::default(),
         evicting: Mutex::new(Duration::ZERO),
         quiesced: AtomicBool::new(false),

@@ -11,11 +11,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, UTIME_OMIT, XattrFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, UTIME_OMIT, XattrFlags};
 use types::{ByteRange, Epoch, Fingerprint, Identity, Timestamp, Version};
 
 use crate::limits::HINT_BYTES;
 
+const REPLICAS: &str = "replicas";
+const SUMS: &str = "sums";
 const BRAND: &str = "user.forebay.identity";
 const BRAND_FORMAT: u8 = 2;
 /// The format without the epoch.
@@ -30,9 +32,11 @@ pub(crate) enum How {
     Handle,
 }
 
-/// The directory of the replicas of one burst buffer.
+/// The directory of the replicas of one burst buffer. What is done to a replica starts at its descriptor: the walk to
+/// the burst buffer would cost more than most of the calls themselves.
 pub(crate) struct Replicas {
     root: PathBuf,
+    dir: OwnedFd,
 }
 
 /// What a dirty replica says of itself.
@@ -50,22 +54,19 @@ impl Replicas {
     pub(crate) fn open(root: &Path) -> io::Result<Replicas> {
         let mut builder = std::fs::DirBuilder::new();
         builder.recursive(true).mode(0o700);
-        ["replicas", "sums", "saved"].iter().try_for_each(|name| builder.create(root.join(name)))?;
-        Ok(Replicas { root: root.to_owned() })
-    }
-
-    fn place(&self, of: &str, version: Version) -> PathBuf {
-        self.root.join(of).join(format!("{:02x}", version.0 & 0xff)).join(version.to_string())
+        [REPLICAS, SUMS, "saved"].iter().try_for_each(|name| builder.create(root.join(name)))?;
+        let dir = rustix::fs::open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(Replicas { root: root.to_owned(), dir })
     }
 
     /// Where a replica is.
     pub(crate) fn path(&self, version: Version) -> PathBuf {
-        self.place("replicas", version)
+        self.root.join(place(REPLICAS, version))
     }
 
     /// Where its checksums are.
     pub(crate) fn sums_path(&self, version: Version) -> PathBuf {
-        self.place("sums", version)
+        self.root.join(place(SUMS, version))
     }
 
     /// Where `resolve` saves replicas that lost.
@@ -75,13 +76,13 @@ impl Replicas {
 
     /// Makes an empty replica, open for reading and writing.
     pub(crate) fn create(&self, version: Version) -> io::Result<OwnedFd> {
-        let path = self.path(version);
+        let place = place(REPLICAS, version);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
-        match rustix::fs::open(&path, flags, mode) {
+        match rustix::fs::openat(&self.dir, &place, flags, mode) {
             Err(rustix::io::Errno::NOENT) => {
-                make_parent(&path)?;
-                Ok(rustix::fs::open(&path, flags, mode)?)
+                make_parent(&self.path(version))?;
+                Ok(rustix::fs::openat(&self.dir, &place, flags, mode)?)
             }
             result => Ok(result?),
         }
@@ -89,39 +90,49 @@ impl Replicas {
 
     /// Opens a replica.
     pub(crate) fn open_as(&self, version: Version, how: How) -> io::Result<OwnedFd> {
-        let flags = match how {
-            How::Read => OFlags::RDONLY,
-            How::Write => OFlags::RDWR,
-            How::Handle => OFlags::PATH,
-        };
-        Ok(rustix::fs::open(self.path(version), flags | OFlags::CLOEXEC, Mode::empty())?)
+        let place = place(REPLICAS, version);
+        let open = |flags| rustix::fs::openat(&self.dir, &place, flags | OFlags::CLOEXEC, Mode::empty());
+        Ok(match how {
+            // Nobody asks a replica when it was read, and noting it is a write. Only the owner may leave it.
+            How::Read => match open(OFlags::RDONLY | OFlags::NOATIME) {
+                Err(rustix::io::Errno::PERM) => open(OFlags::RDONLY)?,
+                opened => opened?,
+            },
+            How::Write => open(OFlags::RDWR)?,
+            How::Handle => open(OFlags::PATH)?,
+        })
     }
 
     /// Its attributes.
     pub(crate) fn stat(&self, version: Version) -> io::Result<Stat> {
-        Ok(rustix::fs::stat(self.path(version))?)
+        Ok(rustix::fs::statat(&self.dir, place(REPLICAS, version), AtFlags::empty())?)
     }
 
     /// Removes a replica and its checksums; what is not there is no error.
     pub(crate) fn remove(&self, version: Version) -> io::Result<()> {
-        for path in [self.path(version), self.sums_path(version)] {
-            match std::fs::remove_file(&path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
+        for of in [REPLICAS, SUMS] {
+            match rustix::fs::unlinkat(&self.dir, place(of, version), AtFlags::empty()) {
+                Ok(()) | Err(rustix::io::Errno::NOENT) => {}
+                Err(error) => return Err(error.into()),
             }
         }
         Ok(())
     }
 
     /// Marks a replica as holding somebody's dirt. An error means that the file system has no such attributes.
-    pub(crate) fn brand(&self, version: Version, brand: &Brand) -> io::Result<()> {
-        Ok(rustix::fs::setxattr(self.path(version), BRAND, &brand.encode(), XattrFlags::empty())?)
+    pub(crate) fn brand(replica: BorrowedFd<'_>, brand: &Brand) -> io::Result<()> {
+        Ok(rustix::fs::fsetxattr(replica, BRAND, &brand.encode(), XattrFlags::empty())?)
     }
 
     /// Takes the brand away.
     pub(crate) fn unbrand(&self, version: Version) {
         // Not there, or no such attributes: nothing to take away.
         let _ = rustix::fs::removexattr(self.path(version), BRAND);
+    }
+
+    /// The same through a descriptor.
+    pub(crate) fn unbrand_open(replica: BorrowedFd<'_>) {
+        let _ = rustix::fs::fremovexattr(replica, BRAND);
     }
 
     /// Reads the brand, if there is a sound one.
@@ -149,6 +160,11 @@ impl Replicas {
         let root = rustix::fs::open(&self.root, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
         Ok(rustix::fs::syncfs(&root)?)
     }
+}
+
+/// Below the burst buffer: `replicas/xx/<version>`.
+fn place(of: &str, version: Version) -> String {
+    format!("{of}/{:02x}/{version}", version.0 & 0xff)
 }
 
 /// Makes the directory of a file of ours.
@@ -276,7 +292,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let replicas = Replicas::open(dir.path()).unwrap();
         let version = Version(0x1234);
-        replicas.create(version).unwrap();
+        let replica = replicas.create(version).unwrap();
         assert_eq!(replicas.read_brand(version), None);
         let time = Timestamp { seconds: -5, nanos: 7 };
         let brand = Brand {
@@ -285,9 +301,9 @@ mod tests {
             base: Fingerprint { size: 9, mtime: time, ctime: time },
             hint: "a/b".into(),
         };
-        replicas.brand(version, &brand).unwrap();
+        Replicas::brand(replica.as_fd(), &brand).unwrap();
         assert_eq!(replicas.read_brand(version), Some(brand));
-        replicas.unbrand(version);
+        Replicas::unbrand_open(replica.as_fd());
         assert_eq!(replicas.read_brand(version), None);
     }
 

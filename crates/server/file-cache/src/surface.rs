@@ -1,6 +1,7 @@
 //! The file cache as its callers see it.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -125,7 +126,7 @@ impl FileCache {
             record.removing &= !named;
             // It is a hint: the durable handle finds the file all the same.
             if self.inner.put(&file, record.clone(), Durability::Process).is_ok() {
-                self.inner.brand(&file, &record);
+                self.inner.brand_again(&file, &record);
             }
         }
     }
@@ -325,7 +326,7 @@ impl Inner {
             record.base = after;
             self.put(file, record.clone(), Durability::Process)?;
             if record.state != State::Clean {
-                self.brand(file, &record);
+                self.brand_again(file, &record);
             }
         }
         Ok(())

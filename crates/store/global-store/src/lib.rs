@@ -96,4 +96,6 @@ pub trait OpenFile: Send + Sync {
     fn attributes(&self) -> io::Result<Attributes>;
     /// Makes its content durable.
     fn sync(&self) -> io::Result<()>;
+    /// Has the store begin to write a range to its medium, so that a later `sync` waits for less. A hint, without promise.
+    fn begin_sync(&self, _range: types::ByteRange) {}
 }

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileExt;
 
 use rustix::fs::{self, FallocateFlags, SeekFrom, Timespec, Timestamps};
@@ -116,6 +116,18 @@ impl OpenFile for PosixFile {
 
     fn sync(&self) -> io::Result<()> {
         self.file.sync_all()
+    }
+
+    fn begin_sync(&self, range: ByteRange) {
+        // SAFETY: a call on an open descriptor, without pointers. What it cannot do `sync` does.
+        unsafe {
+            libc::sync_file_range(
+                self.file.as_raw_fd(),
+                range.start as libc::off64_t,
+                range.len() as libc::off64_t,
+                libc::SYNC_FILE_RANGE_WRITE,
+            );
+        }
     }
 }
 

@@ -1,0 +1,57 @@
+//! Small files that are closed one after the other are staged out together, and what a stage-out waits for can be
+//! interrupted.
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use config::Policy;
+use file_cache::{OpenHow, Residency};
+use global_store::memory::Operation;
+use support::{World, until};
+
+#[test]
+fn small_files_closed_during_a_batch_make_the_next_one() {
+    let world = World::with(|settings| {
+        settings.background = true;
+        settings.streams = 4;
+    });
+    let (entered, released) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (enters, leaves) = (Arc::clone(&entered), Arc::clone(&released));
+    world.store.set_hook(Some(Arc::new(move |operation, _| {
+        if matches!(operation, Operation::Sync) && !enters.swap(true, Ordering::AcqRel) {
+            until("the others are closed", || leaves.load(Ordering::Acquire));
+        }
+    })));
+    world.write_new("first", b"first");
+    until("the first is being synced", || entered.load(Ordering::Acquire));
+    for number in 0..100 {
+        world.write_new(&format!("f{number}"), &[number; 1000]);
+    }
+    let syncs = || world.store.journal().iter().filter(|e| matches!(e.operation, Operation::SyncStore)).count();
+    assert_eq!(syncs(), 0, "nobody else takes them while the first is under way");
+    released.store(true, Ordering::Release);
+    until("all are staged out", || world.cache.status().clean == 101);
+    let alone = world.store.journal().iter().filter(|e| matches!(e.operation, Operation::Sync)).count();
+    // Another worker may hold one of them for the moment in which it sees that it is not its turn.
+    assert!(syncs() + alone <= 8, "{} batches and {alone} files alone", syncs());
+    assert!((0..100).all(|number| world.store.read(format!("f{number}")).unwrap() == [number; 1000]));
+    world.cache.shutdown();
+}
+
+#[test]
+fn a_stage_out_that_waits_for_its_rate_is_interrupted() {
+    let world = World::new();
+    let policy = Arc::new(Policy { rate_bytes_per_s: 1000, ..Policy::default() });
+    world.store.create("f");
+    let how = OpenHow { created: true, policy, ..world.how(true) };
+    world.cache.open_file(world.anchor("f"), how).unwrap().write_at(&[1; 1 << 20], 0, false).unwrap();
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let (cache, identity, asked) = (world.cache.clone(), world.identity("f"), Arc::clone(&interrupted));
+    let drain = std::thread::spawn(move || cache.drain_file(&identity, &|| asked.load(Ordering::Acquire)));
+    interrupted.store(true, Ordering::Release);
+    until("the stage-out ends", || drain.is_finished());
+    assert_eq!(drain.join().unwrap().unwrap_err().errno, libc::EINTR);
+    assert_eq!(world.state("f"), Residency::Queued);
+}
