@@ -1,8 +1,12 @@
 #!/usr/bin/env bash
-# What acceleration costs and gives, as ratios to the bare file system that holds the burst buffer, both measured in the
-# same run, turn about, ROUNDS times each: medians, and the spread between the slowest and the fastest round.
+# What acceleration costs and gives, as ratios to the same work without it, both measured in the same run, turn about,
+# ROUNDS times each: medians, and the spread between the slowest and the fastest round.
 #
-#   benches/all.sh [CASE...]        ROUNDS=3 FOREBAY_BENCH_DIR=/tmp FILES=100000
+#   benches/all.sh [CASE...]        ROUNDS=3 FOREBAY_BENCH_DIR=/tmp FOREBAY_BENCH_FAST=/dev/shm FILES=100000
+#
+# Burst buffer and global store are two file systems of their own: ext4 on images, that of the burst buffer in
+# FOREBAY_BENCH_FAST (memory), that of the global store in FOREBAY_BENCH_DIR (a disk). A directory that is no memory
+# and no image can be given instead: FOREBAY_BENCH_FAST_AT, FOREBAY_BENCH_SLOW_AT.
 #
 # Run it on an idle machine. The table is printed and kept in target/bench/table; raw values in target/bench/values.
 set -u
@@ -11,27 +15,56 @@ cd "$(dirname "$0")/.." || exit 1
 . scripts/environment.sh
 if [ -z "${FOREBAY_BENCH_NAMESPACE:-}" ]; then
   sudo=()
-  [ "$(id -u)" = 0 ] || sudo=(sudo --preserve-env=PATH,HOME,ROUNDS,FILES,FOREBAY_BENCH_DIR)
+  kept=PATH,HOME,ROUNDS,FILES,FOREBAY,FOREBAY_BENCH_DIR,FOREBAY_BENCH_FAST,FOREBAY_BENCH_FAST_AT,FOREBAY_BENCH_SLOW_AT
+  [ "$(id -u)" = 0 ] || sudo=(sudo "--preserve-env=$kept")
   exec "${sudo[@]}" env FOREBAY_BENCH_NAMESPACE=1 \
     timeout --kill-after=20 3000 unshare --mount --propagation private --pid --fork --kill-child --mount-proc "$0" "$@"
 fi
 
 ROUNDS=${ROUNDS:-3}
+IMAGE_BYTES=8G # sparse
 FILES=${FILES:-100000}
 forebay=${FOREBAY:-$PWD/target/release/forebay}
 out=$PWD/target/bench
 scratch=$(mktemp -d "${FOREBAY_BENCH_DIR:-/tmp}/forebay-bench-XXXXXX")
-bare=$scratch/bare dir=$scratch/dir buffer=$scratch/buffer
+fast=${FOREBAY_BENCH_FAST_AT:-$scratch/fast} slow=${FOREBAY_BENCH_SLOW_AT:-$scratch/slow}
+# The burst buffer's file system: what is bare there. The global store's: the accelerated directory, and what is beside.
+bare=$fast/bare buffer=$fast/buffer dir=$slow/dir below=$slow/below
 export LC_ALL=C
-mkdir -p "$out" "$bare" "$dir" "$buffer"
-: >"$out/values"
 
+# Prints the loop device of a new ext4 in DIRECTORY, whose image goes with it.
+image() { # DIRECTORY
+  local file device
+  file=$(mktemp "$1/forebay-bench-image-XXXXXX")
+  truncate -s "$IMAGE_BYTES" "$file"
+  mkfs.ext4 -q -F -E lazy_itable_init=0,lazy_journal_init=0 "$file" >&2
+  device=$(losetup --find --show --direct-io=on "$file") || device=$(losetup --find --show "$file")
+  rm -f "$file"
+  echo "$device"
+}
+mount_image() { # DIRECTORY PLACE
+  local device
+  mkdir -p "$2"
+  device=$(image "$1")
+  mount -o discard "$device" "$2" || { losetup --detach "$device" && exit 1; }
+  # Not before it is unmounted.
+  losetup --detach "$device"
+}
 clean_up() {
   umount --lazy "$dir" 2>/dev/null
+  rm -rf "${bare:?}" "${buffer:?}" "${below:?}"
+  umount --lazy "$scratch/fast" "$scratch/slow" 2>/dev/null
   rm -rf --one-file-system "$scratch"
 }
 trap clean_up EXIT
+[ -n "${FOREBAY_BENCH_FAST_AT:-}" ] || mount_image "${FOREBAY_BENCH_FAST:-/dev/shm}" "$fast"
+[ -n "${FOREBAY_BENCH_SLOW_AT:-}" ] || mount_image "${FOREBAY_BENCH_DIR:-/tmp}" "$slow"
+mkdir -p "$out" "$bare" "$dir" "$buffer" "$below"
+: >"$out/values"
 
+kind_of() { # PLACE DIRECTORY-OF-ITS-IMAGE
+  echo "$(findmnt -n -o FSTYPE --target "$1")$(mountpoint -q "$1" && echo " on an image in $(findmnt -n -o FSTYPE --target "$2" | tail -n 1)")"
+}
 now() { date +%s.%N; }
 since() { awk -v a="$1" -v b="$(now)" 'BEGIN { printf "%.4f", b - a }'; }
 value() { echo "$*" >>"$out/values"; } # CASE UNIT BETTER SIDE VALUE
@@ -108,37 +141,8 @@ bench_calls() {
   decelerate
 }
 
-stage_out() { # SIDE: the burst buffer's bytes to the global store, durably
-  local began
-  if [ "$1" = bare ]; then
-    rm -f "$bare/copied" && sync -f "$bare" && began=$(now)
-    dd if="$bare/whole" of="$bare/copied" bs=1M conv=fsync status=none
-  else
-    rm -f "$dir/whole" && cp "$bare/whole" "$dir/whole" && sync -f "$bare" && began=$(now)
-    drain
-  fi
-  value "stage-out of 1 GB against dd conv=fsync" MB/s more "$1" "$(since "$began" | awk '{ printf "%.1f", 1073.7 / $1 }')"
-}
-
-small_files() { # SIDE: 10,000 files of 4 KiB, until they are safe in the global store
-  local began
-  rm -rf "$(at "$1")/small" && sync -f "$bare" && began=$(now)
-  cp -a "$scratch/small" "$(at "$1")/small"
-  if [ "$1" = bare ]; then sync -f "$bare"; else drain; fi
-  value "10,000 files of 4 KiB against cp -a; sync -f" s less "$1" "$(since "$began")"
-}
-
-bench_drain() {
-  dd if=/dev/urandom of="$bare/whole" bs=1M count=1024 status=none
-  accelerate stage_out=manual
-  both stage_out
-  rm -f "$bare/whole" "$bare/copied" "$dir/whole"
-  mkdir "$scratch/small"
-  for n in $(seq 10000); do head -c 4096 /dev/zero >"$scratch/small/$n"; done
-  both small_files
-  rm -rf "$bare/small" "$dir/small" "$scratch/small"
-  decelerate
-}
+# shellcheck source=benches/copying.sh
+. benches/copying.sh
 
 # The largest agent there is, in MB.
 agent_memory() {
@@ -169,13 +173,14 @@ bench_scale() {
 
 # shellcheck source=benches/preload.sh
 . benches/preload.sh
-[ $# -gt 0 ] || set -- data calls drain scale preload
+[ $# -gt 0 ] || set -- data calls large small beside scale preload
 for bench in "$@"; do
   echo "measuring: $bench" >&2
   "bench_$bench"
-  rm -rf "${buffer:?}" && mkdir "$buffer"
+  rm -rf "${buffer:?}" "${bare:?}" "${below:?}" "${dir:?}"/* && mkdir "$buffer" "$bare" "$below"
 done
 {
-  echo "$(date -u +%F), Linux $(uname -r), $(nproc) processors, $(stat -f -c %T "$scratch"), $ROUNDS rounds, $(git describe --always --dirty 2>/dev/null)"
+  echo "$(date -u +%F), Linux $(uname -r), $(nproc) processors, $ROUNDS rounds, $(git describe --always --dirty 2>/dev/null), load $(cut -d ' ' -f 1 /proc/loadavg)"
+  echo "burst buffer: $(kind_of "$fast" "${FOREBAY_BENCH_FAST:-/dev/shm}"); global store: $(kind_of "$slow" "${FOREBAY_BENCH_DIR:-/tmp}")"
   python3 benches/table.py "$out/values"
 } | tee "$out/table"

@@ -1,7 +1,6 @@
 //! The file cache as its callers see it.
 
 use std::io;
-use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
