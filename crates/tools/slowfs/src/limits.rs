@@ -17,3 +17,16 @@ pub const BACKGROUND: u16 = 64;
 
 /// Bytes of directory entries read from the lower directory at a time.
 pub const LISTING_BYTES: usize = 32 << 10;
+
+/// A read this near to where the last one ended is no seek: the kernel sends its read-ahead of 128 KiB in parallel, so
+/// that neighbours change places.
+pub const ADJACENT_BYTES: u64 = 256 << 10;
+
+/// Grants of one file that are kept; beyond, the oldest is given up, as a server short of memory does.
+pub const GRANTS_MAX: usize = 4096;
+
+/// Targets and servers: more would only cost memory.
+pub const PARTS_MAX: u64 = 1024;
+
+/// Fault points of one mount: each operation looks at all of them.
+pub const FAULTS_MAX: usize = 64;

@@ -48,10 +48,11 @@ pub fn serve(command: &Command) -> io::Result<()> {
         let path = path.to_owned();
         move |error: io::Error| io::Error::other(format!("{what} {}: {error}", path.display()))
     };
+    command.check().map_err(io::Error::other)?;
     let mountpoint = command.mountpoint.canonicalize().map_err(step("find", &command.mountpoint))?;
     let root = lower::root(&command.lower).map_err(step("open", &command.lower))?;
     let options = options(command, root.as_fd()).map_err(step("look at", &command.lower))?;
-    let fs = SlowFs::new(root, Shape::new(command.promise()))
+    let fs = SlowFs::new(root, Shape::new(command.spec(), &command.fault, command.client))
         .map_err(|errno| step("look at", &command.lower)(io::Error::from_raw_os_error(errno.0)))?;
     let device = mount::device().map_err(step("open", Path::new("/dev/fuse")))?;
     // Before any thread starts, so that all of them inherit the mask.

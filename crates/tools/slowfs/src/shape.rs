@@ -1,116 +1,186 @@
-//! How slow: the same for the same arguments, whatever the machine is.
-//!
-//! An operation lasts at least the latency, and no shorter than the bandwidth - one for all reads and writes - has room
-//! for its bytes. The two run side by side, as in a client that keeps several messages under way, so that a single
-//! stream of large writes reaches the bandwidth.
+//! The model in real time: the same slowness for the same arguments, whatever the machine is.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::fmt::Write;
 use std::time::{Duration, Instant};
 
+use fuse_protocol::{Errno, Handle, Request};
 use parking_lot::Mutex;
 
-use crate::limits::BURST;
+use crate::faults::{Fault, Faults};
+use crate::model::{Bed, ClientId, FileId, Ns, Operation, Spec, Transfer};
 
-/// What is promised.
-#[derive(Debug, Clone, Copy)]
-pub struct Promise {
-    /// Bytes in a second; `None`: no bound.
-    pub bandwidth: Option<f64>,
-    /// Of every operation.
-    pub latency: Duration,
-    /// Up to this much more, by `seed`.
-    pub jitter: Duration,
-    pub seed: u64,
+/// What tells clients apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum ClientIs {
+    /// Each open description is one
+    Open,
+    /// The process that opened
+    Process,
+    /// That process's parent: a group of `forebay limits sweep`, a shell
+    Parent,
+    /// The user
+    User,
+}
+
+/// Operations, as fault points name them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Call {
+    Lookup,
+    Getattr,
+    Setattr,
+    Readlink,
+    Make,
+    Remove,
+    Rename,
+    Link,
+    Open,
+    Create,
+    Read,
+    Write,
+    Flush,
+    Fsync,
+    Readdir,
+    Statfs,
+    Xattr,
+    Allocate,
+    Seek,
+}
+
+const CALLS: [(Call, &str); 19] = [
+    (Call::Lookup, "lookup"),
+    (Call::Getattr, "getattr"),
+    (Call::Setattr, "setattr"),
+    (Call::Readlink, "readlink"),
+    (Call::Make, "make"),
+    (Call::Remove, "remove"),
+    (Call::Rename, "rename"),
+    (Call::Link, "link"),
+    (Call::Open, "open"),
+    (Call::Create, "create"),
+    (Call::Read, "read"),
+    (Call::Write, "write"),
+    (Call::Flush, "flush"),
+    (Call::Fsync, "fsync"),
+    (Call::Readdir, "readdir"),
+    (Call::Statfs, "statfs"),
+    (Call::Xattr, "xattr"),
+    (Call::Allocate, "allocate"),
+    (Call::Seek, "seek"),
+];
+
+impl Call {
+    pub fn named(name: &str) -> Option<Call> {
+        CALLS.iter().find(|(_, known)| *known == name).map(|(call, _)| *call)
+    }
+
+    pub fn names() -> String {
+        CALLS.map(|(_, name)| name).join(", ")
+    }
+
+    fn operation(self) -> Operation {
+        match self {
+            Call::Flush | Call::Fsync | Call::Allocate | Call::Seek | Call::Read | Call::Write => Operation::Message,
+            _ => Operation::Metadata,
+        }
+    }
+}
+
+/// What a read or write moved.
+pub struct Moved {
+    pub file: FileId,
+    pub handle: Handle,
+    pub client: ClientId,
+    pub offset: u64,
+    pub bytes: u64,
 }
 
 /// Keeps the promise.
 pub struct Shape {
-    promise: Promise,
-    operations: AtomicU64,
-    /// When everything that was let through so far has passed at the promised bandwidth.
-    passed: Mutex<Instant>,
+    origin: Instant,
+    bed: Mutex<Bed>,
+    faults: Faults,
+    client_is: ClientIs,
 }
 
 impl Shape {
-    pub fn new(promise: Promise) -> Shape {
-        Shape { promise, operations: AtomicU64::new(0), passed: Mutex::new(Instant::now()) }
+    pub fn new(spec: Spec, faults: &[Fault], client_is: ClientIs) -> Shape {
+        let faults = Faults::new(faults, spec.seed);
+        Shape { origin: Instant::now(), bed: Mutex::new(Bed::new(spec)), faults, client_is }
     }
 
-    /// Waits until an operation that began at `begun` and moved `bytes` may end. Holds no lock while it sleeps.
-    pub fn wait(&self, begun: Instant, bytes: usize) {
-        let until = (begun + self.latency()).max(self.reserve(Instant::now(), bytes));
-        while let Some(rest) = until.checked_duration_since(Instant::now()).filter(|rest| !rest.is_zero()) {
-            std::thread::sleep(rest);
+    pub fn now(&self) -> Ns {
+        self.origin.elapsed().as_nanos() as Ns
+    }
+
+    /// Meets the fault points of an operation that begins.
+    pub fn fault(&self, call: Call) -> Result<(), Errno> {
+        let longer = self.faults.meet(call)?;
+        if !longer.is_zero() {
+            self.sleep_until(self.now() + longer.as_nanos() as Ns);
+        }
+        Ok(())
+    }
+
+    /// Waits until an operation that began at `begun` may end. Holds no lock while it sleeps.
+    pub fn wait(&self, begun: Ns, call: Call) {
+        let end = self.bed.lock().operate(begun, call.operation());
+        self.sleep_until(end);
+    }
+
+    /// The same for a read or write.
+    pub fn wait_for(&self, begun: Ns, call: Call, moved: Moved) {
+        let Moved { file, handle: stream, client, offset, bytes } = moved;
+        let write = call == Call::Write;
+        let transfer = Operation::Transfer(Transfer { file, stream, client, offset, bytes, write });
+        // The end of a file and a failed operation move nothing, but a message they are.
+        let operation = if bytes == 0 { Operation::Message } else { transfer };
+        let end = self.bed.lock().operate(begun, operation);
+        self.sleep_until(end);
+    }
+
+    fn sleep_until(&self, end: Ns) {
+        while let Some(rest) = end.checked_sub(self.now()).filter(|rest| *rest > 0) {
+            std::thread::sleep(Duration::from_nanos(rest));
         }
     }
 
-    fn latency(&self) -> Duration {
-        if self.promise.jitter.is_zero() {
-            return self.promise.latency;
+    pub fn closed(&self, file: FileId, handle: Handle, client: ClientId) {
+        self.bed.lock().closed(file, handle, client);
+    }
+
+    /// Whose open this is. Handles are not known yet when a file is opened: the request's number, which is as unique.
+    pub fn client(&self, req: &Request) -> ClientId {
+        match self.client_is {
+            ClientIs::Open => req.unique,
+            ClientIs::Process => req.pid.into(),
+            ClientIs::Parent => parent(req.pid).unwrap_or(req.pid).into(),
+            ClientIs::User => req.uid.into(),
         }
-        let operation = self.operations.fetch_add(1, Ordering::Relaxed);
-        let share = (splitmix(self.promise.seed.wrapping_add(operation)) >> 11) as f64 / (1u64 << 53) as f64;
-        self.promise.latency + self.promise.jitter.mul_f64(share)
     }
 
-    /// Takes the next free stretch of the bandwidth; its end.
-    fn reserve(&self, now: Instant, bytes: usize) -> Instant {
-        let Some(bandwidth) = self.promise.bandwidth.filter(|_| bytes > 0) else { return now };
-        let needs = Duration::from_secs_f64(bytes as f64 / bandwidth);
-        let mut passed = self.passed.lock();
-        let earliest = now.checked_sub(BURST).unwrap_or(now);
-        *passed = (*passed).max(earliest) + needs;
-        *passed
+    /// A line for each resource, with names of what follows; then how often each fault point was hit.
+    pub fn statistics(&self) -> String {
+        let now = self.now();
+        let uses = self.bed.lock().uses(now);
+        let mut text = format!("now_ns {now}\n");
+        for told in uses {
+            let name = told.kind.name();
+            let (number, operations, bytes) = (told.number, told.operations, told.bytes);
+            let (busy, waited) = (told.busy, told.waited);
+            let _ = writeln!(
+                text,
+                "{name} {number} operations {operations} bytes {bytes} busy_ns {busy} waited_ns {waited}"
+            );
+        }
+        for (number, hits) in self.faults.hits().enumerate() {
+            let _ = writeln!(text, "fault {number} hits {hits}");
+        }
+        text
     }
 }
 
-/// Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
-fn splitmix(state: u64) -> u64 {
-    let mut z = state.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn promise(bandwidth: f64) -> Promise {
-        Promise { bandwidth: Some(bandwidth), latency: Duration::ZERO, jitter: Duration::ZERO, seed: 0 }
-    }
-
-    #[test]
-    fn bytes_pass_at_the_promised_bandwidth_however_late_the_callers_come() {
-        let shape = Shape::new(promise(1e6));
-        let start = Instant::now();
-        let first = shape.reserve(start, 100_000);
-        // Late by less than the burst: caught up with.
-        let second = shape.reserve(first + BURST / 2, 100_000);
-        assert_eq!(second - first, Duration::from_millis(100));
-        // A long pause is lost but for the burst.
-        let third = shape.reserve(second + Duration::from_secs(5), 100_000);
-        assert_eq!(third - second, Duration::from_millis(5100) - BURST);
-    }
-
-    #[test]
-    fn what_moves_no_bytes_does_not_wait_for_those_that_do() {
-        let shape = Shape::new(promise(1.0));
-        shape.reserve(Instant::now(), 1 << 20);
-        let now = Instant::now();
-        assert_eq!(shape.reserve(now, 0), now);
-    }
-
-    #[test]
-    fn jitter_is_bounded_and_the_same_for_the_same_seed() {
-        let latencies = |seed| {
-            let (latency, jitter) = (Duration::from_millis(2), Duration::from_millis(1));
-            let shape = Shape::new(Promise { bandwidth: None, latency, jitter, seed });
-            (0..1000).map(|_| shape.latency()).collect::<Vec<_>>()
-        };
-        assert_eq!(latencies(7), latencies(7));
-        assert_ne!(latencies(7), latencies(8));
-        let bounds = Duration::from_millis(2)..=Duration::from_millis(3);
-        assert!(latencies(7).iter().all(|latency| bounds.contains(latency)));
-    }
+/// The parent of a process that is asking us and therefore alive.
+fn parent(process: u32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
 }

@@ -1,8 +1,9 @@
 //! The file system: the lower directory's, each operation as slow as promised. No lock is held while it waits.
 
+mod pace;
+
 use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::Instant;
 
 use fuse_protocol::{
     AttrReply, DirSink, Entry, Errno, Filesystem, Handle, InitReply, KernelConfig, NodeId, Opened, Request, SetAttr,
@@ -14,14 +15,23 @@ use types::Timestamp;
 use crate::handles::Handles;
 use crate::limits::{BACKGROUND, VALID};
 use crate::listing::Directory;
-use crate::nodes::{Node, Nodes};
-use crate::shape::Shape;
+use crate::model::{ClientId, FileId};
+use crate::nodes::{Node, Nodes, ROOT};
+use crate::shape::{Call, Shape};
 use crate::{attributes, lower};
+
+/// An open file.
+struct File {
+    fd: OwnedFd,
+    /// What the store knows it by.
+    id: FileId,
+    client: ClientId,
+}
 
 /// One mounted directory.
 pub struct SlowFs {
     nodes: Nodes,
-    files: Handles<OwnedFd>,
+    files: Handles<File>,
     directories: Handles<Directory>,
     shape: Shape,
 }
@@ -31,22 +41,6 @@ impl SlowFs {
     pub fn new(root: OwnedFd, shape: Shape) -> Result<SlowFs, Errno> {
         let key = attributes::of(&root)?.key;
         Ok(SlowFs { nodes: Nodes::new(root, key), files: Handles::new(), directories: Handles::new(), shape })
-    }
-
-    /// Does it, and lets it last.
-    fn slowly<T>(&self, work: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
-        let begun = Instant::now();
-        let outcome = work();
-        self.shape.wait(begun, 0);
-        outcome
-    }
-
-    /// As [`SlowFs::slowly`], for what moves as many bytes as it returns.
-    fn moving(&self, work: impl FnOnce() -> Result<usize, Errno>) -> Result<usize, Errno> {
-        let begun = Instant::now();
-        let outcome = work();
-        self.shape.wait(begun, *outcome.as_ref().unwrap_or(&0));
-        outcome
     }
 
     /// The entry for a file that was found or created; counts a lookup.
@@ -69,7 +63,7 @@ impl SlowFs {
         mode: u32,
         make: impl FnOnce(&Node) -> rustix::io::Result<()>,
     ) -> Result<Entry, Errno> {
-        self.slowly(|| {
+        self.slowly(Call::Make, || {
             let parent = self.nodes.get(parent)?;
             make(&parent)?;
             let file = lower::child(&parent, name)?;
@@ -82,13 +76,21 @@ impl SlowFs {
         Ok(AttrReply { attr: attributes::of(&node.fd)?.attr, valid: VALID })
     }
 
-    fn opened(&self, file: OwnedFd, flags: OFlags) -> Opened {
+    fn opened(&self, req: &Request, fd: OwnedFd, flags: OFlags) -> Result<Opened, Errno> {
         // What was only read has nothing to say at close.
         let writes = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
-        let flags = if writes { 0 } else { fopen::NOFLUSH };
-        Opened { handle: self.files.insert(file), flags, backing: None }
+        // Writers of one file wait for each other as the lock protocol says, not for this machine's inode.
+        let mut opened = if writes { fopen::PARALLEL_DIRECT_WRITES } else { fopen::NOFLUSH };
+        if flags.contains(OFlags::DIRECT) {
+            opened |= fopen::DIRECT_IO;
+        }
+        let (id, client) = (attributes::of(&fd)?.attr.ino, self.shape.client(req));
+        Ok(Opened { handle: self.files.insert(File { fd, id, client }), flags: opened, backing: None })
     }
 }
+
+/// The root's extended attribute that holds what each part of the store has done.
+const STATISTICS: &CStr = c"user.slowfs.statistics";
 
 fn open_flags(flags: i32) -> OFlags {
     OFlags::from_bits_retain(flags.cast_unsigned())
@@ -105,13 +107,14 @@ impl Filesystem for SlowFs {
             | READDIRPLUS_AUTO
             | PARALLEL_DIROPS
             | HANDLE_KILLPRIV_V2
+            | DIRECT_IO_ALLOW_MMAP
             // File handles would name our node ids, which end with the mount.
             | NO_EXPORT_SUPPORT;
         Ok(InitReply { flags, max_background: BACKGROUND, ..InitReply::default() })
     }
 
     fn lookup(&self, _: &Request, parent: NodeId, name: &OsStr) -> Result<Entry, Errno> {
-        self.slowly(|| self.find(&*self.nodes.get(parent)?, name))
+        self.slowly(Call::Lookup, || self.find(&*self.nodes.get(parent)?, name))
     }
 
     fn forget(&self, node: NodeId, count: u64) {
@@ -119,27 +122,27 @@ impl Filesystem for SlowFs {
     }
 
     fn getattr(&self, _: &Request, node: NodeId, _: Option<Handle>) -> Result<AttrReply, Errno> {
-        self.slowly(|| self.attr(&*self.nodes.get(node)?))
+        self.slowly(Call::Getattr, || self.attr(&*self.nodes.get(node)?))
     }
 
     fn statx(&self, _: &Request, node: NodeId, _: Option<Handle>) -> Result<(AttrReply, Option<Timestamp>), Errno> {
-        self.slowly(|| {
+        self.slowly(Call::Getattr, || {
             let known = attributes::of(&self.nodes.get(node)?.fd)?;
             Ok((AttrReply { attr: known.attr, valid: VALID }, known.birth))
         })
     }
 
     fn setattr(&self, _: &Request, node: NodeId, set: &SetAttr) -> Result<AttrReply, Errno> {
-        self.slowly(|| {
+        self.slowly(Call::Setattr, || {
             let node = self.nodes.get(node)?;
             let open = set.handle.map(|handle| self.files.get(handle)).transpose()?;
-            lower::set(&node, open.as_deref(), set)?;
+            lower::set(&node, open.as_ref().map(|file| &file.fd), set)?;
             self.attr(&node)
         })
     }
 
     fn readlink(&self, _: &Request, node: NodeId) -> Result<Vec<u8>, Errno> {
-        self.slowly(|| {
+        self.slowly(Call::Readlink, || {
             let target = rustix::fs::readlinkat(&self.nodes.get(node)?.fd, c"", Vec::new())?;
             Ok(target.into_bytes())
         })
@@ -163,11 +166,11 @@ impl Filesystem for SlowFs {
     }
 
     fn unlink(&self, _: &Request, parent: NodeId, name: &OsStr) -> Result<(), Errno> {
-        self.slowly(|| Ok(rustix::fs::unlinkat(&self.nodes.get(parent)?.fd, name, AtFlags::empty())?))
+        self.slowly(Call::Remove, || Ok(rustix::fs::unlinkat(&self.nodes.get(parent)?.fd, name, AtFlags::empty())?))
     }
 
     fn rmdir(&self, _: &Request, parent: NodeId, name: &OsStr) -> Result<(), Errno> {
-        self.slowly(|| Ok(rustix::fs::unlinkat(&self.nodes.get(parent)?.fd, name, AtFlags::REMOVEDIR)?))
+        self.slowly(Call::Remove, || Ok(rustix::fs::unlinkat(&self.nodes.get(parent)?.fd, name, AtFlags::REMOVEDIR)?))
     }
 
     fn rename(
@@ -179,7 +182,7 @@ impl Filesystem for SlowFs {
         new_name: &OsStr,
         flags: u32,
     ) -> Result<(), Errno> {
-        self.slowly(|| {
+        self.slowly(Call::Rename, || {
             let (parent, to) = (self.nodes.get(parent)?, self.nodes.get(to)?);
             let flags = RenameFlags::from_bits_retain(flags);
             Ok(rustix::fs::renameat_with(&parent.fd, name, &to.fd, new_name, flags)?)
@@ -187,7 +190,7 @@ impl Filesystem for SlowFs {
     }
 
     fn link(&self, _: &Request, node: NodeId, to: NodeId, new_name: &OsStr) -> Result<Entry, Errno> {
-        self.slowly(|| {
+        self.slowly(Call::Link, || {
             let (node, to) = (self.nodes.get(node)?, self.nodes.get(to)?);
             let path = lower::path_of(node.fd.as_fd());
             rustix::fs::linkat(rustix::fs::CWD, path, &to.fd, new_name, AtFlags::SYMLINK_FOLLOW)?;
@@ -195,14 +198,14 @@ impl Filesystem for SlowFs {
         })
     }
 
-    fn open(&self, _: &Request, node: NodeId, flags: i32, kill_suidgid: bool) -> Result<Opened, Errno> {
-        self.slowly(|| {
+    fn open(&self, req: &Request, node: NodeId, flags: i32, kill_suidgid: bool) -> Result<Opened, Errno> {
+        self.slowly(Call::Open, || {
             let (node, flags) = (self.nodes.get(node)?, open_flags(flags));
             let file = lower::open(node.fd.as_fd(), flags)?;
             if kill_suidgid {
                 lower::drop_set_ids(node.fd.as_fd())?;
             }
-            Ok(self.opened(file, flags))
+            self.opened(req, file, flags)
         })
     }
 
@@ -215,23 +218,22 @@ impl Filesystem for SlowFs {
         _: u32,
         flags: i32,
     ) -> Result<(Entry, Opened), Errno> {
-        self.slowly(|| {
+        self.slowly(Call::Create, || {
             let (parent, flags) = (self.nodes.get(parent)?, open_flags(flags));
             let (file, created) = lower::create(&parent, name, flags, mode & 0o7777)?;
             if created {
                 lower::give(req, &parent, file.as_fd(), mode)?;
             }
             let entry = self.entry(lower::open(file.as_fd(), OFlags::PATH)?)?;
-            Ok((entry, self.opened(file, flags)))
+            Ok((entry, self.opened(req, file, flags)?))
         })
     }
 
     fn read(&self, _: &Request, _: NodeId, handle: Handle, offset: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
-        self.moving(|| {
-            let file = self.files.get(handle)?;
+        self.moving(Call::Read, (handle, offset), |file| {
             let mut filled = 0;
             while filled < buffer.len() {
-                match rustix::io::pread(&*file, &mut buffer[filled..], offset + filled as u64)? {
+                match rustix::io::pread(&file.fd, &mut buffer[filled..], offset + filled as u64)? {
                     0 => break,
                     read => filled += read,
                 }
@@ -249,11 +251,10 @@ impl Filesystem for SlowFs {
         data: &[u8],
         how: WriteHow,
     ) -> Result<usize, Errno> {
-        self.moving(|| {
-            let file = self.files.get(handle)?;
+        self.moving(Call::Write, (handle, offset), |file| {
             let mut written = 0;
             while written < data.len() {
-                match rustix::io::pwrite(&*file, &data[written..], offset + written as u64) {
+                match rustix::io::pwrite(&file.fd, &data[written..], offset + written as u64) {
                     Ok(bytes) => written += bytes,
                     // What is written counts; the next write meets the error.
                     Err(_) if written > 0 => break,
@@ -261,18 +262,18 @@ impl Filesystem for SlowFs {
                 }
             }
             if how.kill_suidgid {
-                lower::drop_set_ids(file.as_fd())?;
+                lower::drop_set_ids(file.fd.as_fd())?;
             }
             if how.sync {
-                rustix::fs::fdatasync(&*file)?;
+                rustix::fs::fdatasync(&file.fd)?;
             }
             Ok(written)
         })
     }
 
     fn flush(&self, _: &Request, _: NodeId, handle: Handle, _: u64) -> Result<(), Errno> {
-        self.slowly(|| {
-            let copy = rustix::io::fcntl_dupfd_cloexec(&*self.files.get(handle)?, 0)?;
+        self.slowly(Call::Flush, || {
+            let copy = rustix::io::fcntl_dupfd_cloexec(&self.files.get(handle)?.fd, 0)?;
             // Closing a copy makes a network file system below tell its errors. Not through `OwnedFd`, which drops them.
             let raw = std::os::fd::IntoRawFd::into_raw_fd(copy);
             // SAFETY: `raw` is ours alone and is not used again.
@@ -283,23 +284,26 @@ impl Filesystem for SlowFs {
 
     fn release(&self, _: &Request, _: NodeId, handle: Handle, _: i32, _: Option<u64>) {
         // Nobody waits for it, so it is not slowed.
+        if let Ok(file) = self.files.get(handle) {
+            self.shape.closed(file.id, handle, file.client);
+        }
         self.files.remove(handle);
     }
 
     fn fsync(&self, _: &Request, _: NodeId, handle: Handle, data_only: bool) -> Result<(), Errno> {
-        self.slowly(|| {
+        self.slowly(Call::Fsync, || {
             let file = self.files.get(handle)?;
             if data_only {
-                rustix::fs::fdatasync(&*file)?
+                rustix::fs::fdatasync(&file.fd)?
             } else {
-                rustix::fs::fsync(&*file)?
+                rustix::fs::fsync(&file.fd)?
             }
             Ok(())
         })
     }
 
     fn opendir(&self, _: &Request, node: NodeId, _: i32) -> Result<Opened, Errno> {
-        self.slowly(|| {
+        self.slowly(Call::Readdir, || {
             let fd = lower::open(self.nodes.get(node)?.fd.as_fd(), OFlags::RDONLY | OFlags::DIRECTORY)?;
             Ok(Opened { handle: self.directories.insert(Directory::new(fd)), ..Opened::default() })
         })
@@ -314,7 +318,7 @@ impl Filesystem for SlowFs {
         plus: bool,
         sink: &mut DirSink<'_>,
     ) -> Result<(), Errno> {
-        self.slowly(|| {
+        self.slowly(Call::Readdir, || {
             let (parent, directory) = (self.nodes.get(node)?, self.directories.get(handle)?);
             let lookup = |name: &OsStr| self.find(&parent, name);
             directory.read(offset, sink, plus.then_some(&lookup))
@@ -326,11 +330,11 @@ impl Filesystem for SlowFs {
     }
 
     fn fsyncdir(&self, _: &Request, _: NodeId, handle: Handle, data_only: bool) -> Result<(), Errno> {
-        self.slowly(|| self.directories.get(handle)?.sync(data_only))
+        self.slowly(Call::Fsync, || self.directories.get(handle)?.sync(data_only))
     }
 
     fn statfs(&self, _: &Request, node: NodeId) -> Result<StatFs, Errno> {
-        self.slowly(|| {
+        self.slowly(Call::Statfs, || {
             let stat = rustix::fs::fstatvfs(&self.nodes.get(node)?.fd)?;
             Ok(StatFs {
                 blocks: stat.f_blocks,
@@ -354,25 +358,28 @@ impl Filesystem for SlowFs {
         flags: i32,
         kill_sgid: bool,
     ) -> Result<(), Errno> {
-        self.slowly(|| lower::set_xattr(&*self.nodes.get(node)?, name, value, flags, kill_sgid))
+        self.slowly(Call::Xattr, || lower::set_xattr(&*self.nodes.get(node)?, name, value, flags, kill_sgid))
     }
 
     fn getxattr(&self, _: &Request, node: NodeId, name: &CStr) -> Result<Vec<u8>, Errno> {
-        self.slowly(|| lower::xattr(&*self.nodes.get(node)?, name))
+        if node == ROOT && name == STATISTICS {
+            return Ok(self.shape.statistics().into_bytes());
+        }
+        self.slowly(Call::Xattr, || lower::xattr(&*self.nodes.get(node)?, name))
     }
 
     fn listxattr(&self, _: &Request, node: NodeId) -> Result<Vec<u8>, Errno> {
-        self.slowly(|| lower::xattr_names(&*self.nodes.get(node)?))
+        self.slowly(Call::Xattr, || lower::xattr_names(&*self.nodes.get(node)?))
     }
 
     fn removexattr(&self, _: &Request, node: NodeId, name: &CStr) -> Result<(), Errno> {
-        self.slowly(|| lower::remove_xattr(&*self.nodes.get(node)?, name))
+        self.slowly(Call::Xattr, || lower::remove_xattr(&*self.nodes.get(node)?, name))
     }
 
     fn fallocate(&self, _: &Request, _: NodeId, handle: Handle, offset: u64, len: u64, mode: i32) -> Result<(), Errno> {
-        self.slowly(|| {
+        self.slowly(Call::Allocate, || {
             let flags = FallocateFlags::from_bits_retain(mode.cast_unsigned());
-            Ok(rustix::fs::fallocate(&*self.files.get(handle)?, flags, offset, len)?)
+            Ok(rustix::fs::fallocate(&self.files.get(handle)?.fd, flags, offset, len)?)
         })
     }
 
@@ -383,6 +390,6 @@ impl Filesystem for SlowFs {
             libc::SEEK_HOLE => SeekFrom::Hole(offset),
             _ => return Err(Errno::EINVAL),
         };
-        self.slowly(|| Ok(rustix::fs::seek(&*self.files.get(handle)?, from)?))
+        self.slowly(Call::Seek, || Ok(rustix::fs::seek(&self.files.get(handle)?.fd, from)?))
     }
 }

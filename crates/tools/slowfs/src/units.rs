@@ -1,4 +1,4 @@
-//! Rates and times as people write them.
+//! Rates, times and sizes as people write them.
 
 use std::time::Duration;
 
@@ -33,6 +33,28 @@ pub fn time(text: &str) -> Result<Duration, String> {
     if seconds <= 60.0 { Ok(Duration::from_secs_f64(seconds)) } else { Err("at most 60s".into()) }
 }
 
+/// `4KiB`, `1MiB`, `64M`: bytes, from 1 to 1 PiB. As everywhere for sizes, `K`, `M` and `G` alone are binary.
+pub fn size(text: &str) -> Result<u64, String> {
+    let (number, unit) = split(text.trim())?;
+    let factor = match unit {
+        "" | "B" => 1.0,
+        "K" | "k" | "KiB" => 1024.0,
+        "M" | "MiB" => 1024.0 * 1024.0,
+        "G" | "GiB" => 1024.0 * 1024.0 * 1024.0,
+        _ => return Err(format!("`{unit}` is no unit of size: KiB, MiB or GiB")),
+    };
+    let size = number * factor;
+    if (1.0..=(1u64 << 50) as f64).contains(&size) { Ok(size as u64) } else { Err("a size is 1 B to 1 PiB".into()) }
+}
+
+/// `2=0.5`: the third of something gives half.
+pub fn slow(text: &str) -> Result<(usize, f64), String> {
+    let wrong = || format!("`{text}` is not NUMBER=PART, such as 2=0.5: number 2, counted from 0, gives half");
+    let (number, part) = text.split_once('=').ok_or_else(wrong)?;
+    let (number, part) = (number.parse().map_err(|_| wrong())?, part.parse::<f64>().map_err(|_| wrong())?);
+    if part > 0.0 && part <= 100.0 { Ok((number, part)) } else { Err(wrong()) }
+}
+
 /// A number that is not negative, and what follows it.
 fn split(text: &str) -> Result<(f64, &str), String> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -58,6 +80,16 @@ mod tests {
         assert_eq!(time("0.5s"), Ok(Duration::from_millis(500)));
         assert_eq!(time("150us"), Ok(Duration::from_micros(150)));
         assert_eq!(time("0"), Ok(Duration::ZERO));
+    }
+
+    #[test]
+    fn sizes_and_slow_parts_are_read() {
+        assert_eq!((size("47008"), size("64KiB"), size("1M")), (Ok(47_008), Ok(65_536), Ok(1 << 20)));
+        assert_eq!(slow("2=0.5"), Ok((2, 0.5)));
+        for text in ["2", "2=0", "x=1", "2=-1"] {
+            assert!(slow(text).is_err(), "{text}");
+        }
+        assert!(size("0").is_err() && size("1 GB").is_err());
     }
 
     #[test]

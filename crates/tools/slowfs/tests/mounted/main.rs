@@ -1,5 +1,6 @@
 //! The `slowfs` program on a real mount: as fast as promised, no faster, and otherwise the directory below.
 
+mod calibrated;
 mod tree;
 
 use std::fs::{self, File};
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use testkit::{PATIENCE, ProcessGuard, TempTree, in_private_namespace, wait_until};
+use testkit::{PATIENCE, ProcessGuard, TempTree, in_private_namespace, in_private_namespace_within, wait_until};
 
 /// A directory shown through `slowfs`.
 struct Slow {

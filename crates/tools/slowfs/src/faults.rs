@@ -1,0 +1,163 @@
+//! Fault points: the operations that fail, or take longer, on purpose.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use fuse_protocol::Errno;
+
+use crate::model;
+use crate::shape::Call;
+use crate::units;
+
+/// Which operations.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum When {
+    /// This one, from 1.
+    At(u64),
+    /// This one and all after it.
+    From(u64),
+    /// This share of them, by the seed.
+    Share(f64),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum How {
+    Fail(Errno),
+    Delay(Duration),
+}
+
+/// One fault point, as `--fault` takes it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Fault {
+    /// `None`: any.
+    call: Option<Call>,
+    when: When,
+    how: How,
+}
+
+const ERRORS: [(&str, Errno); 8] = [
+    ("EIO", Errno(libc::EIO)),
+    ("ENOSPC", Errno(libc::ENOSPC)),
+    ("EDQUOT", Errno(libc::EDQUOT)),
+    ("EACCES", Errno(libc::EACCES)),
+    ("ESTALE", Errno(libc::ESTALE)),
+    ("ETIMEDOUT", Errno(libc::ETIMEDOUT)),
+    ("EINTR", Errno(libc::EINTR)),
+    ("EROFS", Errno(libc::EROFS)),
+];
+
+/// `write:100:EIO`, `fsync:5+:ENOSPC`, `any:0.1%:2s`.
+pub fn parse(text: &str) -> Result<Fault, String> {
+    let mut parts = text.splitn(3, ':');
+    let (Some(call), Some(when), Some(how)) = (parts.next(), parts.next(), parts.next()) else {
+        return Err("a fault is OPERATION:WHEN:HOW, such as write:100:EIO, fsync:5+:ENOSPC or any:0.1%:2s".into());
+    };
+    let call = match call {
+        "any" => None,
+        name => Some(Call::named(name).ok_or_else(|| format!("`{name}` is no operation: any, {}", Call::names()))?),
+    };
+    let wrong = || format!("`{when}` is no time: N (the Nth), N+ (from it on) or P% (so many, by the seed)");
+    let when = if let Some(percent) = when.strip_suffix('%') {
+        let share = percent.parse::<f64>().map_err(|_| wrong())? / 100.0;
+        (0.0..=1.0).contains(&share).then_some(When::Share(share)).ok_or_else(wrong)?
+    } else if let Some(first) = when.strip_suffix('+') {
+        When::From(first.parse().ok().filter(|first| *first > 0).ok_or_else(wrong)?)
+    } else {
+        When::At(when.parse().ok().filter(|at| *at > 0).ok_or_else(wrong)?)
+    };
+    let how = match ERRORS.iter().find(|(name, _)| *name == how) {
+        Some((_, errno)) => How::Fail(*errno),
+        None => How::Delay(units::time(how).map_err(|_| {
+            let names = ERRORS.map(|(name, _)| name).join(", ");
+            format!("`{how}` is neither a time nor one of {names}")
+        })?),
+    };
+    Ok(Fault { call, when, how })
+}
+
+/// The fault points of a mount, and how often each was hit.
+pub struct Faults {
+    seed: u64,
+    points: Vec<Point>,
+}
+
+struct Point {
+    fault: Fault,
+    met: AtomicU64,
+    hit: AtomicU64,
+}
+
+impl Faults {
+    pub fn new(faults: &[Fault], seed: u64) -> Faults {
+        let point = |fault: &Fault| Point { fault: *fault, met: AtomicU64::new(0), hit: AtomicU64::new(0) };
+        Faults { seed, points: faults.iter().map(point).collect() }
+    }
+
+    /// What an operation meets: an error, or how much longer it takes.
+    pub fn meet(&self, call: Call) -> Result<Duration, Errno> {
+        let mut delay = Duration::ZERO;
+        for (number, point) in self.points.iter().enumerate() {
+            if point.fault.call.is_some_and(|only| only != call) {
+                continue;
+            }
+            let met = point.met.fetch_add(1, Ordering::Relaxed) + 1;
+            let is_hit = match point.fault.when {
+                When::At(at) => met == at,
+                When::From(first) => met >= first,
+                When::Share(share) => model::share(self.seed ^ ((number as u64) << 48) ^ met) < share,
+            };
+            if !is_hit {
+                continue;
+            }
+            point.hit.fetch_add(1, Ordering::Relaxed);
+            match point.fault.how {
+                How::Fail(errno) => return Err(errno),
+                How::Delay(more) => delay += more,
+            }
+        }
+        Ok(delay)
+    }
+
+    /// How often each was hit, in the order they were given.
+    pub fn hits(&self) -> impl Iterator<Item = u64> + '_ {
+        self.points.iter().map(|point| point.hit.load(Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meets(text: &str, calls: u64) -> Vec<u64> {
+        let faults = Faults::new(&[parse(text).unwrap()], 3);
+        (1..=calls).filter(|_| faults.meet(Call::Write).is_err()).collect()
+    }
+
+    #[test]
+    fn a_fault_is_met_when_it_was_said_and_counted() {
+        assert_eq!(meets("write:3:EIO", 6), [3]);
+        assert_eq!(meets("any:4+:ENOSPC", 6), [4, 5, 6]);
+        assert_eq!(meets("read:1+:EIO", 6), []);
+        let some = meets("write:10%:EIO", 2000);
+        assert!((150..250).contains(&some.len()), "{}", some.len());
+        assert_eq!(some, meets("write:10%:EIO", 2000));
+        let faults = Faults::new(&[parse("fsync:2:3ms").unwrap()], 0);
+        assert_eq!(faults.meet(Call::Fsync), Ok(Duration::ZERO));
+        assert_eq!(faults.meet(Call::Fsync), Ok(Duration::from_millis(3)));
+        assert_eq!(faults.hits().collect::<Vec<_>>(), [1]);
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_what_to_write() {
+        for (text, part) in [
+            ("write", "OPERATION:WHEN:HOW"),
+            ("wrote:1:EIO", "`wrote` is no operation: any, lookup"),
+            ("write:0:EIO", "`0` is no time"),
+            ("write:101%:EIO", "no time"),
+            ("write:1:EWHAT", "neither a time nor one of EIO"),
+        ] {
+            let said = parse(text).unwrap_err();
+            assert!(said.contains(part), "{text}: {said}");
+        }
+    }
+}
