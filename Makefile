@@ -1,6 +1,6 @@
 # Two commands do everything on a fresh Debian 12 machine with Rust: `make test` and `make demo`, as root.
 
-.PHONY: all bootstrap build test quick test-vm demo bench lint clean help
+.PHONY: all bootstrap build test quick test-vm demo bench experiments experiments-report lint clean help
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST)
@@ -30,6 +30,14 @@ demo: bootstrap ## real programs on a slow store, directly and accelerated, in o
 bench: bootstrap ## the ratios that the README states
 	@cargo build --quiet --release --workspace
 	@benches/all.sh
+
+experiments: bootstrap ## the experiment book, or `make experiments E=E0-4 QUICK=1`
+	@cargo build --quiet --workspace
+	@target/debug/forebay limits experiments $(E) $(if $(QUICK),--quick)
+
+experiments-report: ## plot what `make experiments` kept
+	@cargo build --quiet --package cli
+	@target/debug/forebay limits experiments --report target/experiments/report.html
 
 lint: ## format, clippy and the rules of the house
 	cargo fmt --all --check

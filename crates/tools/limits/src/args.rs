@@ -26,6 +26,14 @@ pub enum LimitsArgs {
     Factors(FactorsArgs),
     /// The stages side by side, and a verdict in plain words
     Report(ReportArgs),
+    /// Answers the probe of another host, until killed; anybody who reaches the port can load this host's link
+    Peer {
+        /// Address and port; port 0 takes a free one and says which
+        #[arg(long, value_name = "ADDR:PORT", default_value = "0.0.0.0:7117")]
+        listen: String,
+    },
+    /// The experiment book: beds, workloads and bars in files, run and judged
+    Experiments(ExperimentsArgs),
     /// A process or group leader of a sweep, or the server of FUSE's own cost
     #[command(hide = true)]
     Worker {
@@ -63,6 +71,12 @@ pub struct SweepArgs {
     /// Numbers of processes in each group
     #[arg(short = 'N', long = "processes", value_name = "LIST", value_delimiter = ',', default_value = "1,2,4")]
     pub processes: Vec<u64>,
+    /// Hosts where the groups run, in turn: NAME (ssh), srun:NAME, netns:NAME. The target must be the same directory on all of them
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub hosts: Vec<String>,
+    /// This program on the hosts [default: the same path as here]
+    #[arg(long, value_name = "PATH", requires = "hosts")]
+    pub remote_program: Option<PathBuf>,
     /// What the processes do
     #[arg(long, value_enum, default_value = "stream")]
     pub pattern: Preset,
@@ -140,6 +154,12 @@ pub struct ProbeArgs {
     /// A directory whose file system and device are measured; a directory is made in it and removed again
     #[arg(long, value_name = "DIR")]
     pub media: Vec<PathBuf>,
+    /// A block device, or a file in its place: read past the page cache, alone and by io_uring; never written
+    #[arg(long, value_name = "PATH")]
+    pub device: Vec<PathBuf>,
+    /// Another host, where `forebay limits peer` runs: the wire to it is measured
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub peer: Vec<String>,
     /// Length of each measurement
     #[arg(long, value_name = "T", default_value = "2s", value_parser = parse_duration)]
     pub time: Duration,
@@ -218,4 +238,26 @@ pub struct ReportArgs {
     /// JSON on stdout
     #[arg(long, conflicts_with = "output")]
     pub json: bool,
+}
+
+/// `forebay limits experiments`.
+#[derive(Debug, Args)]
+pub struct ExperimentsArgs {
+    /// Which, such as E0-4 [default: all]
+    pub only: Vec<String>,
+    /// The directory of the book's files
+    #[arg(long, value_name = "DIR", default_value = "experiments")]
+    pub book: PathBuf,
+    /// Shorter and smaller: figures say less
+    #[arg(long)]
+    pub quick: bool,
+    /// Where every figure is appended, a JSON value a line
+    #[arg(long, value_name = "FILE", default_value = "target/experiments/results.jsonl")]
+    pub results: PathBuf,
+    /// Run nothing: plot all figures that were kept as one HTML file
+    #[arg(long, value_name = "FILE.html")]
+    pub report: Option<PathBuf>,
+    /// Say what would be run
+    #[arg(long)]
+    pub dry_run: bool,
 }

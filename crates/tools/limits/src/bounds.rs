@@ -45,3 +45,26 @@ pub const TRANSFER_MAX: u64 = 1 << 30;
 pub const PHASE_MIN: Duration = Duration::from_millis(100);
 /// Samples that `watch` keeps; older ones are merged two by two so that a long run stays small.
 pub const WATCH_SAMPLES_MAX: usize = 2000;
+/// A part that is busy for at least this share of a load can bind it; below, somebody else makes it wait.
+pub const BUSY: f64 = 0.85;
+/// One of a kind that gives less than this share of the middle one is slow alone. A third of the way between measurement
+/// error and the smallest difference that matters.
+pub const UNEQUAL: f64 = 0.87;
+/// A shared file that gets less than this share of what own files get has lost it to something.
+pub const LOST_TO_SHARING: f64 = 0.87;
+/// Connections that `peer` serves at once: the probe of one host has eight, and a few hosts may ask together.
+pub const PEER_CONNECTIONS_MAX: u64 = 64;
+/// A peer that says nothing for so long has failed.
+pub const PEER_SILENCE: Duration = Duration::from_secs(20);
+/// Least time between two looks at a watched program's threads.
+pub const WATCH_LOOK_MIN: Duration = Duration::from_millis(20);
+/// Threads that one look takes in: beyond, a sample is as good.
+pub const WATCH_THREADS_MAX: usize = 512;
+/// Time between two questions to Forebay's agents: each starts a process.
+pub const WATCH_ASK: Duration = Duration::from_secs(2);
+/// Questions to a clock on another host; the quickest answer says most.
+pub const CLOCK_QUESTIONS: usize = 8;
+/// A phase must be so many times longer than what the clocks of the hosts leave open.
+pub const CLOCK_SHARE: u32 = 50;
+/// Reads under way at once on a device: enough for an NVMe drive to show what it can, and 32 MiB of memory.
+pub const DEVICE_DEPTH: u32 = 32;

@@ -8,6 +8,8 @@ pub mod args;
 mod bounds;
 mod cluster;
 mod counters;
+mod diagnosis;
+mod experiments;
 mod factors;
 mod failure;
 mod interrupt;

@@ -2,9 +2,11 @@
 
 mod checksum;
 mod crossing;
+mod device;
 mod media;
 mod memory;
 mod network;
+mod peer;
 mod promise;
 mod show;
 
@@ -14,6 +16,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use crossing::serve as serve_crossing;
+pub use peer::serve as serve_peer;
 pub use show::{component, render, value};
 
 use crate::cluster::Cluster;
@@ -44,8 +47,12 @@ pub enum Component {
     Processor,
     /// This machine's TCP, to itself.
     Network,
+    /// The wire to another host.
+    Peer,
     /// Requests through FUSE.
     Crossing,
+    /// A device itself; `directory` is its path.
+    Device,
     /// A directory's file system and device.
     Media,
 }
@@ -109,6 +116,10 @@ pub struct Probe {
 pub struct Options {
     /// Directories of media.
     pub media: Vec<PathBuf>,
+    /// Devices, which are only read.
+    pub devices: Vec<PathBuf>,
+    /// Hosts where `forebay limits peer` runs.
+    pub peers: Vec<String>,
     /// Length of each measurement.
     pub time: Duration,
     /// How to start another process of this program.
@@ -122,7 +133,11 @@ impl Options {
     pub fn estimate(&self) -> String {
         /// Memory, checksums, network and FUSE: how many measurements of `time` each.
         const ALWAYS: f64 = 2.0 + 2.0 + 3.0 + 3.0;
-        let seconds = self.time.as_secs_f64() * (ALWAYS + self.media.len() as f64 * media::MEASUREMENTS);
+        /// A round trip, one and four streams each way, and all at once.
+        const PEER: f64 = 6.0;
+        let parts = ALWAYS + self.media.len() as f64 * media::MEASUREMENTS + self.peers.len() as f64 * PEER;
+        let parts = parts + self.devices.len() as f64 * device::MEASUREMENTS;
+        let seconds = self.time.as_secs_f64() * parts;
         let media = self.media.iter().map(|directory| directory.display().to_string()).collect::<Vec<_>>().join(", ");
         let media = if media.is_empty() { "no directory (--media DIR)".to_string() } else { media };
         format!("memory, checksums, network, FUSE; {media}\nabout {}", format_seconds(seconds))
@@ -137,7 +152,7 @@ impl Probe {
         progress: &mut dyn FnMut(u64, u64, &str),
     ) -> Result<Probe, Failure> {
         let mut probe = Probe::default();
-        let all = 4 + options.media.len() as u64;
+        let all = 4 + (options.media.len() + options.devices.len() + options.peers.len()) as u64;
         progress(0, all, "memory");
         probe.measurements.extend(memory::measure(options.time));
         progress(1, all, "checksums");
@@ -158,6 +173,23 @@ impl Probe {
             probe.findings.extend(found.findings);
             probe.measurements.extend(found.measurements);
             probe.media.push(found.medium);
+        }
+        for (number, path) in options.devices.iter().enumerate() {
+            progress(4 + (options.media.len() + number) as u64, all, &path.display().to_string());
+            let (found, findings) = device::measure(path, options.time)?;
+            probe.measurements.extend(found);
+            probe.findings.extend(findings);
+        }
+        for (number, peer) in options.peers.iter().enumerate() {
+            progress(4 + (options.media.len() + options.devices.len() + number) as u64, all, peer);
+            // A host that does not answer is a hole: the rest is kept.
+            match peer::measure(peer, options.time) {
+                Ok((found, findings)) => {
+                    probe.measurements.extend(found);
+                    probe.findings.extend(findings);
+                }
+                Err(failure) => probe.findings.push(format!("missing: {failure}")),
+            }
         }
         if let Some(cluster) = cluster {
             promise::compare(&mut probe, cluster);

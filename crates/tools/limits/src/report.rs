@@ -2,7 +2,7 @@
 
 mod csv;
 mod html;
-mod svg;
+pub mod svg;
 mod table_file;
 mod verdict;
 

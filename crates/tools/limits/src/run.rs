@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::args::{FactorsArgs, LimitsArgs, PlanArgs, ProbeArgs, ReportArgs, SweepArgs, WatchArgs};
 use crate::cluster::Cluster;
+use crate::experiments;
 use crate::factors::{self, Factors};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
@@ -39,6 +40,13 @@ fn execute(args: LimitsArgs) -> Result<ExitCode, Failure> {
         LimitsArgs::Watch(args) => watch(&args),
         LimitsArgs::Factors(args) => factors(&args),
         LimitsArgs::Report(args) => report(&args),
+        LimitsArgs::Experiments(args) => {
+            Ok(if experiments::run(&args, &print)? { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
+        LimitsArgs::Peer { listen } => {
+            let told = |address| print(&format!("listening on {address}"));
+            probe::serve_peer(&listen, &told).map(|()| ExitCode::SUCCESS)
+        }
         LimitsArgs::Worker { crossing: None } => workload::serve(&Launcher::own()?).map(|()| ExitCode::SUCCESS),
         LimitsArgs::Worker { crossing: Some(ns) } => crossing(ns),
     }
@@ -60,6 +68,7 @@ fn sweep(args: &SweepArgs) -> Result<ExitCode, Failure> {
         print(&sweep::estimate(&options).render(&options));
         return Ok(ExitCode::SUCCESS);
     }
+    let launcher = Launcher::own()?.on(&wanted::hosts(args)?);
     let earlier = args.output.as_deref().filter(|path| path.exists());
     let sweep = match earlier {
         Some(path) => Sweep::resume(path, options)?,
@@ -73,8 +82,7 @@ fn sweep(args: &SweepArgs) -> Result<ExitCode, Failure> {
     };
     let mut bar = Progress::new(args.quiet);
     let interrupt = Interrupt::expect();
-    let outcome =
-        sweep.run(&Launcher::own()?, &interrupt, &mut save, &mut |done, all, what| bar.update(done, all, what));
+    let outcome = sweep.run(&launcher, &interrupt, &mut save, &mut |done, all, what| bar.update(done, all, what));
     bar.finish();
     outcome?;
     let text = if args.json { results.text()? } else { sweep::render(&sweep) };
@@ -90,7 +98,14 @@ fn probe(args: &ProbeArgs) -> Result<ExitCode, Failure> {
     if let Some(missing) = media.iter().find(|directory| !directory.is_dir()) {
         return Err(Failure::input(format!("{} is no directory: --media and media.dir need one", missing.display())));
     }
-    let options = probe::Options { media, time: args.time, launcher: Launcher::own()?, size_max: args.size };
+    let options = probe::Options {
+        media,
+        devices: args.device.clone(),
+        peers: args.peer.clone(),
+        time: args.time,
+        launcher: Launcher::own()?,
+        size_max: args.size,
+    };
     if args.dry_run {
         print(&options.estimate());
         return Ok(ExitCode::SUCCESS);

@@ -47,6 +47,9 @@ pub struct Options {
     pub seed: u64,
     /// What the hardware can do, if it is known.
     pub known: Known,
+    /// Where the groups run, in turn; empty: here.
+    #[serde(default)]
+    pub hosts: Vec<String>,
 }
 
 /// Limits from the plan, the probe or the command line; bytes a second.

@@ -9,7 +9,7 @@ use crate::plan::Plan;
 use crate::results::{Results, Stage};
 use crate::run::cluster;
 use crate::sweep::{Known, Options};
-use crate::workload::{Kind, Pattern};
+use crate::workload::{Host, Kind, Pattern};
 
 /// Everything that a sweep needs to know.
 pub fn options(args: &SweepArgs) -> Result<Options, Failure> {
@@ -27,7 +27,14 @@ pub fn options(args: &SweepArgs) -> Result<Options, Failure> {
         warm_up: args.warm_up,
         seed: args.seed,
         known,
+        hosts: args.hosts.clone(),
     })
+}
+
+/// The hosts of a sweep, each with its program.
+pub fn hosts(args: &SweepArgs) -> Result<Vec<Host>, Failure> {
+    let program = args.remote_program.as_deref();
+    args.hosts.iter().map(|host| Host::parse(host, program).map_err(Failure::usage)).collect()
 }
 
 fn sorted(values: &[u64]) -> Vec<u64> {

@@ -1,22 +1,26 @@
 //! Stage 4: what processors, devices and interfaces do while a real program runs, and where its time goes.
 
 mod attribution;
+mod profile;
 mod show;
+mod tiers;
 
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
 pub use attribution::{Busy, Shares};
+pub use profile::Profile;
 pub use show::render;
+pub use tiers::Tiers;
 
-use crate::bounds::WATCH_SAMPLES_MAX;
+use crate::bounds::{WATCH_ASK, WATCH_SAMPLES_MAX};
 use crate::counters::Counters;
 use crate::failure::Failure;
 use crate::workload::{cpu_ns, now_ns};
@@ -44,6 +48,12 @@ pub struct Watch {
     pub shares: Shares,
     /// How full each resource was, the fullest first.
     pub busy: Vec<Busy>,
+    /// What the program's threads were found doing.
+    #[serde(default)]
+    pub profile: Profile,
+    /// What Forebay's agents told.
+    #[serde(default)]
+    pub tiers: Tiers,
     /// In plain words.
     pub findings: Vec<String>,
 }
@@ -52,22 +62,80 @@ pub struct Watch {
 pub fn watch(command: &[OsString], interval: Duration) -> Result<Watch, Failure> {
     let (first, words) =
         command.split_first().ok_or_else(|| Failure::usage("which program? watch -- PROGRAM WORDS"))?;
-    let (cpu, before) = (cpu_ns(), Counters::now());
-    let children = children_ticks();
+    let mut tiers = Tiers::default();
+    tiers.ask();
+    let (cpu, before, children) = (cpu_ns(), Counters::now(), children_ticks());
     let mut child = Command::new(first).args(words).spawn().map_err(|error| Failure {
         // As shells say it.
         code: if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 },
         message: format!("cannot run {}: {error}", first.display()),
     })?;
+    let mut looker = profile::Looker::new(child.id());
     let (sender, ended) = channel();
     // The wait is in a thread of its own, so that the end is seen at once however long the interval is.
     thread::spawn(move || sender.send(child.wait()));
-    let (mut samples, mut last, mut step) = (Vec::new(), before.clone(), interval);
+    let Followed { status, samples, last, asking } = follow(&ended, interval, &before, &mut looker, &mut tiers)?;
+    let total = last.since(&before);
+    // Not the program's: the status commands that were waited for.
+    let ticks = children_ticks().saturating_sub(children).saturating_sub(asking);
+    tiers.ask();
+    let per_second = rustix::param::clock_ticks_per_second() as f64;
+    let own_ns = (cpu_ns() - cpu) as f64 + asking as f64 / per_second * 1e9;
+    let mut watch = Watch {
+        command: command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+        status: code(status),
+        seconds: total.seconds(),
+        processors: thread::available_parallelism().map_or(1, |count| count.get() as u64),
+        program_cpu_s: ticks as f64 / per_second,
+        watcher_share: own_ns / (now_ns() - before.at_ns).max(1) as f64,
+        shares: Shares::of(&total.cpu),
+        busy: attribution::busy(&total),
+        total,
+        samples,
+        profile: looker.profile,
+        tiers,
+        findings: Vec::new(),
+    };
+    watch.findings = attribution::findings(&watch);
+    Ok(watch)
+}
+
+/// A program that has ended, and what was seen until then.
+struct Followed {
+    status: ExitStatus,
+    samples: Vec<Counters>,
+    last: Counters,
+    /// Processor time of the status commands, in ticks.
+    asking: u64,
+}
+
+fn follow(
+    ended: &Receiver<std::io::Result<ExitStatus>>,
+    interval: Duration,
+    begin: &Counters,
+    looker: &mut profile::Looker,
+    tiers: &mut Tiers,
+) -> Result<Followed, Failure> {
+    let (mut samples, mut last, mut step) = (Vec::new(), begin.clone(), interval);
+    let (mut sampled, mut asked, mut asking) = (Instant::now(), Instant::now(), 0);
     let status = loop {
-        let outcome = ended.recv_timeout(step);
-        let now = Counters::now();
-        samples.push(now.since(&last));
-        last = now;
+        let left = step.saturating_sub(sampled.elapsed());
+        let outcome = ended.recv_timeout(left.min(looker.pause));
+        let is_over = !matches!(outcome, Err(RecvTimeoutError::Timeout));
+        if !is_over {
+            looker.look(tiers, cpu_ns);
+            if asked.elapsed() >= WATCH_ASK {
+                let before = children_ticks();
+                tiers.ask();
+                asking += children_ticks().saturating_sub(before);
+                asked = Instant::now();
+            }
+        }
+        if is_over || sampled.elapsed() >= step {
+            let now = Counters::now();
+            samples.push(now.since(&last));
+            (last, sampled) = (now, Instant::now());
+        }
         match outcome {
             Ok(status) => {
                 break status.map_err(|error| Failure::unavailable(format!("waiting for the program: {error}")))?;
@@ -80,23 +148,7 @@ pub fn watch(command: &[OsString], interval: Duration) -> Result<Watch, Failure>
             step *= 2;
         }
     };
-    let total = last.since(&before);
-    let ticks = children_ticks().saturating_sub(children);
-    let mut watch = Watch {
-        command: command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
-        status: code(status),
-        seconds: total.seconds(),
-        processors: thread::available_parallelism().map_or(1, |count| count.get() as u64),
-        program_cpu_s: ticks as f64 / rustix::param::clock_ticks_per_second() as f64,
-        watcher_share: (cpu_ns() - cpu) as f64 / (now_ns() - before.at_ns).max(1) as f64,
-        shares: Shares::of(&total.cpu),
-        busy: attribution::busy(&total),
-        total,
-        samples,
-        findings: Vec::new(),
-    };
-    watch.findings = attribution::findings(&watch);
-    Ok(watch)
+    Ok(Followed { status, samples, last, asking })
 }
 
 fn code(status: ExitStatus) -> u8 {

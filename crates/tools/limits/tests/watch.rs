@@ -39,3 +39,21 @@ fn a_program_that_cannot_run_is_named() {
     assert_eq!(output.status.code(), Some(127));
     assert!(String::from_utf8_lossy(&output.stderr).contains("cannot run /nonexistent/program"));
 }
+
+#[test]
+fn the_threads_time_is_told_apart() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("watch.json");
+    let mut command = Command::new(PROGRAM);
+    // Works until it has been seen working: the looks are as far apart as they have to be.
+    command.args(["watch", "-o"]).arg(&file);
+    command.args(["--", "sh", "-c", "n=0; while [ $n -lt 400000 ]; do n=$((n+1)); done"]);
+    let output = command.output().unwrap();
+    assert!(output.status.success());
+    let results: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    let profile = &results["results"]["profile"];
+    assert!(profile["looks"].as_u64().unwrap() > 0, "{profile}");
+    assert!(profile["computing"].as_u64().unwrap() > 0, "{profile}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("the program's threads, when not idle: computing"), "{said}");
+}

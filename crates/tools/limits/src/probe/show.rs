@@ -39,7 +39,9 @@ pub fn component(measurement: &Measurement) -> String {
             Component::Memory => "memory",
             Component::Processor => "processor",
             Component::Network => "network",
+            Component::Peer => "wire",
             Component::Crossing => "FUSE",
+            Component::Device => "device",
             Component::Media => "media",
         }
         .to_string()

@@ -79,6 +79,7 @@ fn sweep(path: &Path, runs: Vec<Run>, known: Known) -> Sweep {
         warm_up: 0,
         seed: 0,
         known,
+        hosts: Vec::new(),
     };
     let behind = Behind { file_system: "as reported".to_string(), ..Behind::default() };
     Sweep { options, behind, generator_ns: 0.0, complete: true, scratch: None, runs, holes: Vec::new() }

@@ -4,13 +4,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::fs::statvfs;
 
 use super::suspicion;
 use super::{Run, Sweep, device_bytes};
-use crate::bounds::{FREE_SHARE, PHASE_MIN, START_SLACK, START_SLACK_EACH};
+use crate::bounds::{CLOCK_SHARE, FREE_SHARE, PHASE_MIN, START_SLACK, START_SLACK_EACH};
 use crate::counters::Counters;
 use crate::failure::Failure;
 use crate::workload::{Block, Command, Fleet, Histogram, Kind, Launcher, Pattern, Reply, Sample, Task, now_ns};
@@ -72,6 +72,14 @@ fn phases(sweep: &Sweep, launcher: &Launcher, directory: &Path, cell: (u64, u64,
     let mut fleet = Fleet::start(launcher, leaders)?;
     ready(fleet.gather(None))?;
     whole(&fleet)?;
+    let open = if sweep.options.hosts.is_empty() { Duration::ZERO } else { fleet.set_clocks() };
+    whole(&fleet)?;
+    if open * CLOCK_SHARE > Duration::from_secs_f64(sweep.options.seconds) {
+        let open = open.as_secs_f64() * 1e3;
+        return Err(Failure::unavailable(format!(
+            "the hosts' clocks can be compared to {open:.1} ms only, too little for phases this short: more --time"
+        )));
+    }
     let mut common = u64::MAX;
     let mut runs = Vec::new();
     for kind in task.pattern.phases.iter().copied() {
@@ -80,14 +88,14 @@ fn phases(sweep: &Sweep, launcher: &Launcher, directory: &Path, cell: (u64, u64,
         let resident = ready(fleet.gather(Some(&prepare)))?;
         whole(&fleet)?;
         let before = Counters::now();
-        let at_ns = now_ns() + (START_SLACK + START_SLACK_EACH * ranks as u32).as_nanos() as u64;
+        let at_ns = now_ns() + (START_SLACK + START_SLACK_EACH * ranks as u32 + 4 * open).as_nanos() as u64;
         let go = Command::Go { at_ns, until_ns: at_ns + (sweep.options.seconds * 1e9) as u64 };
         fleet.tell(&go);
         let samples = match fleet.gather(Some(&go)) {
             Reply::Done { samples, lost } if lost.is_empty() => samples,
             Reply::Done { lost, .. } => return Err(Failure::unavailable(lost.join("; "))),
             Reply::Failed { what } => return Err(Failure::unavailable(what)),
-            Reply::Ready { .. } => return Err(Failure::defect("a phase ended without samples")),
+            Reply::Ready { .. } | Reply::Clock { .. } => return Err(Failure::defect("a phase ended without samples")),
         };
         let growth = Counters::now().since(&before);
         if samples.len() as u64 != ranks {
@@ -110,7 +118,7 @@ fn ready(reply: Reply) -> Result<Option<f64>, Failure> {
     match reply {
         Reply::Ready { resident } => Ok(resident),
         Reply::Failed { what } => Err(Failure::unavailable(what)),
-        Reply::Done { .. } => Err(Failure::defect("samples without a phase")),
+        Reply::Done { .. } | Reply::Clock { .. } => Err(Failure::defect("samples without a phase")),
     }
 }
 

@@ -88,6 +88,7 @@ mod tests {
             repeat: 1,
             warm_up: 0,
             seed: 0,
+            hosts: Vec::new(),
             known: Known {
                 write_bytes_per_s: Some(100e6),
                 read_bytes_per_s: Some(100e6),

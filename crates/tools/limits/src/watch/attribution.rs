@@ -140,6 +140,8 @@ mod tests {
             busy: busy(&total),
             samples: Vec::new(),
             total,
+            profile: Default::default(),
+            tiers: Default::default(),
             findings: Vec::new(),
         };
         watch.findings = findings(&watch);

@@ -25,6 +25,24 @@ pub fn render(watch: &Watch) -> String {
     }
     text.push_str(&table.render());
     text.push('\n');
+    if let Some(shares) = watch.profile.shares() {
+        let told = shares.iter().filter(|(_, share)| *share > 0.0);
+        let told: Vec<String> = told.map(|(what, share)| format!("{what} {}", format_share(*share))).collect();
+        let looks = watch.profile.looks;
+        let _ = writeln!(text, "the program's threads, when not idle: {} ({looks} looks)", told.join(", "));
+    }
+    for tier in watch.tiers.all() {
+        let rate = |key: &str| format_rate(tier.grown(key) as f64 / watch.seconds.max(1e-9));
+        let (hits, misses) = (tier.grown("hits"), tier.grown("misses"));
+        let _ = writeln!(
+            text,
+            "forebay on {}: staged in {}, staged out {}, opens of complete replicas {hits}, of others {misses}, still dirty {} B",
+            tier.directory.display(),
+            rate("staged_in_bytes"),
+            rate("staged_out_bytes"),
+            tier.dirty_bytes()
+        );
+    }
     for finding in &watch.findings {
         let _ = writeln!(text, "{finding}");
     }

@@ -10,8 +10,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::clock::now_ns;
+use super::host::Host;
 use super::message::{Command, Reply, receive, send};
-use crate::bounds::{PATIENCE, PHASE_PATIENCE};
+use crate::bounds::{CLOCK_QUESTIONS, PATIENCE, PHASE_PATIENCE};
 use crate::failure::Failure;
 
 /// How to start another process of this program.
@@ -19,13 +20,33 @@ use crate::failure::Failure;
 pub struct Launcher {
     program: PathBuf,
     words: Vec<OsString>,
+    /// Where the groups run, in turn; none: here.
+    hosts: Vec<Host>,
 }
 
 impl Launcher {
     /// `program WORDS worker`.
     pub fn new(program: impl Into<PathBuf>, words: &[&str]) -> Launcher {
         let words = words.iter().chain(&["worker"]).map(OsString::from).collect();
-        Launcher { program: program.into(), words }
+        Launcher { program: program.into(), words, hosts: Vec::new() }
+    }
+
+    /// The same with groups on these hosts, in turn.
+    pub fn on(mut self, hosts: &[Host]) -> Launcher {
+        self.hosts = hosts.to_vec();
+        self
+    }
+
+    /// The host of a group, and what to run for it.
+    fn command(&self, number: usize) -> (String, Program) {
+        match self.hosts.get(number % self.hosts.len().max(1)) {
+            Some(host) => (format!(" on {host}"), host.command(&self.program, &self.words)),
+            None => {
+                let mut command = Program::new(&self.program);
+                command.args(&self.words);
+                (String::new(), command)
+            }
+        }
     }
 
     /// The program.
@@ -54,6 +75,8 @@ struct Member {
     /// None once it is lost.
     to: Option<ChildStdin>,
     replies: Receiver<Result<Reply, String>>,
+    /// How far its clock is ahead of ours.
+    ahead_ns: i64,
 }
 
 /// Children, all of one kind. Dropped, they end: their stdin ends.
@@ -66,9 +89,10 @@ impl Fleet {
     /// Starts a child for each name and sends it its first command. What was started ends if one cannot be.
     pub fn start(launcher: &Launcher, begin: impl IntoIterator<Item = (String, Command)>) -> Result<Fleet, Failure> {
         let mut fleet = Fleet { members: Vec::new(), lost: Vec::new() };
-        for (name, command) in begin {
-            let mut child = Program::new(&launcher.program)
-                .args(&launcher.words)
+        for (number, (name, command)) in begin.into_iter().enumerate() {
+            let (place, mut program) = launcher.command(number);
+            let name = name + &place;
+            let mut child = program
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
                 .spawn()
@@ -93,7 +117,7 @@ impl Fleet {
                     }
                 }
             });
-            let mut member = Member { name, child, to, replies };
+            let mut member = Member { name, child, to, replies, ahead_ns: 0 };
             if let Some(to) = &mut member.to {
                 // If it died at once, gathering tells.
                 let _ = send(to, &command);
@@ -105,9 +129,35 @@ impl Fleet {
 
     /// Tells everybody.
     pub fn tell(&mut self, command: &Command) {
-        for to in self.members.iter_mut().filter_map(|member| member.to.as_mut()) {
-            let _ = send(to, command);
+        for member in &mut self.members {
+            if let Some(to) = &mut member.to {
+                let _ = send(to, &command.shifted(member.ahead_ns));
+            }
         }
+    }
+
+    /// Compares everybody's clock with ours. Returns the largest uncertainty: half of the quickest question and answer.
+    pub fn set_clocks(&mut self) -> Duration {
+        let mut worst = 0;
+        for member in self.members.iter_mut().filter(|member| member.to.is_some()) {
+            let mut best = u64::MAX;
+            for _ in 0..CLOCK_QUESTIONS {
+                let asked = now_ns();
+                let Some(there) = member.clock() else { break };
+                let trip = now_ns() - asked;
+                if trip < best {
+                    (best, member.ahead_ns) = (trip, there.wrapping_sub(asked + trip / 2).cast_signed());
+                }
+            }
+            if best == u64::MAX {
+                self.lost.push(format!("{} does not tell its clock", member.name));
+                member.to = None;
+                let _ = member.child.kill();
+            } else {
+                worst = worst.max(best / 2);
+            }
+        }
+        Duration::from_nanos(worst)
     }
 
     /// Who was lost so far, and why.
@@ -128,10 +178,11 @@ impl Fleet {
         for member in self.members.iter_mut().filter(|member| member.to.is_some()) {
             match member.answer(deadline) {
                 Ok(Reply::Done { samples: more, lost }) => {
-                    samples.extend(more);
+                    samples.extend(more.into_iter().map(|sample| sample.in_our_time(member.ahead_ns)));
                     self.lost.extend(lost);
                 }
                 Ok(Reply::Ready { resident }) => residents.extend(resident),
+                Ok(Reply::Clock { .. }) => failed.push(format!("{}: told its clock unasked", member.name)),
                 Ok(Reply::Failed { what }) => failed.push(format!("{}: {what}", member.name)),
                 Err(why) => {
                     self.lost.push(format!("{} {why}", member.name));
@@ -154,6 +205,14 @@ impl Fleet {
 }
 
 impl Member {
+    fn clock(&mut self) -> Option<u64> {
+        send(self.to.as_mut()?, &Command::Clock).ok()?;
+        match self.answer(Instant::now() + PATIENCE) {
+            Ok(Reply::Clock { now_ns }) => Some(now_ns),
+            _ => None,
+        }
+    }
+
     fn answer(&mut self, deadline: Instant) -> Result<Reply, String> {
         match self.replies.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok(reply) => reply,

@@ -50,6 +50,8 @@ pub enum Command {
         /// Files or transfers that every process made before.
         common: u64,
     },
+    /// What does your clock show? Asked of group leaders, which may be on other hosts.
+    Clock,
     /// Run it.
     Go {
         /// Common start on the machine's monotonic clock, nanoseconds.
@@ -67,6 +69,11 @@ pub enum Reply {
         /// Share of the data to be read that this machine's page cache holds, if the file system tells.
         resident: Option<f64>,
     },
+    /// The monotonic clock there.
+    Clock {
+        /// Nanoseconds since an origin of that host's own.
+        now_ns: u64,
+    },
     /// A phase is over.
     Done {
         /// One for each process that answered.
@@ -79,6 +86,28 @@ pub enum Reply {
         /// Who and why.
         what: String,
     },
+}
+
+impl Command {
+    /// As somebody must hear it whose clock is `ahead_ns` ahead of ours.
+    pub fn shifted(&self, ahead_ns: i64) -> Command {
+        match self {
+            Command::Go { at_ns, until_ns } => Command::Go {
+                at_ns: at_ns.saturating_add_signed(ahead_ns),
+                until_ns: until_ns.saturating_add_signed(ahead_ns),
+            },
+            other => other.clone(),
+        }
+    }
+}
+
+impl Sample {
+    /// Told by somebody whose clock is `ahead_ns` ahead of ours, in our time.
+    pub fn in_our_time(mut self, ahead_ns: i64) -> Sample {
+        self.started_ns = self.started_ns.saturating_add_signed(-ahead_ns);
+        self.ended_ns = self.ended_ns.saturating_add_signed(-ahead_ns);
+        self
+    }
 }
 
 /// What one process did in one phase.

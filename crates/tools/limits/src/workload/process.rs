@@ -2,7 +2,7 @@
 
 use std::io::{self, BufReader, Write};
 
-use super::clock::wait_until;
+use super::clock::{now_ns, wait_until};
 use super::fleet::{Fleet, Launcher};
 use super::message::{Command, Reply, Task, receive, send};
 use super::pattern::Kind;
@@ -35,6 +35,7 @@ fn work(from: &mut impl io::BufRead, to: &mut impl Write, mut worker: Worker) ->
                     Err(error) => Reply::Failed { what: format!("preparing {next}: {error}") },
                 }
             }
+            Command::Clock => Reply::Clock { now_ns: now_ns() },
             Command::Go { at_ns, until_ns } => go(&mut worker, kind.take(), at_ns, until_ns),
             Command::Work { .. } | Command::Lead { .. } => Reply::Failed { what: "told to begin twice".to_string() },
         };
@@ -61,6 +62,11 @@ fn lead(
     let mut fleet = Fleet::start(launcher, begin)?;
     send(to, &fleet.gather(None))?;
     while let Some(command) = receive::<Command>(from)? {
+        if matches!(command, Command::Clock) {
+            // Its processes are on this host, by the same clock.
+            send(to, &Reply::Clock { now_ns: now_ns() })?;
+            continue;
+        }
         fleet.tell(&command);
         send(to, &fleet.gather(Some(&command)))?;
     }

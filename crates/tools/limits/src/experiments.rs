@@ -1,0 +1,148 @@
+//! The experiment book: declarative files that say a bed, its caps, workloads, a baseline and a bar. Each run first measures
+//! what the bed gives, then the product on it, and is judged against the bar and beside the paper's figure.
+//!
+//! X1. Baseline and product use the same files, transfers and caps, turn about.
+//! X2. A rate above what the bed was measured to give is rejected, never averaged.
+//! X3. Every figure is kept with the machine's load at the time; nothing is overwritten.
+
+mod accelerate;
+mod bed;
+mod book;
+mod locks;
+mod page;
+mod planted;
+mod row;
+mod share;
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::process::geteuid;
+
+pub use book::{Book, Experiment};
+pub use row::Row;
+
+use crate::args::ExperimentsArgs;
+use crate::failure::Failure;
+use crate::results;
+use crate::table::Table;
+
+/// Set for the process that is alone in its namespaces.
+const INSIDE: &str = "FOREBAY_LIMITS_EXPERIMENTS";
+
+/// What a run of an experiment needs to know.
+pub struct Run<'a> {
+    pub book: &'a Book,
+    /// Smaller and shorter, for the continuous integration: figures say less.
+    pub quick: bool,
+}
+
+/// Runs the chosen experiments; whether all kept their bars.
+pub fn run(args: &ExperimentsArgs, print: &dyn Fn(&str)) -> Result<bool, Failure> {
+    if let Some(output) = &args.report {
+        let rows = row::read(&args.results)?;
+        results::save(output, page::html(&rows).as_bytes())?;
+        print(&format!("{} figures in {}", rows.len(), output.display()));
+        return Ok(true);
+    }
+    let books = chosen(args)?;
+    if args.dry_run {
+        books.iter().for_each(|book| print(&format!("{}: {}", book.id, book.title)));
+        return Ok(true);
+    }
+    if std::env::var_os(INSIDE).is_none() {
+        return alone();
+    }
+    let mut kept = true;
+    for book in &books {
+        let run = Run { book, quick: args.quick };
+        print(&format!("\n{}: {}", book.id, book.title));
+        let rows = run.rows(&mut |words| print(&format!("  {words}")))?;
+        row::append(&args.results, &rows)?;
+        print(&table(&rows).render());
+        kept &= rows.iter().all(Row::is_kept);
+    }
+    print(&format!("appended to {}", args.results.display()));
+    Ok(kept)
+}
+
+impl Run<'_> {
+    fn rows(&self, tell: &mut dyn FnMut(&str)) -> Result<Vec<Row>, Failure> {
+        match &self.book.experiment {
+            Experiment::Accelerate(wanted) => accelerate::run(self, wanted, tell),
+            Experiment::Share(wanted) => share::run(self, wanted, tell),
+            Experiment::Planted(wanted) => planted::run(self, wanted, tell),
+            Experiment::Locks(wanted) => Ok(locks::run(self, wanted)),
+        }
+    }
+}
+
+fn chosen(args: &ExperimentsArgs) -> Result<Vec<Book>, Failure> {
+    let unreadable = |error| Failure::input(format!("cannot read {}: {error}", args.book.display()));
+    let entries = fs::read_dir(&args.book).map_err(unreadable)?;
+    let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    paths.retain(|path| path.extension().is_some_and(|form| form == "toml"));
+    paths.sort();
+    let mut books = paths.iter().map(|path| Book::read(path)).collect::<Result<Vec<_>, _>>()?;
+    if !args.only.is_empty() {
+        if let Some(missing) = args.only.iter().find(|id| !books.iter().any(|book| book.id == **id)) {
+            let known = books.iter().map(|book| book.id.as_str()).collect::<Vec<_>>().join(", ");
+            return Err(Failure::input(format!("there is no experiment {missing}; there are {known}")));
+        }
+        books.retain(|book| args.only.contains(&book.id));
+    }
+    Ok(books)
+}
+
+/// Runs this program again in mount and process namespaces of its own: nothing that it mounts or starts outlives it.
+fn alone() -> Result<bool, Failure> {
+    if !geteuid().is_root() {
+        return Err(Failure { code: 77, message: "experiments mount file systems: run them as root".to_string() });
+    }
+    let program = std::env::current_exe().map_err(|error| Failure::unavailable(error.to_string()))?;
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc", "--"]);
+    command.arg(program).args(std::env::args_os().skip(1)).env(INSIDE, "1");
+    let status = command.status().map_err(|error| Failure::unavailable(format!("unshare (util-linux): {error}")))?;
+    match status.code() {
+        Some(0) => Ok(true),
+        Some(1) => Ok(false),
+        // It has said why.
+        _ => Err(Failure { code: 69, message: format!("the experiments ended early ({status})") }),
+    }
+}
+
+/// A program in the directory of this one.
+pub fn beside(name: &str) -> Result<PathBuf, Failure> {
+    let own = std::env::current_exe().map_err(|error| Failure::unavailable(error.to_string()))?;
+    let path = own.parent().unwrap_or(Path::new(".")).join(name);
+    if path.exists() {
+        Ok(path)
+    } else {
+        Err(Failure::unavailable(format!("{} is missing: make build", path.display())))
+    }
+}
+
+fn table(rows: &[Row]) -> Table {
+    let mut table = Table::new(["case", "measured", "bar", "paper", "kept", "what else"]);
+    for row in rows {
+        let kept = match row.bar {
+            _ if row.rejected.is_some() => "rejected",
+            Some(_) if row.is_kept() => "yes",
+            Some(_) => "NO",
+            None => "",
+        };
+        let number = |value: Option<f64>| value.map_or(String::new(), |value| format!("{value:.2}"));
+        let (bar, paper) = (number(row.bar), number(row.paper));
+        let what = row.rejected.as_ref().unwrap_or(&row.what).clone();
+        table.row([row.case.clone(), format!("{:.2} {}", row.value, row.unit), bar, paper, kept.to_string(), what]);
+    }
+    table
+}
+
+/// To stderr, for what goes on behind the figures.
+fn warn(words: &str) {
+    let _ = writeln!(std::io::stderr(), "forebay limits: {words}");
+}

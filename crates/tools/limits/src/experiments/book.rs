@@ -1,0 +1,190 @@
+//! The files of the book.
+
+use std::fs;
+use std::path::Path;
+
+use serde::Deserialize;
+
+use crate::failure::Failure;
+
+/// One file.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Book {
+    /// `E0-4`.
+    pub id: String,
+    /// In a line.
+    pub title: String,
+    #[serde(flatten)]
+    pub experiment: Experiment,
+}
+
+/// What kind of experiment, and its particulars.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Experiment {
+    /// Programs on the store, on the burst buffer, and on the accelerated store.
+    Accelerate(Accelerate),
+    /// What part of a read's time a disk takes.
+    Share(Share),
+    /// Bottlenecks planted on purpose.
+    Planted(Planted),
+    /// Lock protocols side by side.
+    Locks(Locks),
+}
+
+/// Bed, workload and bars of an acceleration.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Accelerate {
+    /// slowfs's options for the store.
+    pub store: Vec<String>,
+    /// slowfs's options for the burst buffer.
+    pub burst_buffer: Vec<String>,
+    /// Numbers of processes.
+    pub processes: Vec<u64>,
+    /// Bytes of a transfer.
+    pub transfer: u64,
+    /// Most bytes a process writes.
+    pub size: u64,
+    /// Scattered transfers.
+    #[serde(default)]
+    pub random: bool,
+    /// Longest time of a phase on the store, seconds.
+    pub seconds: f64,
+    /// Turns.
+    pub repeat: u64,
+    pub bar: Bars,
+    #[serde(default)]
+    pub paper: Bars,
+}
+
+/// What is asked, or what a paper has.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bars {
+    /// Accelerated over direct.
+    pub write_gain: Option<f64>,
+    pub read_gain: Option<f64>,
+    /// Accelerated over the burst buffer itself.
+    pub efficiency: Option<f64>,
+    /// Best over the bed's limit.
+    pub eta: Option<f64>,
+}
+
+/// Bed and bar of the share of a disk.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Share {
+    pub store: Vec<String>,
+    /// Bytes of a read.
+    pub sizes: Vec<u64>,
+    /// Reads of each size.
+    pub reads: u64,
+    /// Least and most that the disk's share may be.
+    pub least: f64,
+    pub most: f64,
+}
+
+/// How many stories, and the bar.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Planted {
+    /// Simulated.
+    pub stories: u64,
+    /// Least share that must be named rightly.
+    pub named: f64,
+    /// slowfs's options for the mounted ones, as planned.
+    pub store: Vec<String>,
+    /// What is changed, and what must be named.
+    pub mounted: Vec<Mounted>,
+}
+
+/// A bottleneck that is really mounted.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mounted {
+    /// Options added to the planned ones; later ones count.
+    pub options: Vec<String>,
+    /// The culprit's name; none: no alarm.
+    pub culprit: Option<String>,
+}
+
+/// What the lock protocols are tried with.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Locks {
+    /// Writers of one file.
+    pub sharers: Vec<u64>,
+    /// Bytes of a write.
+    pub sizes: Vec<u64>,
+    /// Bytes that ranges are rounded to.
+    pub granularities: Vec<u64>,
+    /// All targets together, bytes a second.
+    pub bandwidth: f64,
+    pub round_trip_us: u64,
+    pub manager_us: u64,
+}
+
+impl Book {
+    /// Reads and checks one file.
+    pub fn read(path: &Path) -> Result<Book, Failure> {
+        let wrong = |what: String| Failure::input(format!("{}: {what}", path.display()));
+        let text = fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+        let book: Book = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+        if let Some(fault) = book.fault() {
+            return Err(wrong(fault));
+        }
+        Ok(book)
+    }
+
+    fn fault(&self) -> Option<String> {
+        let empty = match &self.experiment {
+            Experiment::Accelerate(it) => {
+                if it.transfer == 0 || it.size < it.transfer {
+                    return Some("`size` must be at least one `transfer`".to_string());
+                }
+                it.processes.is_empty() || it.processes.contains(&0) || it.repeat == 0 || it.seconds <= 0.0
+            }
+            Experiment::Share(it) => it.sizes.is_empty() || it.reads == 0,
+            Experiment::Planted(it) => it.stories == 0,
+            Experiment::Locks(it) => it.sharers.is_empty() || it.sizes.is_empty() || it.granularities.is_empty(),
+        };
+        empty.then(|| "a list is empty or a count is 0: nothing would be measured".to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_of_the_book_is_understood_and_named_for_its_experiment() {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../experiments");
+        let mut found = 0;
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|form| form == "toml") {
+                let book = Book::read(&path).unwrap_or_else(|failure| panic!("{failure}"));
+                assert_eq!(path.file_stem().unwrap().to_str(), Some(&*book.id));
+                found += 1;
+            }
+        }
+        assert!(found >= 5);
+    }
+
+    #[test]
+    fn what_would_measure_nothing_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("E.toml");
+        let head = "id = \"E\"\ntitle = \"t\"\n";
+        for (text, part) in [
+            ("kind = \"planted\"\nstories = 0\nnamed = 1\nstore = []\nmounted = []\n", "count is 0"),
+            ("kind = \"guess\"\n", "unknown variant"),
+            ("kind = \"share\"\nstore = []\nsizes = [1]\nreads = 1\nleast = 0\nmost = 1\nmore = 2\n", "more"),
+        ] {
+            fs::write(&path, format!("{head}{text}")).unwrap();
+            let said = Book::read(&path).unwrap_err().message;
+            assert!(said.contains(part), "{said}");
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! The wire to another host: streams in each direction and in both at once, and a round trip. `forebay limits peer` answers there.
+//!
+//! A connection begins with eight bytes that name the protocol and one that says what is wanted; the answer names the protocol
+//! again, so that a wrong port is recognised. Bytes to the peer are counted by the peer and told at the end: what
+//! lies in a buffer has not arrived.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{Component, Measurement, Unit};
+use crate::bounds::{PEER_CONNECTIONS_MAX, PEER_SILENCE};
+use crate::failure::Failure;
+use crate::units::format_rate;
+use crate::workload::{Histogram, now_ns};
+
+/// Version 1.
+const HELLO: &[u8; 8] = b"fblimit1";
+/// Bytes of one send.
+const MESSAGE: usize = 256 << 10;
+/// The port where nothing else is said.
+pub const PORT: u16 = 7117;
+
+/// What a connection is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Want {
+    /// The client sends until it shuts down, then is told how much arrived.
+    Sink = b'S' as isize,
+    /// The server sends until the client closes.
+    Source = b'G' as isize,
+    /// Each byte comes back.
+    Echo = b'E' as isize,
+}
+
+/// Serves until it is killed. `told` gets the address, also when the port was left to the system.
+pub fn serve(address: &str, told: &dyn Fn(SocketAddr)) -> Result<(), Failure> {
+    let failed = |error: io::Error| Failure::unavailable(format!("cannot listen on {address}: {error}"));
+    let listener = TcpListener::bind(address).map_err(failed)?;
+    told(listener.local_addr().map_err(failed)?);
+    let open = Arc::new(AtomicU64::new(0));
+    loop {
+        let Ok((stream, _)) = listener.accept() else { continue };
+        if open.fetch_add(1, Ordering::Relaxed) >= PEER_CONNECTIONS_MAX {
+            open.fetch_sub(1, Ordering::Relaxed);
+            continue;
+        }
+        let open = Arc::clone(&open);
+        thread::spawn(move || {
+            // A client that goes away is its own affair.
+            let _ = answer(stream);
+            open.fetch_sub(1, Ordering::Relaxed);
+        });
+    }
+}
+
+fn prepared(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PEER_SILENCE))?;
+    stream.set_write_timeout(Some(PEER_SILENCE))
+}
+
+fn answer(mut stream: TcpStream) -> io::Result<()> {
+    prepared(&stream)?;
+    let mut head = [0; 9];
+    stream.read_exact(&mut head)?;
+    if head[..8] != *HELLO {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    stream.write_all(HELLO)?;
+    let mut room = vec![0; MESSAGE];
+    match head[8] {
+        b'S' => {
+            let mut arrived = 0u64;
+            loop {
+                match stream.read(&mut room)? {
+                    0 => return stream.write_all(&arrived.to_le_bytes()),
+                    read => arrived += read as u64,
+                }
+            }
+        }
+        b'G' => loop {
+            stream.write_all(&room)?;
+        },
+        b'E' => loop {
+            stream.read_exact(&mut room[..1])?;
+            stream.write_all(&room[..1])?;
+        },
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+fn connect(address: SocketAddr, want: Want) -> io::Result<TcpStream> {
+    let mut stream = TcpStream::connect_timeout(&address, PEER_SILENCE)?;
+    prepared(&stream)?;
+    stream.write_all(HELLO)?;
+    stream.write_all(&[want as u8])?;
+    let mut hello = [0; 8];
+    stream.read_exact(&mut hello)?;
+    if hello != *HELLO {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "something else answers there"));
+    }
+    Ok(stream)
+}
+
+/// Everything of one peer, and what deserves attention.
+pub fn measure(peer: &str, time: Duration) -> Result<(Vec<Measurement>, Vec<String>), Failure> {
+    let failed = |error: io::Error| {
+        Failure::unavailable(format!("peer {peer}: {error}; on that host, run: forebay limits peer"))
+    };
+    let address = resolve(peer).map_err(failed)?;
+    let mut found = Vec::new();
+    let mut add = |what: String, value: f64, unit: Unit| {
+        found.push(Measurement {
+            component: Component::Peer,
+            directory: None,
+            what: format!("{peer}: {what}"),
+            value,
+            unit,
+        });
+    };
+    add("round trip of 1 byte".to_string(), round_trip(address, time).map_err(failed)?, Unit::Nanoseconds);
+    let (mut to, mut from) = (0.0, 0.0);
+    for streams in [1, 4] {
+        let plural = if streams == 1 { "" } else { "s" };
+        (to, from) =
+            (rate(address, streams, 0, time).map_err(failed)?.0, rate(address, 0, streams, time).map_err(failed)?.1);
+        add(format!("TCP to it, {streams} stream{plural}"), to, Unit::BytesPerSecond);
+        add(format!("TCP from it, {streams} stream{plural}"), from, Unit::BytesPerSecond);
+    }
+    let both = rate(address, 4, 4, time).map_err(failed)?;
+    add("TCP to it, 4 streams, with 4 from it".to_string(), both.0, Unit::BytesPerSecond);
+    add("TCP from it, 4 streams, with 4 to it".to_string(), both.1, Unit::BytesPerSecond);
+    let findings = unequal(peer, to, from).into_iter().collect();
+    Ok((found, findings))
+}
+
+fn unequal(peer: &str, to: f64, from: f64) -> Option<String> {
+    (to.min(from) < to.max(from) * 0.8).then(|| {
+        format!("peer {peer}: {} to it and {} from it: one direction is worse", format_rate(to), format_rate(from))
+    })
+}
+
+fn resolve(peer: &str) -> io::Result<SocketAddr> {
+    let found = match peer.to_socket_addrs() {
+        Ok(mut addresses) => addresses.next(),
+        // Without a port.
+        Err(_) => (peer, PORT).to_socket_addrs()?.next(),
+    };
+    found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the name has no address"))
+}
+
+/// Bytes a second that arrive there and here, with so many streams to it and from it at once.
+fn rate(address: SocketAddr, to: usize, from: usize, time: Duration) -> io::Result<(f64, f64)> {
+    let sinks = (0..to).map(|_| connect(address, Want::Sink)).collect::<io::Result<Vec<_>>>()?;
+    let sources = (0..from).map(|_| connect(address, Want::Source)).collect::<io::Result<Vec<_>>>()?;
+    let began = Instant::now();
+    thread::scope(|scope| {
+        let sent: Vec<_> = sinks.into_iter().map(|stream| scope.spawn(move || send(stream, began, time))).collect();
+        let received: Vec<_> =
+            sources.into_iter().map(|stream| scope.spawn(move || receive(stream, began, time))).collect();
+        let sum = |threads: Vec<thread::ScopedJoinHandle<'_, io::Result<f64>>>| {
+            threads.into_iter().map(|thread| thread.join().unwrap_or(Ok(0.0))).sum::<io::Result<f64>>()
+        };
+        Ok((sum(sent)?, sum(received)?))
+    })
+}
+
+fn send(mut stream: TcpStream, began: Instant, time: Duration) -> io::Result<f64> {
+    let message = vec![7; MESSAGE];
+    while began.elapsed() < time {
+        stream.write_all(&message)?;
+    }
+    stream.shutdown(Shutdown::Write)?;
+    let mut arrived = [0; 8];
+    stream.read_exact(&mut arrived)?;
+    Ok(u64::from_le_bytes(arrived) as f64 / began.elapsed().as_secs_f64())
+}
+
+fn receive(mut stream: TcpStream, began: Instant, time: Duration) -> io::Result<f64> {
+    let mut room = vec![0; MESSAGE];
+    let mut arrived = 0u64;
+    while began.elapsed() < time {
+        match stream.read(&mut room)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            read => arrived += read as u64,
+        }
+    }
+    Ok(arrived as f64 / began.elapsed().as_secs_f64())
+}
+
+/// Median, nanoseconds.
+fn round_trip(address: SocketAddr, time: Duration) -> io::Result<f64> {
+    let mut stream = connect(address, Want::Echo)?;
+    let mut trips = Histogram::default();
+    let began = Instant::now();
+    while trips.count() == 0 || began.elapsed() < time {
+        let before = now_ns();
+        stream.write_all(&[1])?;
+        stream.read_exact(&mut [0])?;
+        trips.add(now_ns() - before);
+    }
+    Ok(trips.quantile(0.5) as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    const TIME: Duration = Duration::from_millis(20);
+
+    #[test]
+    fn a_peer_is_measured_in_both_directions() {
+        let (sender, told) = channel();
+        thread::spawn(move || serve("127.0.0.1:0", &|address| sender.send(address).unwrap()));
+        let address = told.recv().unwrap().to_string();
+        let (found, _) = measure(&address, TIME).unwrap();
+        assert_eq!(found.len(), 7);
+        assert!(found.iter().all(|measurement| measurement.value > 0.0), "{found:?}");
+        assert!(found[2].what.ends_with("TCP from it, 1 stream"), "{found:?}");
+    }
+
+    #[test]
+    fn something_else_and_nobody_are_told_with_what_to_do() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let other = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.read(&mut [0; 9]);
+            stream.write_all(b"SSH-2.0-").unwrap();
+        });
+        let said = measure(&address.to_string(), TIME).unwrap_err().message;
+        assert!(said.contains("something else answers there") && said.contains("forebay limits peer"), "{said}");
+        other.join().unwrap();
+        let said = measure(&address.to_string(), TIME).unwrap_err().message;
+        assert!(said.contains("refused"), "{said}");
+    }
+
+    #[test]
+    fn a_worse_direction_is_found() {
+        assert!(unequal("a", 100.0, 70.0).is_some() && unequal("a", 100.0, 90.0).is_none());
+    }
+}

@@ -1,0 +1,90 @@
+//! Where a group of a sweep runs.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// One host, and the program there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Host {
+    reach: Reach,
+    name: String,
+    /// Where it is another than here.
+    program: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    Ssh,
+    Srun,
+    Namespace,
+}
+
+impl Host {
+    /// `NAME` (ssh), `srun:NAME`, `netns:NAME`.
+    pub fn parse(text: &str, program: Option<&Path>) -> Result<Host, String> {
+        let (reach, name) = match text.split_once(':') {
+            Some(("srun", name)) => (Reach::Srun, name),
+            Some(("netns", name)) => (Reach::Namespace, name),
+            Some(("ssh", name)) => (Reach::Ssh, name),
+            Some((other, _)) => return Err(format!("`{other}:` is no way to a host: ssh:, srun: or netns:")),
+            None => (Reach::Ssh, text),
+        };
+        // What begins with a dash would be an option of ssh.
+        let plain = |c: char| c.is_alphanumeric() || "._-@".contains(c);
+        if name.is_empty() || name.starts_with('-') || !name.chars().all(plain) {
+            return Err(format!("`{name}` is no name of a host"));
+        }
+        Ok(Host { reach, name: name.to_string(), program: program.map(Path::to_path_buf) })
+    }
+
+    /// Runs the program there, with our stdin and stdout.
+    pub fn command(&self, program: &Path, words: &[OsString]) -> Command {
+        let program = self.program.as_deref().unwrap_or(program).as_os_str();
+        let (first, rest): (&str, &[&str]) = match self.reach {
+            Reach::Ssh => ("ssh", &["-o", "BatchMode=yes", "-o", "ServerAliveInterval=10", "--"]),
+            Reach::Srun => ("srun", &["--nodes=1", "--ntasks=1", "--quiet", "--nodelist"]),
+            Reach::Namespace => ("ip", &["netns", "exec"]),
+        };
+        let mut command = Command::new(first);
+        command.args(rest).arg(&self.name);
+        match self.reach {
+            // A shell there reads it.
+            Reach::Ssh => command.arg(quoted(program)).args(words.iter().map(|word| quoted(word))),
+            Reach::Srun | Reach::Namespace => command.arg(program).args(words),
+        };
+        command
+    }
+}
+
+fn quoted(word: &OsStr) -> String {
+    format!("'{}'", word.to_string_lossy().replace('\'', r"'\''"))
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_reached_as_its_prefix_says_and_a_shell_gets_quotes() {
+        let words = ["it's".into()];
+        let line = |text: &str| {
+            let command = Host::parse(text, None).unwrap().command(Path::new("/opt/f b"), &words);
+            let all = std::iter::once(command.get_program()).chain(command.get_args());
+            all.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(line("a@n1"), r"ssh -o BatchMode=yes -o ServerAliveInterval=10 -- a@n1 '/opt/f b' 'it'\''s'");
+        assert_eq!(line("netns:left"), "ip netns exec left /opt/f b it's");
+        assert!(line("srun:n7").starts_with("srun --nodes=1 --ntasks=1 --quiet --nodelist n7 /opt"));
+        for wrong in ["", "-oProxyCommand=x", "a b", "mpi:a", "n;rm"] {
+            assert!(Host::parse(wrong, None).is_err(), "{wrong}");
+        }
+    }
+}

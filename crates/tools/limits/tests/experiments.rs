@@ -1,0 +1,44 @@
+//! The experiment book as a user runs it; as root, for it runs in namespaces of its own.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_forebay-limits");
+
+fn experiments(words: &[&str], results: &Path) -> (Option<i32>, String) {
+    let book = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../experiments");
+    let mut command = Command::new(PROGRAM);
+    command.args(["experiments", "--book", book, "--results"]).arg(results).args(words);
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    (output.status.code(), said)
+}
+
+/// E4-2 is made in the model's own time: it takes no bed, and its figures are the same everywhere.
+#[test]
+fn one_experiment_is_run_kept_and_plotted() {
+    let directory = tempfile::tempdir().unwrap();
+    let (results, page) = (directory.path().join("results.jsonl"), directory.path().join("report.html"));
+    let (code, said) = experiments(&["E4-2"], &results);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("exact, 8 writers in turn, 64 KiB, locks of 4 KiB"), "{said}");
+    let first = fs::read_to_string(&results).unwrap();
+    experiments(&["E4-2"], &results);
+    let both = fs::read_to_string(&results).unwrap();
+    assert_eq!(both.lines().count(), 2 * first.lines().count());
+    let (code, said) = experiments(&["--report", page.to_str().unwrap()], &results);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(fs::read_to_string(&page).unwrap().contains("<h2>E4-2</h2>"));
+}
+
+#[test]
+fn what_is_not_in_the_book_is_named_with_what_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let results = directory.path().join("results.jsonl");
+    let (code, said) = experiments(&["E9-9"], &results);
+    assert_eq!(code, Some(66), "{said}");
+    assert!(said.contains("there is no experiment E9-9; there are E0-4, E0-5, E3-1"), "{said}");
+    let (code, said) = experiments(&["--dry-run"], &results);
+    assert!(code == Some(0) && said.contains("E4-1: ") && !results.exists(), "{said}");
+}

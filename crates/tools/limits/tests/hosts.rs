@@ -1,0 +1,87 @@
+//! A sweep over hosts: an `ssh` of our own stands for the network, so that hosts can be what no network offers on demand.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_forebay-limits");
+
+/// `dead` refuses; `dies` hears two lines and then no more; `ahead` lives in a time namespace whose clock is a day ahead.
+const SSH: &str = r#"#!/bin/sh
+two_lines() { for n in 1 2; do read -r line; printf '%s\n' "$line"; done; }
+while [ "$1" != -- ]; do shift; done
+host=$2
+shift 2
+case $host in
+  dead) echo "ssh: connect to host dead: No route to host" >&2; exit 255 ;;
+  dies) eval "two_lines | $*" ;;
+  ahead) eval "exec unshare --time --monotonic 86400 --fork --kill-child $*" ;;
+  *) eval "exec $*" ;;
+esac
+"#;
+
+fn sweep(target: &Path, tools: &Path, hosts: &str, words: &[&str]) -> (Option<i32>, String, Value) {
+    let ssh = tools.join("ssh");
+    fs::write(&ssh, SSH).unwrap();
+    fs::set_permissions(&ssh, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap());
+    let results = tools.join("r.json");
+    let _ = fs::remove_file(&results);
+    let mut command = Command::new(PROGRAM);
+    command.args(["sweep", "--quiet", "--warm-up", "0", "--repeat", "1", "--time", "3s", "--size", "4MiB"]);
+    command.arg("--target").arg(target).args(["--hosts", hosts, "-o"]).arg(&results).args(words).env("PATH", path);
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    let found = fs::read(&results).map_or(Value::Null, |text| serde_json::from_slice::<Value>(&text).unwrap());
+    (output.status.code(), said, found["results"].clone())
+}
+
+#[test]
+fn groups_run_on_their_hosts_and_what_they_wrote_is_read_by_the_next() {
+    let (target, tools) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (code, said, found) = sweep(target.path(), tools.path(), "left,right", &["-M", "1,2", "-N", "2", "--read"]);
+    assert_eq!(code, Some(0), "{said}");
+    let runs = found["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 4, "{said}");
+    assert!(runs.iter().all(|run| run["operations"].as_u64().unwrap() > 0), "{runs:?}");
+}
+
+#[test]
+fn a_dead_host_is_a_hole_with_its_name_and_the_rest_is_kept() {
+    let (target, tools) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for (second, part) in [("dead", "group 1 on dead"), ("dies", "group 1 on dies")] {
+        let hosts = format!("left,{second}");
+        let (code, said, found) = sweep(target.path(), tools.path(), &hosts, &["-M", "1,2", "-N", "1"]);
+        assert_eq!(code, Some(75), "{said}");
+        assert!(said.contains("missing: M=2 N=1") && said.contains(part), "{said}");
+        let runs = found["runs"].as_array().unwrap();
+        assert!(!runs.is_empty() && runs.iter().all(|run| run["groups"] == 1), "{said}");
+    }
+}
+
+#[test]
+fn a_host_whose_clock_is_a_day_ahead_starts_and_ends_with_the_others() {
+    let (target, tools) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let can = Command::new("unshare").args(["--time", "--monotonic", "86400", "--fork", "true"]).status();
+    if !can.is_ok_and(|status| status.success()) {
+        eprintln!("no time namespaces here: nothing was tried");
+        return;
+    }
+    let (code, said, found) = sweep(target.path(), tools.path(), "left,ahead", &["-M", "2", "-N", "1"]);
+    assert_eq!(code, Some(0), "{said}");
+    // By the wrong clock it would have lasted a day, or the group's own rate would be none.
+    let run = &found["runs"][0];
+    assert!(run["seconds"].as_f64().unwrap() < 600.0, "{run}");
+    assert!(run["group_rates"].as_array().unwrap().iter().all(|rate| rate.as_f64().unwrap() > 0.0), "{run}");
+}
+
+#[test]
+fn what_is_no_host_is_refused_before_anything_runs() {
+    let (target, tools) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (code, said, _) = sweep(target.path(), tools.path(), "mpi:left", &["-M", "1", "-N", "1"]);
+    assert_eq!(code, Some(64), "{said}");
+    assert!(said.contains("no way to a host"), "{said}");
+}
