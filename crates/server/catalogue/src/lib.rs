@@ -125,6 +125,13 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// True if another program should read it; false if it is damaged, or cannot be reached.
+    pub fn is_of_another_version(&self) -> bool {
+        matches!(self, Error::Format { found, .. } if found.bytes().all(|byte| byte.is_ascii_digit()))
+    }
+}
+
 /// A crash-safe map from identity to record. Every method may be called from any thread.
 pub trait Catalogue: Send + Sync {
     /// The record of a file.

@@ -69,6 +69,22 @@ pub enum Residency {
     Failed,
 }
 
+impl Residency {
+    /// The word for it, in commands and protocols.
+    pub fn name(self) -> &'static str {
+        match self {
+            Residency::Absent => "absent",
+            Residency::Fetching => "fetching",
+            Residency::Clean => "clean",
+            Residency::Dirty => "dirty",
+            Residency::Queued => "queued",
+            Residency::Draining => "draining",
+            Residency::Conflict => "conflict",
+            Residency::Failed => "failed",
+        }
+    }
+}
+
 /// Dirty data that did not reach the global store.
 #[derive(Debug, Clone)]
 pub struct Stuck {

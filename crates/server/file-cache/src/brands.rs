@@ -14,8 +14,8 @@ use crate::clock;
 use crate::replica::{Brand, mtime_of};
 
 impl Inner {
-    /// Takes branded replicas into the catalogue that it does not call dirty. Reads every replica's attributes: for after
-    /// a crash of the machine only. Nothing else runs yet.
+    /// Takes branded replicas into the catalogue that it does not call dirty. Reads every replica's attributes: for
+    /// after a crash of the machine, or where records may be lost. Nothing else runs yet.
     pub(crate) fn adopt_branded(&self) -> io::Result<()> {
         let mut versions = Vec::new();
         self.replicas.each(&mut |version| versions.push(version))?;

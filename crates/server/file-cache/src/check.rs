@@ -2,13 +2,17 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::os::fd::OwnedFd;
 
 use catalogue::{Record, State};
+use global_store::{Access, OpenFile};
 use serde::Serialize;
 use types::{Identity, Version};
 
 use crate::cache::{Inner, broken};
-use crate::limits::STUCK_LISTED;
+use crate::limits::{BLOCK_BYTES, STUCK_LISTED};
+use crate::replica::{How, read_full};
+use crate::sums::{self, Sums};
 use crate::surface::FileCache;
 
 /// What a check found. Lists are cut at 1,000 entries, counts are not.
@@ -37,7 +41,8 @@ impl Report {
 }
 
 impl FileCache {
-    /// Compares everything. `contents`: clean replicas are compared with their checksums too, which reads them.
+    /// Compares everything. `contents`: clean replicas are compared with their checksums, or without these with the global
+    /// copies, which reads them.
     /// `repair`: clean replicas that are damaged, stale or not wanted any more are dropped, and replicas without a record
     /// are removed; dirty data is never touched. Files in use are skipped.
     pub fn check(&self, contents: bool, repair: bool) -> io::Result<Report> {
@@ -121,12 +126,32 @@ impl Inner {
         if !anchor.attributes()?.fingerprint.same_content(&record.base) {
             return Ok(Some("its replica is older than the global copy"));
         }
-        if contents && let Some(sums) = crate::sums::Sums::load(&self.replicas.sums_path(record.version)) {
-            let replica = self.replicas.open_as(record.version, crate::replica::How::Read)?;
-            if crate::sums::of_replica(&replica, record.base.size)? != sums {
-                return Ok(Some("its replica differs from its checksums"));
-            }
+        if !contents {
+            return Ok(None);
         }
-        Ok(None)
+        let replica = self.replicas.open_as(record.version, How::Read)?;
+        let sums = Sums::load(&self.replicas.sums_path(record.version));
+        Ok(match sums {
+            Some(sums) if sums::of_replica(&replica, record.base.size)? == sums => None,
+            Some(_) => Some("its replica differs from its checksums"),
+            None if differs(&replica, &*anchor.open(Access::Read)?, record.base.size)? => {
+                Some("its replica differs from the global copy")
+            }
+            None => None,
+        })
     }
+}
+
+/// Whether a replica has other bytes than the global copy, which has the same size.
+fn differs(replica: &OwnedFd, global: &dyn OpenFile, size: u64) -> io::Result<bool> {
+    let (mut ours, mut theirs) = (vec![0; BLOCK_BYTES as usize], vec![0; BLOCK_BYTES as usize]);
+    for index in 0..sums::blocks_of(size) {
+        let range = sums::block_range(index, size);
+        let len = range.len() as usize;
+        let read = read_full(replica, &mut ours[..len], range.start)?;
+        if read != global.read_at(&mut theirs[..len], range.start)? || ours[..read] != theirs[..read] {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }

@@ -56,8 +56,10 @@ pub use check::Report;
 pub use clock::Clock;
 pub use file::File;
 pub use handle::FileHandle;
+pub use replica::{holds_unsaved_data, last_version};
 pub use settings::{OpenError, Settings, Space, SpaceProbe};
 pub use status::{Status, StuckStatus};
+pub use superblock::{is_damaged, remake, store_of};
 pub use surface::FileCache;
 
 pub use global_store::Anchor;

@@ -42,11 +42,12 @@ pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
     }
     check_leases(&replicas, &superblock).map_err(failed("take a lease on a file, which its file system must grant"))?;
     let place = root.join("catalogue");
-    let lost = settings.catalogue.is_none() && superblock.existed && !place.exists();
+    let mut ours = None;
     let catalogue: Arc<dyn Catalogue> = match &settings.catalogue {
         Some(catalogue) => Arc::clone(catalogue),
-        None => Arc::new(open_catalogue(&place)?),
+        None => ours.insert(Arc::new(open_catalogue(&place)?)).clone(),
     };
+    let lost = superblock.existed && ours.as_ref().is_some_and(|ours| ours.may_lack_records().unwrap_or(true));
     let clock = settings.clock.clone().unwrap_or_else(clock::system);
     let probe = settings.space.clone().unwrap_or_else(|| space::statvfs(root.clone()));
     let spaces = Spaces::new(probe, Arc::clone(&clock), root.join("ballast"), settings.ballast_bytes);
@@ -80,8 +81,9 @@ pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
     });
     // Whatever the process before us was told is on the medium from here on.
     inner.catalogue.commit(Vec::new(), Durability::Machine)?;
-    if lost || inner.superblock.crashed {
+    if lost || inner.superblock.crashed || inner.settings.thorough {
         inner.adopt_branded().map_err(failed("look for unsaved data that the catalogue does not know"))?;
+        ours.iter().for_each(|ours| ours.searched());
     }
     inner.adopt_unclean()?;
     if inner.settings.background {

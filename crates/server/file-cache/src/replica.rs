@@ -103,9 +103,13 @@ impl Replicas {
         })
     }
 
-    /// Its attributes.
+    /// Its attributes. What is no file is no replica: `ENOENT`.
     pub(crate) fn stat(&self, version: Version) -> io::Result<Stat> {
-        Ok(rustix::fs::statat(&self.dir, place(REPLICAS, version), AtFlags::empty())?)
+        let stat = rustix::fs::statat(&self.dir, place(REPLICAS, version), AtFlags::SYMLINK_NOFOLLOW)?;
+        if !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file() {
+            return Err(io::Error::from_raw_os_error(libc::ENOENT));
+        }
+        Ok(stat)
     }
 
     /// Removes a replica and its checksums; what is not there is no error.
@@ -142,13 +146,21 @@ impl Replicas {
         Brand::decode(bytes.get(..len)?)
     }
 
-    /// Calls `each` with every replica.
+    /// Calls `each` with every replica. What somebody else put among them is passed over.
     pub(crate) fn each(&self, each: &mut dyn FnMut(Version)) -> io::Result<()> {
         for part in std::fs::read_dir(self.root.join("replicas"))? {
-            for file in std::fs::read_dir(part?.path())? {
+            let part = part?;
+            if !part.file_type()?.is_dir() {
+                continue;
+            }
+            for file in std::fs::read_dir(part.path())? {
                 let name = file?.file_name();
-                if let Some(version) = name.to_str().and_then(|name| u64::from_str_radix(name, 16).ok()) {
-                    each(Version(version));
+                let version = name.to_str().and_then(|name| u64::from_str_radix(name, 16).ok()).map(Version);
+                if let Some(version) = version
+                    && part.file_name() == part_of(version).as_str()
+                    && name == version.to_string().as_str()
+                {
+                    each(version);
                 }
             }
         }
@@ -164,7 +176,25 @@ impl Replicas {
 
 /// Below the burst buffer: `replicas/xx/<version>`.
 fn place(of: &str, version: Version) -> String {
-    format!("{of}/{:02x}/{version}", version.0 & 0xff)
+    format!("{of}/{}/{version}", part_of(version))
+}
+
+/// The directory of a replica: its version's last byte.
+fn part_of(version: Version) -> String {
+    format!("{:02x}", version.0 & 0xff)
+}
+
+/// Whether a replica's file says itself that it holds what the global store lacks.
+pub fn holds_unsaved_data(replica: &Path) -> bool {
+    let mut none: [u8; 0] = [];
+    rustix::fs::lgetxattr(replica, BRAND, &mut none).is_ok_and(|len| len > 0)
+}
+
+/// The last version that a replica in the burst buffer has; 0 without replicas.
+pub fn last_version(burst_buffer: &Path) -> io::Result<Version> {
+    let mut last = Version(0);
+    Replicas::open(burst_buffer)?.each(&mut |version| last = last.max(version))?;
+    Ok(last)
 }
 
 /// Makes the directory of a file of ours.

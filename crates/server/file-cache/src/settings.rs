@@ -48,6 +48,9 @@ pub struct Settings {
     /// Who we are in a mark on a shared global store: host and a random part, one line. Kept in the burst buffer with its
     /// first use; an agent that starts again on it is the same.
     pub agent_id: String,
+    /// Whether unsaved data is looked for in the replicas themselves although the catalogue seems whole: reads the
+    /// attributes of every replica.
+    pub thorough: bool,
     /// Whether background threads run. Without them nothing is staged out but by `drain_*`, nothing fetched ahead.
     pub background: bool,
 }
@@ -67,6 +70,7 @@ impl Settings {
             space: None,
             clock: None,
             agent_id: String::from("forebay"),
+            thorough: false,
             background: true,
         }
     }
@@ -95,6 +99,14 @@ pub enum OpenError {
         /// Ours.
         known: u32,
     },
+    /// Its superblock is gone or cannot be read.
+    #[error("the superblock of the burst buffer {path} {what}: `forebay check {path} --repair` makes a new one")]
+    Superblock {
+        /// Which directory.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: &'static str,
+    },
     /// It holds another accelerated directory's data.
     #[error("the burst buffer {path} holds the data of {found:?}, not of {wanted:?}: name another directory for it")]
     OtherStore {
@@ -116,7 +128,7 @@ pub enum OpenError {
         uid: u32,
     },
     /// The catalogue does not open.
-    #[error("cannot open the burst buffer's catalogue")]
+    #[error("{0}")]
     Catalogue(#[from] catalogue::Error),
     /// A system call failed.
     #[error("the burst buffer {path}: cannot {step}: {source}")]

@@ -51,6 +51,13 @@ struct State {
     next: u64,
 }
 
+/// Which store's data a burst buffer holds, as its superblock says; `None` where that is missing or cannot be read.
+pub fn store_of(burst_buffer: &Path) -> Option<String> {
+    let bytes = std::fs::read(burst_buffer.join("superblock")).ok()?;
+    let page: serde_json::Value = serde_json::from_slice(&bytes).ok()?;
+    page["store_id"].as_str().map(str::to_owned)
+}
+
 fn failed(path: &Path, step: &'static str) -> impl FnOnce(io::Error) -> OpenError {
     let path = path.to_owned();
     move |source| OpenError::Io { path, step, source }
@@ -72,6 +79,10 @@ impl Superblock {
         let boot = boot_id();
         let (mut page, existed) = match std::fs::read(&path) {
             Ok(bytes) => (read_page(&path, &bytes, store_id)?, true),
+            // Its versions would be given out again, and nothing says whose data it is.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && holds_data(root) => {
+                return Err(OpenError::Superblock { path: root.to_owned(), what: "is missing" });
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => (new_page(store_id, &boot), false),
             Err(error) => return Err(failed(&path, "read the superblock")(error)),
         };
@@ -182,6 +193,9 @@ fn read_page(path: &Path, bytes: &[u8], store_id: &str) -> Result<Page, OpenErro
     let root = path.parent().unwrap_or(path).to_owned();
     // The format is read by itself first: another version's page may have other fields.
     let fields: serde_json::Value = serde_json::from_slice(bytes).unwrap_or_default();
+    if fields["magic"] != MAGIC {
+        return Err(OpenError::Superblock { path: root, what: "is damaged" });
+    }
     let found = fields["format"].to_string();
     let page = match serde_json::from_value::<Page>(fields) {
         Ok(page) if page.magic == MAGIC && page.format == FORMAT => page,
@@ -191,6 +205,34 @@ fn read_page(path: &Path, bytes: &[u8], store_id: &str) -> Result<Page, OpenErro
         return Err(OpenError::OtherStore { path: root, found: page.store_id, wanted: store_id.to_owned() });
     }
     Ok(page)
+}
+
+/// Whether there is more than a superblock would leave: an agent has been here.
+fn holds_data(root: &Path) -> bool {
+    ["replicas", "catalogue"].iter().any(|name| root.join(name).exists())
+}
+
+/// Whether a burst buffer needs [`remake`] before it can be opened.
+pub fn is_damaged(burst_buffer: &Path) -> bool {
+    match std::fs::read(burst_buffer.join("superblock")) {
+        Ok(bytes) => {
+            matches!(read_page(&burst_buffer.join("superblock"), &bytes, ""), Err(OpenError::Superblock { .. }))
+        }
+        Err(error) => error.kind() == io::ErrorKind::NotFound && holds_data(burst_buffer),
+    }
+}
+
+/// Makes a superblock for a burst buffer that lost its own and holds data of the store `store_id`. Versions up to
+/// `last` were given out. Every clean replica is compared with its checksums before it is used again.
+pub fn remake(burst_buffer: &Path, store_id: &str, last: Version) -> Result<(), OpenError> {
+    let _lock = take_lock(burst_buffer)?;
+    let path = burst_buffer.join("superblock");
+    if !is_damaged(burst_buffer) {
+        return Ok(());
+    }
+    let reserved = last.0 + 1;
+    let page = Page { reserved, settled: false, ..new_page(store_id, "unknown") };
+    write_page(&path, &page).map_err(failed(&path, "write the superblock"))
 }
 
 fn write_page(path: &Path, page: &Page) -> io::Result<()> {
@@ -256,7 +298,9 @@ mod tests {
     #[test]
     fn another_store_or_another_format_is_refused() {
         let dir = tempfile::tempdir().unwrap();
+        assert_eq!(store_of(dir.path()), None);
         drop(Superblock::open(dir.path(), "a", "agent").unwrap());
+        assert_eq!(store_of(dir.path()).as_deref(), Some("a"));
         assert!(matches!(Superblock::open(dir.path(), "b", "agent"), Err(OpenError::OtherStore { .. })));
         let path = dir.path().join("superblock");
         let text = std::fs::read_to_string(&path).unwrap().replace("\"format\": 1", "\"format\": 99");
@@ -265,6 +309,29 @@ mod tests {
             panic!("accepted")
         };
         assert_eq!(found, "99");
+    }
+
+    #[test]
+    fn a_lost_or_damaged_superblock_is_refused_and_a_new_one_repeats_no_version() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("superblock");
+        assert!(!is_damaged(dir.path()), "a new directory");
+        drop(Superblock::open(dir.path(), "a", "agent").unwrap());
+        std::fs::create_dir(dir.path().join("replicas")).unwrap();
+        let damages: [&dyn Fn(); 3] =
+            [&|| std::fs::remove_file(&path).unwrap(), &|| std::fs::write(&path, "").unwrap(), &|| {
+                std::fs::write(&path, "{}").unwrap()
+            }];
+        for damage in damages {
+            damage();
+            assert!(is_damaged(dir.path()));
+            let refused = Superblock::open(dir.path(), "a", "agent");
+            assert!(matches!(refused, Err(OpenError::Superblock { .. })));
+            remake(dir.path(), "a", Version(41)).unwrap();
+            let block = Superblock::open(dir.path(), "a", "agent").unwrap();
+            assert_eq!(block.next_version().unwrap(), Version(42));
+            assert!(block.is_suspect(Version(41)));
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! LOCK      locked while the catalogue is open
 //! FORMAT    "forebay catalogue 1"; written last at creation
 //! db/       fjall's
-//! torn-end  the unreadable end of the journal after the last crash that left one, for a person to look at
+//! torn-end  the unreadable end of the journal after the last crash that left one; `.searched` once its loss was made good
 //! ```
 
 use std::fs::{self, File, OpenOptions, TryLockError};

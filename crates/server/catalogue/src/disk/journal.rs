@@ -15,6 +15,9 @@ use std::path::{Path, PathBuf};
 
 use xxhash_rust::xxh3::Xxh3;
 
+/// The file that the unreadable end of a journal is kept in.
+pub(super) const TORN_END: &str = "torn-end";
+
 const START: u8 = 1;
 const ITEM: u8 = 2;
 const END: u8 = 3;
@@ -32,7 +35,7 @@ pub(super) fn set_torn_end_aside(database: &Path, aside: &Path) -> io::Result<()
         return Ok(());
     }
     file.seek(SeekFrom::Start(whole))?;
-    let mut kept = File::create(aside.join("torn-end"))?;
+    let mut kept = File::create(aside.join(TORN_END))?;
     io::copy(&mut (&file).take(end - whole), &mut kept)?;
     kept.sync_all()?;
     file.set_len(whole)?;

@@ -27,6 +27,7 @@ use crate::limits::{HEAL_PAUSE, PROBE_BYTES};
 use crate::{Catalogue, Change, Durability, Error, Record, layout};
 use committer::Committer;
 use database::Database;
+use journal::TORN_END;
 
 /// The catalogue on disk. After a failed commit its database refuses all others until it is opened anew, because what
 /// the failed one left behind is known only then; lookups go on. That is done by a later commit, and what the failed one
@@ -81,6 +82,20 @@ impl FjallCatalogue {
         let dir = dir.as_ref().to_path_buf();
         let open = RwLock::new(Some(Open::new(&dir)?));
         Ok(FjallCatalogue { dir, open, failed: AtomicBool::new(false), healing: Mutex::default() })
+    }
+
+    /// Whether records may be missing that there were: it is empty, or the end of its journal could not be read, now or
+    /// at an earlier opening since which nobody said [`FjallCatalogue::searched`].
+    pub fn may_lack_records(&self) -> Result<bool, Error> {
+        let empty = self.with(|open| open.database.records.is_empty().map_err(failed("look for records")))?;
+        Ok(empty || self.dir.join(TORN_END).exists())
+    }
+
+    /// What records there should be has been found out elsewhere, and is recorded.
+    pub fn searched(&self) {
+        let torn_end = self.dir.join(TORN_END);
+        // If it cannot be renamed it is searched for again, which costs time only.
+        let _ = fs::rename(&torn_end, torn_end.with_extension("searched"));
     }
 
     fn with<T>(&self, work: impl FnOnce(&Open) -> Result<T, Error>) -> Result<T, Error> {
