@@ -41,3 +41,9 @@ pub const CONTROL_POLL: Duration = Duration::from_millis(200);
 
 /// How long an answer may stand unread in the control socket before the command is given up.
 pub const CONTROL_WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How often the agent says on the control socket that it lives, while a command has nothing to tell.
+pub const CONTROL_BEAT: Duration = Duration::from_secs(1);
+
+/// How long an agent may say nothing before a command takes it for stopped: ten beats, so that a busy machine is not.
+pub const CONTROL_SILENCE: Duration = Duration::from_secs(10);

@@ -1,5 +1,7 @@
 //! The command line.
 
+mod files;
+
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,6 +10,8 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use config::PolicySet;
 
 use crate::exit::{self, Failure};
+
+pub use files::{DrainArgs, PolicyCommand, StageArgs, StageCommand};
 
 /// The whole command line.
 #[derive(Debug, Parser)]
@@ -28,8 +32,12 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run one command with directories accelerated, for it and its descendants alone
+    #[command(after_help = "Example: forebay run --burst-buffer /nvme/buffer --dir /scratch/project -- make -j8")]
     Run(RunArgs),
     /// Accelerate a directory for the whole node
+    #[command(
+        after_help = "Example: forebay mount /scratch/project --burst-buffer /nvme/buffer --policy keep_after=1d"
+    )]
     Mount(MountArgs),
     /// Drain an accelerated directory and end its acceleration
     #[command(after_help = "Example: forebay umount /scratch/project")]
@@ -195,7 +203,7 @@ pub struct MountArgs {
 pub struct UmountArgs {
     /// Accelerated directory
     pub dir: PathBuf,
-    /// End it even if data cannot be drained; what stays in the burst buffer is listed
+    /// End it even if data cannot be drained or files are in use; what stays in the burst buffer is listed
     #[arg(long)]
     pub force: bool,
 }
@@ -210,52 +218,6 @@ pub struct StatusArgs {
     /// As JSON
     #[arg(long)]
     pub json: bool,
-}
-
-/// `forebay stage ...`
-#[derive(Debug, Subcommand)]
-pub enum StageCommand {
-    /// Copy files' data into the burst buffer
-    In(StageArgs),
-    /// Copy files' dirty data to the global store
-    Out(StageArgs),
-    /// Drop clean data from the burst buffer
-    Evict(StageArgs),
-    /// Keep data in the burst buffer whatever happens; stages it in first
-    Pin(StageArgs),
-    /// Let pinned data go again
-    Unpin(StageArgs),
-    /// Show where files' data is
-    State(StageArgs),
-}
-
-/// What is staged.
-#[derive(Debug, Args)]
-pub struct StageArgs {
-    /// Files, or directories with --recursive
-    #[arg(required = true)]
-    pub paths: Vec<PathBuf>,
-    /// Everything below directories too
-    #[arg(short, long)]
-    pub recursive: bool,
-    /// Return only when it is done
-    #[arg(long)]
-    pub wait: bool,
-    #[command(flatten)]
-    pub burst_buffer: BurstBuffer,
-}
-
-/// `forebay drain`
-#[derive(Debug, Args)]
-pub struct DrainArgs {
-    /// Accelerated directory, or any path inside
-    #[arg(default_value = ".")]
-    pub dir: PathBuf,
-    /// Return only when everything is in the global store
-    #[arg(long)]
-    pub wait: bool,
-    #[command(flatten)]
-    pub burst_buffer: BurstBuffer,
 }
 
 /// `forebay quiesce`
@@ -293,43 +255,6 @@ pub struct ResolveArgs {
     pub burst_buffer: BurstBuffer,
 }
 
-/// `forebay policy ...`
-#[derive(Debug, Subcommand)]
-pub enum PolicyCommand {
-    /// Show the rules that hold for a path
-    Get {
-        /// File or directory
-        path: PathBuf,
-        /// Only this key
-        key: Option<String>,
-    },
-    /// Set rules of a directory, for files opened from now on
-    Set {
-        /// Directory
-        path: PathBuf,
-        /// Rules
-        #[arg(required = true, value_name = "KEY=VALUE", value_parser = rule)]
-        rules: Vec<PolicySet>,
-    },
-    /// Take rules of a directory back: the inherited ones hold again
-    Unset {
-        /// Directory
-        path: PathBuf,
-        /// Keys
-        #[arg(required = true)]
-        keys: Vec<String>,
-    },
-    /// List the directories that have rules of their own, or with --keys every key
-    List {
-        /// Where to look
-        #[arg(default_value = ".")]
-        path: PathBuf,
-        /// Every key with its values, default and meaning
-        #[arg(long)]
-        keys: bool,
-    },
-}
-
 /// `forebay recover`
 #[derive(Debug, Args)]
 pub struct RecoverArgs {
@@ -350,6 +275,9 @@ pub struct CheckArgs {
     /// Mend what can be mended; dirty data is never removed
     #[arg(long)]
     pub repair: bool,
+    /// The directory that it served, for --repair [default: as the burst buffer says]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
 }
 
 /// `forebay doctor`
@@ -392,6 +320,21 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_shows_an_example() {
+        fn look(command: &clap::Command, path: &str) {
+            let shown = command.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help");
+            let mut leaf = true;
+            for sub in shown {
+                leaf = false;
+                look(sub, &format!("{path} {}", sub.get_name()));
+            }
+            let example = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(!leaf || example.contains(&format!("Example: {}", path.trim())), "{path}: {example}");
+        }
+        look(&Cli::command(), "forebay");
     }
 
     #[test]

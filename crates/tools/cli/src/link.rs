@@ -1,6 +1,7 @@
 //! The way to a running agent: from a path to its mount, its burst buffer, its socket.
 
 use std::cell::Cell;
+use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -51,16 +52,35 @@ pub fn targets(buffer: Option<&Path>) -> Result<Vec<Target>, Failure> {
             found.push(Target { dir, burst_buffer });
         }
     }
-    found.dedup_by(|a, b| a.burst_buffer == b.burst_buffer);
+    let mut seen = HashSet::new();
+    found.retain(|target| seen.insert(target.burst_buffer.clone()));
     Ok(found)
 }
 
+/// An error if an agent is there and does not answer; that none is there is told by who needs it.
+fn answers(target: &Target) -> Result<(), Failure> {
+    let asked = Client::connect(&target.burst_buffer).map(|mut client| {
+        let agent = client.agent();
+        client.request(&Request::Ping, |_| {}).map_err(|error| (error, agent))
+    });
+    match asked {
+        Ok(Err((error, agent))) if error.kind() == io::ErrorKind::TimedOut => {
+            Err(mute(&target.dir, &target.burst_buffer, agent))
+        }
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(no_agent(target, &error)),
+        _ => Ok(()),
+    }
+}
+
 /// The accelerated directory that a path lies in, and the path relative to it. The path is looked at as it is written
-/// first, so that a mount whose agent hangs or is gone is found without touching it.
+/// first: in a mount whose agent hangs nothing may be touched, since whoever does hangs with it.
 pub fn target(path: &Path, buffer: Option<&Path>) -> Result<(Target, PathBuf), Failure> {
     let all = targets(buffer)?;
     let lexical = std::path::absolute(path).map_err(|e| Failure::io("find the working directory", &e))?;
     let upper = |path: &Path| all.iter().rev().find(|target| path.starts_with(&target.dir)).cloned();
+    if let Some(found) = upper(&lexical) {
+        answers(&found)?;
+    }
     let canonical = fs::canonicalize(&lexical);
     if let Ok(canonical) = &canonical
         && let Some(found) = upper(canonical)
@@ -94,6 +114,7 @@ pub fn connect(target: Target) -> Result<Link, Failure> {
 fn no_agent(target: &Target, error: &io::Error) -> Failure {
     let buffer = target.burst_buffer.display();
     match error.kind() {
+        io::ErrorKind::TimedOut => mute(&target.dir, &target.burst_buffer, None),
         io::ErrorKind::PermissionDenied => {
             Failure::new(exit::NO_PERMISSION, format!("the agent of {} belongs to another user", target.dir.display()))
         }
@@ -113,8 +134,13 @@ impl Link {
                 Err(Failure::new(exit::UNAVAILABLE, "the agent ended before it answered")
                     .remedy(format!("see {}", self.burst_buffer.join("agent.log").display())))
             }
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(self.mute()),
             Err(error) => Err(Failure::io("talk to the agent", &error)),
         }
+    }
+
+    fn mute(&self) -> Failure {
+        mute(&self.dir, &self.burst_buffer, self.client.agent())
     }
 
     /// Stages out everything below `path` and waits, with progress. Returns what did not reach the global store.
@@ -150,15 +176,29 @@ impl Link {
     }
 
     /// Waits until the agent has ended.
-    pub fn wait_for_end(self) {
-        // However the connection ends, nobody is at the other side.
-        let _ = self.client.wait_for_end();
+    pub fn wait_for_end(self) -> Result<(), Failure> {
+        let failure = self.mute();
+        self.client.wait_for_end().map_err(|_| failure)
     }
 
     /// Lists what did not reach the global store.
     pub fn list(&self, stuck: &[Item]) {
         list(&self.dir, stuck);
     }
+}
+
+/// An agent that is there and says nothing.
+fn mute(dir: &Path, burst_buffer: &Path, agent: Option<i32>) -> Failure {
+    let (dir, log) = (dir.display(), burst_buffer.join("agent.log"));
+    let Some(pid) = agent else {
+        return Failure::new(exit::UNAVAILABLE, format!("the agent of {dir} does not answer"))
+            .remedy(format!("it may be stopped, or overloaded; see {}", log.display()));
+    };
+    Failure::new(exit::UNAVAILABLE, format!("the agent of {dir}, process {pid}, does not answer")).remedy(format!(
+        "if it is stopped let it go on: kill -CONT {pid}; if it hangs see {}, and end it: kill -KILL {pid}; \
+         no acknowledged data is lost by that",
+        log.display()
+    ))
 }
 
 /// Lists files whose data is only in the burst buffer.

@@ -1,17 +1,24 @@
 //! Which burst buffer serves which directory, and what can be wrong with the pair.
 //!
-//! One directory uses the burst buffer's directory itself. With several (`--dir` more than once) each uses the
-//! subdirectory `NAME-HASH`: the directory's last component and a hash of its path, so that the order of the options
-//! does not matter. Once a burst buffer has such subdirectories, single directories get theirs too.
+//! The first directory that uses a burst buffer uses its directory itself. Others, and all of a `run` with several,
+//! have a subdirectory `NAME-HASH` each: the directory's last component and a hash of its identity and path. A directory finds
+//! its data again by the identity in the superblocks, whatever its path has become.
 
 use std::fs;
 use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+
+use file_cache::store_of;
+use global_store::posix::PosixStore;
+use rustix::fs::{Mode, OFlags};
 
 use crate::exit::{self, Failure, reason};
 use crate::guest::Place;
 use crate::limits::DIRS_MAX;
-use crate::mounts;
+use crate::mounts::{self, Mount};
+use crate::serving;
 
 /// Name of the file that shows that a directory is a burst buffer of ours.
 pub const MARKER: &str = "superblock";
@@ -43,53 +50,102 @@ pub fn places(dirs: &[PathBuf], burst_buffer: &Path) -> Result<Vec<Place>, Failu
         }
         canonical.push(dir);
     }
-    let split = split(&buffer, canonical.len())?;
-    let place = |dir: PathBuf| {
-        let own = if split { buffer.join(subdirectory(&dir)) } else { buffer.clone() };
-        if split {
-            make(&own)?;
-        }
-        Ok(Place { dir, burst_buffer: own })
-    };
+    let known = known(&buffer);
+    let single = canonical.len() == 1;
+    let others = |served: &Path, dir: &Path, identity: &str| is_another(served, dir, identity, &seen);
+    let place = |dir: PathBuf| Ok(Place { burst_buffer: own(&dir, &buffer, &known, single, &others)?, dir });
     canonical.into_iter().map(place).collect()
 }
 
 /// The burst buffers in a directory: itself, its subdirectories, or none.
 pub fn formatted(buffer: &Path) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = Vec::new();
-    if buffer.join(MARKER).exists() {
+    if is_formatted(buffer) {
         found.push(buffer.to_path_buf());
     }
     let entries = fs::read_dir(buffer).into_iter().flatten().flatten();
-    let mut below: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(|path| path.join(MARKER).exists()).collect();
+    let mut below: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(|path| is_formatted(path)).collect();
     below.sort();
     found.extend(below);
     found
 }
 
-/// Whether each directory gets a subdirectory.
-fn split(buffer: &Path, dirs: usize) -> Result<bool, Failure> {
-    let found = formatted(buffer);
-    let whole = found.iter().any(|path| path == buffer);
-    if dirs > 1 && whole {
-        let message = format!("the burst buffer {} already serves one directory as a whole", buffer.display());
-        return Err(Failure::new(exit::UNAVAILABLE, message)
-            .remedy("name another directory of the same device as burst buffer for several --dir"));
+/// One that lost its superblock may hold data all the same.
+fn is_formatted(path: &Path) -> bool {
+    path.join(MARKER).exists() || file_cache::is_damaged(path) && path.join("replicas").exists()
+}
+
+/// A burst buffer that exists, the store and the directory that it says it serves.
+struct Known {
+    path: PathBuf,
+    store: Option<String>,
+    dir: Option<PathBuf>,
+}
+
+fn known(buffer: &Path) -> Vec<Known> {
+    let read = |path: PathBuf| Known { store: store_of(&path), dir: serving::directory_of(&path), path };
+    formatted(buffer).into_iter().map(read).collect()
+}
+
+/// The burst buffer of a directory: the one with its data, or a new one.
+fn own(
+    dir: &Path,
+    buffer: &Path,
+    known: &[Known],
+    single: bool,
+    is_another: &dyn Fn(&Path, &Path, &str) -> bool,
+) -> Result<PathBuf, Failure> {
+    let identity = identity_of(dir).map_err(|e| Failure::io(format_args!("use {}", dir.display()), &e))?;
+    // The roots of two file systems may have one identity: then the note tells them apart, as long as both are there.
+    let matches = |known: &&Known| known.store.as_ref() == Some(&identity);
+    let noted = known.iter().filter(matches).find(|known| known.dir.as_deref() == Some(dir));
+    let free = |known: &&Known| known.dir.as_deref().is_none_or(|served| !is_another(served, dir, &identity));
+    let by_identity = noted.or_else(|| known.iter().filter(matches).find(free));
+    // One that may be its own and is damaged, or held a directory that was here before: opening it says what to do.
+    let doubtful = |known: &&Known| match (&known.store, &known.dir) {
+        (None, None) => true,
+        (_, served) => served.as_deref() == Some(dir),
+    };
+    if let Some(known) = by_identity.or_else(|| known.iter().find(doubtful)) {
+        return Ok(known.path.clone());
     }
-    Ok(dirs > 1 || (!found.is_empty() && !whole))
+    if single && known.is_empty() {
+        return Ok(buffer.to_path_buf());
+    }
+    let path = buffer.join(subdirectory(dir, &identity));
+    make(&path)?;
+    Ok(path)
+}
+
+/// Whether `served` is there, another directory than `dir`, and has the same identity. One that is accelerated now is not
+/// touched: its agent may hang.
+fn is_another(served: &Path, dir: &Path, identity: &str, seen: &[Mount]) -> bool {
+    if mounts::ours_over(seen, served).is_some() {
+        let below: Vec<Mount> = seen.iter().filter(|mount| !mount.is_ours()).cloned().collect();
+        let device = |path: &Path| mounts::covering(&below, path).map(|mount| mount.device.clone());
+        return device(served) != device(dir);
+    }
+    let place = |path: &Path| fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
+    place(served) != place(dir) && identity_of(served).is_ok_and(|served| served == identity)
+}
+
+/// What the superblock of a directory's burst buffer says.
+fn identity_of(dir: &Path) -> io::Result<String> {
+    let root = rustix::fs::open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    PosixStore::id_of(root.as_fd())
 }
 
 /// `NAME-HASH` of a directory.
-fn subdirectory(dir: &Path) -> String {
+fn subdirectory(dir: &Path, identity: &str) -> String {
+    let bytes = identity.bytes().chain(dir.as_os_str().as_encoded_bytes().iter().copied());
     // FNV-1a: stable for ever, unlike the standard library's hasher.
-    let bytes = dir.as_os_str().as_encoded_bytes();
-    let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3));
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
     let name = dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     format!("{name}-{hash:016x}")
 }
 
 fn make(dir: &Path) -> Result<(), Failure> {
-    match fs::create_dir(dir) {
+    match fs::DirBuilder::new().mode(0o700).create(dir) {
         Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
             Err(Failure::new(exit::CANT_CREATE, format!("cannot create {}: {}", dir.display(), reason(&e))))
         }
@@ -110,8 +166,8 @@ fn canonical_burst_buffer(path: &Path) -> Result<PathBuf, Failure> {
         return Err(Failure::new(exit::NO_INPUT, format!("the burst buffer {} is no directory", path.display())));
     }
     // Not access(2): it knows nothing of what makes a file system refuse root.
-    let flags = rustix::fs::OFlags::TMPFILE | rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;
-    match rustix::fs::open(&canonical, flags, rustix::fs::Mode::RUSR) {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    match rustix::fs::open(&canonical, flags, Mode::RUSR) {
         Ok(_) | Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::ISDIR | rustix::io::Errno::NOSPC) => {
             Ok(canonical)
         }
@@ -125,7 +181,7 @@ fn canonical_burst_buffer(path: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
-fn canonical_dir(dir: &Path, seen: &[mounts::Mount]) -> Result<PathBuf, Failure> {
+fn canonical_dir(dir: &Path, seen: &[Mount]) -> Result<PathBuf, Failure> {
     let lexical = std::path::absolute(dir).map_err(|e| Failure::io("find the working directory", &e))?;
     ours(&lexical, seen)?;
     let canonical = fs::canonicalize(dir).map_err(|e| Failure::io(format_args!("use {}", dir.display()), &e))?;
@@ -139,7 +195,7 @@ fn canonical_dir(dir: &Path, seen: &[mounts::Mount]) -> Result<PathBuf, Failure>
     Ok(canonical)
 }
 
-fn ours(dir: &Path, seen: &[mounts::Mount]) -> Result<(), Failure> {
+fn ours(dir: &Path, seen: &[Mount]) -> Result<(), Failure> {
     let Some(mount) = mounts::ours_over(seen, dir) else { return Ok(()) };
     let message = if mount.point == dir {
         format!("{} is already accelerated, with the burst buffer {}", dir.display(), mount.source.display())
@@ -175,27 +231,79 @@ mod tests {
         (root, a, b, buffer)
     }
 
-    #[test]
-    fn one_directory_uses_the_burst_buffer_itself_and_several_a_subdirectory_each() {
-        let (_root, a, b, buffer) = dirs();
-        let one = places(std::slice::from_ref(&a), &buffer).unwrap();
-        assert_eq!(one[0].burst_buffer, buffer);
-        let two = places(&[a.clone(), b.clone()], &buffer).unwrap();
-        let swapped = places(&[b, a.clone()], &buffer).unwrap();
-        assert_eq!(two[0].burst_buffer, swapped[1].burst_buffer);
-        assert_ne!(two[0].burst_buffer, two[1].burst_buffer);
-        fs::write(two[1].burst_buffer.join(MARKER), "").unwrap();
-        let again = places(&[a], &buffer).unwrap();
-        assert_eq!(again[0].burst_buffer, two[0].burst_buffer, "its data may be there");
+    /// As an agent that served the directory leaves it.
+    fn format(place: &Place) {
+        let store = identity_of(&place.dir).unwrap();
+        fs::write(place.burst_buffer.join(MARKER), serde_json::json!({ "store_id": store }).to_string()).unwrap();
+        fs::write(place.burst_buffer.join("directory"), place.dir.as_os_str().as_encoded_bytes()).unwrap();
     }
 
     #[test]
-    fn a_burst_buffer_that_serves_one_directory_is_not_split() {
+    fn the_first_directory_uses_the_burst_buffer_itself_and_others_a_subdirectory_each() {
         let (_root, a, b, buffer) = dirs();
-        fs::write(buffer.join(MARKER), "").unwrap();
-        assert_eq!(places(&[a.clone(), b], &buffer).unwrap_err().code, exit::UNAVAILABLE);
-        assert_eq!(formatted(&buffer), std::slice::from_ref(&buffer));
-        assert!(places(&[a], &buffer).is_ok());
+        let one = places(std::slice::from_ref(&a), &buffer).unwrap();
+        assert_eq!(one[0].burst_buffer, buffer);
+        format(&one[0]);
+        let two = places(&[b.clone(), a], &buffer).unwrap();
+        assert_eq!(two[1].burst_buffer, buffer, "its data may be there");
+        assert_eq!(two[0].burst_buffer.parent(), Some(&*buffer));
+        format(&two[0]);
+        assert_eq!(places(&[b], &buffer).unwrap()[0].burst_buffer, two[0].burst_buffer);
+        assert_eq!(formatted(&buffer), [buffer, two[0].burst_buffer.clone()]);
+    }
+
+    #[test]
+    fn several_directories_have_a_subdirectory_each_and_find_it_again_alone_and_elsewhere() {
+        let (_root, a, b, buffer) = dirs();
+        let two = places(&[a.clone(), b.clone()], &buffer).unwrap();
+        let swapped = places(&[b.clone(), a.clone()], &buffer).unwrap();
+        assert_eq!(two[0].burst_buffer, swapped[1].burst_buffer);
+        assert_ne!(two[0].burst_buffer, two[1].burst_buffer);
+        two.iter().for_each(format);
+        assert_eq!(places(&[a], &buffer).unwrap()[0].burst_buffer, two[0].burst_buffer);
+        let moved = b.with_file_name("moved");
+        fs::rename(&b, &moved).unwrap();
+        assert_eq!(places(&[moved], &buffer).unwrap()[0].burst_buffer, two[1].burst_buffer);
+    }
+
+    #[test]
+    fn directories_with_one_identity_are_told_apart_by_the_note() {
+        let (_root, a, b, buffer) = dirs();
+        let place = Place { dir: a.clone(), burst_buffer: buffer.clone() };
+        format(&place);
+        let known = known(&buffer);
+        let own = |dir: &Path| {
+            // As if both were roots of file systems of one kind.
+            let known = Known {
+                store: Some(PosixStore::id_of(fs::File::open(dir).unwrap().as_fd()).unwrap()),
+                ..copy(&known[0])
+            };
+            own(dir, &buffer, &[known], true, &|served, dir, _| served.exists() && served != dir).unwrap()
+        };
+        assert_eq!(own(&a), buffer);
+        assert_ne!(own(&b), buffer, "the other one is still there");
+        fs::remove_dir(&a).unwrap();
+        assert_eq!(own(&b), buffer, "it was moved");
+    }
+
+    fn copy(known: &Known) -> Known {
+        Known { path: known.path.clone(), store: known.store.clone(), dir: known.dir.clone() }
+    }
+
+    #[test]
+    fn a_burst_buffer_that_may_be_the_directorys_own_is_never_passed_by() {
+        let (_root, a, b, buffer) = dirs();
+        let place = Place { dir: a.clone(), burst_buffer: buffer.clone() };
+        format(&place);
+        fs::write(buffer.join(MARKER), "damaged").unwrap();
+        assert_eq!(places(std::slice::from_ref(&a), &buffer).unwrap()[0].burst_buffer, buffer);
+        assert_ne!(places(std::slice::from_ref(&b), &buffer).unwrap()[0].burst_buffer, buffer);
+        fs::remove_file(buffer.join("directory")).unwrap();
+        assert_eq!(places(&[b], &buffer).unwrap()[0].burst_buffer, buffer);
+        format(&place);
+        fs::rename(&a, a.with_file_name("gone")).unwrap();
+        fs::create_dir(&a).unwrap();
+        assert_eq!(places(&[a], &buffer).unwrap()[0].burst_buffer, buffer, "the former directory's data is there");
     }
 
     #[test]

@@ -7,9 +7,11 @@ use file_cache::{Status, Stuck};
 use indicatif::HumanBytes;
 use serde::Serialize;
 
-use crate::drain::word;
 use crate::exit::{Failure, say};
 use crate::holders::Holder;
+
+/// A shorter wait is not worth a line: the end of a namespace alone takes a part of it.
+const TOLD_WAIT_S: f64 = 0.5;
 
 /// One run.
 #[derive(Debug, Serialize)]
@@ -22,7 +24,7 @@ pub struct Report {
     pub linger_s: f64,
     /// Those that still held files when the wait ended, as text.
     pub left_behind: Vec<String>,
-    /// Seconds of draining after that.
+    /// Seconds of draining after that, while nothing else was done.
     pub drain_s: f64,
     /// What happened in each accelerated directory.
     pub directories: Vec<Directory>,
@@ -67,7 +69,7 @@ impl Directory {
         let opens = counters.hits + counters.misses;
         let stuck = stuck.iter().map(|one| StuckFile {
             path: dir.join(&one.path_hint),
-            state: if one.orphaned { "orphaned".to_string() } else { word(one.state).to_string() },
+            state: if one.orphaned { "orphaned".to_string() } else { one.state.name().to_string() },
             reason: one.reason.clone(),
             replica: one.replica.clone(),
         });
@@ -85,21 +87,34 @@ impl Directory {
     fn line(&self) -> Option<String> {
         let c = &self.counters;
         let mut parts = Vec::new();
+        let copied = |way: &str, bytes: u64, what: String, us: u64| {
+            let (seconds, speed) = (us as f64 / 1e6, HumanBytes(rate(bytes as f64, us as f64 / 1e6) as u64));
+            format!("staged {way} {} in {what} at {speed}/s ({seconds:.1} s)", HumanBytes(bytes))
+        };
         if c.staged_out_files > 0 {
-            let (bytes, rate) = (HumanBytes(c.staged_out_bytes), HumanBytes(self.drained_bytes_per_s as u64));
-            parts.push(format!("staged out {bytes} in {} copies at {rate}/s", c.staged_out_files));
+            let what = format!("{} copies", c.staged_out_files);
+            parts.push(copied("out", c.staged_out_bytes, what, c.staged_out_us));
+            parts.push(format!("perceived as {}/s", HumanBytes(self.perceived_bytes_per_s as u64)));
         }
         if c.staged_in_files > 0 {
-            parts.push(format!("staged in {} of {} files", HumanBytes(c.staged_in_bytes), c.staged_in_files));
+            let what = format!("{} files", c.staged_in_files);
+            parts.push(copied("in", c.staged_in_bytes, what, c.staged_in_us));
+        }
+        if let Some(rate) = self.hit_rate.filter(|_| c.hits > 0) {
+            parts.push(format!("{:.0} % of {} opens found their data here", rate * 100.0, c.hits + c.misses));
         }
         if c.spilled + c.through > 0 {
             parts.push(format!("{} opens and {} spilled files went to the global store", c.through, c.spilled));
+        }
+        if c.errors > 0 {
+            parts.push(format!("{} stage-outs failed and were tried again", c.errors));
         }
         (!parts.is_empty()).then(|| format!("{}: {}", self.dir.display(), parts.join("; ")))
     }
 }
 
-fn rate(bytes: f64, seconds: f64) -> f64 {
+/// Bytes/s; 0 where no time has passed.
+pub fn rate(bytes: f64, seconds: f64) -> f64 {
     if seconds > 0.0 { bytes / seconds } else { 0.0 }
 }
 
@@ -108,6 +123,12 @@ impl Report {
     pub fn tell(&self) {
         for line in self.directories.iter().filter_map(Directory::line) {
             say!("forebay: {line}");
+        }
+        let waits = [(self.linger_s, "for processes that it left behind"), (self.drain_s, "for the drain")];
+        let told = waits.iter().filter(|(seconds, _)| *seconds >= TOLD_WAIT_S);
+        let waits: Vec<String> = told.map(|(seconds, what)| format!("{seconds:.1} s {what}")).collect();
+        if !waits.is_empty() {
+            say!("forebay: the command took {:.1} s; waited {}", self.command_s, waits.join(" and "));
         }
     }
 

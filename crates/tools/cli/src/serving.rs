@@ -32,6 +32,8 @@ pub struct How {
     pub exclusive: bool,
     /// Nothing is staged by itself.
     pub idle: bool,
+    /// Unsaved data is looked for in the replicas themselves too.
+    pub thorough: bool,
 }
 
 /// An opened cache, not yet served.
@@ -54,10 +56,12 @@ pub fn prepare(place: &Place, below: OwnedFd, how: &How) -> Result<Prepared, Fai
     settings.policy = Arc::new(base.clone());
     settings.agent_id = agent_id();
     settings.background = !how.idle;
-    let cache = FileCache::open(settings).map_err(|error| cannot_open(place, &error))?;
-    remember_directory(place);
+    settings.thorough = how.thorough;
+    // Before anything is staged out under rules that nobody meant.
     let policies = PolicyTable::load(base, place.burst_buffer.join(POLICIES))
         .map_err(|error| Failure::new(exit::NO_INPUT, error.to_string()).remedy("mend that file, or remove it"))?;
+    let cache = FileCache::open(settings).map_err(|error| cannot_open(place, &error))?;
+    remember_directory(place);
     let agent = Agent::new(Config { cache: cache.clone(), store, policies }).map_err(failed)?;
     Ok(Prepared { place: place.clone(), cache, agent: Arc::new(agent) })
 }
@@ -95,15 +99,27 @@ fn cannot_open(place: &Place, error: &OpenError) -> Failure {
                 .remedy("wait for it, or name another directory with --burst-buffer")
         }
         OpenError::OtherStore { .. } => {
-            let other = directory_of(&place.burst_buffer)
-                .map_or_else(|| "another directory".to_string(), |dir| dir.display().to_string());
+            let served = directory_of(&place.burst_buffer);
+            let other =
+                served.as_ref().map_or_else(|| "another directory".to_string(), |dir| dir.display().to_string());
+            let remedy = format!("name another burst buffer, or drain this one: forebay recover {buffer}");
+            if served.as_ref() == Some(&place.dir) {
+                let message = format!("the burst buffer {buffer} holds data of a former {other}, which was replaced");
+                return Failure::new(exit::UNAVAILABLE, message).remedy(format!(
+                    "put that directory back, or name another burst buffer; the data is in {}",
+                    place.burst_buffer.join("replicas").display()
+                ));
+            }
             let message = format!("the burst buffer {buffer} holds data of {other}, not of {}", place.dir.display());
-            Failure::new(exit::UNAVAILABLE, message)
-                .remedy(format!("name another burst buffer, or drain this one: forebay recover {buffer}"))
+            Failure::new(exit::UNAVAILABLE, message).remedy(remedy)
         }
         OpenError::Io { step, source, path } => {
             let message = format!("cannot {step} {}: {}", path.display(), reason(source));
             Failure { message, ..Failure::io(step, source) }
+        }
+        OpenError::Catalogue(error) if !error.is_of_another_version() => {
+            Failure::new(exit::UNAVAILABLE, error.to_string())
+                .remedy(format!("to make it anew from the dirty replicas: forebay check {buffer} --repair"))
         }
         other => Failure::new(exit::CANT_CREATE, other.to_string()),
     }
@@ -117,6 +133,7 @@ pub struct Serving {
     pub cache: FileCache,
     ended: Arc<AtomicBool>,
     asked_to_end: Arc<AtomicBool>,
+    forced: Arc<AtomicBool>,
     control: Listener,
 }
 
@@ -125,8 +142,12 @@ impl Prepared {
     pub fn serve(self, device: OwnedFd) -> Result<Serving, Failure> {
         let options = fuse::Options { passthrough: privilege::administrates_machine(), ..fuse::Options::default() };
         let asked_to_end = Arc::new(AtomicBool::new(false));
-        let asked = Arc::clone(&asked_to_end);
-        let on_shutdown = Box::new(move |_force| asked.store(true, Ordering::Release));
+        let forced = Arc::new(AtomicBool::new(false));
+        let (asked, force) = (Arc::clone(&asked_to_end), Arc::clone(&forced));
+        let on_shutdown = Box::new(move |with_force| {
+            force.fetch_or(with_force, Ordering::AcqRel);
+            asked.store(true, Ordering::Release);
+        });
         let control = Listener::start(Arc::clone(&self.agent), &self.place.burst_buffer, on_shutdown)
             .map_err(|e| Failure::io("listen for commands", &e))?;
         let session = fuse::serve(self.agent, device, options);
@@ -144,7 +165,7 @@ impl Prepared {
         };
         let started = std::thread::Builder::new().name("session".to_string()).spawn(served);
         started.map_err(|e| Failure::io("start a thread", &e))?;
-        Ok(Serving { place: self.place, cache: self.cache, ended, asked_to_end, control })
+        Ok(Serving { place: self.place, cache: self.cache, ended, asked_to_end, forced, control })
     }
 }
 
@@ -157,6 +178,11 @@ impl Serving {
     /// True once each time that somebody asked over the control socket that it ends.
     pub fn asked_to_end(&self) -> bool {
         self.asked_to_end.swap(false, Ordering::AcqRel)
+    }
+
+    /// True once somebody asked that it ends although files are in use.
+    pub fn is_forced(&self) -> bool {
+        self.forced.load(Ordering::Acquire)
     }
 
     /// Lets the burst buffer go; what is dirty stays in it. Then this process should end.

@@ -20,12 +20,14 @@ pub struct Supervised<'a> {
     pid: Pid,
     signals: &'a Signals,
     code: Option<u8>,
+    /// Somebody wants it all to end, and nobody was there any more to hear it.
+    asked: bool,
 }
 
 impl<'a> Supervised<'a> {
     /// Supervises a child of this process.
     pub fn new(pid: Pid, signals: &'a Signals) -> Supervised<'a> {
-        Supervised { pid, signals, code: None }
+        Supervised { pid, signals, code: None, asked: false }
     }
 
     /// Waits until the command has ended. Its exit status: its own, or 128 + the signal that killed it.
@@ -36,11 +38,20 @@ impl<'a> Supervised<'a> {
         loop {
             self.reap();
             if let Some(code) = self.code {
+                self.forget_keys();
                 return code;
             }
             if let Some(signal) = self.signals.next(LOOK) {
                 self.pass_on(signal);
             }
+        }
+    }
+
+    /// What the terminal sent while the command lived, it sent to the command: the Ctrl-C that ended it is not for the
+    /// drain. What another process sent to us and the command never saw is.
+    fn forget_keys(&mut self) {
+        while let Some(signal) = self.signals.next(Duration::ZERO) {
+            self.asked |= signal.asks_to_end() && !signal.from_kernel;
         }
     }
 
@@ -79,15 +90,15 @@ impl<'a> Supervised<'a> {
     }
 
     /// Waits for processes that the command left behind with open files, at most `linger` (`None`: until they end or
-    /// somebody interrupts). `mounts` are ours, as the command saw them; `ended` tells that the namespace is gone and nobody can be left. Returns who still
-    /// holds files, and how long it waited.
+    /// somebody interrupts). `mounts` are ours, as the command saw them; `ended` tells that the namespace is gone and
+    /// nobody can be left.
     pub fn linger(
         &mut self,
         mounts: &[Mount],
         linger: Option<Duration>,
         quiet: bool,
         ended: &dyn Fn() -> bool,
-    ) -> (Vec<Holder>, Duration) {
+    ) -> Lingered {
         let start = Instant::now();
         let mut looked: Option<Instant> = None;
         let mut told = false;
@@ -95,25 +106,39 @@ impl<'a> Supervised<'a> {
         loop {
             self.reap();
             if ended() {
-                return (Vec::new(), start.elapsed());
+                return Lingered { left: Vec::new(), took: start.elapsed(), asked: self.asked };
             }
             if start.elapsed() >= NAMESPACE_END && looked.is_none_or(|at| at.elapsed() >= LOOK_FOR_HOLDERS) {
                 left = mounts.iter().flat_map(|mount| holders::of(&mount.device)).collect();
                 looked = Some(Instant::now());
-                if left.is_empty() || linger.is_some_and(|bound| start.elapsed() >= bound) {
-                    return (left, start.elapsed());
-                }
-                if !told && !quiet {
+                if !left.is_empty() && !told && !quiet {
                     tell(&left);
                 }
-                told = true;
+                told |= !left.is_empty();
+                let bound = linger.is_some_and(|bound| start.elapsed() >= bound);
+                if left.is_empty() || bound {
+                    return Lingered { left, took: start.elapsed(), asked: self.asked };
+                }
             }
             let step = if looked.is_some() { POLL } else { POLL / 25 };
-            if self.signals.next(step).is_some_and(|signal| told && signal.asks_to_end()) {
-                return (left, start.elapsed());
+            self.asked |= self.signals.next(step).is_some_and(Signal::asks_to_end);
+            if told && self.asked {
+                // It is the wait that was to end.
+                return Lingered { left, took: start.elapsed(), asked: false };
             }
         }
     }
+}
+
+/// What became of the processes that the command left behind.
+#[derive(Debug)]
+pub struct Lingered {
+    /// Who still holds files.
+    pub left: Vec<Holder>,
+    /// How long it was waited.
+    pub took: Duration,
+    /// Somebody wants it all to end, which has had no effect yet.
+    pub asked: bool,
 }
 
 fn tell(left: &[Holder]) {

@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use common::{forebay, start};
 
-const COMMANDS: [&str; 26] = [
+const COMMANDS: [&str; 32] = [
     "",
     "run",
     "mount",
@@ -32,6 +32,12 @@ const COMMANDS: [&str; 26] = [
     "doctor",
     "completions",
     "limits",
+    "limits plan",
+    "limits sweep",
+    "limits probe",
+    "limits watch",
+    "limits factors",
+    "limits report",
     "man",
 ];
 

@@ -278,3 +278,104 @@ fn processes_that_are_inside_before_the_mount_are_named() {
         ok(call(["umount", text(&bench.dir)]));
     });
 }
+
+#[test]
+fn several_directories_are_mounted_with_one_burst_buffer() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let other = bench.tree.dir("other");
+        let _first = bench.mount(&[]);
+        ok(call(["mount", text(&other), "--burst-buffer", text(&bench.buffer)]));
+        fs::write(bench.dir.join("f"), "one").unwrap();
+        fs::write(other.join("f"), "two").unwrap();
+        let status: serde_json::Value =
+            serde_json::from_str(&ok(call(["status", "--json", "--burst-buffer", text(&bench.buffer)]))).unwrap();
+        let dirs: Vec<_> = status.as_array().unwrap().iter().map(|one| one["dir"].as_str().unwrap()).collect();
+        assert_eq!(dirs, [text(&bench.dir), text(&other)]);
+        ok(call(["umount", text(&other)]));
+        assert!(is_mounted(&bench.dir));
+        ok(call(["umount", text(&bench.dir)]));
+        assert_eq!((bench.read("f").as_str(), bench.read("../other/f").as_str()), ("one", "two"));
+        ok(call(["mount", text(&other), "--burst-buffer", text(&bench.buffer)]));
+        let state = ok(call(["stage", "state", text(&other.join("f"))]));
+        assert!(state.starts_with("clean"), "its replica is found again: {state}");
+        ok(call(["umount", text(&other)]));
+    });
+}
+
+#[test]
+fn a_stopped_agent_is_told_of_and_nobody_hangs_with_it() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let mounted = bench.mount(&["--policy", "stage_out=manual"]);
+        fs::write(bench.dir.join("f"), "data").unwrap();
+        let (agent, dir, file) = (mounted.agent(), text(&bench.dir), bench.dir.join("f"));
+        kill(agent, libc::SIGSTOP);
+        let commands: [&[&str]; 5] = [
+            &["status", dir],
+            &["drain", "--wait", dir],
+            &["stage", "state", text(&file)],
+            &["policy", "get", dir],
+            &["umount", "--force", dir],
+        ];
+        let running = commands.map(|words| common::start(common::forebay().args(words), ""));
+        for (words, running) in commands.iter().zip(running) {
+            let done = running.wait();
+            assert_eq!(done.code, 69, "{words:?}: {done:?}");
+            let said = done.out + &done.err;
+            assert!(said.contains(&format!("kill -CONT {agent}")), "{words:?}: {said}");
+        }
+        kill(agent, libc::SIGCONT);
+        assert!(is_mounted(&bench.dir));
+        ok(call(["umount", dir]));
+        assert_eq!(bench.read("f"), "data");
+    });
+}
+
+#[test]
+fn a_forced_unmount_ends_what_is_in_use_and_loses_nothing() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let _mounted = bench.mount(&["--policy", "stage_out=manual"]);
+        let mut held = File::create(bench.dir.join("held")).unwrap();
+        held.write_all(b"before").unwrap();
+        let forced = call(["umount", "--force", text(&bench.dir)]);
+        assert!(forced.err.contains("held") && forced.err.contains(&std::process::id().to_string()), "{forced:?}");
+        assert!(!is_mounted(&bench.dir));
+        drop(held);
+        if forced.code != 0 {
+            assert_eq!(forced.code, 75, "{forced:?}");
+            ok(call(["recover", text(&bench.buffer)]));
+        }
+        assert_eq!(bench.read("held"), "before");
+    });
+}
+
+#[test]
+fn status_tells_rates_errors_and_what_is_to_be_decided() {
+    in_private_namespace(|| {
+        use std::os::fd::AsRawFd;
+        let bench = Bench::new();
+        let file = bench.tree.file("data/f", "base");
+        let below = Below::of(&bench);
+        let _mounted = bench.mount(&["--policy", "stage_out=manual"]);
+        fs::write(bench.dir.join("new"), vec![1; 1 << 20]).unwrap();
+        ok(call(["drain", "--wait", text(&bench.dir)]));
+        assert_eq!(fs::read(bench.dir.join("new")).unwrap().len(), 1 << 20);
+        fs::write(&file, "ours").unwrap();
+        fs::write(format!("/proc/self/fd/{}/f", below.0.as_raw_fd()), "theirs").unwrap();
+        assert_eq!(call(["drain", "--wait", text(&bench.dir)]).code, 75);
+        let shown = ok(call(["status", text(&bench.dir)]));
+        for part in ["burst buffer: ", "out 1 files, 1.00 MiB at ", " %)", "to be decided: 1 in conflict", "resolve"] {
+            assert!(shown.contains(part), "no `{part}` in {shown}");
+        }
+        let status: serde_json::Value =
+            serde_json::from_str(&ok(call(["status", text(&bench.dir), "--json"]))).unwrap();
+        let status = &status[0]["status"];
+        assert!(status["staged_out_bytes_per_s"].as_f64().unwrap() > 0.0, "{status}");
+        assert!((0.0..=1.0).contains(&status["hit_rate"].as_f64().unwrap()), "{status}");
+        assert_eq!(status["stuck"][0]["path"], "f");
+        ok(call(["resolve", text(&file), "--keep", "global"]));
+        ok(call(["umount", text(&bench.dir)]));
+    });
+}

@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::fs;
+
 use common::{Bench, Done, call};
 use testkit::{in_private_namespace, wait_until};
 
@@ -75,9 +77,49 @@ fn a_burst_buffer_in_use_or_of_another_directory_is_refused() {
         refused(&call(["check", bench.buffer.to_str().unwrap()]), 69, "in use");
         common::kill(first.pid(), libc::SIGTERM);
         assert_eq!(first.wait().code, 143);
-        let other = bench.tree.dir("other");
-        let options = ["run", "--dir", other.to_str().unwrap(), "--burst-buffer", bench.buffer.to_str().unwrap()];
-        refused(&call(options.into_iter().chain(["--", "true"])), 69, bench.dir.to_str().unwrap());
+        // The data of a directory that was replaced by another of the same name is nobody's any more.
+        fs::rename(&bench.dir, bench.tree.path("former")).unwrap();
+        fs::create_dir(&bench.dir).unwrap();
+        let options = ["run", "--dir", bench.dir.to_str().unwrap(), "--burst-buffer", bench.buffer.to_str().unwrap()];
+        let done = call(options.into_iter().chain(["--", "true"]));
+        refused(&done, 69, bench.dir.to_str().unwrap());
+        refused(&done, 69, "name another burst buffer");
+    });
+}
+
+#[test]
+fn a_burst_buffer_of_another_version_is_refused_and_left_alone() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        assert_eq!(bench.run(&["--policy", "stage_out=manual"], "echo > f; kill -KILL $PPID; sleep 0.1").code, 137);
+        let page = bench.buffer.join("superblock");
+        let newer = fs::read_to_string(&page).unwrap().replace("\"format\": 1", "\"format\": 9");
+        fs::write(&page, &newer).unwrap();
+        let buffer = bench.buffer.to_str().unwrap();
+        for done in [bench.run(&[], "true"), call(["recover", buffer]), call(["check", "--repair", buffer])] {
+            refused(&done, 73, "has format 9");
+            refused(&done, 73, "the version that wrote it");
+            refused(&done, 73, buffer);
+        }
+        assert_eq!(fs::read_to_string(&page).unwrap(), newer);
+        assert!(bench.buffer.join("catalogue").exists());
+    });
+}
+
+#[test]
+fn rules_that_cannot_be_read_are_refused_before_anything_is_staged_out() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        assert_eq!(bench.run(&["--policy", "stage_out=manual"], "echo 1 > f; kill -KILL $PPID; sleep 0.1").code, 137);
+        let rules = bench.buffer.join("policies.toml");
+        fs::write(&rules, "][").unwrap();
+        let done = call(["recover", bench.buffer.to_str().unwrap()]);
+        refused(&done, 66, rules.to_str().unwrap());
+        refused(&done, 66, "mend that file, or remove it");
+        assert_eq!(bench.read("f"), "");
+        fs::remove_file(&rules).unwrap();
+        assert_eq!(call(["recover", bench.buffer.to_str().unwrap()]).code, 0);
+        assert_eq!(bench.read("f"), "1\n");
     });
 }
 

@@ -139,7 +139,9 @@ fn a_report_tells_what_happened() {
         let file = bench.tree.path("report.json");
         let done = bench.run(&["--report", file.to_str().unwrap()], "head -c 3000000 /dev/zero > f; exit 2");
         assert_eq!(done.code, 2, "{done:?}");
-        assert!(done.err.contains("staged out"), "{done:?}");
+        for part in ["staged out", "/s (", "perceived as"] {
+            assert!(done.err.contains(part), "{done:?}");
+        }
         let report: serde_json::Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
         assert_eq!(report["command_status"], 2);
         assert_eq!(report["directories"][0]["counters"]["staged_out_bytes"], 3_000_000);
@@ -159,6 +161,24 @@ fn several_directories_have_a_cache_each() {
         assert_eq!(bench.read("../other/two"), "2\n");
         // The same directory alone later finds its cache again.
         assert_eq!(bench.run(&[], "cat one").out, "1\n");
+    });
+}
+
+#[test]
+fn a_burst_buffer_takes_further_directories_beside_the_first() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let other = bench.tree.dir("other");
+        assert_eq!(bench.run(&["--policy", "stage_out=manual"], "echo 1 > one; kill -KILL $PPID; sleep 0.1").code, 137);
+        let script = format!("cat one; echo 2 > {}/two; kill -KILL $PPID; sleep 0.1", other.display());
+        let both = bench.run(&["--dir", other.to_str().unwrap(), "--policy", "stage_out=manual"], &script);
+        assert_eq!((both.code, both.out.as_str()), (137, "1\n"), "{both:?}");
+        assert!(bench.buffer.join("superblock").exists(), "the first stays where it is");
+        let checked = call(["check", bench.buffer.to_str().unwrap()]);
+        assert_eq!(checked.out.matches("1 dirty").count(), 1, "{checked:?}");
+        let recovered = call(["recover", bench.buffer.to_str().unwrap()]);
+        assert_eq!(recovered.code, 0, "{recovered:?}");
+        assert_eq!((bench.read("one").as_str(), bench.read("../other/two").as_str()), ("1\n", "2\n"));
     });
 }
 
@@ -274,6 +294,30 @@ fn a_second_interrupt_ends_the_drain_and_says_where_the_data_is() {
         assert_eq!(recovered.code, 0, "{recovered:?}");
         let sum = std::process::Command::new("sh").args(["-c", "cksum < f"]).current_dir(&bench.dir).output().unwrap();
         assert_eq!(String::from_utf8(sum.stdout).unwrap(), done.out);
+    });
+}
+
+#[test]
+fn a_request_to_end_between_the_command_and_the_drain_counts() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let options = ["--policy", "rate=2MiB/s", "--policy", "stage_out=exit"];
+        // What stays behind keeps the mounts, so that this moment lasts.
+        let pid = bench.tree.path("pid");
+        let script = format!(
+            "(cd /; exec sleep 2 >/dev/null) & head -c 32000000 /dev/urandom > f; echo $$ > {0}.new; mv {0}.new {0}",
+            pid.display()
+        );
+        let mut running = bench.start_run(&options, &script);
+        wait_until("the command has written", BOUND, || pid.exists());
+        let command: i32 = fs::read_to_string(&pid).unwrap().trim().parse().unwrap();
+        wait_until("the command has ended", BOUND, || !std::path::Path::new(&format!("/proc/{command}")).exists());
+        kill(running.pid(), libc::SIGTERM);
+        running.complains("once more leaves it");
+        kill(running.pid(), libc::SIGTERM);
+        let done = running.wait();
+        assert_eq!(done.code, 75, "{done:?}");
+        assert!(done.err.contains("forebay recover"), "{done:?}");
     });
 }
 

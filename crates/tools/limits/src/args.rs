@@ -15,16 +15,22 @@ use crate::workload::{Layout, Preset, Sync};
 #[derive(Debug, Subcommand)]
 pub enum LimitsArgs {
     /// The limits that specifications allow, before anything is bought or run
+    #[command(after_help = "Example: forebay limits plan cluster.toml --what-if io_nodes*=2")]
     Plan(PlanArgs),
     /// What the storage gives to M x N processes with an ideal workload
+    #[command(after_help = "Example: forebay limits sweep --target /scratch/project -M 1 -N 1,2,4 -o sweep.json")]
     Sweep(SweepArgs),
     /// What each component of this machine gives alone, beside what its document promises
+    #[command(after_help = "Example: forebay limits probe --media /nvme --media /scratch -o probe.json")]
     Probe(ProbeArgs),
     /// What processors, devices and interfaces do while a program runs
+    #[command(after_help = "Example: forebay limits watch -o watch.json -- make -j4")]
     Watch(WatchArgs),
     /// What one software factor at a time changes: block size, read-ahead, sync, large directories, sharing
+    #[command(after_help = "Example: forebay limits factors --target /scratch/project")]
     Factors(FactorsArgs),
     /// The stages side by side, and a verdict in plain words
+    #[command(after_help = "Example: forebay limits report probe.json sweep.json -o report.html")]
     Report(ReportArgs),
     /// Answers the probe of another host, until killed; anybody who reaches the port can load this host's link
     Peer {

@@ -6,8 +6,10 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 
+use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, Mode, OFlags};
 
@@ -104,18 +106,39 @@ fn serve(stream: &UnixStream, commands: &Commands, stop: &AtomicBool) -> io::Res
         }
         // A caller that hung up does not want the rest; one that cannot be written to will be noticed here too.
         let gone = || stop.load(Ordering::Acquire) || has_hung_up(stream);
-        let mut say = |reply: &Reply| send(stream, reply);
+        let lines = Mutex::new(stream);
+        let mut say = |reply: &Reply| send(&lines, reply);
         let last = match serde_json::from_str::<Request>(&line) {
-            Ok(request) => commands.run(&request, &mut say, &gone),
+            Ok(request) => alive_while(&lines, || commands.run(&request, &mut say, &gone)),
             Err(error) => Reply::Failed { errno: libc::EINVAL, message: format!("no request: {error}") },
         };
-        send(stream, &last)?;
+        send(&lines, &last)?;
     }
 }
 
-fn send(mut stream: &UnixStream, reply: &Reply) -> io::Result<()> {
+/// Says again and again that we live while `work` runs, however long it has nothing to tell.
+fn alive_while<R>(lines: &Mutex<&UnixStream>, work: impl FnOnce() -> R) -> R {
+    let (end, ended) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        let beat = move || {
+            // A caller that cannot be told is noticed by `work`.
+            while ended.recv_timeout(limits::CONTROL_BEAT) == Err(RecvTimeoutError::Timeout)
+                && send(lines, &Reply::Alive).is_ok()
+            {}
+        };
+        // Without a thread the caller hears nothing until the end, and may give up.
+        let _ = std::thread::Builder::new().name("alive".into()).spawn_scoped(scope, beat);
+        let result = work();
+        drop(end);
+        result
+    })
+}
+
+fn send(lines: &Mutex<&UnixStream>, reply: &Reply) -> io::Result<()> {
     let mut line = serde_json::to_string(reply)?;
     line.push('\n');
+    // Whole lines, whoever writes.
+    let mut stream: &UnixStream = &lines.lock();
     stream.write_all(line.as_bytes())
 }
 
@@ -123,4 +146,22 @@ fn has_hung_up(stream: &UnixStream) -> bool {
     let mut watched = [PollFd::new(stream, PollFlags::RDHUP)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut watched, Some(&now)).is_ok_and(|ready| ready > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_command_says_that_the_agent_lives() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        theirs.set_read_timeout(Some(limits::CONTROL_SILENCE)).unwrap();
+        let lines = Mutex::new(&ours);
+        let heard = alive_while(&lines, || {
+            let mut line = String::new();
+            BufReader::new(&theirs).read_line(&mut line).unwrap();
+            line
+        });
+        assert_eq!(serde_json::from_str::<Reply>(&heard).unwrap(), Reply::Alive);
+    }
 }

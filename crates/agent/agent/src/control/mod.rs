@@ -1,8 +1,8 @@
 //! The control socket: how the command line talks to a running agent.
 //!
 //! A Unix socket in the burst buffer, mode 0600, for root and the agent's own user. One request a line, as JSON; the
-//! answer is any number of [`Reply::Progress`] and [`Reply::Item`] lines and then one [`Reply::Done`] or
-//! [`Reply::Failed`]. Hanging up interrupts what is under way. Paths are relative to the accelerated directory.
+//! answer is any number of [`Reply::Progress`], [`Reply::Item`] and [`Reply::Alive`] lines and then one [`Reply::Done`]
+//! or [`Reply::Failed`]. A line comes at least every [`limits::CONTROL_BEAT`](crate::limits::CONTROL_BEAT). Hanging up interrupts what is under way. Paths are relative to the accelerated directory.
 
 mod client;
 mod commands;
@@ -12,7 +12,7 @@ mod staging;
 use std::path::{Path, PathBuf};
 
 use config::PolicySet;
-use file_cache::{Residency, Stuck};
+use file_cache::Stuck;
 use serde::{Deserialize, Serialize};
 
 pub use client::Client;
@@ -131,6 +131,8 @@ pub enum Reply {
     },
     /// One file.
     Item(Item),
+    /// Nothing new: the agent lives and works.
+    Alive,
     /// The end: it was done, or with `wait: false` begun.
     Done {
         /// What the request promises; null if nothing.
@@ -167,23 +169,10 @@ pub struct Counts {
     pub failed: u64,
 }
 
-pub(crate) fn state_name(state: Residency) -> &'static str {
-    match state {
-        Residency::Absent => "absent",
-        Residency::Fetching => "fetching",
-        Residency::Clean => "clean",
-        Residency::Dirty => "dirty",
-        Residency::Queued => "queued",
-        Residency::Draining => "draining",
-        Residency::Conflict => "conflict",
-        Residency::Failed => "failed",
-    }
-}
-
 pub(crate) fn stuck_item(stuck: &Stuck) -> Item {
     Item {
         path: stuck.path_hint.clone(),
-        state: state_name(stuck.state).into(),
+        state: stuck.state.name().into(),
         error: Some(stuck.reason.clone()),
         replica: Some(stuck.replica.clone()),
     }

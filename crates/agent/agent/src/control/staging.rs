@@ -8,7 +8,7 @@ use std::time::Instant;
 use file_cache::Residency;
 
 use super::commands::{Say, find, item};
-use super::{Counts, Reply, Verb, state_name, stuck_item};
+use super::{Counts, Reply, Verb, stuck_item};
 use crate::agent::Agent;
 use crate::caller::Caller;
 use crate::limits;
@@ -114,7 +114,7 @@ impl Staging {
             Verb::Evict if cache.state(identity) == Residency::Absent => Ok(()),
             Verb::Evict => cache.evict(identity),
             Verb::State => {
-                say(&item(path.clone(), state_name(cache.state(identity)), None))?;
+                say(&item(path.clone(), cache.state(identity).name(), None))?;
                 Ok(())
             }
             Verb::Out => match cache.drain_file(identity, gone) {
@@ -125,7 +125,7 @@ impl Staging {
         match outcome {
             Ok(()) => walk.counts.done += 1,
             Err(error) => {
-                let state = state_name(cache.state(identity));
+                let state = cache.state(identity).name();
                 walk.failed(item(path, state, Some(error.to_string())), say)?;
             }
         }

@@ -114,3 +114,33 @@ fn nonsense_and_paths_outside_are_refused() {
     BufReader::new(raw).read_line(&mut line).unwrap();
     assert!(line.contains("failed"), "{line}");
 }
+
+#[test]
+fn an_agent_that_says_nothing_is_not_waited_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let _mute = std::os::unix::net::UnixListener::bind(directory.path().join(SOCKET)).unwrap();
+    let connect = || Client::with_silence(directory.path(), std::time::Duration::from_millis(20)).unwrap();
+    let kind = |result: std::io::Result<()>| result.unwrap_err().kind();
+    assert_eq!(connect().agent(), Some(std::process::id() as i32));
+    assert_eq!(kind(connect().request(&Request::Status, |_| {}).map(|_| ())), std::io::ErrorKind::TimedOut);
+    assert_eq!(kind(connect().wait_for_end()), std::io::ErrorKind::TimedOut);
+    // Even when so many wait already that it takes no more.
+    let mut waiting = Vec::new();
+    let full = loop {
+        match Client::with_silence(directory.path(), std::time::Duration::from_millis(20)) {
+            Ok(client) => waiting.push(client),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(full.kind(), std::io::ErrorKind::TimedOut);
+}
+
+#[test]
+fn the_end_of_an_agent_is_waited_for() {
+    let stand = Stand::new();
+    let buffer = stand.directory.path().join("x".repeat(150));
+    let client = Client::connect(&buffer).unwrap();
+    let waiting = std::thread::spawn(move || client.wait_for_end());
+    drop(stand);
+    waiting.join().unwrap().unwrap();
+}

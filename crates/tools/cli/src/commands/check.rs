@@ -1,10 +1,13 @@
 //! `forebay check`: whether a burst buffer that no agent uses is sound.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::path::Path;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
 
 use catalogue::{Catalogue, FjallCatalogue, Record, State};
+use global_store::posix::PosixStore;
 use rustix::fs::FlockOperation;
 
 use crate::args::CheckArgs;
@@ -14,6 +17,9 @@ use crate::guest::Place;
 use crate::limits::LISTED_MAX;
 use crate::serving::{self, How};
 use crate::{lower, place};
+
+/// The catalogue's directory in a burst buffer.
+const CATALOGUE: &str = "catalogue";
 
 /// What is found in one burst buffer.
 #[derive(Debug, Default)]
@@ -25,7 +31,7 @@ struct Findings {
     bytes: u64,
     /// Clean records without a replica: dropped at the next start.
     stale: u64,
-    /// Replicas without a record: removed at the next start, or adopted if they say whose dirt they hold.
+    /// Replicas without a record that hold nothing unsaved: removed at the next start.
     unknown: u64,
     /// What costs data, or may.
     problems: Vec<String>,
@@ -41,7 +47,7 @@ pub fn run(args: &CheckArgs) -> Result<u8, Failure> {
     let mut code = 0;
     for buffer in buffers {
         if args.repair {
-            repair(&buffer)?;
+            repair(&buffer, args.dir.as_deref())?;
         }
         let findings = look(&buffer)?;
         print(&buffer, &findings, args.repair);
@@ -56,22 +62,48 @@ fn look(buffer: &Path) -> Result<Findings, Failure> {
     let _lock = lock(buffer)?;
     let mut findings = Findings::default();
     let mut files = replicas(buffer, &mut findings);
-    let catalogue = FjallCatalogue::open(buffer.join("catalogue")).map_err(|e| {
-        Failure::new(exit::UNAVAILABLE, e.to_string())
-            .remedy("a lost catalogue is rebuilt from the replicas: forebay check --repair")
-    })?;
-    let mut damaged = Vec::new();
-    let scanned = catalogue.scan(
-        &mut |_, record| {
-            findings.count(&record, files.remove(&record.version.to_string()));
-            true
-        },
-        &mut |error| damaged.push(error.to_string()),
-    );
-    findings.problems.extend(damaged);
-    findings.problems.extend(scanned.err().map(|error| error.to_string()));
-    findings.unknown = files.len() as u64;
+    if file_cache::is_damaged(buffer) {
+        findings.problems.push(format!("its superblock is missing or damaged: {}", mend(buffer)));
+    }
+    if let Some(catalogue) = catalogue(buffer, &mut findings) {
+        let mut damaged = Vec::new();
+        let scanned = catalogue.scan(
+            &mut |_, record| {
+                findings.count(&record, files.remove(&record.version.to_string()).is_some());
+                true
+            },
+            &mut |error| damaged.push(error.to_string()),
+        );
+        findings.problems.extend(damaged);
+        findings.problems.extend(scanned.err().map(|error| error.to_string()));
+    }
+    for (name, path) in files {
+        if file_cache::holds_unsaved_data(&path) {
+            findings.problems.push(format!("replica {name} holds unsaved data and has no record: {}", mend(buffer)));
+        } else {
+            findings.unknown += 1;
+        }
+    }
     Ok(findings)
+}
+
+fn mend(buffer: &Path) -> String {
+    format!("forebay check {} --repair", buffer.display())
+}
+
+/// Opens the catalogue if there is one; a missing one is not made, so that the next start knows that it is lost.
+fn catalogue(buffer: &Path, findings: &mut Findings) -> Option<FjallCatalogue> {
+    let path = buffer.join(CATALOGUE);
+    let wrong = if path.join("db").exists() {
+        match FjallCatalogue::open(&path) {
+            Ok(catalogue) => return Some(catalogue),
+            Err(error) => error.to_string(),
+        }
+    } else {
+        format!("the catalogue {} is missing", path.display())
+    };
+    findings.problems.push(format!("{wrong}; it is made anew from the dirty replicas: {}", mend(buffer)));
+    None
 }
 
 impl Findings {
@@ -110,34 +142,94 @@ fn lock(buffer: &Path) -> Result<File, Failure> {
     Ok(file)
 }
 
-/// The names of the replica files.
-fn replicas(buffer: &Path, findings: &mut Findings) -> BTreeSet<String> {
-    let mut names = BTreeSet::new();
+/// The replica files by name.
+fn replicas(buffer: &Path, findings: &mut Findings) -> BTreeMap<String, PathBuf> {
+    let mut files = BTreeMap::new();
     for part in fs::read_dir(buffer.join("replicas")).into_iter().flatten().flatten() {
         for file in fs::read_dir(part.path()).into_iter().flatten().flatten() {
-            findings.replicas += 1;
-            findings.bytes += file.metadata().map_or(0, |meta| meta.len());
-            names.insert(file.file_name().to_string_lossy().into_owned());
+            let Ok(meta) = file.metadata() else { continue };
+            let name = file.file_name().to_string_lossy().into_owned();
+            let is_version = name.len() == 16 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+            if is_version && meta.is_file() {
+                findings.replicas += 1;
+                findings.bytes += meta.len();
+                files.insert(name, file.path());
+            }
         }
     }
-    names
+    files
 }
 
-/// Opens the cache as an agent would, which adopts and tidies, then compares everything with the global store and mends
-/// what can be mended. Nothing is staged out, and dirty data is never touched.
-fn repair(buffer: &Path) -> Result<(), Failure> {
-    let dir = serving::directory_of(buffer).ok_or_else(|| {
+/// Makes what the burst buffer lost anew, opens the cache as an agent would, which adopts and tidies, then compares
+/// everything with the global store and mends what can be mended. Nothing is staged out, and dirty data is never touched.
+fn repair(buffer: &Path, asked: Option<&Path>) -> Result<(), Failure> {
+    let no_dir = || {
         Failure::new(exit::NO_INPUT, format!("{} does not say which directory it serves", buffer.display()))
-    })?;
-    let below = lower::open(&dir).map_err(|e| Failure::io(format_args!("use {}", dir.display()), &e))?;
+            .remedy("name it: --dir DIR")
+    };
+    let dir = asked.map(Path::to_path_buf).or_else(|| serving::directory_of(buffer)).ok_or_else(no_dir)?;
+    let cannot = |e: &io::Error| {
+        Failure::io(format_args!("use {}, whose data this is", dir.display()), e)
+            .remedy("if it is elsewhere now, name it: --dir DIR")
+    };
+    let dir = fs::canonicalize(&dir).map_err(|e| cannot(&e))?;
+    let below = lower::open(&dir).map_err(|e| cannot(&e))?;
     let place = Place { dir, burst_buffer: buffer.to_path_buf() };
-    let how = How { idle: true, ..How::default() };
+    if file_cache::is_damaged(buffer) {
+        remake_superblock(buffer, below.as_fd())?;
+    }
+    set_catalogue_aside(buffer)?;
+    let how = How { idle: true, thorough: true, ..How::default() };
     let cache = serving::prepare(&place, below, &how)?.cache;
     let report = cache.check(true, true);
     cache.shutdown();
     let report = report.map_err(|e| Failure::io("check the burst buffer", &e))?;
     out!("{}: {} findings, {} mended", buffer.display(), report.found, report.mended);
     report.findings.iter().take(LISTED_MAX).for_each(|finding| out!("  {finding}"));
+    Ok(())
+}
+
+/// A new superblock, for the store that `below` is the root of.
+fn remake_superblock(buffer: &Path, below: BorrowedFd<'_>) -> Result<(), Failure> {
+    let failed = |e: &io::Error| Failure::io(format_args!("mend {}", buffer.display()), e);
+    let store = PosixStore::id_of(below).map_err(|e| failed(&e))?;
+    let mut last = file_cache::last_version(buffer).map_err(|e| failed(&e))?;
+    {
+        let _lock = lock(buffer)?;
+        // Records may know later versions than the replicas that are left.
+        if let Some(catalogue) = catalogue(buffer, &mut Findings::default()) {
+            let _ = catalogue.scan(
+                &mut |_, record| {
+                    last = last.max(record.version);
+                    true
+                },
+                &mut |_| {},
+            );
+        }
+    }
+    file_cache::remake(buffer, &store, last).map_err(|error| Failure::new(exit::CANT_CREATE, error.to_string()))?;
+    out!("{}: made a new superblock", buffer.display());
+    Ok(())
+}
+
+/// Moves a catalogue out of the way that cannot be read; one of another version stays.
+fn set_catalogue_aside(buffer: &Path) -> Result<(), Failure> {
+    let _lock = lock(buffer)?;
+    let path = buffer.join(CATALOGUE);
+    if !path.exists() {
+        return Ok(());
+    }
+    match FjallCatalogue::open(&path) {
+        Ok(_) => return Ok(()),
+        Err(error @ catalogue::Error::Format { .. }) if error.is_of_another_version() => {
+            return Err(Failure::new(exit::CANT_CREATE, error.to_string()));
+        }
+        Err(error) => out!("{error}"),
+    }
+    let aside = (0..).map(|n| buffer.join(format!("catalogue.damaged-{n}"))).find(|aside| !aside.exists());
+    let Some(aside) = aside else { return Ok(()) };
+    fs::rename(&path, &aside).map_err(|e| Failure::io(format_args!("move {} away", path.display()), &e))?;
+    out!("{}: the catalogue cannot be read: moved to {}, a new one is made", buffer.display(), aside.display());
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use file_cache::Stuck;
 
 use crate::args::MountArgs;
 use crate::channel::{self, Channel, Message};
-use crate::drain;
+use crate::drain::{self, Requests};
 use crate::exit::{self, Failure, reason, say};
 use crate::guest::{self, Place};
 use crate::holders;
@@ -135,9 +135,9 @@ fn serve(place: &Place, serving: Serving, mounted: Mounted<'_>, signals: &Signal
             continue;
         }
         note(&format!("{}: asked to end, draining; once more leaves what is not drained", place.dir.display()));
-        let (stuck, _) = drain::drain(&serving.cache, signals, false, true);
+        let (stuck, _) = drain::drain(&serving.cache, &Requests::one(signals, true), false);
         match unmount(&place.dir) {
-            Err(error) if told || drain::was_interrupted(&stuck) => {
+            Err(error) if told || serving.is_forced() || drain::was_interrupted(&stuck) => {
                 tracing::warn!("ended although {}: {}", place.dir.display(), reason(&error));
                 let _ = fuse_protocol::mount::unmount(&place.dir, true);
             }
@@ -159,7 +159,7 @@ fn serve(place: &Place, serving: Serving, mounted: Mounted<'_>, signals: &Signal
 /// Drains what was written to the last moment - unless somebody wants no more of it, and `left` is what is left - and
 /// lets the burst buffer go.
 fn finish(place: &Place, serving: Serving, signals: &Signals, left: Option<Vec<Stuck>>) -> Result<u8, Failure> {
-    let stuck = left.unwrap_or_else(|| drain::drain(&serving.cache, signals, false, true).0);
+    let stuck = left.unwrap_or_else(|| drain::drain(&serving.cache, &Requests::one(signals, true), false).0);
     serving.stop();
     if stuck.is_empty() {
         tracing::info!("ended; everything is in the global store");

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::args::RecoverArgs;
-use crate::drain;
+use crate::drain::{self, Requests};
 use crate::exit::{self, Failure, say};
 use crate::guest::Place;
 use crate::serving::{self, How};
@@ -16,13 +16,14 @@ pub fn run(args: &RecoverArgs) -> Result<u8, Failure> {
     let signals = Signals::block();
     let _ = open_files::raise();
     log::start(&root);
+    let requests = Requests::none(&signals);
     let mut code = 0;
     let mut served = 0;
     for buffer in place::formatted(&root) {
         let dir = directory(&buffer, args.dir.as_deref())?;
         let Some(dir) = dir else { continue };
         served += 1;
-        code = one(&Place { dir, burst_buffer: buffer }, &signals)?.max(code);
+        code = one(&Place { dir, burst_buffer: buffer }, &requests)?.max(code);
     }
     if served == 0 {
         let message = format!("{} holds no data of Forebay", root.display());
@@ -63,7 +64,7 @@ fn directory(buffer: &Path, asked: Option<&Path>) -> Result<Option<PathBuf>, Fai
     Ok((single || known.is_none_or(|known| known == dir)).then_some(dir))
 }
 
-fn one(place: &Place, signals: &Signals) -> Result<u8, Failure> {
+fn one(place: &Place, requests: &Requests<'_>) -> Result<u8, Failure> {
     let seen = mounts::all().map_err(|e| Failure::io("read the mounts", &e))?;
     if let Some(mount) = mounts::ours_over(&seen, &place.dir) {
         let message = format!("{} is accelerated now, with {}", mount.point.display(), mount.source.display());
@@ -73,8 +74,8 @@ fn one(place: &Place, signals: &Signals) -> Result<u8, Failure> {
         )));
     }
     let below = lower::open(&place.dir).map_err(|e| Failure::io(format_args!("use {}", place.dir.display()), &e))?;
-    let prepared = serving::prepare(place, below, &How::default())?;
-    let (stuck, _) = drain::drain(&prepared.cache, signals, false, false);
+    let prepared = serving::prepare(place, below, &How { thorough: true, ..How::default() })?;
+    let (stuck, _) = drain::drain(&prepared.cache, requests, false);
     let counters = prepared.cache.status();
     prepared.cache.shutdown();
     say!(

@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal as OsSignal, kill_process};
 
 use crate::args::RunArgs;
-use crate::drain;
+use crate::drain::{self, Requests};
 use crate::exit::{self, Failure, say};
 use crate::guest::{Guest, Place, Plan};
 use crate::mounts::{self, Mount};
 use crate::report::{Directory, Report};
 use crate::serving::{self, How, Serving};
 use crate::signals::Signals;
-use crate::supervise::Supervised;
+use crate::supervise::{Lingered, Supervised};
 use crate::{log, lower, open_files, place, privilege};
 
 /// Between two looks at signals while the agent starts: the start itself takes a few milliseconds.
@@ -112,8 +112,7 @@ fn bring_up(guest: Guest, places: &[Place], below: Vec<OwnedFd>, how: &How) -> R
 struct Outcome {
     status: u8,
     took: Duration,
-    lingered: Duration,
-    left: Vec<String>,
+    lingered: Lingered,
 }
 
 fn supervise(args: &RunArgs, started: &Started, signals: &Signals) -> Outcome {
@@ -122,8 +121,8 @@ fn supervise(args: &RunArgs, started: &Started, signals: &Signals) -> Outcome {
     let status = command.wait();
     let took = start.elapsed();
     let ended = || started.servings.iter().all(Serving::has_ended);
-    let (left, lingered) = command.linger(&started.mounts, args.linger, args.quiet, &ended);
-    Outcome { status, took, lingered, left: Report::left(&left) }
+    let lingered = command.linger(&started.mounts, args.linger, args.quiet, &ended);
+    Outcome { status, took, lingered }
 }
 
 fn finish(
@@ -136,9 +135,10 @@ fn finish(
     let mut directories = Vec::new();
     let mut drained = Duration::ZERO;
     let mut undrained = false;
+    let requests = if outcome.lingered.asked { Requests::one(signals, false) } else { Requests::none(signals) };
     for serving in servings {
         let place = serving.place.clone();
-        let (stuck, took) = drain::drain(&serving.cache, signals, args.quiet, false);
+        let (stuck, took) = drain::drain(&serving.cache, &requests, args.quiet);
         drained += took;
         if !stuck.is_empty() {
             undrained = true;
@@ -151,8 +151,8 @@ fn finish(
     let report = Report {
         command_status: outcome.status,
         command_s: outcome.took.as_secs_f64(),
-        linger_s: outcome.lingered.as_secs_f64(),
-        left_behind: outcome.left,
+        linger_s: outcome.lingered.took.as_secs_f64(),
+        left_behind: Report::left(&outcome.lingered.left),
         drain_s: drained.as_secs_f64(),
         directories,
     };

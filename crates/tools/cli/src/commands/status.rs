@@ -5,9 +5,11 @@ use indicatif::HumanBytes;
 use serde_json::{Value, json};
 
 use crate::args::StatusArgs;
+use crate::drain::plain;
 use crate::exit::{self, Failure, out};
 use crate::limits::LISTED_MAX;
 use crate::link::{self, Target};
+use crate::report;
 
 /// Shows it. 69 if a directory has no agent.
 pub fn run(args: &StatusArgs) -> Result<u8, Failure> {
@@ -36,22 +38,54 @@ fn state(target: Target) -> Value {
         Ok((pid, link.ask(&Request::Status, |_| {})?))
     });
     match asked {
-        Ok((pid, status)) => json!({ "dir": dir, "burst_buffer": buffer, "agent": pid, "status": status }),
-        Err(failure) => json!({ "dir": dir, "burst_buffer": buffer, "error": failure.message }),
+        Ok((pid, mut status)) => {
+            derive(&mut status);
+            json!({ "dir": dir, "burst_buffer": buffer, "agent": pid, "status": status })
+        }
+        Err(failure) => {
+            json!({ "dir": dir, "burst_buffer": buffer, "error": failure.message, "remedy": failure.remedy })
+        }
     }
 }
 
+/// Adds what follows from the counters: `hit_rate` (0 to 1, null without opens), and bytes/s while something was
+/// staged out, and for each thread that staged in.
+fn derive(status: &mut Value) {
+    let n = |key: &str| status[key].as_u64().unwrap_or(0);
+    let opens = n("hits") + n("misses");
+    let hit_rate = (opens > 0).then(|| n("hits") as f64 / opens as f64);
+    let rate = |bytes: &str, us: &str| report::rate(n(bytes) as f64, n(us) as f64 / 1e6);
+    let (out, into) = (rate("staged_out_bytes", "staged_out_us"), rate("staged_in_bytes", "staged_in_us"));
+    status["hit_rate"] = json!(hit_rate);
+    status["staged_out_bytes_per_s"] = json!(out);
+    status["staged_in_bytes_per_s"] = json!(into);
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
 fn print(state: &Value) {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
     out!("{}  burst buffer {}", text(&state["dir"]), text(&state["burst_buffer"]));
     if let Some(error) = state["error"].as_str() {
         out!("  {error}");
+        let remedy = text(&state["remedy"]);
+        if !remedy.is_empty() {
+            out!("  {remedy}");
+        }
         return;
     }
     let status = &state["status"];
+    out!("  agent {}{}", state["agent"], if status["quiesced"] == true { ", quiesced" } else { "" });
+    print_counts(status);
+    print_trouble(status);
+}
+
+fn print_counts(status: &Value) {
     let n = |key: &str| status[key].as_u64().unwrap_or(0);
     let bytes = |key: &str| HumanBytes(n(key));
-    out!("  agent {}{}", state["agent"], if status["quiesced"] == true { ", quiesced" } else { "" });
+    let rate = |key: &str| HumanBytes(status[key].as_f64().unwrap_or(0.0) as u64);
+    out!("  burst buffer: {} of {} free; {} evicted", bytes("free_bytes"), bytes("total_bytes"), n("evicted"));
     out!(
         "  files: {} kept, {} clean, {} dirty ({}), {} open",
         n("files"),
@@ -62,23 +96,42 @@ fn print(state: &Value) {
     );
     out!("  now: {} queued, {} being staged out, {} being staged in", n("queued"), n("draining"), n("fetching"));
     out!(
-        "  since the start: out {} files, {}; in {} files, {}",
+        "  since the start: out {} files, {} at {}/s; in {} files, {} at {}/s",
         n("staged_out_files"),
         bytes("staged_out_bytes"),
+        rate("staged_out_bytes_per_s"),
         n("staged_in_files"),
-        bytes("staged_in_bytes")
+        bytes("staged_in_bytes"),
+        rate("staged_in_bytes_per_s")
     );
+    let hits = status["hit_rate"].as_f64().map_or(String::new(), |rate| format!(" ({:.0} %)", rate * 100.0));
     out!(
-        "  opens: {} found their data here, {} did not, {} went to the global store",
+        "  opens: {} found their data here{hits}, {} did not, {} went to the global store",
         n("hits"),
         n("misses"),
         n("through")
     );
-    out!("  space: {} of {} free", bytes("free_bytes"), bytes("total_bytes"));
+}
+
+/// What went wrong, and what needs somebody: nothing when all is well.
+fn print_trouble(status: &Value) {
+    let n = |key: &str| status[key].as_u64().unwrap_or(0);
+    if n("errors") > 0 {
+        out!("  errors: {} stage-outs failed and are tried again", n("errors"));
+    }
+    if n("spilled") + n("full") > 0 {
+        out!("  full: {} files went on in the global store, {} looks found no space at all", n("spilled"), n("full"));
+    }
+    let waiting = [("conflict", "in conflict"), ("failed", "failed"), ("orphaned", "orphaned")];
+    let waiting: Vec<String> =
+        waiting.iter().filter(|(key, _)| n(key) > 0).map(|(key, word)| format!("{} {word}", n(key))).collect();
+    if !waiting.is_empty() {
+        out!("  to be decided: {}", waiting.join(", "));
+    }
     let none = Vec::new();
     let stuck = status["stuck"].as_array().unwrap_or(&none);
     for one in stuck.iter().take(LISTED_MAX) {
-        out!("  {} {}: {}", text(&one["state"]), text(&one["path"]), text(&one["reason"]));
+        out!("  {} {}: {}", text(&one["state"]), text(&one["path"]), plain(text(&one["reason"])));
         out!("    data: {}; {}", text(&one["replica"]), text(&one["remedy"]));
     }
     if stuck.len() > LISTED_MAX {

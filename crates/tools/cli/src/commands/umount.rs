@@ -3,6 +3,8 @@
 use std::io;
 use std::path::Path;
 
+use agent::control::Request;
+
 use crate::args::UmountArgs;
 use crate::commands::{check, mount};
 use crate::exit::{self, Failure, say};
@@ -32,15 +34,21 @@ fn with_agent(args: &UmountArgs, mut link: Link) -> Result<u8, Failure> {
     if !stuck.is_empty() {
         link.list(&stuck);
         // What is in use is the commonest reason, and the one that the caller can do something about.
-        busy(&link.dir).map_or(Ok(()), Err)?;
+        busy(&link.dir).filter(|_| !args.force).map_or(Ok(()), Err)?;
         if !args.force {
             say!("forebay: still mounted; with --force it ends and this data stays in {}", link.burst_buffer.display());
             return Ok(exit::UNDRAINED);
         }
     }
-    unmount(&link.dir)?;
+    match unmount(&link.dir) {
+        Err(failure) if args.force && failure.code == exit::UNAVAILABLE => {
+            say!("{}", Failure { remedy: "they lose what they hold there".to_string(), ..failure });
+            link.ask(&Request::Shutdown { force: true }, |_| {})?;
+        }
+        other => other?,
+    }
     let buffer = link.burst_buffer.clone();
-    link.wait_for_end();
+    link.wait_for_end()?;
     left_over(&buffer)
 }
 
