@@ -62,7 +62,9 @@ impl Inner {
                 Step::Again => {}
                 Step::Fetch(file) => {
                     fetches += 1;
-                    self.fetch_rest(&file, interrupted).inspect_err(|_| self.leave_fetch(&file))?
+                    // It ends by itself, and no program expects EINTR here: one that is sent signals all the time would
+                    // never open the file.
+                    self.fetch_rest(&file, &|| self.is_dead()).inspect_err(|_| self.leave_fetch(&file))?
                 }
             }
         }

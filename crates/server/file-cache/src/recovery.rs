@@ -81,8 +81,9 @@ pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
     });
     // Whatever the process before us was told is on the medium from here on.
     inner.catalogue.commit(Vec::new(), Durability::Machine)?;
-    if lost || inner.superblock.crashed || inner.settings.thorough {
-        inner.adopt_branded().map_err(failed("look for unsaved data that the catalogue does not know"))?;
+    if lost || inner.superblock.is_unsearched() || inner.settings.thorough {
+        let searched = inner.adopt_branded().and_then(|()| inner.superblock.set_unsearched(false));
+        searched.map_err(failed("look for unsaved data that the catalogue does not know"))?;
         ours.iter().for_each(|ours| ours.searched());
     }
     inner.adopt_unclean()?;

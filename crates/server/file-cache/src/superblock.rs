@@ -31,6 +31,9 @@ struct Page {
     trusted_from: u64,
     /// The last agent ended in order and everything was written to the medium.
     settled: bool,
+    /// Replicas may hold unsaved data that the catalogue does not know of, and nobody has looked to the end yet.
+    #[serde(default)]
+    unsearched: bool,
 }
 
 /// The held lock and the page.
@@ -42,8 +45,6 @@ pub(crate) struct Superblock {
     pub(crate) first: Version,
     /// Whether there was a page before: the burst buffer is not new.
     pub(crate) existed: bool,
-    /// The machine started again without an orderly end of the last agent.
-    pub(crate) crashed: bool,
 }
 
 struct State {
@@ -87,9 +88,9 @@ impl Superblock {
             Err(error) => return Err(failed(&path, "read the superblock")(error)),
         };
         let first = page.reserved;
-        let crashed = page.boot_id != boot && !page.settled;
-        if crashed {
+        if page.boot_id != boot && !page.settled {
             page.trusted_from = first;
+            page.unsearched = true;
         }
         page.boot_id = boot;
         if page.agent_id.is_empty() {
@@ -99,7 +100,7 @@ impl Superblock {
         page.reserved = first + VERSIONS_RESERVED;
         write_page(&path, &page).map_err(failed(&path, "write the superblock"))?;
         let state = Mutex::new(State { page, next: first });
-        Ok(Superblock { path, lock, state, first: Version(first), existed, crashed })
+        Ok(Superblock { path, lock, state, first: Version(first), existed })
     }
 
     /// A version that was never used.
@@ -122,6 +123,19 @@ impl Superblock {
     /// that no orderly end came before.
     pub(crate) fn is_suspect(&self, version: Version) -> bool {
         version.0 < self.state.lock().page.trusted_from
+    }
+
+    /// Whether unsaved data must be looked for: the machine started again without an orderly end of the last agent, or the
+    /// catalogue was lost, and no agent has looked to the end since.
+    pub(crate) fn is_unsearched(&self) -> bool {
+        self.state.lock().page.unsearched
+    }
+
+    /// Notes that unsaved data must be looked for, or that this was done and its outcome is durable.
+    pub(crate) fn set_unsearched(&self, unsearched: bool) -> io::Result<()> {
+        let mut state = self.state.lock();
+        state.page.unsearched = unsearched;
+        write_page(&self.path, &state.page)
     }
 
     /// The last act of an orderly end, after everything was written to the medium.
@@ -186,6 +200,7 @@ fn new_page(store_id: &str, boot: &str) -> Page {
         reserved: 1,
         trusted_from: 0,
         settled: true,
+        unsearched: false,
     }
 }
 
@@ -348,11 +363,17 @@ mod tests {
         drop(block);
         pretend_another_boot();
         let block = Superblock::open(dir.path(), "a", "agent").unwrap();
-        assert!(!block.is_suspect(version));
+        assert!(!block.is_suspect(version) && !block.is_unsearched());
         drop(block);
         pretend_another_boot();
+        drop(Superblock::open(dir.path(), "a", "agent").unwrap());
+        // That agent died before it had looked.
         let block = Superblock::open(dir.path(), "a", "agent").unwrap();
-        assert!(block.is_suspect(version));
+        assert!(block.is_suspect(version) && block.is_unsearched());
+        block.set_unsearched(false).unwrap();
+        drop(block);
+        let block = Superblock::open(dir.path(), "a", "agent").unwrap();
+        assert!(block.is_suspect(version) && !block.is_unsearched());
         assert!(!block.is_suspect(block.next_version().unwrap()));
     }
 }

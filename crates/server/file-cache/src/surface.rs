@@ -40,7 +40,7 @@ impl FileCache {
         self.open_unless(anchor, how, &|| false)
     }
 
-    /// `open_file` that ends with `EINTR` when `interrupted` says so while it waits for another agent or for a copy.
+    /// `open_file` that ends with `EINTR` when `interrupted` says so while it waits for another agent.
     pub fn open_unless(
         &self,
         anchor: Arc<dyn Anchor>,
