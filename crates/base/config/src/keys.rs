@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::policy::{Cache, KeepAfter, OnConflict, Policy, StageOut, Verify};
+use crate::policy::{Cache, KeepAfter, OnConflict, Policy, StageOut, Verify, Window};
 use crate::units::{format_duration, format_size, parse_duration, parse_size};
 
 /// One key of a policy.
@@ -319,11 +319,11 @@ pub static KEYS: [Key; 19] = [
     },
     Key {
         name: "window",
-        syntax: "off",
-        default: "off",
-        meaning: "size of the memory tier of an open file",
-        read: |_, text| only("off", text, "writes go to the burst buffer"),
-        write: |_| "off".to_string(),
+        syntax: "auto|off|N",
+        default: "auto",
+        meaning: "the memory in which a preloaded program's writes to an open file are acknowledged, where the agent serves windows (`--window`)",
+        read: |p, text| Window::parse(text).map(|value| p.window = value),
+        write: |p| p.window.format(),
     },
     Key {
         name: "read_ahead",

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::units::{format_size, parse_size};
+
 /// Which data is accelerated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cache {
@@ -61,6 +63,48 @@ pub enum OnConflict {
     DirtyWins,
 }
 
+/// The window of an open file, where the agent serves windows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Window {
+    /// As the agent chooses.
+    #[default]
+    Auto,
+    /// None.
+    Off,
+    /// About so many bytes.
+    Size(u64),
+}
+
+impl Window {
+    /// Bytes wanted, 0 for the agent's choice; `None`: no window.
+    pub fn wish(self) -> Option<u64> {
+        match self {
+            Window::Auto => Some(0),
+            Window::Off => None,
+            Window::Size(bytes) => Some(bytes),
+        }
+    }
+
+    pub(crate) fn parse(text: &str) -> Result<Window, String> {
+        match text {
+            "auto" => Ok(Window::Auto),
+            "off" => Ok(Window::Off),
+            size => match parse_size(size)? {
+                0 => Err("0 is no size of a window: write off".to_string()),
+                bytes => Ok(Window::Size(bytes)),
+            },
+        }
+    }
+
+    pub(crate) fn format(self) -> String {
+        match self {
+            Window::Auto => "auto".to_string(),
+            Window::Off => "off".to_string(),
+            Window::Size(bytes) => format_size(bytes),
+        }
+    }
+}
+
 /// A file's rules: its directory's, with what that inherits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
@@ -90,6 +134,8 @@ pub struct Policy {
     pub reserve_thousandths: u32,
     /// `rate`: most bytes a second staged out, 0 for no limit.
     pub rate_bytes_per_s: u64,
+    /// `window`
+    pub window: Window,
 }
 
 impl Default for Policy {
@@ -108,6 +154,7 @@ impl Default for Policy {
             remote_wait: Duration::from_secs(60),
             reserve_thousandths: 50,
             rate_bytes_per_s: 0,
+            window: Window::Auto,
         }
     }
 }
