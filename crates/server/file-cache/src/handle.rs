@@ -14,6 +14,7 @@ use types::{ByteRange, Version};
 use crate::api::{OpenHow, SeekFor, WriteResult};
 use crate::cache::Inner;
 use crate::file::{Body, File};
+use crate::lease::{self, Nobody};
 use crate::open::is_full;
 use crate::replica::{self, How};
 
@@ -128,6 +129,30 @@ impl FileHandle {
                 outcome => return outcome,
             }
         }
+    }
+
+    /// Writes what was acknowledged before, by a window: like `write_at`, but an earlier failure of a stage-out, which is to be
+    /// told to the program, does not stand in the way.
+    pub fn write_acknowledged(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        let seen = self.file.live.lock().error.0;
+        self.seen.store(seen, Ordering::Relaxed);
+        self.write_at(data, offset, false).map(|_| ())
+    }
+
+    /// Whether nobody but this handle has anything of the replica: no other handle, no mapping that outlived its
+    /// descriptor. False also when that cannot be told.
+    pub fn is_unshared(&self) -> bool {
+        let Some(version) = self.whole else { return false };
+        {
+            let mut live = self.file.live.lock();
+            if live.handles != 1 || live.version != Some(version) {
+                return false;
+            }
+            // Our own would be in the way.
+            (live.fds.read, live.fds.write) = (None, None);
+        }
+        let alone = |fd: OwnedFd| lease::probe(fd.as_fd(), Nobody::Uses).unwrap_or(false);
+        self.inner.replicas.open_as(version, How::Read).is_ok_and(alone)
     }
 
     fn write_replica(&self, fd: &OwnedFd, data: &[u8], offset: u64, append: bool) -> io::Result<WriteResult> {
