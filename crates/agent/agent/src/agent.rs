@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use config::Policy;
 use file_cache::{FileCache, Residency};
@@ -14,6 +14,7 @@ use crate::caller::Impersonator;
 use crate::locks::LockTable;
 use crate::node::Node;
 use crate::policy_table::PolicyTable;
+use crate::windows::Windows;
 
 /// What an agent is made of.
 pub struct Config {
@@ -32,6 +33,8 @@ pub struct Agent {
     pub(crate) policies: PolicyTable,
     pub(crate) impersonator: Impersonator,
     pub(crate) locks: LockTable,
+    /// The windows, if they are served.
+    pub(crate) windows: OnceLock<Arc<Windows>>,
     /// `/proc/self/fd`, opened once: calls that want a path get `N` in it.
     pub(crate) descriptors: OwnedFd,
     root: Arc<Node>,
@@ -51,6 +54,7 @@ impl Agent {
             policies: config.policies,
             impersonator: Impersonator::new(),
             locks: LockTable::default(),
+            windows: OnceLock::new(),
             descriptors,
             root,
         })

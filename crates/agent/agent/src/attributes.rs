@@ -104,6 +104,7 @@ impl Agent {
     /// The attributes that go with an open file whose data is an older version: the file's, with the size, blocks and
     /// time of that version.
     pub fn attributes_of_version(&self, open: &OpenFile) -> io::Result<Attributes> {
+        self.settle(open.node())?;
         let mut attributes = of_stat(&fs::fstat(open.node().fd())?);
         if let Some(replica) = open.backing() {
             let version = of_stat(&fs::fstat(replica)?);
@@ -117,6 +118,7 @@ impl Agent {
         if !node.is_regular() {
             return Ok(attributes);
         }
+        self.settle(node)?;
         if let Some(overlay) = self.cache.attributes(node.identity()) {
             attributes.size = overlay.size;
             attributes.blocks = overlay.blocks;
@@ -139,6 +141,7 @@ impl Agent {
         new: &NewAttributes,
         interrupted: &dyn Fn() -> bool,
     ) -> io::Result<Attributes> {
+        self.settle(node)?;
         if new.uid.is_some() || new.gid.is_some() {
             let _as_caller = self.impersonator.become_caller(caller)?;
             let (uid, gid) = (new.uid.map(Uid::from_raw), new.gid.map(Gid::from_raw));

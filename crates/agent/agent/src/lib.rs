@@ -15,6 +15,7 @@ mod node;
 mod open_file;
 mod policy_table;
 mod set_id;
+pub mod windows;
 mod xattr;
 
 pub use agent::{Agent, Config};
@@ -26,3 +27,4 @@ pub use names::{Found, NewMode};
 pub use node::Node;
 pub use open_file::{Mode, OpenFile};
 pub use policy_table::{PolicyError, PolicyTable};
+pub use windows::{Announced, Replayed, WindowSettings};

@@ -47,3 +47,31 @@ pub const CONTROL_BEAT: Duration = Duration::from_secs(1);
 
 /// How long an agent may say nothing before a command takes it for stopped: ten beats, so that a busy machine is not.
 pub const CONTROL_SILENCE: Duration = Duration::from_secs(10);
+
+/// How long a request waits for a writer that is in the midst of an append before its ring ends and it goes to the kernel: a
+/// busy machine may take a thread away for a time slice or two in the midst of a copy.
+pub const WINDOW_HOLE_WAIT: Duration = Duration::from_millis(50);
+
+/// Tries to attach a window to a file whose windows end at the same moment.
+pub const WINDOW_ATTACH_TRIES: usize = 8;
+
+/// How long acknowledged bytes wait for neighbours before they are drained in smaller writes.
+pub const WINDOW_DRAIN_AFTER: Duration = Duration::from_millis(20);
+
+/// How often a busy window is looked at: a writer at memory speed fills a few MiB meanwhile.
+pub const WINDOW_POLL: Duration = Duration::from_millis(1);
+
+/// How long an idle window's thread sleeps at most before it looks up from the bell.
+pub const WINDOW_SLEEP: Duration = Duration::from_millis(200);
+
+/// How long a drain that failed waits before it is tried again.
+pub const WINDOW_RETRY: Duration = Duration::from_millis(250);
+
+/// Most programs registered for windows at once; each has a descriptor and a page.
+pub const WINDOW_PROCESSES_MAX: usize = 1024;
+
+/// Bytes of a window for which nobody says a size: larger ones gain nothing on one burst buffer.
+pub const WINDOW_BYTES: u64 = 16 << 20;
+
+/// Bytes of the node's memory for all windows, unless told otherwise: sixty-four programs at half size.
+pub const WINDOW_BUDGET_BYTES: u64 = 1 << 30;

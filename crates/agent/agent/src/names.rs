@@ -171,6 +171,7 @@ impl Agent {
         if !source.is_regular() || !self.cache.is_dirty(source.identity()) || !self.policy_for(source).rename_commits {
             return Ok(());
         }
+        self.settle(source)?;
         self.cache.drain_file(source.identity(), interrupted).map_err(|stuck| {
             tracing::warn!(path = %stuck.path_hint.display(), reason = stuck.reason, "not renamed: not staged out");
             io::Error::from_raw_os_error(if stuck.errno > 0 { stuck.errno } else { libc::EIO })

@@ -3,8 +3,8 @@
 use std::ffi::{CString, OsStr};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use file_cache::{File, FileCache, FileHandle, OpenHow, SeekFor};
 use rustix::fs;
@@ -15,6 +15,7 @@ use crate::caller::Caller;
 use crate::limits;
 use crate::names::{Found, NewMode};
 use crate::node::Node;
+use crate::windows::{WindowRight, Windows};
 
 /// How a program opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -29,6 +30,8 @@ pub struct Mode {
     pub append: bool,
     /// Every write is durable when it returns (`O_SYNC`, `O_DSYNC`).
     pub sync: bool,
+    /// Past the page cache (`O_DIRECT`).
+    pub direct: bool,
     /// The content goes.
     pub truncate: bool,
     /// With `truncate`: by somebody who may not keep set-id bits.
@@ -48,6 +51,7 @@ impl Mode {
             execute: flags & FLAG_EXECUTE != 0,
             append: flags & libc::O_APPEND != 0,
             sync: flags & libc::O_DSYNC != 0,
+            direct: flags & libc::O_DIRECT != 0,
             truncate: flags & libc::O_TRUNC != 0,
             clear_set_id: false,
         }
@@ -56,6 +60,11 @@ impl Mode {
 
 /// One open file description.
 pub struct OpenFile {
+    /// Its right to a window, which ends before the handle does.
+    right: OnceLock<WindowRight>,
+    windows: Option<Arc<Windows>>,
+    /// The policy's window: bytes, 0 for the agent's default; `None`: off.
+    window: Option<u64>,
     node: Arc<Node>,
     handle: FileHandle,
     cache: FileCache,
@@ -81,6 +90,9 @@ impl Agent {
             return Err(io::Error::from_raw_os_error(errno));
         }
         self.check_access(caller, node, mode)?;
+        if mode.truncate {
+            self.settle(node)?;
+        }
         let writes = mode.write || mode.truncate;
         let privileged = writes && self.has_privileges(node)?;
         let how = OpenHow {
@@ -91,11 +103,12 @@ impl Agent {
             sync: mode.sync,
             policy: self.policy_for(node),
         };
+        let window = how.policy.window.wish();
         let handle = self.cache.open_unless(node.anchor(&self.store)?, how, interrupted)?;
         if mode.truncate && privileged {
             self.drop_privileges_of(node, mode.clear_set_id)?;
         }
-        Ok(self.opened(node.clone(), handle, mode, privileged, false))
+        Ok(self.opened(node.clone(), handle, mode, privileged, false, window))
     }
 
     fn check_access(&self, caller: &Caller, node: &Node, mode: Mode) -> io::Result<()> {
@@ -136,6 +149,7 @@ impl Agent {
         let (found, created) = self.create_below(caller, parent, name, new, exclusive)?;
         let anchor = found.node.anchor_created(&self.store, created)?;
         let policy = if name.is_some() { self.policy_for(&found.node) } else { self.policy_for(parent) };
+        let window = policy.window.wish();
         let how = OpenHow { read: true, write: true, truncate: false, created: true, sync: mode.sync, policy };
         let opened = self.cache.open_file(anchor, how);
         if opened.is_err()
@@ -148,13 +162,22 @@ impl Agent {
         if name.is_none() {
             self.cache.removing(found.node.identity());
         }
-        let open = self.opened(found.node.clone(), opened, mode, false, name.is_none());
+        let open = self.opened(found.node.clone(), opened, mode, false, name.is_none(), window);
         Ok((found, open))
     }
 
-    fn opened(&self, node: Arc<Node>, handle: FileHandle, mode: Mode, privileged: bool, nameless: bool) -> OpenFile {
-        let cache = self.cache.clone();
-        OpenFile { node, handle, cache, mode, privileged: AtomicBool::new(privileged), nameless }
+    fn opened(
+        &self,
+        node: Arc<Node>,
+        handle: FileHandle,
+        mode: Mode,
+        privileged: bool,
+        nameless: bool,
+        window: Option<u64>,
+    ) -> OpenFile {
+        let (cache, right, windows) = (self.cache.clone(), OnceLock::new(), self.windows.get().cloned());
+        let privileged = AtomicBool::new(privileged);
+        OpenFile { right, windows, window, node, handle, cache, mode, privileged, nameless }
     }
 
     /// Writes at `offset`, or at the end of a file opened so. `clear_set_id`: the writer may not keep set-id bits.
@@ -170,6 +193,7 @@ impl Agent {
         if clear_set_id || open.privileged.load(Ordering::Relaxed) {
             self.before_write(open, clear_set_id)?;
         }
+        open.settle()?;
         let written = open.handle.write_at(data, offset, open.mode.append && !written_back)?.written;
         if open.mode.sync && !written_back {
             open.handle.sync(true)?;
@@ -196,6 +220,7 @@ impl Agent {
         if open.privileged.load(Ordering::Relaxed) {
             self.before_write(open, clear_set_id)?;
         }
+        open.settle()?;
         open.handle.fallocate(mode, range.start, range.len())
     }
 
@@ -209,6 +234,7 @@ impl Agent {
     ) -> io::Result<usize> {
         let len = usize::try_from(len).unwrap_or(usize::MAX).min(limits::COPY_BYTES_PER_CALL);
         let mut buffer = vec![0; len.min(limits::COPY_BUFFER_BYTES)];
+        from.0.settle()?;
         let mut done = 0;
         while done < len {
             let part = buffer.len().min(len - done);
@@ -266,27 +292,64 @@ impl OpenFile {
 
     /// Reads; fewer bytes than asked only at the end of the file.
     pub fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.settle()?;
         self.handle.read_at(buffer, offset)
     }
 
     /// Cuts or extends.
     pub fn set_len(&self, len: u64) -> io::Result<()> {
+        self.settle()?;
         self.handle.set_len(len)
     }
 
     /// Finds data or a hole.
     pub fn seek(&self, offset: u64, what: SeekFor) -> io::Result<u64> {
+        self.settle()?;
         self.handle.seek(offset, what)
     }
 
     /// fsync or fdatasync.
     pub fn sync(&self, data_only: bool) -> io::Result<()> {
+        self.settle()?;
         self.handle.sync(data_only)
     }
 
     /// A descriptor was closed.
     pub fn flush(&self) -> io::Result<()> {
-        self.handle.flush()
+        let settled = self.settle();
+        self.handle.flush().and(settled)
+    }
+
+    /// What was acknowledged is in the burst buffer.
+    fn settle(&self) -> io::Result<()> {
+        self.windows.as_ref().map_or(Ok(()), |windows| windows.settle(self.node.identity()))
+    }
+
+    /// Whether a program that asks for it may have a window on this open file, as far as the file is concerned: it is open
+    /// for writing and nothing else, whole in the burst buffer, without privileges. `first`: nobody else has it open; then
+    /// it is made sure that nobody has it mapped either.
+    pub fn may_have_window(&self, first: bool) -> bool {
+        let mode = &self.mode;
+        let plain = mode.write && !mode.append && !mode.sync && !mode.direct && !mode.execute;
+        let served = self.windows.is_some() && self.window.is_some();
+        let settled = served && plain && !self.nameless && !self.writes_must_pass();
+        settled && self.handle.backing().is_some() && (!first || self.handle.is_unshared())
+    }
+
+    /// It may have one. Only while every open description of the file may.
+    pub fn allow_window(&self) {
+        if let (Some(windows), Some(wish)) = (&self.windows, self.window) {
+            self.right.get_or_init(|| WindowRight::new(windows, self.node.identity(), wish));
+        }
+    }
+
+    /// Whether it may.
+    pub fn has_window_right(&self) -> bool {
+        self.right.get().is_some()
+    }
+
+    pub(crate) fn window_right(&self) -> Option<&WindowRight> {
+        self.right.get()
     }
 }
 

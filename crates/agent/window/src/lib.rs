@@ -1,8 +1,7 @@
 //! The window: the node's memory tier for one open file, a write queue that is its own journal and a read queue.
 //!
-//! **Nothing uses this crate yet.** It is the library with its proofs; the door through which programs will append to a
-//! ring (a preload library) and the agent's drain engine are changes of their own. Until then no write of a program
-//! travels through a window.
+//! The agent serves windows where it is told to; programs hold the half in [`client`]. The read queue and the detector
+//! have no user yet.
 //!
 //! * [`ring`]: records of bytes in shared memory; appending one is acknowledging the write. [`layout`] has the bytes.
 //! * [`sequence`]: the order of a file's writes over the rings of several programs.

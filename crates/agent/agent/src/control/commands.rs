@@ -69,6 +69,7 @@ impl Commands {
             let staging = Staging { agent: self.agent.clone(), verb: super::Verb::Out, recursive: true };
             return staging.run(&[path], wait, say, gone);
         }
+        self.agent.settle_all()?;
         let cache = self.agent.cache().clone();
         if !wait {
             let drain = move || report_stuck(&cache.drain_all(&mut |_| {}, &|| false));

@@ -106,6 +106,7 @@ impl Staging {
         gone: &dyn Fn() -> bool,
     ) -> io::Result<()> {
         let (cache, identity) = (self.agent.cache(), node.identity());
+        self.agent.settle(node)?;
         let stage_in = || cache.stage_in(&node.anchor(&self.agent.store)?, &self.agent.policy_for(node));
         let outcome = match self.verb {
             Verb::In => stage_in(),

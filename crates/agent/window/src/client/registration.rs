@@ -128,7 +128,11 @@ impl Registration {
     /// never have one. `EAGAIN`: not now (somebody else has the file open, or there is no memory left). Others: not an
     /// accelerated file, or the agent has gone.
     pub fn attach(&self, fd: BorrowedFd<'_>, bytes: u64) -> io::Result<Window> {
-        let token = control(fd, &Control::new(Command::Attach, bytes))?.token;
+        self.fetch(control(fd, &Control::new(Command::Attach, bytes))?.token)
+    }
+
+    /// The second half of [`Registration::attach`]: the window behind a token.
+    pub fn fetch(&self, token: u64) -> io::Result<Window> {
         let (answer, descriptors) = self.link.ask(&Message { token, ..Message::new(Kind::Fetch) })?;
         let right = answer.kind == Kind::Ring && answer.token == token;
         let [ring, sequence]: [OwnedFd; 2] = match descriptors.try_into() {

@@ -1,0 +1,71 @@
+//! The memory of the node that windows may take.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use window::limits::CAPACITY_MIN;
+
+/// Bytes that are left.
+#[derive(Debug, Clone)]
+pub(super) struct Budget(Arc<Mutex<u64>>);
+
+/// A part of the budget, given back when dropped.
+#[derive(Debug)]
+pub(super) struct Share {
+    bytes: u64,
+    of: Budget,
+}
+
+impl Budget {
+    pub fn new(bytes: u64) -> Budget {
+        Budget(Arc::new(Mutex::new(bytes)))
+    }
+
+    /// The largest ring of at most `wish` bytes that leaves as much as it takes: so the first of many programs does not
+    /// take all, and the last still gets something. `None` when that would be no ring.
+    pub fn take(&self, wish: u64) -> Option<Share> {
+        let mut left = self.0.lock();
+        let most = wish.min(*left / 2);
+        let bytes = (most.checked_ilog2()).map_or(0, |log| 1 << log);
+        if bytes < CAPACITY_MIN {
+            return None;
+        }
+        *left -= bytes;
+        Some(Share { bytes, of: self.clone() })
+    }
+
+    #[cfg(test)]
+    pub fn left(&self) -> u64 {
+        *self.0.lock()
+    }
+}
+
+impl Share {
+    /// Bytes of records: a power of two.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        *self.of.0.lock() += self.bytes;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_comer_gets_something_and_all_is_given_back() {
+        let budget = Budget::new(64 << 20);
+        let shares: Vec<_> = std::iter::from_fn(|| budget.take(16 << 20)).collect();
+        let mib: Vec<_> = shares.iter().map(|share| share.bytes() >> 20).collect();
+        assert_eq!(mib[..5], [16, 16, 16, 8, 4]);
+        assert!(shares.last().is_some_and(|share| share.bytes() == CAPACITY_MIN));
+        drop(shares);
+        assert_eq!(budget.left(), 64 << 20);
+        assert!(budget.take(CAPACITY_MIN - 1).is_none());
+    }
+}

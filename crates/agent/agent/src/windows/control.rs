@@ -1,0 +1,151 @@
+//! The ioctl on an open file, and what open files and agents have to do with windows.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use file_cache::{FileHandle, OpenHow};
+use window::attach::{Command, Control, state};
+
+use super::{Announced, Replayed, WindowRight, WindowSettings, Windows, replay};
+use crate::agent::Agent;
+use crate::node::Node;
+use crate::open_file::OpenFile;
+
+fn errno<T>(errno: i32) -> io::Result<T> {
+    Err(io::Error::from_raw_os_error(errno))
+}
+
+impl Agent {
+    /// Replays what killed agents left in the windows of this burst buffer. Before anything is served. An error means that
+    /// something could not be replayed and may be later: nothing must be served then.
+    pub fn recover_windows(&self, burst_buffer: &std::path::Path) -> io::Result<Vec<Replayed>> {
+        replay(self, burst_buffer)
+    }
+
+    /// Serves windows from now on; once. Errors: those of making the directory and the socket.
+    pub fn serve_windows(&self, settings: WindowSettings) -> io::Result<()> {
+        let windows = Windows::start(settings)?;
+        self.windows.set(windows).map_err(|_| io::ErrorKind::AlreadyExists.into())
+    }
+
+    /// Where programs register for windows, if they are served.
+    pub fn window_socket(&self) -> Option<PathBuf> {
+        self.windows.get().map(|windows| windows.socket())
+    }
+
+    /// Ends the service of windows, after the last file was closed.
+    pub fn stop_windows(&self) {
+        if let Some(windows) = self.windows.get() {
+            windows.stop();
+        }
+    }
+
+    /// Whether the thread that is opening a file announced it.
+    pub fn announced(&self, thread: u32) -> Option<Announced> {
+        self.windows.get()?.announced(thread)
+    }
+
+    /// Whether a file has, or may get, a window: then the kernel must not keep its attributes.
+    pub fn is_windowed(&self, node: &Node) -> bool {
+        self.windows.get().is_some_and(|windows| windows.is_windowed(node.identity()))
+    }
+
+    /// Before somebody looks at a file past its windows: they end, drained.
+    pub fn end_windows(&self, node: &Node) -> io::Result<()> {
+        self.windows.get().map_or(Ok(()), |windows| windows.end(node.identity(), None))
+    }
+
+    /// Before an answer about a file: what was acknowledged is in the burst buffer.
+    pub(crate) fn settle(&self, node: &Node) -> io::Result<()> {
+        self.windows.get().map_or(Ok(()), |windows| windows.settle(node.identity()))
+    }
+
+    /// The same for all files.
+    pub(crate) fn settle_all(&self) -> io::Result<()> {
+        self.windows.get().map_or(Ok(()), |windows| windows.settle_all())
+    }
+
+    /// The ioctl [`window::attach::CONTROL`]. `thread`: who asks. `exclusive`: every open description of the file may have
+    /// a window. `EINVAL`: not that structure; `EOPNOTSUPP`: this open file can have no window; `EAGAIN`: not now.
+    pub fn window_control(
+        &self,
+        open: &OpenFile,
+        thread: u32,
+        exclusive: bool,
+        argument: &[u8],
+    ) -> io::Result<Vec<u8>> {
+        let Some(asked) = Control::from_bytes(argument) else { return errno(libc::EINVAL) };
+        let right = open.window_right();
+        match (asked.command, right) {
+            (Command::Get, _) | (Command::Off, None) => {}
+            (_, None) => return errno(libc::EOPNOTSUPP),
+            (Command::On, Some(right)) => right.off.store(false, Ordering::Release),
+            (Command::Off, Some(right)) => {
+                right.off.store(true, Ordering::Release);
+                right.windows.end(&right.identity, Some(right.id))?;
+            }
+            (Command::Size, Some(right)) => {
+                right.set_bytes(asked.bytes);
+                right.windows.end(&right.identity, Some(right.id))?;
+            }
+            (Command::Attach, Some(right)) => {
+                let token = self.attach_window(open, right, thread, exclusive, asked.bytes)?;
+                return Ok(answer(Some(right), token, exclusive));
+            }
+        }
+        Ok(answer(right, 0, exclusive))
+    }
+
+    fn attach_window(
+        &self,
+        open: &OpenFile,
+        right: &WindowRight,
+        thread: u32,
+        exclusive: bool,
+        bytes: u64,
+    ) -> io::Result<u64> {
+        if right.off.load(Ordering::Acquire) {
+            return errno(libc::EOPNOTSUPP);
+        }
+        let Some(pid) = right.windows.processes.process_of(thread).filter(|_| exclusive) else {
+            return errno(libc::EAGAIN);
+        };
+        if bytes > 0 {
+            right.set_bytes(bytes);
+        }
+        right.windows.attach(right, pid, &|| self.drain_handle(open.node()))
+    }
+
+    /// A handle for the drain of a file, and the file's path.
+    fn drain_handle(&self, node: &Arc<Node>) -> io::Result<(FileHandle, PathBuf)> {
+        let anchor = node.anchor(&self.store)?;
+        let hint = anchor.path_hint();
+        let policy = self.policy_for(node);
+        let how = OpenHow { read: false, write: true, truncate: false, created: false, sync: false, policy };
+        Ok((self.cache.open_file(anchor, how)?, hint))
+    }
+}
+
+fn answer(right: Option<&WindowRight>, token: u64, exclusive: bool) -> Vec<u8> {
+    let mut answer = Control { token, ..Control::new(Command::Get, 0) };
+    if let Some(right) = right {
+        if exclusive && !right.off.load(Ordering::Acquire) {
+            answer.state |= state::MAY;
+        }
+        if let Some(capacity) = right.windows.capacity_of(right) {
+            answer.state |= state::HAS;
+            answer.bytes = capacity;
+        }
+    }
+    answer.to_bytes().to_vec()
+}
+
+impl Windows {
+    fn capacity_of(&self, right: &WindowRight) -> Option<u64> {
+        let window = self.table.lock().get(&right.identity)?.window.clone()?;
+        let drain = window.drain.lock();
+        drain.as_ref()?.capacity_of(right.id)
+    }
+}

@@ -1,0 +1,257 @@
+//! The rings of one file: taking their records and bringing them to the burst buffer.
+//!
+//! All of it happens under the file's lock, on whichever thread has it: the file's own drain thread, or a request of the
+//! kernel that must see what was acknowledged before it.
+//!
+//! 1. what is in the burst buffer is a prefix of the file's sequence (`window::plan`);
+//! 2. a ring's room is given back only when its bytes are in the burst buffer and the mark of the drained says so;
+//! 3. a ring that ended stays, with its files, until nothing of the file is pending.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+
+use file_cache::FileHandle;
+use types::{ByteRange, Epoch};
+use window::plan::{Batch, Queue, RingSlot};
+use window::ring::{Found, Grant, Reader, Stop};
+use window::sequence::{Drained, Sequence};
+use window::{Mapping, Medium, layout, sequence};
+
+use super::budget::Share;
+use super::fault;
+use super::place::{FilePlace, RingRecord, random};
+use crate::limits;
+
+/// One ring.
+struct Ring {
+    reader: Reader<Arc<Mapping>>,
+    /// The open file that it belongs to.
+    open: u64,
+    ended: bool,
+    _share: Share,
+}
+
+/// What a program gets.
+pub(super) struct Granted {
+    pub ring: Arc<Mapping>,
+    pub sequence: Arc<Mapping>,
+    pub id: layout::RingId,
+    pub capacity: u64,
+}
+
+/// The rings of one file.
+pub(super) struct Drain {
+    place: FilePlace,
+    hint: String,
+    /// Writes what is drained. It keeps the file open for writing as long as there are windows.
+    handle: FileHandle,
+    sequence: Sequence<Arc<Mapping>>,
+    counter: Arc<Mapping>,
+    drained: Drained<Mapping>,
+    rings: BTreeMap<RingSlot, Ring>,
+    next: usize,
+    queue: Queue,
+    buffer: Vec<u8>,
+    /// Something acknowledged was found damaged, and nobody was told yet.
+    damaged: bool,
+}
+
+impl Drain {
+    pub fn new(place: FilePlace, hint: String, handle: FileHandle) -> io::Result<Drain> {
+        let create =
+            |path: std::path::PathBuf| Mapping::create(&path, sequence::WORD_BYTES, Medium::Volatile)?.guarded();
+        let counter = Arc::new(create(place.sequence())?);
+        let drained = Drained::new(create(place.drained())?);
+        let sequence = Sequence::new(Arc::clone(&counter));
+        let (rings, queue) = (BTreeMap::new(), Queue::new(0));
+        let (next, buffer, damaged) = (0, Vec::new(), false);
+        Ok(Drain { place, hint, handle, sequence, counter, drained, rings, next, queue, buffer, damaged })
+    }
+
+    /// A ring for an open file.
+    pub fn add(&mut self, open: u64, share: Share) -> io::Result<Granted> {
+        let (number, capacity, id) = (self.next, share.bytes(), layout::RingId(random()?));
+        self.next += 1;
+        let bytes = layout::HEADER_BYTES + capacity as usize;
+        let memory = Arc::new(Mapping::create(&self.place.ring(number), bytes, Medium::Volatile)?.guarded()?);
+        fault::point("window.ring");
+        let writable = ByteRange::new(0, i64::MAX as u64);
+        let grant = Grant { ring: id, capacity, epochs: Epoch(0)..=Epoch(0), writable };
+        let reader = Reader::create(Arc::clone(&memory), grant).map_err(io::Error::other)?;
+        self.place.grant(number, &RingRecord::new(id, capacity))?;
+        fault::point("window.granted");
+        let slot = RingSlot(number);
+        self.queue.join(slot);
+        self.rings.insert(slot, Ring { reader, open, ended: false, _share: share });
+        Ok(Granted { ring: memory, sequence: Arc::clone(&self.counter), id, capacity })
+    }
+
+    /// The size of the ring that an open file has now.
+    pub fn capacity_of(&self, open: u64) -> Option<u64> {
+        let mut rings = self.rings.values();
+        rings.find(|ring| ring.open == open && !ring.ended).map(|ring| ring.reader.grant().capacity)
+    }
+
+    /// Whether no ring is left.
+    pub fn is_over(&self) -> bool {
+        self.rings.is_empty()
+    }
+
+    /// Ends the rings of one open file, or all: what they hold is acknowledged, and nothing more will be.
+    pub fn end(&mut self, open: Option<u64>) {
+        let ending: Vec<_> = self.rings.iter().filter(|(_, ring)| open.is_none_or(|open| ring.open == open)).collect();
+        let ending: Vec<_> = ending.into_iter().map(|(slot, _)| *slot).collect();
+        ending.into_iter().for_each(|slot| self.end_ring(slot));
+    }
+
+    fn end_ring(&mut self, slot: RingSlot) {
+        let Drain { rings, queue, hint, damaged, .. } = self;
+        let Some(ring) = rings.get_mut(&slot).filter(|ring| !ring.ended) else { return };
+        ring.reader.take_rest(&mut |found| offer(queue, slot, found, hint, damaged));
+        ring.ended = true;
+        queue.leave(slot);
+        fault::point("window.revoked");
+    }
+
+    /// Takes what is published; whether there was anything.
+    pub fn take(&mut self) -> bool {
+        let before = self.queue.bytes();
+        let slots: Vec<_> = self.rings.keys().copied().collect();
+        for slot in slots {
+            let Drain { rings, queue, hint, damaged, sequence, .. } = self;
+            let Some(ring) = rings.get_mut(&slot).filter(|ring| !ring.ended) else { continue };
+            let stop = ring.reader.take(&mut |found| offer(queue, slot, found, hint, damaged));
+            queue.settle(slot, ring.reader.known_below(sequence));
+            if stop == Stop::Revoke || ring.reader.memory().is_broken() {
+                self.end_ring(slot);
+            }
+        }
+        self.queue.bytes() != before
+    }
+
+    /// Whether a ring is so full that its writer may soon wait.
+    pub fn is_short_of_room(&self) -> bool {
+        self.rings.values().any(|ring| ring.reader.used() > ring.reader.grant().capacity / 2)
+    }
+
+    /// Whether nothing taken waits to be drained.
+    pub fn is_drained(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Brings one batch to the burst buffer; false if there is none worth it. On an error nothing has changed, and the same
+    /// batch comes again.
+    pub fn batch(&mut self, urgent: bool) -> io::Result<bool> {
+        let Some(batch) = self.queue.batch(urgent) else { return Ok(false) };
+        self.write(&batch)?;
+        fault::point("window.written");
+        self.drained.advance(batch.below);
+        fault::point("window.marked");
+        for (slot, position) in self.queue.done(&batch) {
+            if let Some(ring) = self.rings.get_mut(&slot) {
+                ring.reader.release(position);
+            }
+        }
+        fault::point("window.released");
+        Ok(true)
+    }
+
+    fn write(&mut self, batch: &Batch) -> io::Result<()> {
+        for write in &batch.writes {
+            // At most one batch, or one record.
+            self.buffer.resize(write.range.len() as usize, 0);
+            for piece in &write.pieces {
+                let start = (piece.range.start - write.range.start) as usize;
+                let place = &mut self.buffer[start..start + piece.range.len() as usize];
+                let there =
+                    self.rings.get(&piece.ring).is_some_and(|r| r.reader.copy(&piece.record, piece.skip(), place));
+                if !there {
+                    return Err(io::Error::other("a record left its ring before it was drained"));
+                }
+            }
+            self.handle.write_acknowledged(&self.buffer, write.range.start)?;
+        }
+        Ok(())
+    }
+
+    /// Everything that was acknowledged before this call is in the burst buffer when it returns. A writer in the midst of an
+    /// append may stand before acknowledged records of others: it is waited for, then its ring ends. Errors are those of
+    /// writing the replica; `EIO` tells once that an acknowledged record was damaged.
+    pub fn settle(&mut self) -> io::Result<()> {
+        let goals: Vec<_> = self.rings.iter().map(|(slot, ring)| (*slot, ring.reader.head())).collect();
+        let patience = Instant::now() + limits::WINDOW_HOLE_WAIT;
+        let mut rushed = false;
+        loop {
+            self.take();
+            while self.batch(true)? {}
+            let behind = |(slot, goal): &&(RingSlot, u64)| {
+                self.rings.get(slot).is_some_and(|ring| !ring.ended && ring.reader.cursor() < *goal)
+            };
+            let late: Vec<_> = goals.iter().filter(behind).map(|(slot, _)| *slot).collect();
+            if late.is_empty() && self.queue.is_empty() {
+                break;
+            }
+            if Instant::now() < patience {
+                std::thread::yield_now();
+                continue;
+            }
+            match (late.is_empty(), rushed) {
+                (false, _) => late.into_iter().for_each(|slot| self.end_ring(slot)),
+                // A number that no ring has: some ring lies.
+                (true, false) => self.end(None),
+                (true, true) => return Err(io::Error::other("the rings of a file do not drain")),
+            }
+            rushed = true;
+        }
+        fault::point("window.drained");
+        self.sweep();
+        if std::mem::take(&mut self.damaged) { Err(io::Error::from_raw_os_error(libc::EIO)) } else { Ok(()) }
+    }
+
+    /// Removes the rings that are over, once nothing is pending (3).
+    pub fn sweep(&mut self) {
+        if !self.queue.is_empty() {
+            return;
+        }
+        let Drain { rings, place, .. } = self;
+        rings.retain(|slot, ring| {
+            if ring.ended {
+                place.remove_ring(slot.0);
+                fault::point("window.removed");
+            }
+            !ring.ended
+        });
+    }
+
+    /// The bell of the only ring, with the memory to sleep on; `None` if there are several, or something to take.
+    pub fn lie_down(&self) -> Option<(Arc<Mapping>, u32)> {
+        let mut rings = self.rings.values();
+        let (Some(ring), None) = (rings.next(), rings.next()) else { return None };
+        Some((Arc::clone(ring.reader.memory()), ring.reader.lie_down()?))
+    }
+
+    /// Bells need not ring any more.
+    pub fn get_up(&self) {
+        self.rings.values().for_each(|ring| ring.reader.get_up());
+    }
+}
+
+impl Drop for Drain {
+    fn drop(&mut self) {
+        if self.rings.is_empty() {
+            self.place.remove();
+        }
+    }
+}
+
+fn offer(queue: &mut Queue, slot: RingSlot, found: Found, hint: &str, damaged: &mut bool) {
+    match found {
+        Found::Record(record) => queue.offer(slot, record),
+        Found::Damage(damage) => {
+            *damaged = true;
+            tracing::error!(file = hint, ?damage, "an acknowledged write was damaged in its ring and is lost");
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! The thread that drains the windows of one file.
+
+use std::io;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
+use types::Identity;
+use window::ring::sleep_on;
+
+use super::Windows;
+use super::drain::Drain;
+use crate::limits;
+
+/// The windows of one file.
+pub(super) struct FileWindow {
+    pub identity: Identity,
+    /// `None` once it is over.
+    pub drain: Mutex<Option<Drain>>,
+}
+
+/// What the thread does next.
+enum Next {
+    /// Another batch waits.
+    Again,
+    /// Nothing for so long.
+    Nap(Duration),
+    /// Nothing until the bell.
+    Sleep,
+    /// It is over.
+    End,
+}
+
+impl FileWindow {
+    pub fn new(identity: Identity, drain: Drain) -> Arc<FileWindow> {
+        Arc::new(FileWindow { identity, drain: Mutex::new(Some(drain)) })
+    }
+
+    /// Starts its thread.
+    pub fn start(window: &Arc<FileWindow>, windows: &Arc<Windows>) -> io::Result<()> {
+        let (window, windows) = (Arc::clone(window), Arc::downgrade(windows));
+        let run = move || window.run(&windows);
+        std::thread::Builder::new().name("window".into()).spawn(run).map(|_| ())
+    }
+
+    fn run(self: &Arc<FileWindow>, windows: &Weak<Windows>) {
+        let mut busy = Instant::now();
+        let mut failed = false;
+        loop {
+            let Some(windows) = windows.upgrade() else { return };
+            let mut slot = self.drain.lock();
+            let next = match slot.as_mut() {
+                None => Next::End,
+                Some(drain) => step(drain, &windows, &mut busy, &mut failed),
+            };
+            match next {
+                Next::Again => MutexGuard::unlock_fair(slot),
+                Next::Nap(time) => {
+                    drop(slot);
+                    drop(windows);
+                    std::thread::sleep(time);
+                }
+                Next::Sleep => {
+                    let bed = slot.as_ref().and_then(Drain::lie_down);
+                    drop(slot);
+                    drop(windows);
+                    match bed {
+                        Some((memory, bell)) => sleep_on(&*memory, bell, limits::WINDOW_SLEEP),
+                        None => std::thread::sleep(limits::WINDOW_POLL),
+                    }
+                    if let Some(drain) = self.drain.lock().as_ref() {
+                        drain.get_up();
+                    }
+                }
+                Next::End => {
+                    *slot = None;
+                    drop(slot);
+                    windows.forget(self);
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn step(drain: &mut Drain, windows: &Windows, busy: &mut Instant, failed: &mut bool) -> Next {
+    if drain.take() {
+        *busy = Instant::now();
+    }
+    let quiet = busy.elapsed();
+    let urgent = drain.is_short_of_room() || quiet > limits::WINDOW_DRAIN_AFTER;
+    let batch = {
+        let turn = windows.turn.lock();
+        let batch = drain.batch(urgent);
+        MutexGuard::unlock_fair(turn);
+        batch
+    };
+    match batch {
+        Ok(true) => {
+            *failed = false;
+            Next::Again
+        }
+        Ok(false) => {
+            drain.sweep();
+            if drain.is_over() {
+                Next::End
+            } else if drain.is_drained() && quiet > limits::WINDOW_DRAIN_AFTER {
+                Next::Sleep
+            } else {
+                Next::Nap(limits::WINDOW_POLL)
+            }
+        }
+        Err(error) => {
+            if !std::mem::replace(failed, true) {
+                tracing::error!(%error, "a window cannot be drained; its bytes stay in its ring, and it is tried again");
+            }
+            Next::Nap(limits::WINDOW_RETRY)
+        }
+    }
+}

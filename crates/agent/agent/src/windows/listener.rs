@@ -1,0 +1,159 @@
+//! The socket of the windows: one thread, which only looks things up and passes descriptors.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+
+use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
+    SocketType, accept_with, bind, listen, recvmsg, sendmsg, socket_with, sockopt,
+};
+use window::attach::{Kind, MESSAGE_BYTES, Message, NotAMessage};
+
+use super::Windows;
+use super::processes::{Process, Processes};
+use crate::limits;
+
+/// The served socket.
+pub(super) struct Listener {
+    stop: Arc<AtomicBool>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// A connection; registered once it has said hello.
+struct Peer {
+    socket: OwnedFd,
+    pid: u32,
+    process: Option<Arc<Process>>,
+}
+
+impl Listener {
+    pub fn start(windows: &Arc<Windows>) -> io::Result<Listener> {
+        let path = windows.socket();
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        bind(&socket, &SocketAddrUnix::new(&path)?)?;
+        // Every user of the node may ask; what it gets is decided by the open file that it shows.
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o666))?;
+        listen(&socket, 64)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let (until, of) = (Arc::clone(&stop), Arc::downgrade(windows));
+        let serve = move || serve(&socket, &of, &until);
+        let thread = std::thread::Builder::new().name("windows".into()).spawn(serve)?;
+        Ok(Listener { stop, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Ends it; programs see the connection closed.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.lock().take() {
+            // It looks at `stop` every CONTROL_POLL; a panic in it has been reported already.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        // The thread itself may hold the last reference: it is not waited for.
+        self.stop.store(true, Ordering::Release);
+    }
+}
+
+fn serve(socket: &OwnedFd, windows: &Weak<Windows>, stop: &AtomicBool) {
+    let nap = Timespec { tv_sec: 0, tv_nsec: limits::CONTROL_POLL.as_nanos() as i64 };
+    let mut peers: Vec<Peer> = Vec::new();
+    while !stop.load(Ordering::Acquire) {
+        let ready: Vec<bool> = {
+            let mut watched = vec![PollFd::new(socket, PollFlags::IN)];
+            watched.extend(peers.iter().map(|peer| PollFd::new(&peer.socket, PollFlags::IN)));
+            match poll(&mut watched, Some(&nap)) {
+                Ok(1..) => watched.iter().map(|one| !one.revents().is_empty()).collect(),
+                _ => continue,
+            }
+        };
+        let Some(windows) = windows.upgrade() else { return };
+        let mut ready = ready.into_iter();
+        let somebody_new = ready.next() == Some(true);
+        peers.retain_mut(|peer| {
+            let stays = ready.next() != Some(true) || answer(peer, &windows);
+            if !stays && let Some(process) = peer.process.take() {
+                windows.processes.remove(&process);
+            }
+            stays
+        });
+        if somebody_new && let Ok(socket) = accept_with(socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+            peers.extend(admit(socket, peers.len()));
+        }
+    }
+    let Some(windows) = windows.upgrade() else { return };
+    peers.iter().filter_map(|peer| peer.process.as_ref()).for_each(|process| windows.processes.remove(process));
+}
+
+/// An agent without privilege serves its own user alone: it could not write for others.
+fn admit(socket: OwnedFd, peers: usize) -> Option<Peer> {
+    let peer = sockopt::socket_peercred(&socket).ok()?;
+    let us = rustix::process::geteuid();
+    if peers >= limits::WINDOW_PROCESSES_MAX || (!us.is_root() && peer.uid != us) {
+        return None;
+    }
+    Some(Peer { socket, pid: peer.pid.as_raw_pid().unsigned_abs(), process: None })
+}
+
+/// Answers one message; whether the connection stays.
+fn answer(peer: &mut Peer, windows: &Windows) -> bool {
+    let mut bytes = [0; MESSAGE_BYTES + 1];
+    let mut nothing: [MaybeUninit<u8>; 0] = [];
+    let mut control = rustix::net::RecvAncillaryBuffer::new(&mut nothing);
+    let got = match recvmsg(&peer.socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::DONTWAIT) {
+        Err(Errno::AGAIN | Errno::INTR) => return true,
+        Err(_) => return false,
+        Ok(got) if got.bytes == 0 => return false,
+        Ok(got) => got.bytes,
+    };
+    match Message::from_bytes(&bytes[..got]) {
+        Ok(message) if message.kind == Kind::Hello && peer.process.is_none() => hello(peer, &windows.processes).is_ok(),
+        Ok(message) if message.kind == Kind::Fetch => fetch(peer, windows, message.token).is_ok(),
+        Err(NotAMessage::Version(version)) => {
+            tracing::info!(version, pid = peer.pid, "a preload library of another version goes without windows");
+            let _ = refuse(peer, libc::EPROTO);
+            false
+        }
+        _ => false,
+    }
+}
+
+fn hello(peer: &mut Peer, processes: &Processes) -> io::Result<()> {
+    let (process, page) = Process::new(peer.pid)?;
+    peer.process = Some(processes.add(process));
+    send(&peer.socket, &Message::new(Kind::Welcome), &[page.as_fd()])
+}
+
+fn fetch(peer: &Peer, windows: &Windows, token: u64) -> io::Result<()> {
+    let Some(granted) = windows.fetch(token, peer.pid) else { return refuse(peer, libc::EAGAIN) };
+    let (ring, capacity) = (granted.id, granted.capacity);
+    let message = Message { token, ring, capacity, ..Message::new(Kind::Ring) };
+    send(&peer.socket, &message, &[granted.ring.as_fd(), granted.sequence.as_fd()])
+}
+
+fn refuse(peer: &Peer, status: i32) -> io::Result<()> {
+    send(&peer.socket, &Message { status, ..Message::new(Kind::Refused) }, &[])
+}
+
+fn send(socket: &OwnedFd, message: &Message, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    sendmsg(socket, &[IoSlice::new(&message.to_bytes())], &mut control, flags)?;
+    Ok(())
+}

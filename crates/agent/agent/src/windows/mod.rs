@@ -1,0 +1,288 @@
+//! Windows, the agent's side: who may have one, the rings of each file, and draining them.
+//!
+//! What programs do is in `docs/window.md`. The rule here is short: **whoever asks the agent about a file that has windows
+//! is answered after everything that was acknowledged before is in the burst buffer** ([`Windows::settle`]), and whoever
+//! could look past the agent ends them first ([`Windows::end`]). So nothing else of the agent needs to know about rings.
+//!
+//! Locks, in the order in which they are taken: a file's `drain`; the turn of the files; the table. `drain` is
+//! held over writes to the burst buffer.
+
+mod budget;
+mod control;
+mod drain;
+pub mod fault;
+mod file;
+mod listener;
+mod place;
+mod processes;
+mod replay;
+mod right;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use file_cache::FileHandle;
+use parking_lot::Mutex;
+use types::Identity;
+
+pub use processes::Announced;
+pub use replay::Replayed;
+pub(crate) use replay::replay;
+pub(crate) use right::WindowRight;
+pub use window::attach::CONTROL;
+
+use crate::limits;
+use budget::Budget;
+use drain::{Drain, Granted};
+use file::FileWindow;
+use listener::Listener;
+use place::{SOCKET, Session};
+use processes::Processes;
+
+/// How windows are served.
+#[derive(Debug, Clone)]
+pub struct WindowSettings {
+    /// Where rings lie: a directory on a tmpfs. Made if it is missing.
+    pub dir: PathBuf,
+    /// The name of this run's directory in there, which no other has.
+    pub session: String,
+    /// The burst buffer, which remembers that there may be rings.
+    pub burst_buffer: PathBuf,
+    /// Bytes of the node's memory for all windows.
+    pub budget_bytes: u64,
+    /// Bytes of a window for which neither policy nor program says a size.
+    pub window_bytes: u64,
+}
+
+impl WindowSettings {
+    /// The defaults: a random session, [`limits::WINDOW_BYTES`] a window of [`limits::WINDOW_BUDGET_BYTES`].
+    pub fn new(dir: impl Into<PathBuf>, burst_buffer: impl Into<PathBuf>) -> io::Result<WindowSettings> {
+        Ok(WindowSettings {
+            dir: dir.into(),
+            session: format!("forebay-{:016x}", place::random()? as u64),
+            burst_buffer: burst_buffer.into(),
+            budget_bytes: limits::WINDOW_BUDGET_BYTES,
+            window_bytes: limits::WINDOW_BYTES,
+        })
+    }
+
+    /// Where programs will register: `FOREBAY_WINDOW_SOCKET`.
+    pub fn socket(&self) -> PathBuf {
+        self.dir.join(&self.session).join(SOCKET)
+    }
+}
+
+/// A ring that a program may fetch.
+struct Token {
+    identity: Identity,
+    open: u64,
+    pid: u32,
+    granted: Granted,
+}
+
+/// What is known of a file: it is here while an open file may have a window, or a window is not drained.
+#[derive(Default)]
+struct Entry {
+    rights: u32,
+    window: Option<Arc<FileWindow>>,
+}
+
+/// The windows of one agent.
+pub(crate) struct Windows {
+    settings: WindowSettings,
+    session: Session,
+    budget: Budget,
+    processes: Arc<Processes>,
+    table: Mutex<HashMap<Identity, Entry>>,
+    /// Files in the table, so that an agent without windows looks at one word.
+    known: AtomicUsize,
+    tokens: Mutex<HashMap<u64, Token>>,
+    numbers: AtomicU64,
+    /// Files drain by turns, one batch each.
+    turn: Mutex<()>,
+    listener: OnceLock<Listener>,
+}
+
+impl Windows {
+    /// Serves windows from now on. Whatever earlier agents left was replayed before.
+    pub fn start(settings: WindowSettings) -> io::Result<Arc<Windows>> {
+        let session = Session::begin(&settings.dir, &settings.session, &settings.burst_buffer)?;
+        let windows = Arc::new(Windows {
+            budget: Budget::new(settings.budget_bytes),
+            settings,
+            session,
+            processes: Arc::default(),
+            table: Mutex::default(),
+            known: AtomicUsize::new(0),
+            tokens: Mutex::default(),
+            numbers: AtomicU64::new(1),
+            turn: Mutex::default(),
+            listener: OnceLock::new(),
+        });
+        let listener = Listener::start(&windows)?;
+        let _ = windows.listener.set(listener);
+        Ok(windows)
+    }
+
+    /// Where programs register.
+    pub fn socket(&self) -> PathBuf {
+        self.session.socket()
+    }
+
+    /// Ends the service: no program registers any more. If everything is drained the session ends with it; else the next agent
+    /// replays what is left.
+    pub fn stop(&self) {
+        if let Some(listener) = self.listener.get() {
+            listener.stop();
+        }
+        if self.known.load(Ordering::Acquire) == 0
+            && let Err(error) = self.session.end(&self.settings.burst_buffer)
+        {
+            tracing::warn!(%error, "the directory of the windows stays");
+        }
+    }
+
+    /// Who is about to open with this thread, if it was announced.
+    pub fn announced(&self, thread: u32) -> Option<Announced> {
+        self.processes.announced(thread)
+    }
+
+    fn number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Whether an open file of this file may have a window, or one is not drained.
+    pub fn is_windowed(&self, identity: &Identity) -> bool {
+        self.known.load(Ordering::Acquire) > 0 && self.table.lock().contains_key(identity)
+    }
+
+    /// Everything acknowledged before this call is in the burst buffer when it returns. Errors as writing there gives them.
+    pub fn settle(&self, identity: &Identity) -> io::Result<()> {
+        self.with_window(identity, |drain| drain.settle())
+    }
+
+    /// The same for every file.
+    pub fn settle_all(&self) -> io::Result<()> {
+        let all: Vec<_> = self.table.lock().keys().cloned().collect();
+        all.iter().map(|identity| self.settle(identity)).fold(Ok(()), Result::and)
+    }
+
+    /// Ends the windows of a file, or of one open file of it, drained. On an error they have ended all the same, what
+    /// they hold stays in their rings, and is tried again.
+    pub fn end(&self, identity: &Identity, open: Option<u64>) -> io::Result<()> {
+        if self.known.load(Ordering::Acquire) == 0 {
+            return Ok(());
+        }
+        let mine = |token: &Token| token.identity == *identity && open.is_none_or(|open| token.open == open);
+        self.tokens.lock().retain(|_, token| !mine(token));
+        self.with_window(identity, |drain| {
+            drain.end(open);
+            drain.settle()
+        })
+    }
+
+    fn with_window(&self, identity: &Identity, work: impl FnOnce(&mut Drain) -> io::Result<()>) -> io::Result<()> {
+        if self.known.load(Ordering::Acquire) == 0 {
+            return Ok(());
+        }
+        let window = self.table.lock().get(identity).and_then(|entry| entry.window.clone());
+        let Some(window) = window else { return Ok(()) };
+        let mut slot = window.drain.lock();
+        let Some(drain) = slot.as_mut() else { return Ok(()) };
+        let done = work(drain);
+        if drain.is_over() {
+            *slot = None;
+            drop(slot);
+            self.forget(&window);
+        }
+        done
+    }
+
+    /// The window is over: its rings and its handle are gone.
+    fn forget(&self, window: &Arc<FileWindow>) {
+        let mut table = self.table.lock();
+        if let Some(entry) = table.get_mut(&window.identity)
+            && entry.window.as_ref().is_some_and(|known| Arc::ptr_eq(known, window))
+        {
+            entry.window = None;
+        }
+        self.tidy(&mut table, &window.identity);
+    }
+
+    fn tidy(&self, table: &mut HashMap<Identity, Entry>, identity: &Identity) {
+        if table.get(identity).is_some_and(|entry| entry.rights == 0 && entry.window.is_none()) {
+            table.remove(identity);
+        }
+        self.known.store(table.len(), Ordering::Release);
+    }
+
+    /// Makes a ring for an open file of the process `pid`. The token to fetch it. `EAGAIN`: the node's budget is spent,
+    /// or it has one.
+    fn attach(
+        self: &Arc<Windows>,
+        right: &WindowRight,
+        pid: u32,
+        make: &dyn Fn() -> io::Result<(FileHandle, PathBuf)>,
+    ) -> io::Result<u64> {
+        let not_now = || io::Error::from_raw_os_error(libc::EAGAIN);
+        for _ in 0..limits::WINDOW_ATTACH_TRIES {
+            let window = self.window_of(&right.identity, make)?;
+            let mut slot = window.drain.lock();
+            // It ended meanwhile: another one.
+            let Some(drain) = slot.as_mut() else { continue };
+            if drain.capacity_of(right.id).is_some() {
+                return Err(not_now());
+            }
+            let Some(share) = self.budget.take(right.bytes()) else {
+                return Err(not_now());
+            };
+            let granted = drain.add(right.id, share)?;
+            drop(slot);
+            let token = place::random()? as u64 | 1;
+            let (identity, open) = (right.identity.clone(), right.id);
+            self.tokens.lock().insert(token, Token { identity, open, pid, granted });
+            return Ok(token);
+        }
+        Err(not_now())
+    }
+
+    fn window_of(
+        self: &Arc<Windows>,
+        identity: &Identity,
+        make: &dyn Fn() -> io::Result<(FileHandle, PathBuf)>,
+    ) -> io::Result<Arc<FileWindow>> {
+        let there = |table: &HashMap<Identity, Entry>| table.get(identity).and_then(|entry| entry.window.clone());
+        if let Some(window) = there(&self.table.lock()) {
+            return Ok(window);
+        }
+        let (handle, hint) = make()?;
+        let place = self.session.add(self.number(), identity, &hint)?;
+        let drain = Drain::new(place, hint.display().to_string(), handle)?;
+        let window = FileWindow::new(identity.clone(), drain);
+        {
+            let mut table = self.table.lock();
+            if let Some(other) = there(&table) {
+                drop(table);
+                return Ok(other); // ours was empty
+            }
+            table.entry(identity.clone()).or_default().window = Some(Arc::clone(&window));
+            self.known.store(table.len(), Ordering::Release);
+        }
+        FileWindow::start(&window, self)?;
+        Ok(window)
+    }
+
+    /// The ring behind a token, once, for the process that it was made for.
+    fn fetch(&self, token: u64, pid: u32) -> Option<Granted> {
+        let mut tokens = self.tokens.lock();
+        if tokens.get(&token)?.pid != pid {
+            return None;
+        }
+        tokens.remove(&token).map(|token| token.granted)
+    }
+}

@@ -1,0 +1,305 @@
+//! The directory of the rings, and the agent's own record of them: nothing in a ring is believed that is not written here.
+//!
+//! ```text
+//! DIR/SESSION/            0711, random name: one run of one agent
+//!     socket              where programs register
+//!     files/              0700
+//!         7/              one file that has, or had, windows
+//!             file        whose it is
+//!             sequence    the counter, shared with programs
+//!             drained     how much of it is in the burst buffer
+//!             0, 0.grant  a ring, and what was granted with it
+//! ```
+//!
+//! The burst buffer keeps the list of sessions that are not over (`windows`, one `SESSION DIR` a line), so that the next
+//! agent on it replays them before it serves, whether it has windows or not, and nobody replays them later over newer data.
+
+use std::fs::{self, DirBuilder};
+use std::io::{self, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use types::Identity;
+use window::layout::RingId;
+
+/// The file in a burst buffer that lists its sessions.
+const SESSIONS: &str = "windows";
+/// The socket in a session's directory.
+pub(super) const SOCKET: &str = "socket";
+const FORMAT: u32 = 1;
+
+/// One run of one agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Session {
+    name: String,
+    dir: PathBuf,
+}
+
+/// Whose windows a directory holds.
+#[derive(Debug, Serialize, Deserialize)]
+struct FileRecord {
+    format: u32,
+    identity: Vec<u8>,
+    hint: PathBuf,
+}
+
+/// What was granted with a ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct RingRecord {
+    format: u32,
+    pub id: (u64, u64),
+    pub capacity: u64,
+}
+
+impl RingRecord {
+    pub fn new(id: RingId, capacity: u64) -> RingRecord {
+        RingRecord { format: FORMAT, id: (id.0 as u64, (id.0 >> 64) as u64), capacity }
+    }
+
+    pub fn ring(&self) -> RingId {
+        RingId(u128::from(self.id.0) | u128::from(self.id.1) << 64)
+    }
+}
+
+/// 16 bytes that nobody can guess.
+pub(super) fn random() -> io::Result<u128> {
+    let mut bytes = [0; 16];
+    let mut file = fs::File::open("/dev/urandom")?;
+    io::Read::read_exact(&mut file, &mut bytes)?;
+    Ok(u128::from_ne_bytes(bytes))
+}
+
+fn make(path: &Path, mode: u32) -> io::Result<()> {
+    DirBuilder::new().mode(mode).create(path)?;
+    // Whatever the umask said.
+    fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode))
+}
+
+impl Session {
+    /// Begins a session in the window directory `dir`, which is made if it is missing, and notes it durably in the burst
+    /// buffer. `EPERM`: others may replace what lies in that directory.
+    pub fn begin(dir: &Path, name: &str, burst_buffer: &Path) -> io::Result<Session> {
+        match make(dir, 0o711) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        let meta = fs::metadata(dir)?;
+        let (us, sticky) = (rustix::process::geteuid().as_raw(), meta.mode() & 0o1000 != 0);
+        if (meta.uid() != us && meta.uid() != 0) || (meta.mode() & 0o022 != 0 && !sticky) || !meta.is_dir() {
+            return Err(io::Error::from_raw_os_error(libc::EPERM));
+        }
+        let session = Session { name: name.to_owned(), dir: fs::canonicalize(dir)? };
+        make(&session.path(), 0o711)?;
+        make(&session.files(), 0o700)?;
+        let mut all = Session::unfinished(burst_buffer)?;
+        all.push(session.clone());
+        Session::note(burst_buffer, &all)?;
+        Ok(session)
+    }
+
+    /// The sessions of a burst buffer that were not ended.
+    pub fn unfinished(burst_buffer: &Path) -> io::Result<Vec<Session>> {
+        let bytes = match fs::read(burst_buffer.join(SESSIONS)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            bytes => bytes?,
+        };
+        let session = |line: &[u8]| {
+            let space = line.iter().position(|byte| *byte == b' ')?;
+            let name = String::from_utf8(line[..space].to_vec()).ok().filter(|name| !name.contains('/'))?;
+            Some(Session { name, dir: std::ffi::OsString::from_vec(line[space + 1..].to_vec()).into() })
+        };
+        Ok(bytes.split(|byte| *byte == b'\n').filter_map(session).collect())
+    }
+
+    fn note(burst_buffer: &Path, sessions: &[Session]) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        for session in sessions {
+            bytes.extend_from_slice(session.name.as_bytes());
+            bytes.push(b' ');
+            bytes.extend_from_slice(session.dir.as_os_str().as_bytes());
+            bytes.push(b'\n');
+        }
+        put(&burst_buffer.join(SESSIONS), &bytes, true)
+    }
+
+    /// Ends a session whose rings are all drained: the burst buffer forgets it, then its directory goes.
+    pub fn end(&self, burst_buffer: &Path) -> io::Result<()> {
+        let mut all = Session::unfinished(burst_buffer)?;
+        all.retain(|one| one != self);
+        Session::note(burst_buffer, &all)?;
+        match fs::remove_dir_all(self.path()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Its directory.
+    pub fn path(&self) -> PathBuf {
+        self.dir.join(&self.name)
+    }
+
+    /// Where programs register.
+    pub fn socket(&self) -> PathBuf {
+        self.path().join(SOCKET)
+    }
+
+    fn files(&self) -> PathBuf {
+        self.path().join("files")
+    }
+
+    /// The directories of files that are there; none if the session's own is gone.
+    pub fn left(&self) -> io::Result<Vec<FilePlace>> {
+        let mut left = Vec::new();
+        let entries = match fs::read_dir(self.files()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(left),
+            entries => entries?,
+        };
+        for entry in entries {
+            left.push(FilePlace { path: entry?.path() });
+        }
+        left.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(left)
+    }
+
+    /// The directory of one more file.
+    pub fn add(&self, number: u64, identity: &Identity, hint: &Path) -> io::Result<FilePlace> {
+        let place = FilePlace { path: self.files().join(number.to_string()) };
+        make(&place.path, 0o700)?;
+        let record = FileRecord { format: FORMAT, identity: identity.as_bytes().to_vec(), hint: hint.to_owned() };
+        put(&place.path.join("file"), &serde_json::to_vec(&record)?, false)?;
+        Ok(place)
+    }
+}
+
+/// The directory of one file's rings.
+#[derive(Debug)]
+pub(super) struct FilePlace {
+    path: PathBuf,
+}
+
+impl FilePlace {
+    /// Whose it is; `None` if that was never written: then nothing was granted.
+    pub fn owner(&self) -> io::Result<Option<(Identity, PathBuf)>> {
+        let Some(record) = get::<FileRecord>(&self.path.join("file"))? else { return Ok(None) };
+        let identity = Identity::new(record.identity).map_err(|_| io::ErrorKind::InvalidData)?;
+        Ok(Some((identity, record.hint)))
+    }
+
+    /// Where the sequence counter is.
+    pub fn sequence(&self) -> PathBuf {
+        self.path.join("sequence")
+    }
+
+    /// Where the mark of the drained is.
+    pub fn drained(&self) -> PathBuf {
+        self.path.join("drained")
+    }
+
+    /// Where a ring is.
+    pub fn ring(&self, number: usize) -> PathBuf {
+        self.path.join(number.to_string())
+    }
+
+    fn grant_path(&self, number: usize) -> PathBuf {
+        self.path.join(format!("{number}.grant"))
+    }
+
+    /// Writes down what is granted with a ring: before the program gets it.
+    pub fn grant(&self, number: usize, record: &RingRecord) -> io::Result<()> {
+        put(&self.grant_path(number), &serde_json::to_vec(record)?, false)
+    }
+
+    /// The rings that were granted.
+    pub fn grants(&self) -> io::Result<Vec<(usize, RingRecord)>> {
+        let mut grants = Vec::new();
+        for entry in fs::read_dir(&self.path)? {
+            let name = entry?.file_name();
+            let number = name.to_str().and_then(|name| name.strip_suffix(".grant")).and_then(|n| n.parse().ok());
+            let Some(number) = number else { continue };
+            if let Some(record) = get::<RingRecord>(&self.grant_path(number))? {
+                grants.push((number, record));
+            }
+        }
+        grants.sort_by_key(|(number, _)| *number);
+        Ok(grants)
+    }
+
+    /// A ring is drained: its grant goes first, so that a ring without one was over.
+    pub fn remove_ring(&self, number: usize) {
+        for path in [self.grant_path(number), self.ring(number)] {
+            if let Err(error) = fs::remove_file(&path) {
+                tracing::warn!(%error, path = %path.display(), "a drained ring stays");
+            }
+        }
+    }
+
+    /// All rings are drained.
+    pub fn remove(&self) {
+        // The owner first: without it nothing else is looked at.
+        let _ = fs::remove_file(self.path.join("file"));
+        if let Err(error) = fs::remove_dir_all(&self.path) {
+            tracing::warn!(%error, path = %self.path.display(), "the directory of drained windows stays");
+        }
+    }
+}
+
+/// Writes a file that is there whole or not at all.
+fn put(path: &Path, bytes: &[u8], durably: bool) -> io::Result<()> {
+    let fresh = path.with_extension("new");
+    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+    file.write_all(bytes)?;
+    if durably {
+        file.sync_all()?;
+    }
+    fs::rename(&fresh, path)?;
+    if durably {
+        fs::File::open(path.parent().unwrap_or(path))?.sync_all()?;
+    }
+    Ok(())
+}
+
+fn get<T: for<'a> Deserialize<'a>>(path: &Path) -> io::Result<Option<T>> {
+    match fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        bytes => Ok(Some(serde_json::from_slice(&bytes?)?)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_is_noted_until_it_ends() {
+        let tree = tempfile::tempdir().unwrap();
+        let (dir, buffer) = (tree.path().join("with space"), tree.path().join("buffer"));
+        fs::create_dir(&buffer).unwrap();
+        assert_eq!(Session::unfinished(&buffer).unwrap(), []);
+        let session = Session::begin(&dir, "one", &buffer).unwrap();
+        assert_eq!(Session::unfinished(&buffer).unwrap(), [session.clone()]);
+        let identity = Identity::new(vec![1, 2]).unwrap();
+        let place = session.add(7, &identity, Path::new("a/b")).unwrap();
+        let record = RingRecord::new(RingId(3 << 64 | 5), 1 << 20);
+        place.grant(0, &record).unwrap();
+        let left = session.left().unwrap();
+        assert_eq!(left[0].owner().unwrap(), Some((identity, "a/b".into())));
+        assert_eq!(left[0].grants().unwrap(), [(0, record)]);
+        assert_eq!(record.ring(), RingId(3 << 64 | 5));
+        place.remove();
+        session.end(&buffer).unwrap();
+        assert!(Session::unfinished(&buffer).unwrap().is_empty() && !session.path().exists());
+    }
+
+    #[test]
+    fn a_directory_in_which_others_can_replace_things_is_refused() {
+        let tree = tempfile::tempdir().unwrap();
+        let dir = tree.path().join("open");
+        make(&dir, 0o777).unwrap();
+        let refused = Session::begin(&dir, "one", tree.path()).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::EPERM));
+        make(&tree.path().join("sticky"), 0o1777).unwrap();
+        assert!(Session::begin(&tree.path().join("sticky"), "one", tree.path()).is_ok());
+    }
+}

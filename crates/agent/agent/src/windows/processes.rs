@@ -1,0 +1,102 @@
+//! The programs that registered, and what their threads announce.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::RwLock;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use window::attach::page;
+use window::{Mapping, Medium, Memory};
+
+/// A registered process.
+pub(super) struct Process {
+    pub pid: u32,
+    page: Mapping,
+}
+
+impl Process {
+    /// Makes its page, which nobody can shrink.
+    pub fn new(pid: u32) -> io::Result<(Process, OwnedFd)> {
+        let memory = memfd_create("forebay-opens", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        ftruncate(&memory, page::BYTES as u64)?;
+        fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        let page = Mapping::of(File::from(memory.try_clone()?), Medium::Volatile)?;
+        page.word(0).store(page::identification(), Ordering::Release);
+        Ok((Process { pid, page }, memory))
+    }
+
+    fn slot_of(&self, thread: u32) -> Option<usize> {
+        let thread = u64::from(thread);
+        (0..page::SLOTS).find(|slot| self.page.word(page::thread_at(*slot)).load(Ordering::Acquire) == thread)
+    }
+}
+
+/// All of them.
+#[derive(Default)]
+pub(super) struct Processes {
+    all: RwLock<Vec<Arc<Process>>>,
+    count: AtomicUsize,
+}
+
+/// An open that was announced.
+pub struct Announced {
+    process: Arc<Process>,
+    slot: usize,
+}
+
+impl Announced {
+    /// Tells the thread that what it opened may have a window.
+    pub fn grant(&self) {
+        self.process.page.word(page::answer_at(self.slot)).store(page::WINDOWED, Ordering::Release);
+    }
+}
+
+impl Processes {
+    pub fn add(&self, process: Process) -> Arc<Process> {
+        let process = Arc::new(process);
+        let mut all = self.all.write();
+        all.push(Arc::clone(&process));
+        self.count.store(all.len(), Ordering::Release);
+        process
+    }
+
+    pub fn remove(&self, process: &Arc<Process>) {
+        let mut all = self.all.write();
+        all.retain(|known| !Arc::ptr_eq(known, process));
+        self.count.store(all.len(), Ordering::Release);
+    }
+
+    /// The announcement of a thread. A process can announce its own threads only.
+    pub fn announced(&self, thread: u32) -> Option<Announced> {
+        // 0: in a process namespace that we do not see.
+        if thread == 0 || self.count.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let claims: Vec<_> = self
+            .all
+            .read()
+            .iter()
+            .filter_map(|process| Some((Arc::clone(process), process.slot_of(thread)?)))
+            .collect();
+        if claims.is_empty() {
+            return None;
+        }
+        let owner = process_id(thread)?;
+        claims.into_iter().find(|(process, _)| process.pid == owner).map(|(process, slot)| Announced { process, slot })
+    }
+
+    /// The registered process of a thread.
+    pub fn process_of(&self, thread: u32) -> Option<u32> {
+        let owner = process_id(thread)?;
+        self.all.read().iter().any(|process| process.pid == owner).then_some(owner)
+    }
+}
+
+/// The process that a thread belongs to.
+fn process_id(thread: u32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+}

@@ -1,0 +1,121 @@
+//! What killed agents left in rings, brought to the burst buffer before anything is served.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use file_cache::{FileHandle, OpenHow};
+use global_store::GlobalStore;
+use types::{ByteRange, Epoch};
+use window::recover::{Loss, Replay, Report, recover};
+use window::ring::{Grant, Reader};
+use window::sequence::Drained;
+use window::{Mapping, Medium};
+
+use super::fault;
+use super::place::{FilePlace, Session};
+use crate::agent::Agent;
+
+/// What became of one file's rings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replayed {
+    /// Its path, as last known.
+    pub path: PathBuf,
+    /// Acknowledged writes that were in no replica.
+    pub records: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// What is lost, in words: which bytes, and why.
+    pub lost: Vec<String>,
+}
+
+/// Where replayed bytes go.
+struct ToReplica(FileHandle);
+
+impl Replay for ToReplica {
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_acknowledged(bytes, offset)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        Ok(()) // rings on a tmpfs outlive no machine; neither must what comes from them
+    }
+}
+
+/// Replays every unfinished session of a burst buffer. On an error what could not be replayed stays, and nothing is lost.
+pub(crate) fn replay(agent: &Agent, burst_buffer: &Path) -> io::Result<Vec<Replayed>> {
+    let mut all = Vec::new();
+    for session in Session::unfinished(burst_buffer)? {
+        if !session.path().exists() {
+            tracing::warn!(
+                dir = %session.path().display(),
+                "the memory of an earlier agent's windows is gone, as after a crash of the machine: what was written there since the last fsync is lost"
+            );
+        }
+        for place in session.left()? {
+            all.extend(file(agent, &place)?);
+            place.remove();
+            fault::point("window.removed");
+        }
+        session.end(burst_buffer)?;
+    }
+    Ok(all)
+}
+
+fn file(agent: &Agent, place: &FilePlace) -> io::Result<Option<Replayed>> {
+    let Some((identity, hint)) = place.owner()? else { return Ok(None) };
+    let mut replayed = Replayed { path: hint.clone(), records: 0, bytes: 0, lost: Vec::new() };
+    let grants = place.grants()?;
+    if grants.is_empty() {
+        return Ok(None); // over, or never handed out
+    }
+    let Some(anchor) = agent.store.locate(&identity, &hint, false)? else {
+        tracing::info!(file = %hint.display(), "windows of a file that was deleted are dropped");
+        return Ok(None);
+    };
+    let mut rings = Vec::new();
+    for (number, record) in grants {
+        let writable = ByteRange::new(0, i64::MAX as u64);
+        let grant = Grant { ring: record.ring(), capacity: record.capacity, epochs: Epoch(0)..=Epoch(0), writable };
+        let memory = Mapping::open(&place.ring(number), Medium::Volatile).and_then(Mapping::guarded);
+        match memory.map(|memory| Reader::left_behind(Arc::new(memory), grant)) {
+            Ok(Ok(reader)) => rings.push(reader),
+            Ok(Err(error)) => replayed.lost.push(format!("a window that cannot be read: {error}")),
+            Err(error) => replayed.lost.push(format!("a window that cannot be opened: {error}")),
+        }
+    }
+    let drained = Drained::new(Mapping::open(&place.drained(), Medium::Volatile)?);
+    let policy = agent.policies().for_path(&hint);
+    let how = OpenHow { read: false, write: true, truncate: false, created: false, sync: false, policy };
+    let handle = match agent.cache.open_file(anchor, how) {
+        Err(error) if error.raw_os_error() == Some(libc::EIO) => {
+            replayed.lost.push("its data is lost from the burst buffer, and these writes to it".to_owned());
+            note(&mut replayed, &Report::default());
+            return Ok(Some(replayed));
+        }
+        handle => handle?,
+    };
+    let mut to = ToReplica(handle);
+    let report = recover(&mut rings, &drained, &[], &mut to)?;
+    fault::point("window.drained");
+    note(&mut replayed, &report);
+    Ok(Some(replayed))
+}
+
+fn note(replayed: &mut Replayed, report: &Report) {
+    replayed.records = report.records;
+    replayed.bytes = report.replayed.len();
+    replayed.lost.extend(report.lost.iter().map(lost));
+    let (path, lost) = (replayed.path.display(), &replayed.lost);
+    if replayed.records > 0 {
+        tracing::info!(file = %path, records = replayed.records, bytes = replayed.bytes, "replayed a killed agent's windows");
+    }
+    lost.iter().for_each(|lost| tracing::error!(file = %path, "acknowledged writes are lost: {lost}"));
+}
+
+fn lost(loss: &Loss) -> String {
+    match loss.range {
+        Some(range) => format!("bytes {} to {}: {:?}", range.start, range.end, loss.why),
+        None => format!("bytes unknown: {:?}", loss.why),
+    }
+}

@@ -1,0 +1,275 @@
+//! Windows over a real agent and a real file cache, with the program's half in the same process or in killed ones.
+
+mod killed;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use config::{Policy, PolicySet};
+use file_cache::{FileCache, Settings};
+use global_store::posix::{Options, PosixStore};
+use rustix::fs::{Mode as Bits, OFlags};
+use window::attach::{Command, Control, state};
+use window::client::{Registration, Window};
+use window::ring::Refused;
+
+use super::WindowSettings;
+use crate::{Agent, Caller, Config, Mode, NewMode, OpenFile, PolicyTable};
+
+const WRITE: Mode = Mode {
+    read: true,
+    write: true,
+    execute: false,
+    append: false,
+    sync: false,
+    direct: false,
+    truncate: false,
+    clear_set_id: false,
+};
+
+/// An agent over `root/data` with its burst buffer and windows beside it.
+struct Stand {
+    agent: Arc<Agent>,
+    registration: Registration,
+}
+
+impl Stand {
+    fn new(root: &Path, rules: &[&str]) -> Stand {
+        let (data, buffer) = (root.join("data"), root.join("buffer"));
+        std::fs::create_dir_all(&data).unwrap();
+        let below = rustix::fs::open(&data, OFlags::PATH | OFlags::DIRECTORY, Bits::empty()).unwrap();
+        let store = PosixStore::new(below, Options::default()).unwrap();
+        let cache = FileCache::open(Settings::new(&buffer, Arc::new(store.clone()), "test")).unwrap();
+        let policy = PolicySet::parse(rules.iter().copied()).unwrap().apply(Policy::default());
+        let policies = PolicyTable::load(policy, buffer.join("policies.toml")).unwrap();
+        let agent = Arc::new(Agent::new(Config { cache, store, policies }).unwrap());
+        for file in agent.recover_windows(&buffer).unwrap() {
+            assert!(file.lost.is_empty(), "{file:?}");
+        }
+        let settings =
+            WindowSettings { window_bytes: 256 << 10, ..WindowSettings::new(root.join("w"), &buffer).unwrap() };
+        let socket = settings.socket();
+        agent.serve_windows(settings).unwrap();
+        let registration = Registration::connect(socket.as_os_str().as_encoded_bytes()).unwrap();
+        Stand { agent, registration }
+    }
+
+    /// Opens or creates a file as an announced thread does, and as the door lets it.
+    fn open(&self, name: &str, how: Mode) -> OpenFile {
+        let thread = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
+        let announcement = self.registration.announce(thread);
+        let announced = self.agent.announced(thread).expect("an announced open");
+        let open = self.unannounced(name, how);
+        if open.may_have_window(!self.agent.is_windowed(open.node())) {
+            open.allow_window();
+            announced.grant();
+        }
+        assert_eq!(announcement.windowed(), open.has_window_right());
+        open
+    }
+
+    fn unannounced(&self, name: &str, how: Mode) -> OpenFile {
+        let new = NewMode { mode: 0o644, umask: 0 };
+        match self.agent.lookup(self.agent.root(), name.as_ref()) {
+            Ok(found) => self.agent.open(&Caller::own(), &found.node, how).unwrap(),
+            Err(_) => {
+                self.agent.create(&Caller::own(), self.agent.root(), Some(name.as_ref()), new, true, how).unwrap().1
+            }
+        }
+    }
+
+    fn control(&self, open: &OpenFile, ask: Control) -> Result<Control, i32> {
+        let answer = self.agent.window_control(open, std::process::id(), true, &ask.to_bytes());
+        answer.map(|bytes| Control::from_bytes(&bytes).unwrap()).map_err(|error| error.raw_os_error().unwrap())
+    }
+
+    fn attach(&self, open: &OpenFile) -> Window {
+        let token = self.control(open, Control::new(Command::Attach, 0)).unwrap().token;
+        self.registration.fetch(token).unwrap()
+    }
+
+    fn content(&self, open: &OpenFile) -> Vec<u8> {
+        let size = self.agent.attributes(open.node()).unwrap().size;
+        let mut bytes = vec![0; size as usize];
+        assert_eq!(open.read(&mut bytes, 0).unwrap(), bytes.len());
+        bytes
+    }
+}
+
+impl Drop for Stand {
+    fn drop(&mut self) {
+        self.agent.stop_windows();
+        self.agent.cache().shutdown();
+    }
+}
+
+#[test]
+fn what_is_appended_is_read_counted_synced_and_staged_out() {
+    let tree = tempfile::tempdir().unwrap();
+    let stand = Stand::new(tree.path(), &[]);
+    let open = stand.open("file", WRITE);
+    let window = stand.attach(&open);
+    window.append(0, b"hello").unwrap();
+    let mut bytes = [0; 5];
+    assert_eq!(open.read(&mut bytes, 0).unwrap(), 5);
+    assert_eq!(&bytes, b"hello");
+    window.append(5000, b"world").unwrap();
+    assert_eq!(stand.agent.attributes(open.node()).unwrap().size, 5005);
+    // A write through the kernel comes after what was acknowledged before it, and before what comes later.
+    window.append(0, b"J").unwrap();
+    stand.agent.write(&open, b"AY", 0, false, false).unwrap();
+    window.append(1, b"a").unwrap();
+    open.set_len(3).unwrap();
+    open.sync(false).unwrap();
+    assert_eq!(stand.content(&open), b"Aal");
+    drop(open);
+    assert!(window.is_revoked());
+    assert_eq!(window.append(0, b"late"), Err(Refused::Revoked));
+    assert!(stand.agent.cache().drain_all(&mut |_| {}, &|| false).is_empty());
+    assert_eq!(std::fs::read(tree.path().join("data/file")).unwrap(), b"Aal");
+}
+
+#[test]
+fn nobody_gets_a_window_that_may_not() {
+    let tree = tempfile::tempdir().unwrap();
+    let stand = Stand::new(tree.path(), &[]);
+    drop(stand.unannounced("file", WRITE));
+    for how in [
+        Mode { write: false, ..WRITE },
+        Mode { append: true, ..WRITE },
+        Mode { sync: true, ..WRITE },
+        Mode { direct: true, ..WRITE },
+    ] {
+        assert!(!stand.open("file", how).has_window_right(), "{how:?}");
+    }
+    let plain = stand.unannounced("file", WRITE);
+    assert_eq!(stand.control(&plain, Control::new(Command::Attach, 0)), Err(libc::EOPNOTSUPP));
+    assert_eq!(stand.control(&plain, Control::new(Command::Off, 0)).map(|answer| answer.state), Ok(0));
+    // Somebody else has it open.
+    assert!(!stand.open("file", WRITE).has_window_right());
+    drop(plain);
+    let open = stand.open("file", WRITE);
+    let ask = Control::new(Command::Attach, 0).to_bytes();
+    let refused = |thread, exclusive| {
+        stand.agent.window_control(&open, thread, exclusive, &ask).unwrap_err().raw_os_error().unwrap()
+    };
+    assert_eq!(refused(std::process::id(), false), libc::EAGAIN);
+    assert_eq!(refused(1, true), libc::EAGAIN);
+    assert!(stand.agent.window_control(&open, std::process::id(), true, &ask[..31]).is_err());
+}
+
+#[test]
+fn a_directory_without_windows_has_none_and_sizes_are_kept() {
+    let tree = tempfile::tempdir().unwrap();
+    let off = Stand::new(tree.path(), &["window=off"]);
+    assert!(!off.open("file", WRITE).has_window_right());
+    drop(off);
+    let sized = Stand::new(tree.path(), &["window=128KiB"]);
+    let open = sized.open("file", WRITE);
+    let _window = sized.attach(&open);
+    let now = sized.control(&open, Control::new(Command::Get, 0)).unwrap();
+    assert_eq!((now.bytes, now.state), (128 << 10, state::MAY | state::HAS));
+}
+
+#[test]
+fn the_ioctl_ends_a_window_drained_and_gives_another() {
+    let tree = tempfile::tempdir().unwrap();
+    let stand = Stand::new(tree.path(), &[]);
+    let open = stand.open("file", WRITE);
+    let window = stand.attach(&open);
+    window.append(0, b"before").unwrap();
+    assert_eq!(stand.control(&open, Control::new(Command::Off, 0)).unwrap().state, 0);
+    assert!(window.is_revoked());
+    assert_eq!(stand.control(&open, Control::new(Command::Attach, 0)), Err(libc::EOPNOTSUPP));
+    stand.control(&open, Control::new(Command::On, 0)).unwrap();
+    stand.control(&open, Control::new(Command::Size, 1 << 20)).unwrap();
+    let window = stand.attach(&open);
+    assert_eq!(window.payload_max(), 256 << 10);
+    window.append(6, b" after").unwrap();
+    assert_eq!(stand.content(&open), b"before after");
+    assert_eq!(stand.control(&open, Control::new(Command::Attach, 0)), Err(libc::EAGAIN), "one for each open file");
+}
+
+#[test]
+fn a_token_is_worth_one_ring_of_its_own_process() {
+    let tree = tempfile::tempdir().unwrap();
+    let stand = Stand::new(tree.path(), &[]);
+    let open = stand.open("file", WRITE);
+    let token = stand.control(&open, Control::new(Command::Attach, 0)).unwrap().token;
+    let refused = |token| stand.registration.fetch(token).unwrap_err().raw_os_error();
+    assert_eq!(refused(token ^ 2), Some(libc::EAGAIN));
+    stand.registration.fetch(token).unwrap();
+    assert_eq!(refused(token), Some(libc::EAGAIN));
+}
+
+#[test]
+fn a_full_ring_makes_its_writer_wait_and_loses_nothing() {
+    let tree = tempfile::tempdir().unwrap();
+    let stand = Stand::new(tree.path(), &[]);
+    let open = stand.open("file", WRITE);
+    let window = stand.attach(&open);
+    for number in 0..200u64 {
+        window.append(number * 10_000, &[number as u8; 10_000]).unwrap(); // 2 MB through 256 KiB
+    }
+    let content = stand.content(&open);
+    assert!(content.chunks(10_000).enumerate().all(|(number, part)| part == [number as u8; 10_000]));
+}
+
+#[test]
+fn a_ring_that_its_program_cuts_or_scribbles_over_harms_nobody_else() {
+    let tree = tempfile::tempdir().unwrap();
+    let stand = Stand::new(tree.path(), &[]);
+    let (bad, good) = (stand.open("bad", WRITE), stand.open("good", WRITE));
+    let (first, other) = (stand.attach(&bad), stand.attach(&good));
+    first.append(0, b"x").unwrap();
+    for session in std::fs::read_dir(tree.path().join("w")).unwrap() {
+        for place in std::fs::read_dir(session.unwrap().path().join("files")).unwrap() {
+            let place = place.unwrap().path();
+            let owner = std::fs::read(place.join("file")).unwrap();
+            if String::from_utf8(owner).unwrap().contains("bad") {
+                std::fs::OpenOptions::new().write(true).open(place.join("0")).unwrap().set_len(0).unwrap();
+            }
+        }
+    }
+    std::mem::forget(first); // its memory is gone
+    other.append(0, b"fine").unwrap();
+    let _ = bad.read(&mut [0; 1], 0);
+    assert_eq!(stand.content(&good), b"fine");
+    drop(bad);
+    other.append(4, b"!").unwrap();
+    assert_eq!(stand.content(&good), b"fine!");
+}
+
+#[test]
+fn threads_windows_and_the_kernel_in_any_mix_end_in_the_same_bytes() {
+    let tree = tempfile::tempdir().unwrap();
+    let stand = Stand::new(tree.path(), &[]);
+    let (a, b) = (stand.open("file", WRITE), stand.open("file", WRITE));
+    let windows = [stand.attach(&a), stand.attach(&b)];
+    let mut rng = killed::Rng(7);
+    let mut model: Vec<u8> = Vec::new();
+    for step in 0..1500 {
+        let (offset, len) = (rng.below(200_000), 1 + rng.below(5_000));
+        let bytes = rng.bytes(len as usize);
+        match rng.below(10) {
+            0 => stand.agent.write(&a, &bytes, offset, false, false).map(|_| ()).unwrap(),
+            1 => {
+                b.set_len(offset).unwrap();
+                model.resize(offset as usize, 0);
+                continue;
+            }
+            2 => {
+                assert_eq!(stand.agent.attributes(a.node()).unwrap().size, model.len() as u64, "step {step}");
+                continue;
+            }
+            3 => {
+                assert!(stand.content(&b) == model, "step {step}");
+                continue;
+            }
+            which => windows[which as usize % 2].append(offset, &bytes).unwrap(),
+        }
+        model.resize(model.len().max((offset + len) as usize), 0);
+        model[offset as usize..(offset + len) as usize].copy_from_slice(&bytes);
+    }
+    assert!(stand.content(&a) == model);
+}
