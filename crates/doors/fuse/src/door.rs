@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use agent::locks::{LockKind, LockRequest};
-use agent::{Agent, Found, Mode, OpenDirectory, OpenFile};
+use agent::{Agent, Announced, Found, Mode, OpenDirectory, OpenFile};
 use fuse_protocol::{
     AttrReply, DirSink, Entry, Errno, Handle, KernelConfig, LockArgs, NodeId, Notifier, Opened, Request, init_flags,
 };
@@ -74,7 +74,12 @@ impl Door {
 
     /// How long the kernel may trust names and attributes.
     fn valid(&self, known: &Known) -> Duration {
-        if self.nodes.is_split(known) { Duration::ZERO } else { self.agent.policy_for(&known.node).revalidate }
+        let windowed = self.agent.is_windowed(&known.node);
+        if windowed || self.nodes.is_split(known) {
+            Duration::ZERO
+        } else {
+            self.agent.policy_for(&known.node).revalidate
+        }
     }
 
     /// The next lookup of this file finds a new node; other names may go on leading to this one.
@@ -110,14 +115,34 @@ impl Door {
         if mode.truncate && !mode.write && known.open.lock().is_executed() {
             return Err(Errno::ETXTBSY);
         }
+        let announced = self.agent.announced(req.pid);
+        if announced.is_none() {
+            // Before it truncates or reads: what others were told that they wrote.
+            self.agent.end_windows(&known.node)?;
+        }
         let open = self.agent.open(&convert::caller(req), &known.node, mode, &|| req.interrupted())?;
-        self.admit(req, known, open)
+        self.admit(req, known, open, announced)
     }
 
     /// Answers an open by the rules of [`crate::opens`], and keeps it.
-    pub(crate) fn admit(&self, req: &Request, known: &Arc<Known>, open: OpenFile) -> Result<Opened, Errno> {
+    pub(crate) fn admit(
+        &self,
+        req: &Request,
+        known: &Arc<Known>,
+        open: OpenFile,
+        announced: Option<Announced>,
+    ) -> Result<Opened, Errno> {
         let can = self.can.get().copied().unwrap_or(Abilities { passthrough: false, direct_mmap: false });
-        let answer = known.open.lock().admit(&open, req.pid, can, self.notifier.get());
+        let answer = {
+            let mut state = known.open.lock();
+            let wanted = announced.is_some() && state.is_all_windowed() && !self.nodes.is_split(known);
+            let windowed = wanted && open.may_have_window(state.is_closed());
+            if !windowed {
+                // It may look past us. Under the lock: nobody gets a window between this and the answer.
+                self.agent.end_windows(&known.node)?;
+            }
+            state.admit(&open, req.pid, can, self.notifier.get(), windowed)
+        };
         let mut opened = answer.inspect_err(|_| {
             self.retire(known);
             // The kernel looks again once: a second refusal would reach the program.
@@ -127,6 +152,13 @@ impl Door {
                 self.retire(&newest);
             }
         })?;
+        if open.has_window_right() {
+            announced.iter().for_each(Announced::grant);
+            if let Some(notifier) = self.notifier.get() {
+                // What the kernel was told of it would hold for a while, and writes to a window it does not see.
+                let _ = notifier.inval_inode(known.id, -1, 0);
+            }
+        }
         opened.handle = self.handles.add_file(FileOf { known: known.clone(), open });
         Ok(opened)
     }

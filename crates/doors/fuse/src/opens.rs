@@ -28,6 +28,10 @@ pub enum Way {
 pub struct OpenState {
     way: Way,
     opens: u32,
+    /// Opens that may have a window.
+    windowed: u32,
+    /// There was another open since nobody had it open: its mapping may be left.
+    looked_past: bool,
     /// Opens by the kernel to execute it: programs that run, but for scripts.
     executing: u32,
     /// The version of the data that its opens have.
@@ -103,6 +107,7 @@ impl OpenState {
         thread: u32,
         can: Abilities,
         notifier: Option<&Notifier>,
+        windowed: bool,
     ) -> Result<Opened, Errno> {
         let mut offer = self.offer(open, can);
         offer.backing &= notifier.is_some();
@@ -127,7 +132,12 @@ impl OpenState {
             Answer::Passthrough { direct } => {
                 self.way = Way::Passthrough;
                 opened.backing = self.backing;
-                opened.flags = if direct { fopen::DIRECT_IO } else { 0 };
+                // The kernel's own reads and writes of a file with a window must reach the agent as well.
+                opened.flags = if direct || windowed { fopen::DIRECT_IO } else { 0 };
+                if windowed {
+                    open.allow_window();
+                    self.windowed += 1;
+                }
             }
             Answer::Direct => {
                 self.way = Way::Direct;
@@ -136,6 +146,7 @@ impl OpenState {
         }
         self.refused = None;
         self.opens += 1;
+        self.looked_past |= !open.has_window_right();
         self.executing += u32::from(open.executes());
         self.file = Some(open.file().clone());
         if chosen == Answer::Direct {
@@ -158,6 +169,16 @@ impl OpenState {
         answer(self.way, self.opens, self.offer(open, can)) != Answer::Stale
     }
 
+    /// Whether nobody can have it open or mapped but opens that may have windows.
+    pub fn is_all_windowed(&self) -> bool {
+        self.windowed == self.opens && !self.looked_past
+    }
+
+    /// Whether nobody has it open. A mapping may be left.
+    pub fn is_closed(&self) -> bool {
+        self.opens == 0
+    }
+
     /// Whether a program runs from it: truncating it would kill that.
     pub fn is_executed(&self) -> bool {
         self.executing > 0
@@ -166,9 +187,11 @@ impl OpenState {
     /// Counts a release.
     pub fn leave(&mut self, open: &OpenFile, notifier: Option<&Notifier>) {
         self.opens = self.opens.saturating_sub(1);
+        self.windowed = self.windowed.saturating_sub(u32::from(open.has_window_right()));
         self.executing = self.executing.saturating_sub(u32::from(open.executes()));
         if self.opens == 0 {
             self.file = None;
+            self.looked_past = false;
             self.unregister(notifier);
         }
     }

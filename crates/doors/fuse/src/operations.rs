@@ -1,6 +1,7 @@
 //! The kernel's requests, each handed to whom it concerns.
 
 use std::ffi::{CStr, OsStr};
+use std::time::Duration;
 
 use agent::{Mode, NewMode, SeekFor};
 use fuse_protocol::{
@@ -265,6 +266,25 @@ impl Filesystem for Door {
         Ok(self.handles.file(handle)?.open.seek(offset, what)?)
     }
 
+    fn ioctl(
+        &self,
+        req: &Request,
+        node: NodeId,
+        handle: Handle,
+        command: u32,
+        input: &[u8],
+        _out_size: usize,
+    ) -> Done<(i32, Vec<u8>)> {
+        if command != agent::windows::CONTROL {
+            return Err(Errno::ENOTTY);
+        }
+        let (known, file) = (self.node(node)?, self.handles.file(handle).map_err(|_| Errno::ENOTTY)?);
+        // Held, so that nobody opens the file while it gets a window.
+        let state = known.open.lock();
+        let exclusive = state.is_all_windowed() && !self.nodes.is_split(&known);
+        Ok((0, self.agent.window_control(&file.open, req.pid, exclusive, input)?))
+    }
+
     fn copy_file_range(
         &self,
         req: &Request,
@@ -290,10 +310,16 @@ impl Door {
         let exclusive = flags & libc::O_EXCL != 0;
         let directory = self.node(parent)?;
         let mode = Mode::from_flags(flags);
+        let announced = self.agent.announced(req.pid);
         let (found, open) = self.agent.create(&caller(req), &directory.node, name, new, exclusive, mode)?;
-        let (known, entry) = self.entry(found, parent, name);
-        match self.admit(req, &known, open) {
-            Ok(opened) => Ok((entry, opened)),
+        let (known, mut entry) = self.entry(found, parent, name);
+        match self.admit(req, &known, open, announced) {
+            Ok(opened) => {
+                if self.agent.is_windowed(&known.node) {
+                    entry.attr_valid = Duration::ZERO;
+                }
+                Ok((entry, opened))
+            }
             Err(errno) => {
                 self.nodes.forget(known.id, 1);
                 Err(errno)

@@ -71,7 +71,7 @@ impl Stand {
     fn unannounced(&self, name: &str, how: Mode) -> OpenFile {
         let new = NewMode { mode: 0o644, umask: 0 };
         match self.agent.lookup(self.agent.root(), name.as_ref()) {
-            Ok(found) => self.agent.open(&Caller::own(), &found.node, how).unwrap(),
+            Ok(found) => self.agent.open(&Caller::own(), &found.node, how, &|| false).unwrap(),
             Err(_) => {
                 self.agent.create(&Caller::own(), self.agent.root(), Some(name.as_ref()), new, true, how).unwrap().1
             }

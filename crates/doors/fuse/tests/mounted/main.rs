@@ -8,3 +8,4 @@ mod open_modes;
 mod set_id;
 mod stand;
 mod who;
+mod windows;

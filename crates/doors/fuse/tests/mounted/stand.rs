@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use agent::{Agent, PolicyTable};
+use agent::{Agent, PolicyTable, WindowSettings};
 use config::Policy;
 use file_cache::{FileCache, Settings};
 use fuse_protocol::mount;
@@ -19,6 +19,8 @@ use testkit::{PATIENCE, ProcessGuard, TempTree, wait_until};
 const SERVE: &str = "FUSE_TEST_SERVE";
 const WITHOUT_PASSTHROUGH: &str = "FUSE_TEST_WITHOUT_PASSTHROUGH";
 const FSYNC_GLOBAL: &str = "FUSE_TEST_FSYNC_GLOBAL";
+/// The name of the windows' session.
+const SESSION: &str = "session";
 const NODES_MAX: &str = "FUSE_TEST_NODES_MAX";
 
 /// A mounted directory. Unmounted, and the server's end awaited, when dropped.
@@ -80,6 +82,16 @@ impl Stand {
         self.tree.path("below").join(relative)
     }
 
+    /// Where programs register for windows.
+    pub fn window_socket(&self) -> PathBuf {
+        self.tree.path("windows").join(SESSION).join("socket")
+    }
+
+    /// A path that is not accelerated.
+    pub fn beside(&self, relative: &str) -> PathBuf {
+        self.tree.path(relative)
+    }
+
     /// Lets the server stand still, as a machine under load does.
     pub fn pause(&self) {
         self.server.signal(Signal::STOP);
@@ -123,6 +135,9 @@ fn serve() {
     let policies =
         PolicyTable::new(Policy { fsync_global: std::env::var_os(FSYNC_GLOBAL).is_some(), ..Policy::default() });
     let agent = Arc::new(Agent::new(agent::Config { cache: cache.clone(), store, policies }).unwrap());
+    let windows = WindowSettings::new(root.join("windows"), root.join("burst-buffer")).unwrap();
+    agent.serve_windows(WindowSettings { session: SESSION.into(), ..windows }).unwrap();
+    let serves = agent.clone();
     let device = mount::device().unwrap();
     let options = mount::Options {
         source: "test".into(),
@@ -142,6 +157,7 @@ fn serve() {
     let session = fuse::serve(agent, device, options);
     std::fs::write(root.join("ready"), b"").unwrap();
     session.run().unwrap();
+    serves.stop_windows();
     let stuck = cache.drain_all(&mut |_| {}, &|| false);
     assert!(stuck.is_empty(), "{stuck:?}");
     cache.shutdown();

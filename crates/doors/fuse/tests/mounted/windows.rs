@@ -1,0 +1,189 @@
+//! Programs with windows over a real mount, beside programs without.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::Ordering::SeqCst;
+
+use testkit::{PATIENCE, ProcessGuard, in_private_namespace, wait_until};
+use window::attach::{Command as Ask, Control, state};
+use window::client::{Registration, Window, control};
+use window::{Mapping, Medium, Memory};
+
+use crate::stand::{PASSTHROUGH, Stand};
+
+const WRITER: &str = "FUSE_TEST_WINDOW_WRITER";
+
+fn register(socket: &Path) -> Registration {
+    Registration::connect(socket.as_os_str().as_encoded_bytes()).unwrap()
+}
+
+/// Opens as a preloaded program does.
+fn open(registration: &Registration, path: &Path) -> (File, bool) {
+    let thread = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
+    let announcement = registration.announce(thread);
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).unwrap();
+    (file, announcement.windowed())
+}
+
+fn attach(registration: &Registration, file: &File) -> Window {
+    registration.attach(file.as_fd(), 0).unwrap()
+}
+
+#[test]
+fn a_program_with_a_window_and_one_without_see_the_same_bytes() {
+    in_private_namespace(|| {
+        let stand = Stand::new(PASSTHROUGH);
+        let path = stand.path("file");
+        let registration = register(&stand.window_socket());
+        let (file, windowed) = open(&registration, &path);
+        assert!(windowed);
+        let window = attach(&registration, &file);
+        window.append(0, b"by the window").unwrap();
+        assert_eq!(file.metadata().unwrap().len(), 13);
+        window.append(100, b"!").unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().len(), 101, "by name as well");
+        let mut bytes = [0; 13];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        assert_eq!(&bytes, b"by the window");
+        file.write_all_at(b"BY", 0).unwrap();
+        window.append(3, b"THE").unwrap();
+        assert!(!window.is_revoked(), "its own descriptor ends no window");
+        // Another program, without windows.
+        let seen = fs::read(&path).unwrap();
+        assert_eq!((&seen[..13], seen.len()), (&b"BY THE window"[..], 101));
+        assert!(window.is_revoked());
+        assert!(window.append(0, b"xx").is_err());
+        file.write_all_at(b"xx", 0).unwrap();
+        assert_eq!(&fs::read(&path).unwrap()[..3], b"xx ");
+        // Somebody may still have it mapped: not on this descriptor.
+        assert_eq!(registration.attach(file.as_fd(), 0).unwrap_err().raw_os_error(), Some(libc::EAGAIN));
+        drop(file);
+        let (file, _) = wait_windowed(&registration, &path);
+        let window = attach(&registration, &file);
+        window.append(0, b"yy").unwrap();
+        file.set_len(2).unwrap();
+        drop((file, window));
+        assert_eq!(fs::read(&path).unwrap(), b"yy");
+    });
+}
+
+#[test]
+fn who_has_a_file_open_already_is_not_passed_by() {
+    in_private_namespace(|| {
+        let stand = Stand::new(PASSTHROUGH);
+        let path = stand.path("file");
+        fs::write(&path, b"old").unwrap();
+        let registration = register(&stand.window_socket());
+        let other = File::open(&path).unwrap();
+        let (file, windowed) = open(&registration, &path);
+        assert!(!windowed);
+        assert_eq!(registration.attach(file.as_fd(), 0).unwrap_err().raw_os_error(), Some(libc::EOPNOTSUPP));
+        file.write_all_at(b"new", 0).unwrap();
+        let mut bytes = [0; 3];
+        other.read_exact_at(&mut bytes, 0).unwrap();
+        assert_eq!(&bytes, b"new");
+        drop((file, other));
+        let (file, _) = wait_windowed(&registration, &path);
+        let window = attach(&registration, &file);
+        window.append(0, b"win").unwrap();
+        drop(file);
+        assert_eq!(fs::read(&path).unwrap(), b"win");
+    });
+}
+
+/// The kernel tells of a last close when it has time.
+fn wait_windowed(registration: &Registration, path: &Path) -> (File, bool) {
+    let mut opened = None;
+    wait_until("the last close", PATIENCE, || {
+        opened = Some(open(registration, path)).filter(|(_, windowed)| *windowed);
+        opened.is_some()
+    });
+    opened.unwrap()
+}
+
+#[test]
+fn any_descriptor_answers_the_ioctl_and_only_ours() {
+    in_private_namespace(|| {
+        let stand = Stand::new(PASSTHROUGH);
+        let registration = register(&stand.window_socket());
+        let (file, _) = open(&registration, &stand.path("file"));
+        let ask = |file: &File, what, bytes| control(file.as_fd(), &Control::new(what, bytes));
+        assert_eq!(ask(&file, Ask::Get, 0).unwrap().state, state::MAY);
+        ask(&file, Ask::Size, 128 << 10).unwrap();
+        let window = attach(&registration, &file);
+        let now = ask(&file, Ask::Get, 0).unwrap();
+        assert_eq!((now.state, now.bytes), (state::MAY | state::HAS, 128 << 10));
+        window.append(0, b"x").unwrap();
+        assert_eq!(ask(&file, Ask::Off, 0).unwrap().state, 0);
+        assert!(window.is_revoked());
+        let plain = File::create(stand.path("plain")).unwrap();
+        assert_eq!(ask(&plain, Ask::On, 0).unwrap_err().raw_os_error(), Some(libc::EOPNOTSUPP));
+        let elsewhere = File::create(stand.beside("elsewhere")).unwrap();
+        assert_eq!(ask(&elsewhere, Ask::Get, 0).unwrap_err().raw_os_error(), Some(libc::ENOTTY));
+    });
+}
+
+/// What the `number`th write of the killed program is.
+fn write(number: u64) -> (u64, Vec<u8>) {
+    let len = 1 + (number * 7919 % 9000) as usize;
+    (number * 104_729 % 500_000, vec![(number % 251) as u8; len])
+}
+
+/// Not a test: the program that is killed.
+#[test]
+#[ignore = "run by the test below, in a process of its own"]
+fn writer() {
+    let Some(path) = std::env::var_os(WRITER) else { return };
+    let socket = std::env::var_os("FOREBAY_WINDOW_SOCKET").unwrap();
+    let ledger = Mapping::open(std::env::var_os("LEDGER").unwrap().as_ref(), Medium::Volatile).unwrap();
+    let registration = register(socket.as_ref());
+    let (file, _) = wait_windowed(&registration, path.as_ref());
+    let window = attach(&registration, &file);
+    for number in ledger.word(0).load(SeqCst).. {
+        let (offset, bytes) = write(number);
+        window.append(offset, &bytes).unwrap();
+        ledger.word(0).store(number + 1, SeqCst);
+    }
+}
+
+#[test]
+fn what_a_killed_program_was_told_is_in_the_file() {
+    in_private_namespace(|| {
+        let stand = Stand::new(PASSTHROUGH);
+        let (path, place) = (stand.path("file"), stand.beside("ledger"));
+        let ledger = Mapping::create(&place, 4096, Medium::Volatile).unwrap();
+        let mut expected: Vec<u8> = Vec::new();
+        let mut applied = 0;
+        for round in 1..=10 {
+            let mut command = Command::new(std::env::current_exe().unwrap());
+            command.args(["--exact", "windows::writer", "--ignored"]).stdout(Stdio::null());
+            command.env(WRITER, &path).env("FOREBAY_WINDOW_SOCKET", stand.window_socket()).env("LEDGER", &place);
+            let mut program = ProcessGuard::spawn(&mut command);
+            wait_until("writes", PATIENCE, || {
+                assert!(program.ended().is_none(), "the program ended");
+                ledger.word(0).load(SeqCst) >= applied + round * 97
+            });
+            program.kill();
+            let acknowledged = ledger.word(0).load(SeqCst);
+            let found = fs::read(&path).unwrap();
+            (applied..acknowledged).for_each(|number| apply(&mut expected, number));
+            if found != expected {
+                apply(&mut expected, acknowledged); // published, and not yet in the ledger
+                ledger.word(0).store(acknowledged + 1, SeqCst);
+            }
+            assert!(found == expected, "round {round}: {acknowledged} acknowledged writes");
+            applied = ledger.word(0).load(SeqCst);
+        }
+        println!("{applied} acknowledged writes, none lost");
+    });
+}
+
+fn apply(file: &mut Vec<u8>, number: u64) {
+    let (offset, bytes) = write(number);
+    let end = offset as usize + bytes.len();
+    file.resize(file.len().max(end), 0);
+    file[offset as usize..end].copy_from_slice(&bytes);
+}
