@@ -10,6 +10,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use config::PolicySet;
 
 use crate::exit::{self, Failure};
+use crate::window::WindowArgs;
 
 pub use files::{DrainArgs, PolicyCommand, StageArgs, StageCommand};
 
@@ -155,6 +156,8 @@ pub struct RunArgs {
     pub dirs: Vec<PathBuf>,
     #[command(flatten)]
     pub rules: Rules,
+    #[command(flatten)]
+    pub window: WindowArgs,
     /// Write a report as JSON
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
@@ -190,6 +193,8 @@ pub struct MountArgs {
     pub burst_buffer: BurstBuffer,
     #[command(flatten)]
     pub rules: Rules,
+    #[command(flatten)]
+    pub window: WindowArgs,
     /// No other machine changes the directory: leave no marks on files
     #[arg(long)]
     pub exclusive: bool,

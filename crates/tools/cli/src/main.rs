@@ -21,6 +21,7 @@ mod report;
 mod serving;
 mod signals;
 mod supervise;
+mod window;
 
 use std::process::ExitCode;
 

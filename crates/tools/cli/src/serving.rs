@@ -14,9 +14,10 @@ use config::{Policy, PolicySet};
 use file_cache::{FileCache, OpenError, Settings};
 use global_store::posix::{Options, PosixStore};
 
-use crate::exit::{self, Failure, reason};
+use crate::exit::{self, Failure, reason, say};
 use crate::guest::Place;
 use crate::privilege;
+use crate::window::WindowPlace;
 
 /// The file in a burst buffer that says which directory it serves.
 const DIRECTORY: &str = "directory";
@@ -34,6 +35,8 @@ pub struct How {
     pub idle: bool,
     /// Unsaved data is looked for in the replicas themselves too.
     pub thorough: bool,
+    /// Windows are served, here.
+    pub windows: Option<WindowPlace>,
 }
 
 /// An opened cache, not yet served.
@@ -63,7 +66,28 @@ pub fn prepare(place: &Place, below: OwnedFd, how: &How) -> Result<Prepared, Fai
     let cache = FileCache::open(settings).map_err(|error| cannot_open(place, &error))?;
     remember_directory(place);
     let agent = Agent::new(Config { cache: cache.clone(), store, policies }).map_err(failed)?;
+    windows(place, &agent, how)?;
     Ok(Prepared { place: place.clone(), cache, agent: Arc::new(agent) })
+}
+
+/// Brings what a killed agent left in windows to the burst buffer; then serves windows if that is asked for.
+fn windows(place: &Place, agent: &Agent, how: &How) -> Result<(), Failure> {
+    let replayed = agent.recover_windows(&place.burst_buffer).map_err(|e| {
+        Failure::io("bring what a killed agent left in windows to the burst buffer", &e)
+            .remedy("nothing is lost: mend that and start again")
+    })?;
+    for file in replayed {
+        file.lost
+            .iter()
+            .for_each(|lost| say!("forebay: {}: acknowledged writes are lost: {lost}", file.path.display()));
+    }
+    let Some(windows) = &how.windows else { return Ok(()) };
+    let settings = windows.settings(&place.burst_buffer);
+    let dir = settings.dir.clone();
+    agent.serve_windows(settings).map_err(|e| {
+        Failure::io(format_args!("use {} for windows", dir.display()), &e)
+            .remedy("name a directory on a tmpfs in which only you or root may write: --window=DIR")
+    })
 }
 
 /// Host and a part that no other agent has: what another machine is told about a file that we hold.
@@ -134,6 +158,7 @@ pub struct Serving {
     ended: Arc<AtomicBool>,
     asked_to_end: Arc<AtomicBool>,
     forced: Arc<AtomicBool>,
+    agent: Arc<Agent>,
     control: Listener,
 }
 
@@ -150,6 +175,7 @@ impl Prepared {
         });
         let control = Listener::start(Arc::clone(&self.agent), &self.place.burst_buffer, on_shutdown)
             .map_err(|e| Failure::io("listen for commands", &e))?;
+        let agent = Arc::clone(&self.agent);
         let session = fuse::serve(self.agent, device, options);
         let ended = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&ended);
@@ -165,7 +191,7 @@ impl Prepared {
         };
         let started = std::thread::Builder::new().name("session".to_string()).spawn(served);
         started.map_err(|e| Failure::io("start a thread", &e))?;
-        Ok(Serving { place: self.place, cache: self.cache, ended, asked_to_end, forced, control })
+        Ok(Serving { place: self.place, cache: self.cache, ended, asked_to_end, forced, agent, control })
     }
 }
 
@@ -187,6 +213,7 @@ impl Serving {
 
     /// Lets the burst buffer go; what is dirty stays in it. Then this process should end.
     pub fn stop(self) {
+        self.agent.stop_windows();
         self.cache.shutdown();
         // Not dropped: that would wait for its thread, which the end of this process stops at once.
         let _ = fs::remove_file(self.place.burst_buffer.join(SOCKET));

@@ -29,7 +29,8 @@ pub fn run(args: &MountArgs) -> Result<u8, Failure> {
     }
     let places = place::places(std::slice::from_ref(&args.dir), &buffer)?;
     let place = &places[0];
-    let how = How { rules: args.rules.set(), exclusive: args.exclusive, ..How::default() };
+    let windows = args.window.place()?;
+    let how = How { rules: args.rules.set(), exclusive: args.exclusive, windows, ..How::default() };
     if args.foreground {
         return agent(place, &how, None);
     }

@@ -35,6 +35,10 @@ pub fn run(args: &RunArgs) -> Result<u8, Failure> {
     for place in &places {
         below.push(lower::open(&place.dir).map_err(|e| Failure::io(format_args!("use {}", place.dir.display()), &e))?);
     }
+    let windows = args.window.place()?;
+    if let Some(windows) = &windows {
+        windows.tell_programs();
+    }
     let signals = Signals::block();
     let open_files = open_files::raise();
     let command = &args.command;
@@ -49,7 +53,7 @@ pub fn run(args: &RunArgs) -> Result<u8, Failure> {
     if !args.quiet && !privilege::administrates_machine() {
         say!("forebay: without root all data goes through the agent, which is slower (no passthrough)");
     }
-    let how = How { rules: args.rules.set(), ..How::default() };
+    let how = How { rules: args.rules.set(), windows, ..How::default() };
     let pid = guest.pid;
     let started = start(guest, pid, places, below, how, &signals)?;
     let outcome = supervise(args, &started, &signals);
@@ -77,7 +81,7 @@ fn start(
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         // Nobody listens any more when this process is about to end.
-        let _ = sender.send(bring_up(guest, &places, below, &how));
+        let _ = sender.send(bring_up(guest, &places, below, how));
     });
     loop {
         match receiver.recv_timeout(START_LOOK) {
@@ -94,12 +98,14 @@ fn start(
     }
 }
 
-fn bring_up(guest: Guest, places: &[Place], below: Vec<OwnedFd>, how: &How) -> Result<Started, Failure> {
+fn bring_up(guest: Guest, places: &[Place], below: Vec<OwnedFd>, mut how: How) -> Result<Started, Failure> {
     let mut servings = Vec::new();
     for (place, below) in places.iter().zip(below) {
         // The mount first: if it is not possible, the burst buffer stays untouched.
         let device = guest.device()?;
-        servings.push(serving::prepare(place, below, how)?.serve(device)?);
+        servings.push(serving::prepare(place, below, &how)?.serve(device)?);
+        // One socket is told to the command: that of the first directory.
+        how.windows = None;
     }
     let ours = |mount: &Mount| mount.is_ours() && places.iter().any(|place| place.dir == mount.point);
     let mounts =
