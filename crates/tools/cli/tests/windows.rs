@@ -1,0 +1,141 @@
+//! `--window`: a program that writes through a window, and deaths of it and of its agent.
+
+mod common;
+
+use std::fs::OpenOptions;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::atomic::Ordering::SeqCst;
+
+use common::{BOUND, Bench, call, forebay, kill, start};
+use testkit::{in_private_namespace, wait_until};
+use window::client::Registration;
+use window::{Mapping, Medium, Memory};
+
+const LEDGER: &str = "FOREBAY_TEST_LEDGER";
+
+/// What the `number`th write is.
+fn write(number: u64) -> (u64, Vec<u8>) {
+    let len = 1 + (number * 7919 % 9000) as usize;
+    (number * 104_729 % 500_000, vec![(number % 251) as u8; len])
+}
+
+/// Not a test: the command. Word 0 of the ledger counts what was acknowledged, word 1 says its process, word 2 that it ended.
+#[test]
+#[ignore = "run by the tests below, in a process of its own"]
+fn writer() {
+    let Some(ledger) = std::env::var_os(LEDGER) else { return };
+    let ledger = Mapping::open(ledger.as_ref(), Medium::Volatile).unwrap();
+    let socket = std::env::var_os("FOREBAY_WINDOW_SOCKET").expect("windows are served");
+    let registration = Registration::connect(socket.as_encoded_bytes()).unwrap();
+    let announcement = registration.announce(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
+    let file = OpenOptions::new().read(true).write(true).create_new(true).open("file").unwrap();
+    assert!(announcement.windowed());
+    let window = registration.attach(file.as_fd(), 0).unwrap();
+    ledger.word(8).store(std::process::id().into(), SeqCst);
+    let last = std::env::var("FOREBAY_TEST_WRITES").map_or(u64::MAX, |writes| writes.parse().unwrap());
+    for number in 0..last {
+        let (offset, bytes) = write(number);
+        if window.append(offset, &bytes).is_err() {
+            break;
+        }
+        ledger.word(0).store(number + 1, SeqCst);
+    }
+    ledger.word(16).store(1, SeqCst);
+}
+
+struct Story {
+    bench: Bench,
+    ledger: Mapping,
+}
+
+impl Story {
+    fn new() -> Story {
+        let bench = Bench::new();
+        let ledger = Mapping::create(&bench.tree.path("ledger"), 4096, Medium::Volatile).unwrap();
+        Story { bench, ledger }
+    }
+
+    fn start(&self, writes: Option<u64>) -> common::Running {
+        let mut command = forebay();
+        command.arg("run").arg("--burst-buffer").arg(&self.bench.buffer).arg("--dir").arg(&self.bench.dir);
+        command.arg(format!("--window={}", self.bench.tree.path("rings").display())).arg("--");
+        command.arg(std::env::current_exe().unwrap()).args(["--exact", "writer", "--ignored"]);
+        command.current_dir(&self.bench.dir).env(LEDGER, self.bench.tree.path("ledger"));
+        if let Some(writes) = writes {
+            command.env("FOREBAY_TEST_WRITES", writes.to_string());
+        }
+        start(&mut command, "")
+    }
+
+    fn acknowledged(&self) -> u64 {
+        self.ledger.word(0).load(SeqCst)
+    }
+
+    /// The file below has what was acknowledged; one write more may be there.
+    fn check(&self) {
+        let found = std::fs::read(self.bench.dir.join("file")).unwrap();
+        let mut expected: Vec<u8> = Vec::new();
+        (0..self.acknowledged()).for_each(|number| apply(&mut expected, number));
+        let without = found == expected;
+        apply(&mut expected, self.acknowledged());
+        assert!(without || found == expected, "after {} acknowledged writes", self.acknowledged());
+        let left = std::fs::read_dir(self.bench.tree.path("rings")).unwrap().count();
+        assert_eq!(left, 0, "no session is left");
+    }
+}
+
+fn apply(file: &mut Vec<u8>, number: u64) {
+    let (offset, bytes) = write(number);
+    let end = offset as usize + bytes.len();
+    file.resize(file.len().max(end), 0);
+    file[offset as usize..end].copy_from_slice(&bytes);
+}
+
+#[test]
+fn a_program_with_a_window_runs_and_its_data_is_in_the_global_store() {
+    in_private_namespace(|| {
+        let story = Story::new();
+        let done = story.start(Some(3000)).wait();
+        assert_eq!((done.code, story.acknowledged()), (0, 3000), "{done:?}");
+        story.check();
+    });
+}
+
+#[test]
+fn what_a_window_acknowledged_survives_the_death_of_agent_or_of_both() {
+    in_private_namespace(|| {
+        for both in [false, true] {
+            let story = Story::new();
+            let mut running = story.start(None);
+            wait_until("writes", BOUND, || {
+                assert!(running.guard.ended().is_none(), "{}", running.err());
+                story.acknowledged() > 2000
+            });
+            kill(running.pid(), libc::SIGKILL);
+            if both {
+                kill(story.ledger.word(8).load(SeqCst) as i32, libc::SIGKILL);
+            }
+            wait_until("the death of the agent", BOUND, || running.guard.ended().is_some());
+            // A program that lives goes on until its ring is full, or until somebody recovers.
+            let recovered = call([Path::new("recover"), &story.bench.buffer]);
+            assert_eq!(recovered.code, 0, "{recovered:?}");
+            if !both {
+                wait_until("the end of the program", BOUND, || story.ledger.word(16).load(SeqCst) == 1);
+            }
+            story.check();
+        }
+    });
+}
+
+#[test]
+fn a_window_directory_that_others_may_replace_is_refused() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let open = bench.tree.dir("open");
+        std::fs::set_permissions(&open, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+        let done = bench.run(&[&format!("--window={}", open.display())], "true");
+        assert_ne!(done.code, 0);
+        assert!(done.err.contains("for windows") && done.err.contains("--window=DIR"), "{done:?}");
+    });
+}
