@@ -173,7 +173,7 @@ bench_scale() {
 
 # shellcheck source=benches/preload.sh
 . benches/preload.sh
-[ $# -gt 0 ] || set -- data calls large small beside scale preload
+[ $# -gt 0 ] || set -- data calls large small beside scale preload window
 for bench in "$@"; do
   echo "measuring: $bench" >&2
   "bench_$bench"

@@ -13,14 +13,15 @@ clean_up() {
 }
 trap clean_up EXIT
 
-# Runs a command with GLOBAL accelerated in place, and drains it. FOREBAY_SUITE_PRELOAD is preloaded into the command.
+# Runs a command with GLOBAL accelerated in place, and drains it. FOREBAY_SUITE_WINDOW=--window gives it windows.
 run_accelerated() { # GLOBAL BUFFER COMMAND...
   local global=$1 buffer=$2
   shift 2
   if [ -n "${FOREBAY_PLAIN:-}" ]; then
     "$@"
   else
-    "$forebay" run --quiet --dir "$global" --burst-buffer "$buffer" -- env LD_PRELOAD="${FOREBAY_SUITE_PRELOAD:-}" "$@"
+    # shellcheck disable=SC2086
+    "$forebay" run --quiet ${FOREBAY_SUITE_WINDOW:-} --dir "$global" --burst-buffer "$buffer" -- "$@"
   fi
 }
 

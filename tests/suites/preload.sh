@@ -1,22 +1,19 @@
 #!/usr/bin/env bash
 # The preload library must not be noticed: every probe of tests/suites/preload/probe prints the same in a plain directory
-# and in an accelerated one, with and without the library. Random operations by two processes, either or both of them
-# preloaded, end in the same bytes. Real programs print and leave the same.
+# and in an accelerated one, without the library, with it, and with it and windows. Random operations by two processes,
+# either or both of them with windows, end in the same bytes. Real programs print and leave the same.
 #
-#   tests/suites/preload.sh [probes|chance|programs]...
+#   tests/suites/preload.sh [loading|windows|probes|chance|programs]...
 cd "$(dirname "$0")" || exit 1
 . ./report.sh
-. ./accelerated.sh
 
 PROBE_SECONDS_MAX=20
 CHANCE_SECONDS_MAX=60
 CHANCE_OPERATIONS=${FOREBAY_CHANCE_OPERATIONS:-600}
 CHANCE_SEEDS=${FOREBAY_CHANCE_SEEDS:-1 2 3 4}
+PARTS_MAX_SECONDS=500
 
 export LC_ALL=C TZ=UTC
-library=${FOREBAY_PRELOAD:-$top/target/debug/libforebay_preload.so}
-global=$scratch/global buffer=$scratch/buffer
-mkdir -p "$global" "$buffer" "$scratch/bin"
 
 # Runs a command in a new directory of its own, plain or accelerated.
 in_new_directory() { # SIDE COMMAND...
@@ -27,95 +24,171 @@ in_new_directory() { # SIDE COMMAND...
   (cd "$dir/here" && "$@")
 }
 
+# Environment of a program: without the library, with it, with it and windows.
+environment() { # without|forwarding|windows
+  case $1 in
+    without) echo LD_PRELOAD= ;;
+    forwarding) echo "LD_PRELOAD=$library FOREBAY_WINDOW=off" ;;
+    windows) echo "LD_PRELOAD=$library" ;;
+  esac
+}
+
 # They are wrong on purpose here and there, of which the compiler would warn.
-compile_probes() {
-  local source name
+compile() {
+  local source
   for source in preload/probe/*.c; do
-    name=$(basename "$source" .c)
-    gcc -O1 -w -pthread -o "$scratch/bin/$name" "$source" || return 1
+    gcc -O1 -w -pthread -o "$scratch/bin/$(basename "$source" .c)" "$source" || return 1
+  done
+  gcc -O1 -Wall -o "$scratch/chance" preload/chance.c && gcc -O1 -Wall -o "$scratch/windowed" preload/windowed.c
+}
+
+# Proves that the rest of this suite is about windows at all.
+inside_windows() {
+  local with want have
+  for with in without:0 forwarding:0 windows:1; do
+    want=${with#*:}
+    # shellcheck disable=SC2046
+    have=$(in_new_directory accelerated env $(environment "${with%:*}") "$scratch/windowed")
+    if [ "$have" = "$want" ]; then pass "windows::${with%:*}"; else fail "windows::${with%:*}" "it has a window: '$have', not '$want'"; fi
   done
 }
 
 probe() { # NAME
   local name=$1 side with problem=
   for side in plain accelerated; do
-    for with in "" "$library"; do
-      in_new_directory $side timeout --kill-after=2 $PROBE_SECONDS_MAX env LD_PRELOAD="$with" "$scratch/bin/$name" \
-        >"$scratch/$name.$side${with:+.preloaded}" 2>&1 </dev/null || problem="exit status $? $side${with:+, preloaded}"
+    for with in without forwarding windows; do
+      # shellcheck disable=SC2046
+      in_new_directory $side timeout --kill-after=2 $PROBE_SECONDS_MAX env $(environment $with) "$scratch/bin/$name" \
+        >"$scratch/$name.$side.$with" 2>&1 </dev/null || problem="exit status $?, $side, $with"
     done
   done
-  [ -s "$scratch/$name.plain" ] || problem="it printed nothing"
-  for side in plain.preloaded accelerated accelerated.preloaded; do
-    diff "$scratch/$name.plain" "$scratch/$name.$side" && continue
+  [ -s "$scratch/$name.plain.without" ] || problem="it printed nothing"
+  for side in plain.forwarding plain.windows accelerated.without accelerated.forwarding accelerated.windows; do
+    diff "$scratch/$name.plain.without" "$scratch/$name.$side" && continue
     problem="$side is not as plain (<)"
   done
   if [ -n "$problem" ]; then fail "probe::$name" "$problem"; else pass "probe::$name"; fi
 }
 
-run_probes() {
+inside_probes() {
   local binary
-  compile_probes || { fail "probes" "they do not compile"; return; }
-  mount_accelerated "$global" "$buffer" || { fail "probes" "cannot mount"; return; }
   for binary in "$scratch"/bin/*; do
     probe "$(basename "$binary")"
   done
-  unmount_accelerated "$global" || fail "probes" "the mount does not go"
 }
 
-# The same operations with every choice of who is preloaded; the plain directory is the judge.
+sums_of() { # SIDE
+  if [ "$1" = plain ]; then (cd "$scratch/plain/here" && sha256sum -- *); else (cd "$global/here" && sha256sum -- *); fi
+}
+
+# The same operations with every choice of who has windows; the plain directory is the judge.
 chance() { # SEED
   local seed=$1 side parent child name problem=
   for side in plain accelerated; do
-    for parent in "" "$library"; do
+    for parent in without windows; do
       for child in "" "$library"; do
-        name=$side${parent:+.parent}${child:+.child}
-        in_new_directory $side timeout --kill-after=2 $CHANCE_SECONDS_MAX env LD_PRELOAD="$parent" \
+        name=$side.$parent${child:+.child}
+        # shellcheck disable=SC2046
+        in_new_directory $side timeout --kill-after=2 $CHANCE_SECONDS_MAX env $(environment $parent) \
           "$scratch/chance" . "$seed" "$CHANCE_OPERATIONS" "$child" >"$scratch/chance.$name" 2>&1 </dev/null ||
           problem="exit status $? for $name"
-        in_new_directory_sum $side >>"$scratch/chance.$name"
-        diff "$scratch/chance.plain" "$scratch/chance.$name" | head -n 8
-        cmp -s "$scratch/chance.plain" "$scratch/chance.$name" || problem="$name is not as plain (<)"
+        sums_of $side >>"$scratch/chance.$name"
+        diff "$scratch/chance.plain.without" "$scratch/chance.$name" | head -n 8
+        cmp -s "$scratch/chance.plain.without" "$scratch/chance.$name" || problem="$name is not as plain (<)"
       done
     done
   done
   if [ -n "$problem" ]; then fail "chance::seed_$seed" "$problem"; else pass "chance::seed_$seed"; fi
 }
 
-in_new_directory_sum() { # SIDE
-  if [ "$1" = plain ]; then (cd "$scratch/plain/here" && sha256sum -- *); else (cd "$global/here" && sha256sum -- *); fi
+inside_chance() {
+  local seed
+  for seed in $CHANCE_SEEDS; do
+    chance "$seed"
+    rm -rf "$global/kept.$seed" && cp -a "$scratch/plain/here" "$scratch/kept.$seed" && mv "$global/here" "$global/kept.$seed"
+  done
+}
+
+# A part in an accelerated directory with windows; afterwards the global store holds what was seen.
+run_inside() { # PART
+  timeout --kill-after=5 $PARTS_MAX_SECONDS "$forebay" run --quiet --window --no-preload --dir "$global" --burst-buffer "$buffer" -- \
+    env FOREBAY_PRELOAD_INSIDE="$scratch" "$PWD/preload.sh" "$1" >"$scratch/inside" 2>&1 </dev/null
+  retell ""
+}
+
+# Passes on what another run of a suite told.
+retell() { # PREFIX
+  local line told=0
+  while read -r line; do
+    case $line in
+      "test result:"*) told=1 ;;
+      test\ *\ ok) pass "$1$(cut -d' ' -f2 <<<"$line")" ;;
+      test\ *FAILED*) fail "$1$(cut -d' ' -f2 <<<"$line")" "${line#*FAILED: }" ;;
+      *) echo "$line" ;;
+    esac
+  done <"$scratch/inside"
+  [ $told = 1 ] || fail "$1part" "it did not end"
 }
 
 run_chance() {
-  local seed before
-  gcc -O1 -Wall -o "$scratch/chance" preload/chance.c || { fail "chance" "it does not compile"; return; }
-  mount_accelerated "$global" "$buffer" || { fail "chance" "cannot mount"; return; }
+  local seed
+  run_inside chance
   for seed in $CHANCE_SEEDS; do
-    chance "$seed"
+    if diff -r "$scratch/kept.$seed" "$global/kept.$seed"; then
+      pass "chance::global_store_$seed"
+    else
+      fail "chance::global_store_$seed" "it holds other bytes"
+    fi
   done
-  before=$(in_new_directory_sum accelerated)
-  unmount_accelerated "$global" || fail "chance" "the mount does not go"
-  [ "$before" = "$(in_new_directory_sum accelerated)" ] || fail "chance" "the global store holds other bytes"
 }
 
-# The programs of the other suite once more, preloaded.
+# How a command comes to load the library, and how not.
+run_loading() {
+  local other=$scratch/other told
+  preloaded() { # FOREBAY OPTION... -- what the command is told to load
+    LD_PRELOAD=/lib/x86_64-linux-gnu/libm.so.6 "$@" --dir "$global" --burst-buffer "$buffer" -- bash -c 'echo "$LD_PRELOAD"' 2>"$scratch/told"
+  }
+  is() { # NAME HAVE WANT
+    if [ "$2" = "$3" ]; then pass "loading::$1"; else fail "loading::$1" "'$2', not '$3'"; fi
+  }
+  is windows_bring_the_library_and_what_was_loaded_stays "$(preloaded "$forebay" run --quiet --window)" \
+    "$library:/lib/x86_64-linux-gnu/libm.so.6"
+  is no_preload_leaves_it_out "$(preloaded "$forebay" run --quiet --window --no-preload)" /lib/x86_64-linux-gnu/libm.so.6
+  is without_windows_there_is_no_library "$(preloaded "$forebay" run --quiet)" /lib/x86_64-linux-gnu/libm.so.6
+  mkdir -p "$other/bin" "$other/lib/forebay"
+  cp "$forebay" "$other/bin/forebay" && cp "$library" "$other/lib/forebay/libforebay_preload.so"
+  is it_is_found_in_lib_forebay "$(preloaded "$other/bin/forebay" run --quiet --window)" \
+    "$other/lib/forebay/libforebay_preload.so:/lib/x86_64-linux-gnu/libm.so.6"
+  sed -i 's/forebay preload library [0-9.]*, windows/forebay preload library 9.9.9, windows/' "$other/lib/forebay/libforebay_preload.so"
+  is another_version_is_not_loaded "$(preloaded "$other/bin/forebay" run --quiet --window)" /lib/x86_64-linux-gnu/libm.so.6
+  told=$(grep -c 'is not of this version' "$scratch/told")
+  is another_version_is_told "$told" 1
+}
+
+# The programs of the other suite once more.
 run_programs() {
-  local line
-  FOREBAY_SUITE_PRELOAD=$library ./programs.sh >"$scratch/programs" 2>&1
-  while read -r line; do
-    case $line in
-      "test result:"*) ;;
-      test\ *\ ok) pass "programs::$(cut -d' ' -f2 <<<"$line")" ;;
-      test\ *FAILED*) fail "programs::$(cut -d' ' -f2 <<<"$line")" "${line#*FAILED: }" ;;
-      *) echo "$line" ;;
-    esac
-  done <"$scratch/programs"
+  FOREBAY_SUITE_WINDOW=--window ./programs.sh >"$scratch/inside" 2>&1
+  retell programs::
 }
 
+if [ -n "${FOREBAY_PRELOAD_INSIDE:-}" ]; then
+  scratch=$FOREBAY_PRELOAD_INSIDE global=$FOREBAY_PRELOAD_INSIDE/global
+  library=${FOREBAY_PRELOAD:?}
+  "inside_$1"
+  finish
+fi
+
+. ./accelerated.sh
+export FOREBAY_PRELOAD=${FOREBAY_PRELOAD:-$top/target/debug/libforebay_preload.so}
+library=$FOREBAY_PRELOAD global=$scratch/global buffer=$scratch/buffer
+mkdir -p "$global" "$buffer" "$scratch/bin"
 [ -e "$library" ] || { fail "library" "$library is not there"; finish; }
-[ $# -gt 0 ] || set -- probes chance programs
+compile || { fail "programs of this suite" "they do not compile"; finish; }
+[ $# -gt 0 ] || set -- loading windows probes chance programs
 for part in "$@"; do
   case $part in
-    probes | chance | programs) "run_$part" ;;
+    windows | probes) run_inside "$part" ;;
+    loading | chance | programs) "run_$part" ;;
     *) fail "$part" "no such part" ;;
   esac
 done

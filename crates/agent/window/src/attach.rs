@@ -11,6 +11,8 @@ use crate::layout::RingId;
 
 /// Raised with every change of this file; another one is refused.
 pub const VERSION: u16 = 1;
+/// In the bytes of a preload library that goes with this agent.
+pub const LIBRARY_MARK: &str = concat!("forebay preload library ", env!("CARGO_PKG_VERSION"), ", windows 1;");
 /// First word of a message and of a page.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"fbwA");
 /// Bytes of every message.

@@ -4,7 +4,7 @@ mod guard;
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::ptr::NonNull;
@@ -40,7 +40,8 @@ pub struct Mapping {
     base: NonNull<u8>,
     len: usize,
     write_back: Option<WriteBack>,
-    file: File,
+    /// None in a program, which finds no descriptor that it did not open.
+    file: Option<File>,
     guard: Option<guard::Guard>,
 }
 
@@ -82,7 +83,14 @@ impl Mapping {
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
         let base = unsafe { mmap(std::ptr::null_mut(), len, access, flags | MapFlags::POPULATE, &file, 0)? };
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Mapping { base, len, write_back, file, guard: None })
+        Ok(Mapping { base, len, write_back, file: Some(file), guard: None })
+    }
+
+    /// Maps a file that was handed over, and closes its descriptor.
+    pub fn handed(file: OwnedFd, medium: Medium) -> io::Result<Mapping> {
+        let mut mapping = Mapping::of(File::from(file), medium)?;
+        mapping.file = None;
+        Ok(mapping)
     }
 
     /// The same mapping, whose file others may cut: it then reads as zeroes and is [`Mapping::is_broken`], where else the
@@ -100,7 +108,7 @@ impl Mapping {
 
     /// Bytes of the file now; less than the mapping has when somebody cut it.
     pub fn file_len(&self) -> io::Result<u64> {
-        Ok(self.file.metadata()?.len())
+        Ok(self.file.as_ref().ok_or(io::ErrorKind::Unsupported)?.metadata()?.len())
     }
 
     /// Whether a flushed and fenced byte survives the machine.
@@ -192,7 +200,7 @@ impl Memory for Mapping {
 
 impl AsFd for Mapping {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+        self.file.as_ref().expect("only a program's mapping has no descriptor, and it hands out none").as_fd()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Makes of each row of the table an exported function that jumps to the C library's.
+//! Makes of each row of the table an exported function.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use core::mem::transmute;
@@ -7,30 +7,74 @@ use libc::{iovec, mode_t, off_t, size_t, ssize_t};
 
 use crate::departure::depart;
 use crate::original::{Absent, Original};
+use crate::{agent, data, descriptors, lifetime};
 
 /// Expands the table.
 macro_rules! calls {
     (
-        by_descriptor { $( $call:ident ( $($a:ident : $t:ty),* ) -> $r:ty; )* }
-        always { $( $other:ident ( $($b:ident : $u:ty),* ) -> $s:ty; )* }
+        by_descriptor { $( $call:ident ( $fd:ident : c_int $(, $a:ident : $t:ty)* ) -> $r:ty => $how:tt $(:: $what:ident)?; )* }
+        opens { $( $open:ident ( $($c:ident : $v:ty),* ) => $flags:expr; )* }
+        always { $( $other:ident ( $($b:ident : $u:ty),* ) -> $s:ty => $by:tt $(:: $it:ident)?; )* }
         departures { $( $leaving:ident )* }
     ) => {
-        $( forwarded!($call($($a: $t),*) -> $r); )*
-        $( forwarded!($other($($b: $u),*) -> $s); )*
+        $( exported!($call($fd: c_int $(, $a: $t)*) -> $r, original => {
+            by_descriptor!(original, [$how $(:: $what)?], $fd $(, $a)*)
+        }); )*
+        $( exported!($open($($c: $v),*) -> c_int, original => {
+            let announced = lifetime::before_open($flags);
+            // SAFETY: the call as it came.
+            let fd = unsafe { original($($c),*) };
+            lifetime::after_open(announced, fd);
+            fd
+        }); )*
+        $( exported!($other($($b: $u),*) -> $s, original => {
+            always!(original, [$by $(:: $it)?], $($b),*)
+        }); )*
         $( depart!($leaving); )*
 
-        /// Finds every function, so that no call from a signal handler has to.
-        extern "C" fn find_all() {
+        /// Finds every function, so that no call from a signal handler has to, and reads the environment.
+        extern "C" fn at_load() {
             $( $call::ORIGINAL.find(); )*
+            $( $open::ORIGINAL.find(); )*
             $( $other::ORIGINAL.find(); )*
             $( $leaving::ORIGINAL.find(); )*
+            agent::configure();
         }
     };
 }
 
+/// What to do with a descriptor that is ours.
+macro_rules! by_descriptor {
+    ($original:ident, [forward], $($a:ident),*) => {
+        // SAFETY: what the caller owes to that function, it owes to us.
+        unsafe { $original($($a),*) }
+    };
+    ($original:ident, [$($how:tt)*], $fd:ident $(, $a:ident)*) => {
+        if descriptors::is_foreign($fd) {
+            // SAFETY: what the caller owes to that function, it owes to us.
+            unsafe { $original($fd $(, $a)*) }
+        } else {
+            // SAFETY: as above.
+            unsafe { $($how)*($original, $fd $(, $a)*) }
+        }
+    };
+}
+
+/// What to do with any arguments.
+macro_rules! always {
+    ($original:ident, [forward], $($a:ident),*) => {
+        // SAFETY: what the caller owes to that function, it owes to us.
+        unsafe { $original($($a),*) }
+    };
+    ($original:ident, [$($how:tt)*], $($a:ident),*) => {
+        // SAFETY: what the caller owes to that function, it owes to us.
+        unsafe { $($how)*($original, $($a),*) }
+    };
+}
+
 /// One function, and a module of its name that holds the original.
-macro_rules! forwarded {
-    ($name:ident ( $($a:ident : $t:ty),* ) -> $r:ty) => {
+macro_rules! exported {
+    ($name:ident ( $($a:ident : $t:ty),* ) -> $r:ty, $original:ident => $body:block) => {
         mod $name {
             use super::*;
             pub static ORIGINAL: Original = Original::new(crate::forward::c_name!($name));
@@ -42,9 +86,8 @@ macro_rules! forwarded {
                     return <$r as Absent>::absent();
                 }
                 // SAFETY: the C library's function of this name takes and returns these types.
-                let original = unsafe { transmute::<*mut c_void, unsafe extern "C-unwind" fn($($t),*) -> $r>(address) };
-                // SAFETY: what the caller owes to that function, it owes to us.
-                unsafe { original($($a),*) }
+                let $original = unsafe { transmute::<*mut c_void, unsafe extern "C-unwind" fn($($t),*) -> $r>(address) };
+                $body
             }
         }
     };
@@ -67,4 +110,4 @@ crate::table::table!(calls);
 /// Called by the loader.
 #[used]
 #[unsafe(link_section = ".init_array")]
-static AT_LOAD: extern "C" fn() = find_all;
+static AT_LOAD: extern "C" fn() = at_load;

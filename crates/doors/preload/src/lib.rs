@@ -1,21 +1,29 @@
 //! `libforebay_preload.so`, loaded into a program with `LD_PRELOAD`: the door for data calls that must not cost a system
 //! call.
 //!
-//! It takes the place of the C library's functions listed in [`table`] and forwards them. **Today it forwards all of
-//! them**: no write of a program travels through a window yet. What is proved so far is that a program cannot tell that the library
-//! is there, and what it costs.
+//! It takes the place of the C library's functions listed in [`table`]. Writes to files that have a window (`docs/window.md`) are
+//! appended to it; everything else is the kernel's, on the kernel's own descriptor, and the agent drains before it answers.
+//! Without an agent that offers windows (`FOREBAY_WINDOW_SOCKET`), all is forwarded.
 //!
 //! Invariants:
 //!
 //! 1. Descriptors are the kernel's own. A call that is not understood goes to the C library unchanged, arguments, result and
 //!    `errno`, as a jump: no frame of ours is on the stack, so thread cancellation and signals find what they would find.
-//! 2. No function here allocates, locks, starts a thread or uses standard input and output.
+//! 2. No write allocates, locks or makes a system call beyond moving the file's position; asking for a window does, with
+//!    signals blocked and memory that is not the program's. There is no thread.
 //! 3. A panic ends in `abort`, never in the program's frames.
 //! 4. Only the functions of the table are exported, and only libc is needed.
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
+mod agent;
+mod allocator;
+mod data;
 mod departure;
+mod descriptors;
 mod forward;
+mod lifetime;
+mod limits;
 mod original;
+mod signals;
 mod table;

@@ -3,11 +3,15 @@
 //! The table is expanded twice: by the library, which makes a function of each row, and by the test of the built
 //! file, which compares the names with its dynamic symbols.
 //!
-//! * `by_descriptor`: the first argument is a descriptor.
-//! * `always`: what opens, duplicates, closes or names several descriptors.
+//! * `by_descriptor`: the first argument is a descriptor; one that is not ours goes straight to the C library.
+//! * `opens`: with the flags of the open. What they open may become ours.
+//! * `always`: what closes, replaces, maps or passes on descriptors that may be ours.
 //! * `departures`: the program copies or replaces itself. Their arguments are nobody's business here, some are variadic.
 //!
-//! Fixed arguments stand for variadic ones where the kernel's calling convention passes both alike, as it does for up to six words
+//! After the arrow stands the function that does it for descriptors of ours; `forward` is the C library's. Reads and departures need
+//! nothing today, because the agent drains before it answers the kernel: their rows are where reads from a window's memory will be.
+//!
+//! Fixed arguments stand for variadic ones where the calling convention passes both alike, as it does for up to six words
 //! on x86-64. `off_t` is `off64_t` there, so both names of a call have one row each and one meaning.
 //!
 //! Left to the kernel on purpose: what reaches the agent as a request of its own (`fsync`, `ftruncate`, `fallocate`,
@@ -18,93 +22,77 @@ macro_rules! table {
     ($then:ident) => {
         $then! {
             by_descriptor {
-                read(fd: c_int, buffer: *mut c_void, length: size_t) -> ssize_t;
-                __read(fd: c_int, buffer: *mut c_void, length: size_t) -> ssize_t;
-                __read_chk(fd: c_int, buffer: *mut c_void, length: size_t, room: size_t) -> ssize_t;
-                pread(fd: c_int, buffer: *mut c_void, length: size_t, offset: off_t) -> ssize_t;
-                pread64(fd: c_int, buffer: *mut c_void, length: size_t, offset: off_t) -> ssize_t;
-                __pread64(fd: c_int, buffer: *mut c_void, length: size_t, offset: off_t) -> ssize_t;
-                __pread_chk(fd: c_int, buffer: *mut c_void, length: size_t, offset: off_t, room: size_t) -> ssize_t;
-                __pread64_chk(fd: c_int, buffer: *mut c_void, length: size_t, offset: off_t, room: size_t) -> ssize_t;
-                readv(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t;
-                preadv(fd: c_int, parts: *const iovec, count: c_int, offset: off_t) -> ssize_t;
-                preadv64(fd: c_int, parts: *const iovec, count: c_int, offset: off_t) -> ssize_t;
-                preadv2(fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
-                preadv64v2(fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
-                write(fd: c_int, bytes: *const c_void, length: size_t) -> ssize_t;
-                __write(fd: c_int, bytes: *const c_void, length: size_t) -> ssize_t;
-                pwrite(fd: c_int, bytes: *const c_void, length: size_t, offset: off_t) -> ssize_t;
-                pwrite64(fd: c_int, bytes: *const c_void, length: size_t, offset: off_t) -> ssize_t;
-                __pwrite64(fd: c_int, bytes: *const c_void, length: size_t, offset: off_t) -> ssize_t;
-                writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t;
-                pwritev(fd: c_int, parts: *const iovec, count: c_int, offset: off_t) -> ssize_t;
-                pwritev64(fd: c_int, parts: *const iovec, count: c_int, offset: off_t) -> ssize_t;
-                pwritev2(fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
-                pwritev64v2(fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
-                lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t;
-                lseek64(fd: c_int, offset: off_t, whence: c_int) -> off_t;
-                __lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t;
-                fdopen(fd: c_int, mode: *const c_char) -> *mut c_void;
-                dup(fd: c_int) -> c_int;
-                fcntl(fd: c_int, command: c_int, argument: usize) -> c_int;
-                fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int;
-                __fcntl(fd: c_int, command: c_int, argument: usize) -> c_int;
-                close(fd: c_int) -> c_int;
-                __close(fd: c_int) -> c_int;
+                read(fd: c_int, buffer: *mut c_void, length: size_t) -> ssize_t => forward;
+                __read(fd: c_int, buffer: *mut c_void, length: size_t) -> ssize_t => forward;
+                __read_chk(fd: c_int, buffer: *mut c_void, length: size_t, room: size_t) -> ssize_t => forward;
+                pread(fd: c_int, buffer: *mut c_void, length: size_t, offset: off_t) -> ssize_t => forward;
+                pread64(fd: c_int, buffer: *mut c_void, length: size_t, offset: off_t) -> ssize_t => forward;
+                __pread64(fd: c_int, buffer: *mut c_void, length: size_t, offset: off_t) -> ssize_t => forward;
+                __pread_chk(fd: c_int, buffer: *mut c_void, length: size_t, offset: off_t, room: size_t) -> ssize_t => forward;
+                __pread64_chk(fd: c_int, buffer: *mut c_void, length: size_t, offset: off_t, room: size_t) -> ssize_t => forward;
+                readv(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t => forward;
+                preadv(fd: c_int, parts: *const iovec, count: c_int, offset: off_t) -> ssize_t => forward;
+                preadv64(fd: c_int, parts: *const iovec, count: c_int, offset: off_t) -> ssize_t => forward;
+                preadv2(fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t => forward;
+                preadv64v2(fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t => forward;
+                write(fd: c_int, bytes: *const c_void, length: size_t) -> ssize_t => data::write;
+                __write(fd: c_int, bytes: *const c_void, length: size_t) -> ssize_t => data::write;
+                pwrite(fd: c_int, bytes: *const c_void, length: size_t, offset: off_t) -> ssize_t => data::pwrite;
+                pwrite64(fd: c_int, bytes: *const c_void, length: size_t, offset: off_t) -> ssize_t => data::pwrite;
+                __pwrite64(fd: c_int, bytes: *const c_void, length: size_t, offset: off_t) -> ssize_t => data::pwrite;
+                writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t => data::writev;
+                pwritev(fd: c_int, parts: *const iovec, count: c_int, offset: off_t) -> ssize_t => data::pwritev;
+                pwritev64(fd: c_int, parts: *const iovec, count: c_int, offset: off_t) -> ssize_t => data::pwritev;
+                pwritev2(fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t => data::pwritev2;
+                pwritev64v2(fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t => data::pwritev2;
+                lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t => forward;
+                lseek64(fd: c_int, offset: off_t, whence: c_int) -> off_t => forward;
+                __lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t => forward;
+                fdopen(fd: c_int, mode: *const c_char) -> *mut c_void => lifetime::fdopen;
+                dup(fd: c_int) -> c_int => forward;
+                fcntl(fd: c_int, command: c_int, argument: usize) -> c_int => lifetime::fcntl;
+                fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int => lifetime::fcntl;
+                __fcntl(fd: c_int, command: c_int, argument: usize) -> c_int => lifetime::fcntl;
+                close(fd: c_int) -> c_int => lifetime::close;
+                __close(fd: c_int) -> c_int => lifetime::close;
+            }
+            opens {
+                open(path: *const c_char, flags: c_int, mode: mode_t) => flags;
+                open64(path: *const c_char, flags: c_int, mode: mode_t) => flags;
+                __open(path: *const c_char, flags: c_int, mode: mode_t) => flags;
+                __open64(path: *const c_char, flags: c_int, mode: mode_t) => flags;
+                __open_2(path: *const c_char, flags: c_int) => flags;
+                __open64_2(path: *const c_char, flags: c_int) => flags;
+                openat(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) => flags;
+                openat64(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) => flags;
+                __openat_2(dir: c_int, path: *const c_char, flags: c_int) => flags;
+                __openat64_2(dir: c_int, path: *const c_char, flags: c_int) => flags;
+                creat(path: *const c_char, mode: mode_t) => libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC;
+                creat64(path: *const c_char, mode: mode_t) => libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC;
             }
             always {
-                open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
-                open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
-                __open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
-                __open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
-                __open_2(path: *const c_char, flags: c_int) -> c_int;
-                __open64_2(path: *const c_char, flags: c_int) -> c_int;
-                openat(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
-                openat64(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
-                __openat_2(dir: c_int, path: *const c_char, flags: c_int) -> c_int;
-                __openat64_2(dir: c_int, path: *const c_char, flags: c_int) -> c_int;
-                creat(path: *const c_char, mode: mode_t) -> c_int;
-                creat64(path: *const c_char, mode: mode_t) -> c_int;
-                fopen(path: *const c_char, mode: *const c_char) -> *mut c_void;
-                fopen64(path: *const c_char, mode: *const c_char) -> *mut c_void;
-                fclose(stream: *mut c_void) -> c_int;
-                dup2(from: c_int, to: c_int) -> c_int;
-                __dup2(from: c_int, to: c_int) -> c_int;
-                dup3(from: c_int, to: c_int, flags: c_int) -> c_int;
-                close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int;
-                closefrom(first: c_int) -> ();
-                mmap(at: *mut c_void, length: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void;
-                mmap64(at: *mut c_void, length: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void;
-                sendfile(to: c_int, from: c_int, offset: *mut off_t, length: size_t) -> ssize_t;
-                sendfile64(to: c_int, from: c_int, offset: *mut off_t, length: size_t) -> ssize_t;
-                splice(from: c_int, at: *mut off_t, to: c_int, there: *mut off_t, length: size_t, flags: c_uint) -> ssize_t;
-                copy_file_range(from: c_int, at: *mut off_t, to: c_int, there: *mut off_t, length: size_t, flags: c_uint) -> ssize_t;
-                sendmsg(socket: c_int, message: *const c_void, flags: c_int) -> ssize_t;
-                sendmmsg(socket: c_int, messages: *mut c_void, count: c_uint, flags: c_int) -> c_int;
+                fopen(path: *const c_char, mode: *const c_char) -> *mut c_void => lifetime::fopen;
+                fopen64(path: *const c_char, mode: *const c_char) -> *mut c_void => lifetime::fopen;
+                dup2(from: c_int, to: c_int) -> c_int => lifetime::dup2;
+                __dup2(from: c_int, to: c_int) -> c_int => lifetime::dup2;
+                dup3(from: c_int, to: c_int, flags: c_int) -> c_int => lifetime::dup3;
+                close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int => lifetime::close_range;
+                closefrom(first: c_int) -> () => lifetime::closefrom;
+                mmap(at: *mut c_void, length: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void => lifetime::mmap;
+                mmap64(at: *mut c_void, length: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void => lifetime::mmap;
+                sendfile(to: c_int, from: c_int, offset: *mut off_t, length: size_t) -> ssize_t => lifetime::sendfile;
+                sendfile64(to: c_int, from: c_int, offset: *mut off_t, length: size_t) -> ssize_t => lifetime::sendfile;
+                splice(from: c_int, at: *mut off_t, to: c_int, there: *mut off_t, length: size_t, flags: c_uint) -> ssize_t => lifetime::splice;
+                copy_file_range(from: c_int, at: *mut off_t, to: c_int, there: *mut off_t, length: size_t, flags: c_uint) -> ssize_t => lifetime::splice;
+                sendmsg(socket: c_int, message: *const c_void, flags: c_int) -> ssize_t => lifetime::sendmsg;
+                sendmmsg(socket: c_int, messages: *mut c_void, count: c_uint, flags: c_int) -> c_int => lifetime::sendmmsg;
+                setrlimit(resource: c_int, limit: *const c_void) -> c_int => lifetime::setrlimit;
+                setrlimit64(resource: c_int, limit: *const c_void) -> c_int => lifetime::setrlimit;
+                prlimit(process: c_int, resource: c_int, limit: *const c_void, before: *mut c_void) -> c_int => lifetime::prlimit;
+                prlimit64(process: c_int, resource: c_int, limit: *const c_void, before: *mut c_void) -> c_int => lifetime::prlimit;
             }
             departures {
-                fork
-                __fork
-                _Fork
-                vfork
-                __vfork
-                clone
-                __clone
-                daemon
-                forkpty
-                posix_spawn
-                posix_spawnp
-                system
-                popen
-                execve
-                execveat
-                fexecve
-                execv
-                execvp
-                execvpe
-                execl
-                execle
-                execlp
+                fork __fork _Fork vfork __vfork clone __clone daemon forkpty posix_spawn posix_spawnp system popen execve execveat fexecve execv execvp execvpe execl execle execlp
             }
         }
     };

@@ -10,11 +10,12 @@ mod table;
 /// The names of the table's rows.
 macro_rules! names {
     (
-        by_descriptor { $( $call:ident ( $($a:ident : $t:ty),* ) -> $r:ty; )* }
-        always { $( $other:ident ( $($b:ident : $u:ty),* ) -> $s:ty; )* }
+        by_descriptor { $( $call:ident ( $($a:ident : $t:ty),* ) -> $r:ty => $how:tt $(:: $what:ident)?; )* }
+        opens { $( $open:ident ( $($c:ident : $v:ty),* ) => $flags:expr; )* }
+        always { $( $other:ident ( $($b:ident : $u:ty),* ) -> $s:ty => $by:tt $(:: $it:ident)?; )* }
         departures { $( $leaving:ident )* }
     ) => {
-        [ $( stringify!($call), )* $( stringify!($other), )* $( stringify!($leaving), )* ]
+        [ $( stringify!($call), )* $( stringify!($open), )* $( stringify!($other), )* $( stringify!($leaving), )* ]
     };
 }
 

@@ -158,6 +158,9 @@ pub struct RunArgs {
     pub rules: Rules,
     #[command(flatten)]
     pub window: WindowArgs,
+    /// Do not load the library that writes through windows into the command
+    #[arg(long)]
+    pub no_preload: bool,
     /// Write a report as JSON
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,

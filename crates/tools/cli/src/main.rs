@@ -15,6 +15,7 @@ mod lower;
 mod mounts;
 mod open_files;
 mod place;
+mod preload;
 mod privilege;
 mod progress;
 mod report;

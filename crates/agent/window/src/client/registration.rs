@@ -1,6 +1,5 @@
 //! The connection of a process to the agent.
 
-use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -90,7 +89,14 @@ impl Registration {
     /// Registers with the agent that listens at `path` (`FOREBAY_WINDOW_SOCKET`). `EPERM` if it is neither root's nor of
     /// our own user, `EPROTO` for an agent of another version, else the errors of socket, connect and mmap.
     pub fn connect(path: &[u8]) -> io::Result<Registration> {
+        Registration::connect_from(path, 0)
+    }
+
+    /// [`Registration::connect`], with a descriptor whose number is at least `lowest`, so that the program finds the numbers it
+    /// expects; the lowest there is if its limit is lower.
+    pub fn connect_from(path: &[u8], lowest: i32) -> io::Result<Registration> {
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let socket = rustix::io::fcntl_dupfd_cloexec(&socket, lowest).unwrap_or(socket);
         connect(&socket, &SocketAddrUnix::new(path)?)?;
         let peer = sockopt::socket_peercred(&socket)?.uid;
         if !peer.is_root() && peer != rustix::process::geteuid() {
@@ -102,7 +108,7 @@ impl Registration {
         let (Kind::Welcome, 1, Some(page)) = (answer.kind, descriptors.len(), descriptors.pop()) else {
             return Err(io::Error::from_raw_os_error(libc::EPROTO));
         };
-        let page = Mapping::of(File::from(page), Medium::Volatile)?;
+        let page = Mapping::handed(page, Medium::Volatile)?;
         if page.len() != page::BYTES || page.word(0).load(Acquire) != page::identification() {
             return Err(io::Error::from_raw_os_error(libc::EPROTO));
         }
@@ -140,8 +146,8 @@ impl Registration {
             _ => return Err(io::Error::from_raw_os_error(libc::EPROTO)),
         };
         let medium = if answer.medium == 1 { Medium::Persistent } else { Medium::Volatile };
-        let ring = Mapping::of(File::from(ring), medium)?;
-        let sequence = Sequence::new(Mapping::of(File::from(sequence), medium)?);
+        let ring = Mapping::handed(ring, medium)?;
+        let sequence = Sequence::new(Mapping::handed(sequence, medium)?);
         let writer = Writer::new(ring, answer.ring, answer.capacity, sequence)
             .map_err(|_| io::Error::from_raw_os_error(libc::EPROTO))?;
         Ok(Window::new(writer, Arc::clone(&self.link)))

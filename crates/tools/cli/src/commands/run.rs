@@ -19,8 +19,7 @@ use crate::mounts::{self, Mount};
 use crate::report::{Directory, Report};
 use crate::serving::{self, How, Serving};
 use crate::signals::Signals;
-use crate::supervise::{Lingered, Supervised};
-use crate::{log, lower, open_files, place, privilege};
+use crate::{Lingered, Supervised, log, lower, open_files, place, preload, privilege};
 
 /// Between two looks at signals while the agent starts: the start itself takes a few milliseconds.
 const START_LOOK: Duration = Duration::from_millis(5);
@@ -38,6 +37,9 @@ pub fn run(args: &RunArgs) -> Result<u8, Failure> {
     let windows = args.window.place()?;
     if let Some(windows) = &windows {
         windows.tell_programs();
+        if !args.no_preload {
+            preload::load(args.quiet);
+        }
     }
     let signals = Signals::block();
     let open_files = open_files::raise();

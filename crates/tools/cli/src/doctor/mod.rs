@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::args::DoctorArgs;
 use crate::exit::{self, Failure, out};
+use crate::preload::{self, Library};
 
 /// How well something works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -54,7 +55,7 @@ pub fn run(args: &DoctorArgs) -> Result<u8, Failure> {
     let buffer = args.burst_buffer.get();
     let mut checks = vec![machine::kernel(), machine::privileges(), machine::user_namespaces()];
     checks.extend(fuse::checks(buffer.as_deref()));
-    checks.extend([machine::memory(), machine::open_files()]);
+    checks.extend([machine::memory(), machine::open_files(), library()]);
     match &buffer {
         Some(dir) => checks.extend(medium::checks(dir)),
         None => checks.push(Check::ok("burst buffer", "none named; add --burst-buffer BB to look at one")),
@@ -67,6 +68,25 @@ pub fn run(args: &DoctorArgs) -> Result<u8, Failure> {
         print(&checks);
     }
     Ok(if worst == Verdict::Missing { exit::UNAVAILABLE } else { 0 })
+}
+
+fn library() -> Check {
+    let name = "preload library";
+    match preload::find() {
+        Library::Ours(path) => Check::ok(name, path.display().to_string()),
+        Library::Other(path) => {
+            let found = format!("{} is of another version", path.display());
+            Check::limited(
+                name,
+                found,
+                "install the library that came with this command; until then writes go through the kernel",
+            )
+        }
+        Library::Missing => {
+            let remedy = "put libforebay_preload.so beside this command or in ../lib/forebay; until then writes go through the kernel";
+            Check::limited(name, "none", remedy)
+        }
+    }
 }
 
 fn print(checks: &[Check]) {

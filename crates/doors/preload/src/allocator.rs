@@ -1,0 +1,122 @@
+//! Memory for the few values behind a window, none of it from the program's `malloc`: a call may be made by a signal handler that
+//! interrupted `malloc`.
+
+use core::alloc::{GlobalAlloc, Layout};
+use core::cell::UnsafeCell;
+use core::hint::spin_loop;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
+
+use crate::limits::ARENA_BYTES;
+use crate::signals::Blocked;
+
+/// Sizes are rounded up to 32 << class; what is larger is mapped by itself.
+const CLASSES: usize = 12;
+const SMALLEST: usize = 32;
+
+struct State {
+    /// Freed blocks, each holding the address of the next.
+    free: [*mut u8; CLASSES],
+    arena: *mut u8,
+    left: usize,
+}
+
+/// Blocks by powers of two, from arenas that are never given back.
+pub struct Allocator {
+    locked: AtomicBool,
+    state: UnsafeCell<State>,
+}
+
+// SAFETY: the state is used under the lock alone.
+unsafe impl Sync for Allocator {}
+
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator {
+    locked: AtomicBool::new(false),
+    state: UnsafeCell::new(State { free: [null_mut(); CLASSES], arena: null_mut(), left: 0 }),
+};
+
+fn class_of(layout: Layout) -> usize {
+    let size = layout.size().max(layout.align()).max(SMALLEST).next_power_of_two();
+    (size / SMALLEST).trailing_zeros() as usize
+}
+
+fn map(bytes: usize) -> *mut u8 {
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    match unsafe { mmap_anonymous(null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) } {
+        Ok(at) => at.cast(),
+        Err(_) => null_mut(),
+    }
+}
+
+impl Allocator {
+    fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+        // A handler of this thread's signals must not find the lock taken.
+        let _blocked = Blocked::all();
+        while self.locked.swap(true, Acquire) {
+            spin_loop();
+        }
+        // SAFETY: under the lock.
+        let result = act(unsafe { &mut *self.state.get() });
+        self.locked.store(false, Release);
+        result
+    }
+}
+
+impl State {
+    fn take(&mut self, class: usize) -> *mut u8 {
+        let block = self.free[class];
+        if !block.is_null() {
+            // SAFETY: a freed block of at least 32 bytes holds the address of the next.
+            self.free[class] = unsafe { block.cast::<*mut u8>().read() };
+            return block;
+        }
+        let size = SMALLEST << class;
+        // Blocks lie at multiples of their size: arenas begin at pages.
+        let skip = self.arena.align_offset(size.min(4096));
+        if self.arena.is_null() || self.left < size + skip {
+            self.arena = map(ARENA_BYTES.max(size));
+            self.left = if self.arena.is_null() { 0 } else { ARENA_BYTES.max(size) };
+            if self.arena.is_null() {
+                return null_mut();
+            }
+            return self.cut(size);
+        }
+        self.arena = self.arena.wrapping_add(skip);
+        self.left -= skip;
+        self.cut(size)
+    }
+
+    fn cut(&mut self, size: usize) -> *mut u8 {
+        let block = self.arena;
+        self.arena = self.arena.wrapping_add(size);
+        self.left -= size;
+        block
+    }
+}
+
+// SAFETY: blocks are as large and as aligned as their class, disjoint, and stay until freed.
+unsafe impl GlobalAlloc for Allocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let class = class_of(layout);
+        if layout.align() > 4096 {
+            return null_mut();
+        }
+        if class >= CLASSES { map(layout.size()) } else { self.with(|state| state.take(class)) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        let class = class_of(layout);
+        if class >= CLASSES {
+            // SAFETY: mapped by `alloc` with this length.
+            let _ = unsafe { rustix::mm::munmap(block.cast(), layout.size()) };
+            return;
+        }
+        self.with(|state| {
+            // SAFETY: the block is free and has room for an address.
+            unsafe { block.cast::<*mut u8>().write(state.free[class]) };
+            state.free[class] = block;
+        });
+    }
+}

@@ -1,0 +1,209 @@
+//! Writes to descriptors of ours: appended to the file's window if it has one, else the kernel's.
+
+use core::ffi::{c_int, c_void};
+use std::io::IoSlice;
+use std::os::fd::BorrowedFd;
+
+use libc::{iovec, off_t, size_t, ssize_t};
+use rustix::fs::{SeekFrom, seek};
+use window::client::Window;
+use window::ring::Refused;
+
+use crate::agent;
+use crate::descriptors::{self, Open};
+use crate::limits::{ADDRESS_MIN, PARTS_MAX, RETRY_AFTER_WRITES};
+use crate::original::test_cancel;
+use crate::signals::AbortOnPanic;
+
+type Write = unsafe extern "C-unwind" fn(c_int, *const c_void, size_t) -> ssize_t;
+type PositionedWrite = unsafe extern "C-unwind" fn(c_int, *const c_void, size_t, off_t) -> ssize_t;
+type VectorWrite = unsafe extern "C-unwind" fn(c_int, *const iovec, c_int) -> ssize_t;
+type PositionedVectorWrite = unsafe extern "C-unwind" fn(c_int, *const iovec, c_int, off_t) -> ssize_t;
+type FlaggedVectorWrite = unsafe extern "C-unwind" fn(c_int, *const iovec, c_int, off_t, c_int) -> ssize_t;
+
+/// What became of a write.
+enum Outcome {
+    /// Acknowledged.
+    Done,
+    /// Nothing happened: the call goes to the kernel as it is.
+    Kernel,
+    /// The file position was moved for it already, from here; the bytes go to the kernel.
+    KernelAt(off_t),
+}
+
+/// `write`.
+pub unsafe fn write(original: Write, fd: c_int, bytes: *const c_void, length: size_t) -> ssize_t {
+    // SAFETY: as the caller says of its buffer.
+    match unsafe { one(fd, bytes, length, None) } {
+        Outcome::Done => length as ssize_t,
+        // SAFETY: the call as it came.
+        Outcome::Kernel => unsafe { original(fd, bytes, length) },
+        Outcome::KernelAt(at) => {
+            // SAFETY: the call as it came, at the position taken for it.
+            let done = unsafe { libc::syscall(libc::SYS_pwrite64, fd, bytes, length, at) };
+            settle(fd, length, done)
+        }
+    }
+}
+
+/// `pwrite`.
+pub unsafe fn pwrite(original: PositionedWrite, fd: c_int, bytes: *const c_void, length: size_t, at: off_t) -> ssize_t {
+    // SAFETY: as the caller says of its buffer.
+    match unsafe { one(fd, bytes, length, Some(at)) } {
+        Outcome::Done => length as ssize_t,
+        // SAFETY: the call as it came.
+        _ => unsafe { original(fd, bytes, length, at) },
+    }
+}
+
+/// `writev`.
+pub unsafe fn writev(original: VectorWrite, fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
+    // SAFETY: as the caller says of its buffers.
+    match unsafe { many(fd, parts, count, None) } {
+        (Outcome::Done, length) => length as ssize_t,
+        // SAFETY: the call as it came.
+        (Outcome::Kernel, _) => unsafe { original(fd, parts, count) },
+        (Outcome::KernelAt(at), length) => {
+            // SAFETY: the call as it came, at the position taken for it.
+            let done = unsafe { libc::syscall(libc::SYS_pwritev, fd, parts, count, at, 0) };
+            settle(fd, length, done)
+        }
+    }
+}
+
+/// `pwritev`.
+pub unsafe fn pwritev(
+    original: PositionedVectorWrite,
+    fd: c_int,
+    parts: *const iovec,
+    count: c_int,
+    at: off_t,
+) -> ssize_t {
+    // SAFETY: as the caller says of its buffers.
+    match unsafe { many(fd, parts, count, Some(at)) } {
+        (Outcome::Done, length) => length as ssize_t,
+        // SAFETY: the call as it came.
+        _ => unsafe { original(fd, parts, count, at) },
+    }
+}
+
+/// `pwritev2`: with flags, or at the file position, it is the kernel's.
+pub unsafe fn pwritev2(
+    original: FlaggedVectorWrite,
+    fd: c_int,
+    parts: *const iovec,
+    count: c_int,
+    at: off_t,
+    flags: c_int,
+) -> ssize_t {
+    if flags == 0 && at >= 0 {
+        // SAFETY: as the caller says of its buffers.
+        if let (Outcome::Done, length) = unsafe { many(fd, parts, count, Some(at)) } {
+            return length as ssize_t;
+        }
+    }
+    // SAFETY: the call as it came.
+    unsafe { original(fd, parts, count, at, flags) }
+}
+
+/// A write for which the position was moved by `length` has moved `done` bytes.
+#[cold]
+fn settle(fd: c_int, length: size_t, done: i64) -> ssize_t {
+    let missing = length as i64 - done.max(0);
+    if missing > 0 {
+        // SAFETY: the program's descriptor, in a call on it.
+        let _ = seek(unsafe { BorrowedFd::borrow_raw(fd) }, SeekFrom::Current(-missing));
+    }
+    done as ssize_t
+}
+
+unsafe fn one(fd: c_int, bytes: *const c_void, length: size_t, at: Option<off_t>) -> Outcome {
+    test_cancel();
+    if length == 0 || length > isize::MAX as size_t || (bytes as usize) < ADDRESS_MIN || (bytes as isize) < 0 {
+        return Outcome::Kernel; // which has an answer to each
+    }
+    // SAFETY: the caller's buffer; one that is not there ends the program, as any store into it would.
+    let bytes = unsafe { core::slice::from_raw_parts(bytes.cast::<u8>(), length) };
+    by_window(fd, &[IoSlice::new(bytes)], length, at)
+}
+
+/// The outcome, and the length of all parts.
+unsafe fn many(fd: c_int, parts: *const iovec, count: c_int, at: Option<off_t>) -> (Outcome, size_t) {
+    test_cancel();
+    let sound = |address: usize| (ADDRESS_MIN..=isize::MAX as usize).contains(&address);
+    if !(1..=PARTS_MAX as c_int).contains(&count) || !sound(parts as usize) {
+        return (Outcome::Kernel, 0);
+    }
+    // SAFETY: the caller's array of `count` parts.
+    let vector = unsafe { core::slice::from_raw_parts(parts, count as usize) };
+    let mut length = 0usize;
+    for part in vector {
+        length = length.saturating_add(part.iov_len);
+        if length > isize::MAX as usize || !sound(part.iov_base as usize) {
+            return (Outcome::Kernel, 0);
+        }
+    }
+    if length == 0 {
+        return (Outcome::Kernel, 0);
+    }
+    // SAFETY: an IoSlice has the bytes of an iovec, and these live through the call.
+    let slices = unsafe { core::slice::from_raw_parts(parts.cast::<IoSlice<'_>>(), count as usize) };
+    (by_window(fd, slices, length, at), length)
+}
+
+fn by_window(fd: c_int, parts: &[IoSlice<'_>], length: size_t, at: Option<off_t>) -> Outcome {
+    let Some(open) = descriptors::hold(fd) else { return Outcome::Kernel };
+    let panics = AbortOnPanic::armed();
+    let outcome = by_window_of(open, fd, parts, length, at);
+    open.release();
+    panics.disarm();
+    outcome
+}
+
+fn by_window_of(open: &Open, fd: c_int, parts: &[IoSlice<'_>], length: size_t, at: Option<off_t>) -> Outcome {
+    let Some(window) = open.window() else {
+        if open.wants_window() {
+            agent::attach(fd, open);
+        }
+        return Outcome::Kernel;
+    };
+    if length as u64 > window.payload_max() || at.is_some_and(|at| at < 0) {
+        return Outcome::Kernel;
+    }
+    let (start, moved) = match at {
+        Some(at) => (at, false),
+        None => match advance(fd, length) {
+            Some(start) => (start, true),
+            None => {
+                // No position: the number means something else by now, a socket or a pipe.
+                descriptors::forget(fd);
+                return Outcome::Kernel;
+            }
+        },
+    };
+    match append(window, start, parts) {
+        Ok(()) => Outcome::Done,
+        Err(refused) => {
+            if refused != Refused::Size {
+                // Over. Another may be had later.
+                descriptors::adopt(fd, RETRY_AFTER_WRITES);
+            }
+            if moved { Outcome::KernelAt(start) } else { Outcome::Kernel }
+        }
+    }
+}
+
+fn append(window: &Window, start: off_t, parts: &[IoSlice<'_>]) -> Result<(), Refused> {
+    match parts {
+        [one] => window.append(start as u64, one),
+        _ => window.append_parts(start as u64, parts),
+    }
+}
+
+/// Moves the file position by `length`; where it was. The position is the kernel's, shared as ever with whoever has the open
+/// file too, and moving it makes no request.
+fn advance(fd: c_int, length: size_t) -> Option<off_t> {
+    // SAFETY: the program's descriptor, in a call on it.
+    let end = seek(unsafe { BorrowedFd::borrow_raw(fd) }, SeekFrom::Current(length as i64)).ok()?;
+    Some(end as off_t - length as off_t)
+}

@@ -1,0 +1,189 @@
+//! Which descriptors may have windows: one word for each descriptor, empty unless this library saw it opened.
+//!
+//! Losing an entry is always right: positions and bytes are the kernel's and the agent's, so a call that finds none goes to the
+//! kernel. Having one too many is what must not be; hence:
+//!
+//! 1. an entry is made only after an open that this process made itself, never for descriptors 0, 1 and 2;
+//! 2. it is taken out before a descriptor is closed, and whenever its number turns out to mean something else;
+//! 3. the kernel wipes the table in a forked child;
+//! 4. a window is unmapped by whoever uses it last.
+
+use core::cell::UnsafeCell;
+use core::ffi::c_int;
+use core::ptr::{from_ref, null_mut};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use core::sync::atomic::{AtomicPtr, AtomicU32};
+
+use window::client::Window;
+
+use crate::limits::{ATTACH_AT_WRITE, DESCRIPTORS_MAX, OPENS_MAX};
+
+/// In a page of its own, and nothing else in its pages.
+#[repr(C, align(4096))]
+struct Table([AtomicPtr<Open>; DESCRIPTORS_MAX]);
+
+static TABLE: Table = Table([const { AtomicPtr::new(null_mut()) }; DESCRIPTORS_MAX]);
+static OPENS: [Open; OPENS_MAX] = [const { Open::new() }; OPENS_MAX];
+
+/// In use, by a descriptor or by a call that still runs.
+const OCCUPIED: u32 = 1 << 31;
+/// Its descriptor has let go of it.
+const LEFT: u32 = 1 << 30;
+
+/// No window yet.
+const WITHOUT: u32 = 0;
+/// A thread asks for one.
+const ASKING: u32 = 1;
+/// It is there.
+const WITH: u32 = 2;
+
+/// One open file that may have a window.
+pub struct Open {
+    /// [`OCCUPIED`], [`LEFT`], and the number of calls that look at it.
+    life: AtomicU32,
+    stage: AtomicU32,
+    /// Writes until it is asked for.
+    patience: AtomicU32,
+    window: UnsafeCell<Option<Window>>,
+}
+
+// SAFETY: `window` is written by the one thread that moved `stage` to ASKING, read after it is WITH, and taken by the one that moved
+// `life` from its last state, when nobody looks at it.
+unsafe impl Sync for Open {}
+
+impl Open {
+    const fn new() -> Open {
+        Open {
+            life: AtomicU32::new(0),
+            stage: AtomicU32::new(WITHOUT),
+            patience: AtomicU32::new(0),
+            window: UnsafeCell::new(None),
+        }
+    }
+
+    /// Its window, if it has one.
+    pub fn window(&self) -> Option<&Window> {
+        if self.stage.load(Acquire) != WITH {
+            return None;
+        }
+        // SAFETY: written before the stage was stored; taken only when nobody looks.
+        unsafe { (*self.window.get()).as_ref() }
+    }
+
+    /// Counts a write without a window; true when it is time to ask for one, for one thread at a time.
+    pub fn wants_window(&self) -> bool {
+        self.stage.load(Relaxed) == WITHOUT
+            && self.patience.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).unwrap_or(0) <= 1
+            && self.stage.compare_exchange(WITHOUT, ASKING, AcqRel, Relaxed).is_ok()
+    }
+
+    /// The answer, from the thread to which [`Open::wants_window`] said true.
+    pub fn give(&self, window: Option<Window>, patience: u32) {
+        self.patience.store(patience, Relaxed);
+        let stage = if window.is_some() { WITH } else { WITHOUT };
+        // SAFETY: this thread alone moved the stage to ASKING.
+        unsafe { *self.window.get() = window };
+        self.stage.store(stage, Release);
+    }
+
+    /// The call that held it is over.
+    pub fn release(&self) {
+        let now = self.life.fetch_sub(1, AcqRel) - 1;
+        if now == OCCUPIED | LEFT {
+            self.reclaim();
+        }
+    }
+
+    fn leave(&self) {
+        let before = self.life.fetch_or(LEFT, AcqRel);
+        if before == OCCUPIED {
+            self.reclaim();
+        }
+    }
+
+    #[cold]
+    fn reclaim(&self) {
+        // Of several that see it abandoned, one.
+        if self.life.compare_exchange(OCCUPIED | LEFT, OCCUPIED, AcqRel, Relaxed).is_err() {
+            return;
+        }
+        // SAFETY: no descriptor leads here, and nobody who came by an old one looks further than the table.
+        let window = unsafe { (*self.window.get()).take() };
+        drop(window);
+        self.stage.store(WITHOUT, Relaxed);
+        self.life.fetch_and(!OCCUPIED, Release);
+    }
+}
+
+fn slot(fd: c_int) -> Option<&'static AtomicPtr<Open>> {
+    TABLE.0.get(fd as u32 as usize)
+}
+
+/// Whether the descriptor is not ours: the one question of every call.
+#[inline(always)]
+pub fn is_foreign(fd: c_int) -> bool {
+    slot(fd).is_none_or(|slot| slot.load(Relaxed).is_null())
+}
+
+/// The open file of a descriptor, to be released.
+pub fn hold(fd: c_int) -> Option<&'static Open> {
+    let slot = slot(fd)?;
+    let found = slot.load(Acquire);
+    // SAFETY: entries lead into OPENS.
+    let open = unsafe { found.as_ref() }?;
+    open.life.fetch_add(1, SeqCst);
+    // Against `forget`: either it sees us, or we see that it was here.
+    if slot.load(SeqCst) == found {
+        return Some(open);
+    }
+    open.release();
+    None
+}
+
+/// Makes an entry. None is made when all are in use.
+pub fn adopt(fd: c_int, patience: u32) {
+    forget(fd);
+    let Some(slot) = slot(fd).filter(|_| fd > 2) else { return };
+    let Some(open) = OPENS.iter().find(|open| open.life.compare_exchange(0, OCCUPIED, AcqRel, Relaxed).is_ok()) else {
+        return;
+    };
+    open.patience.store(patience, Relaxed);
+    let before = slot.swap(from_ref(open).cast_mut(), AcqRel);
+    // SAFETY: entries lead into OPENS.
+    if let Some(before) = unsafe { before.as_ref() } {
+        before.leave();
+    }
+}
+
+/// The patience of a new entry.
+pub const FRESH: u32 = ATTACH_AT_WRITE;
+
+/// Takes the entry out. True if there was one.
+pub fn forget(fd: c_int) -> bool {
+    let Some(slot) = slot(fd).filter(|slot| !slot.load(Relaxed).is_null()) else { return false };
+    let before = slot.swap(null_mut(), SeqCst);
+    // SAFETY: entries lead into OPENS.
+    match unsafe { before.as_ref() } {
+        Some(open) => {
+            open.leave();
+            true
+        }
+        None => false,
+    }
+}
+
+/// Takes all entries from `first` to `last` out.
+pub fn forget_range(first: u32, last: u32) {
+    let end = (last as usize).min(DESCRIPTORS_MAX - 1);
+    for fd in first as usize..=end {
+        forget(fd as c_int);
+    }
+}
+
+/// Has the kernel wipe the table in a forked child. False if it cannot (before Linux 4.14).
+pub fn wipe_on_fork() -> bool {
+    use rustix::mm::{Advice, madvise};
+    let start = from_ref(&TABLE).cast_mut().cast();
+    // SAFETY: the table fills its pages, which are private memory of this process.
+    unsafe { madvise(start, size_of::<Table>(), Advice::LinuxWipeOnFork) }.is_ok()
+}

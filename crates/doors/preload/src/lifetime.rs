@@ -1,0 +1,281 @@
+//! What opens, duplicates, closes and shares descriptors.
+
+use core::ffi::{c_char, c_int, c_uint, c_void};
+
+use libc::{off_t, size_t, ssize_t};
+use window::client::Announcement;
+
+use crate::agent;
+use crate::descriptors;
+
+/// Flags whose writes are not for a window: at the end, durable one by one, past the page cache, or no file at all.
+const NOT_FOR_WINDOWS: c_int = libc::O_APPEND | libc::O_DSYNC | libc::O_DIRECT | libc::O_PATH | libc::O_DIRECTORY;
+
+/// Before an open. Announced are opens that write more than they read: a file that may have a window is read through the
+/// agent, where others are read by the kernel alone.
+pub fn before_open(flags: c_int) -> Option<Announcement<'static>> {
+    let access = flags & libc::O_ACCMODE;
+    let writes = access == libc::O_WRONLY || access == libc::O_RDWR && flags & libc::O_TRUNC != 0;
+    if !writes || flags & NOT_FOR_WINDOWS != 0 || !agent::is_offered() {
+        return None;
+    }
+    agent::announce()
+}
+
+/// After it.
+pub fn after_open(announced: Option<Announcement<'static>>, fd: c_int) {
+    if !descriptors::is_foreign(fd) {
+        descriptors::forget(fd); // closed behind our back
+    }
+    if announced.is_some_and(Announcement::windowed) && fd > 2 {
+        descriptors::adopt(fd, descriptors::FRESH);
+    }
+}
+
+/// `close` of a descriptor of ours.
+pub unsafe fn close(original: unsafe extern "C-unwind" fn(c_int) -> c_int, fd: c_int) -> c_int {
+    descriptors::forget(fd);
+    // SAFETY: the call as it came.
+    unsafe { original(fd) }
+}
+
+/// `close_range`.
+pub unsafe fn close_range(
+    original: unsafe extern "C-unwind" fn(c_uint, c_uint, c_int) -> c_int,
+    first: c_uint,
+    last: c_uint,
+    flags: c_int,
+) -> c_int {
+    if first <= last && flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 {
+        agent::closes(first, last);
+        descriptors::forget_range(first, last);
+    }
+    // SAFETY: the call as it came.
+    unsafe { original(first, last, flags) }
+}
+
+/// `closefrom`.
+pub unsafe fn closefrom(original: unsafe extern "C-unwind" fn(c_int), first: c_int) {
+    agent::closes(first.max(0) as c_uint, c_uint::MAX);
+    descriptors::forget_range(first.max(0) as c_uint, c_uint::MAX);
+    // SAFETY: the call as it came.
+    unsafe { original(first) }
+}
+
+/// `dup2`. The duplicate is the kernel's; what its number meant before is closed.
+pub unsafe fn dup2(original: unsafe extern "C-unwind" fn(c_int, c_int) -> c_int, from: c_int, to: c_int) -> c_int {
+    // SAFETY: the call as it came.
+    let result = unsafe { original(from, to) };
+    replaced(from, to, result)
+}
+
+/// `dup3`.
+pub unsafe fn dup3(
+    original: unsafe extern "C-unwind" fn(c_int, c_int, c_int) -> c_int,
+    from: c_int,
+    to: c_int,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: the call as it came.
+    let result = unsafe { original(from, to, flags) };
+    replaced(from, to, result)
+}
+
+fn replaced(from: c_int, to: c_int, result: c_int) -> c_int {
+    if result >= 0 && from != to {
+        agent::closes(to as c_uint, to as c_uint);
+        descriptors::forget(to);
+    }
+    result
+}
+
+/// `fcntl` of a descriptor of ours: other flags may send writes elsewhere.
+pub unsafe fn fcntl(
+    original: unsafe extern "C-unwind" fn(c_int, c_int, usize) -> c_int,
+    fd: c_int,
+    command: c_int,
+    argument: usize,
+) -> c_int {
+    if command == libc::F_SETFL {
+        agent::give_back(fd);
+    }
+    // SAFETY: the call as it came.
+    unsafe { original(fd, command, argument) }
+}
+
+/// `fdopen` of a descriptor of ours: stdio closes it behind our back.
+pub unsafe fn fdopen(
+    original: unsafe extern "C-unwind" fn(c_int, *const c_char) -> *mut c_void,
+    fd: c_int,
+    mode: *const c_char,
+) -> *mut c_void {
+    agent::give_back(fd);
+    // SAFETY: the call as it came.
+    unsafe { original(fd, mode) }
+}
+
+/// `fopen`: stdio opened it behind our back.
+pub unsafe fn fopen(
+    original: unsafe extern "C-unwind" fn(*const c_char, *const c_char) -> *mut c_void,
+    path: *const c_char,
+    mode: *const c_char,
+) -> *mut c_void {
+    // SAFETY: the call as it came.
+    let stream = unsafe { original(path, mode) };
+    if !stream.is_null() && agent::is_offered() {
+        // SAFETY: the stream just opened.
+        descriptors::forget(unsafe { libc::fileno(stream.cast()) });
+    }
+    stream
+}
+
+/// `mmap`: the kernel tells no agent of it. A descriptor that is not known may be of a file that another process, from which it was
+/// inherited, writes through a window.
+#[allow(clippy::too_many_arguments)] // mmap's own, and the original
+pub unsafe fn mmap(
+    original: unsafe extern "C-unwind" fn(*mut c_void, size_t, c_int, c_int, c_int, off_t) -> *mut c_void,
+    at: *mut c_void,
+    length: size_t,
+    protection: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: off_t,
+) -> *mut c_void {
+    if fd >= 0 && flags & libc::MAP_ANONYMOUS == 0 {
+        if !descriptors::is_foreign(fd) {
+            agent::give_back(fd);
+        } else if agent::is_offered() && is_regular(fd) {
+            agent::end(fd);
+        }
+    }
+    // SAFETY: the call as it came.
+    unsafe { original(at, length, protection, flags, fd, offset) }
+}
+
+fn is_regular(fd: c_int) -> bool {
+    // SAFETY: the program's descriptor, in a call on it.
+    let file = unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) };
+    rustix::fs::fstat(file).is_ok_and(|status| rustix::fs::FileType::from_raw_mode(status.st_mode).is_file())
+}
+
+/// `sendfile`.
+pub unsafe fn sendfile(
+    original: unsafe extern "C-unwind" fn(c_int, c_int, *mut off_t, size_t) -> ssize_t,
+    to: c_int,
+    from: c_int,
+    offset: *mut off_t,
+    length: size_t,
+) -> ssize_t {
+    give_back_both(from, to);
+    // SAFETY: the call as it came.
+    unsafe { original(to, from, offset, length) }
+}
+
+/// `splice` and `copy_file_range`.
+#[allow(clippy::too_many_arguments)] // the calls' own, and the original
+pub unsafe fn splice(
+    original: unsafe extern "C-unwind" fn(c_int, *mut off_t, c_int, *mut off_t, size_t, c_uint) -> ssize_t,
+    from: c_int,
+    at: *mut off_t,
+    to: c_int,
+    there: *mut off_t,
+    length: size_t,
+    flags: c_uint,
+) -> ssize_t {
+    give_back_both(from, to);
+    // SAFETY: the call as it came.
+    unsafe { original(from, at, to, there, length, flags) }
+}
+
+/// Before the kernel moves bytes between two descriptors by itself.
+fn give_back_both(one: c_int, other: c_int) {
+    for fd in [one, other] {
+        if !descriptors::is_foreign(fd) {
+            agent::give_back(fd);
+        }
+    }
+}
+
+/// `sendmsg`: descriptors that travel are the kernel's.
+pub unsafe fn sendmsg(
+    original: unsafe extern "C-unwind" fn(c_int, *const c_void, c_int) -> ssize_t,
+    socket: c_int,
+    message: *const c_void,
+    flags: c_int,
+) -> ssize_t {
+    if agent::is_offered() && !message.is_null() {
+        // SAFETY: the caller's message.
+        unsafe { give_back_passed(message.cast()) };
+    }
+    // SAFETY: the call as it came.
+    unsafe { original(socket, message, flags) }
+}
+
+/// `sendmmsg`.
+pub unsafe fn sendmmsg(
+    original: unsafe extern "C-unwind" fn(c_int, *mut c_void, c_uint, c_int) -> c_int,
+    socket: c_int,
+    messages: *mut c_void,
+    count: c_uint,
+    flags: c_int,
+) -> c_int {
+    if agent::is_offered() && !messages.is_null() {
+        for number in 0..count.min(1024) as usize {
+            // SAFETY: the caller's array of `count` messages.
+            unsafe { give_back_passed(&raw const (*messages.cast::<libc::mmsghdr>().add(number)).msg_hdr) };
+        }
+    }
+    // SAFETY: the call as it came.
+    unsafe { original(socket, messages, count, flags) }
+}
+
+unsafe fn give_back_passed(message: *const libc::msghdr) {
+    // SAFETY: the caller's message, whose control data is as long as it says; the macros stay inside.
+    unsafe {
+        if (*message).msg_control.is_null() {
+            return;
+        }
+        let mut header = libc::CMSG_FIRSTHDR(message);
+        while !header.is_null() {
+            if (*header).cmsg_level == libc::SOL_SOCKET && (*header).cmsg_type == libc::SCM_RIGHTS {
+                let bytes = ((*header).cmsg_len as usize).saturating_sub(libc::CMSG_LEN(0) as usize);
+                let fds = libc::CMSG_DATA(header).cast::<c_int>();
+                for number in 0..bytes / size_of::<c_int>() {
+                    agent::give_back(fds.add(number).read_unaligned());
+                }
+            }
+            header = libc::CMSG_NXTHDR(message, header);
+        }
+    }
+}
+
+/// `setrlimit`: the kernel refuses writes past the largest size of a file; a window would not.
+pub unsafe fn setrlimit(
+    original: unsafe extern "C-unwind" fn(c_int, *const c_void) -> c_int,
+    resource: c_int,
+    limit: *const c_void,
+) -> c_int {
+    // SAFETY: the call as it came.
+    let result = unsafe { original(resource, limit) };
+    limited(resource, result)
+}
+
+/// `prlimit`.
+pub unsafe fn prlimit(
+    original: unsafe extern "C-unwind" fn(c_int, c_int, *const c_void, *mut c_void) -> c_int,
+    process: c_int,
+    resource: c_int,
+    limit: *const c_void,
+    before: *mut c_void,
+) -> c_int {
+    // SAFETY: the call as it came.
+    let result = unsafe { original(process, resource, limit, before) };
+    limited(resource, result)
+}
+
+fn limited(resource: c_int, result: c_int) -> c_int {
+    if resource as c_uint == libc::RLIMIT_FSIZE as c_uint && agent::is_offered() {
+        agent::give_back_all();
+    }
+    result
+}

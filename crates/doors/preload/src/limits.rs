@@ -1,0 +1,30 @@
+//! Bounds, each with its reason.
+
+/// Descriptors from this number on are left to the kernel: the table has 8 bytes for each, of which only touched pages cost.
+pub const DESCRIPTORS_MAX: usize = 1 << 16;
+
+/// Open files that may have windows at once in one process; at 16 MiB a window, more than a node's budget.
+pub const OPENS_MAX: usize = 1024;
+
+/// The write of a descriptor at which its window is asked for: that costs two round trips to the agent and the pages of the ring,
+/// which files written in one piece never earn.
+pub const ATTACH_AT_WRITE: u32 = 3;
+
+/// Writes between two tries when the agent said "not now".
+pub const RETRY_AFTER_WRITES: u32 = 256;
+
+/// Lowest number for the connection's own descriptor, so that programs find the numbers they expect.
+pub const OWN_DESCRIPTORS_FROM: i32 = 700;
+
+/// Longest path of the agent's socket in bytes: the address has room for 108 with its end.
+pub const SOCKET_PATH_MAX: usize = 107;
+
+/// Addresses below belong to no mapping (`vm.mmap_min_addr`): the kernel answers EFAULT where a copy of ours would end the
+/// program.
+pub const ADDRESS_MIN: usize = 1 << 16;
+
+/// Buffers of one vector call; the kernel's own limit (`IOV_MAX`).
+pub const PARTS_MAX: usize = 1024;
+
+/// Bytes that the allocator takes from the kernel at once: a registration and some hundred windows.
+pub const ARENA_BYTES: usize = 1 << 18;

@@ -1,0 +1,98 @@
+//! The preload library: where it lies, whether it is ours, and how a command comes to load it.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use window::attach::LIBRARY_MARK;
+
+use crate::exit::{reason, say};
+
+/// The file's name.
+const FILE: &str = "libforebay_preload.so";
+/// The loader's variable.
+const VARIABLE: &str = "LD_PRELOAD";
+
+/// What was found.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Library {
+    /// Of this version.
+    Ours(PathBuf),
+    /// Of another version, or something else of that name.
+    Other(PathBuf),
+    /// There is none.
+    Missing,
+}
+
+/// Beside the command, where cargo puts it, or where packages do: `../lib/forebay`.
+pub fn find() -> Library {
+    let Ok(command) = std::env::current_exe() else { return Library::Missing };
+    let beside = command.parent().unwrap_or(Path::new("/"));
+    [beside.join(FILE), beside.join("../lib/forebay").join(FILE)].into_iter().find_map(look).unwrap_or(Library::Missing)
+}
+
+fn look(path: PathBuf) -> Option<Library> {
+    let path = path.canonicalize().ok()?;
+    match std::fs::read(&path) {
+        Ok(bytes) if contains(&bytes, LIBRARY_MARK.as_bytes()) => Some(Library::Ours(path)),
+        Ok(_) => Some(Library::Other(path)),
+        Err(error) => {
+            tracing::warn!(path = %path.display(), reason = reason(&error), "the preload library cannot be read");
+            None
+        }
+    }
+}
+
+fn contains(bytes: &[u8], mark: &[u8]) -> bool {
+    // SAFETY: both slices live through the call, which reads as many bytes as they have.
+    !unsafe { libc::memmem(bytes.as_ptr().cast(), bytes.len(), mark.as_ptr().cast(), mark.len()) }.is_null()
+}
+
+/// Has the command that this process becomes load the library, before what it loads already. Without one it runs all the
+/// same, through the kernel.
+pub fn load(quiet: bool) {
+    match find() {
+        Library::Ours(path) => {
+            let value = before(&path, std::env::var_os(VARIABLE).as_deref());
+            // SAFETY: called while this process has one thread.
+            unsafe { std::env::set_var(VARIABLE, value) };
+        }
+        Library::Other(path) => {
+            say!("forebay: {} is not of this version: the command runs without it, through the kernel", path.display());
+        }
+        Library::Missing if quiet => {}
+        Library::Missing => say!("forebay: there is no {FILE} beside this command: writes go through the kernel"),
+    }
+}
+
+fn before(library: &Path, loaded: Option<&OsStr>) -> OsString {
+    let mut value = library.as_os_str().to_owned();
+    if let Some(loaded) = loaded.filter(|loaded| !loaded.is_empty()) {
+        value.push(":");
+        value.push(loaded);
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_preloaded_already_stays() {
+        let ours = Path::new("/lib/ours.so");
+        assert_eq!(before(ours, None), "/lib/ours.so");
+        assert_eq!(before(ours, Some(OsStr::new(""))), "/lib/ours.so");
+        assert_eq!(before(ours, Some(OsStr::new("a.so b.so"))), "/lib/ours.so:a.so b.so");
+    }
+
+    #[test]
+    fn a_library_of_another_version_is_told_from_ours() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(FILE);
+        assert_eq!(look(path.clone()), None);
+        std::fs::write(&path, b"forebay preload library 0.0.0, windows 0;").unwrap();
+        assert_eq!(look(path.clone()), Some(Library::Other(path.canonicalize().unwrap())));
+        std::fs::write(&path, format!("before {LIBRARY_MARK} after")).unwrap();
+        assert_eq!(look(path.clone()), Some(Library::Ours(path.canonicalize().unwrap())));
+    }
+}
