@@ -278,7 +278,7 @@ mod tests {
         fs::create_dir(&buffer).unwrap();
         assert_eq!(Session::unfinished(&buffer).unwrap(), []);
         let session = Session::begin(&dir, "one", &buffer).unwrap();
-        assert_eq!(Session::unfinished(&buffer).unwrap(), [session.clone()]);
+        assert_eq!(Session::unfinished(&buffer).unwrap(), std::slice::from_ref(&session));
         let identity = Identity::new(vec![1, 2]).unwrap();
         let place = session.add(7, &identity, Path::new("a/b")).unwrap();
         let record = RingRecord::new(RingId(3 << 64 | 5), 1 << 20);

@@ -19,7 +19,8 @@ use crate::mounts::{self, Mount};
 use crate::report::{Directory, Report};
 use crate::serving::{self, How, Serving};
 use crate::signals::Signals;
-use crate::{Lingered, Supervised, log, lower, open_files, place, preload, privilege};
+use crate::supervise::{Lingered, Supervised};
+use crate::{log, lower, open_files, place, preload, privilege};
 
 /// Between two looks at signals while the agent starts: the start itself takes a few milliseconds.
 const START_LOOK: Duration = Duration::from_millis(5);

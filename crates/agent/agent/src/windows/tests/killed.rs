@@ -64,7 +64,7 @@ fn program() {
         let window = stand.attach(&open);
         for _ in 0..50 + seed % 100 {
             let (offset, bytes) = write(seed, number);
-            if (number + life) % 17 == 0 {
+            if (number + life).is_multiple_of(17) {
                 stand.agent.write(&open, &bytes, offset, false, false).unwrap();
             } else {
                 window.append(offset, &bytes).unwrap();
