@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use common::{forebay, start};
 
-const COMMANDS: [&str; 32] = [
+const COMMANDS: [&str; 34] = [
     "",
     "run",
     "mount",
@@ -38,6 +38,8 @@ const COMMANDS: [&str; 32] = [
     "limits watch",
     "limits factors",
     "limits report",
+    "limits peer",
+    "limits experiments",
     "man",
 ];
 

@@ -33,12 +33,14 @@ pub enum LimitsArgs {
     #[command(after_help = "Example: forebay limits report probe.json sweep.json -o report.html")]
     Report(ReportArgs),
     /// Answers the probe of another host, until killed; anybody who reaches the port can load this host's link
+    #[command(after_help = "Example: forebay limits peer --listen 10.0.0.7:7117")]
     Peer {
         /// Address and port; port 0 takes a free one and says which
         #[arg(long, value_name = "ADDR:PORT", default_value = "0.0.0.0:7117")]
         listen: String,
     },
     /// The experiment book: beds, workloads and bars in files, run and judged
+    #[command(after_help = "Example: forebay limits experiments E0-4 --quick")]
     Experiments(ExperimentsArgs),
     /// A process or group leader of a sweep, or the server of FUSE's own cost
     #[command(hide = true)]
