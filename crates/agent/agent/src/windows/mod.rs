@@ -231,18 +231,31 @@ impl Windows {
     ) -> io::Result<u64> {
         let not_now = || io::Error::from_raw_os_error(libc::EAGAIN);
         for _ in 0..limits::WINDOW_ATTACH_TRIES {
-            let window = self.window_of(&right.identity, make)?;
+            let (window, fresh) = self.window_of(&right.identity, make)?;
             let mut slot = window.drain.lock();
-            // It ended meanwhile: another one.
-            let Some(drain) = slot.as_mut() else { continue };
+            let Some(drain) = slot.as_mut() else {
+                // It ended meanwhile, and its thread has not said so yet: another one.
+                drop(slot);
+                self.forget(&window);
+                continue;
+            };
             if drain.capacity_of(right.id).is_some() {
                 return Err(not_now());
             }
-            let Some(share) = self.budget.take(right.bytes()) else {
-                return Err(not_now());
-            };
-            let granted = drain.add(right.id, share)?;
-            drop(slot);
+            let granted =
+                self.budget.take(right.bytes()).ok_or_else(not_now).and_then(|share| drain.add(right.id, share));
+            if drain.is_over() {
+                *slot = None;
+                drop(slot);
+                self.forget(&window);
+            } else {
+                drop(slot);
+            }
+            let granted = granted?;
+            if fresh {
+                // Not before there is a ring: it would find the window over.
+                FileWindow::start(&window, self)?;
+            }
             let token = place::random()? as u64 | 1;
             let (identity, open) = (right.identity.clone(), right.id);
             self.tokens.lock().insert(token, Token { identity, open, pid, granted });
@@ -251,14 +264,15 @@ impl Windows {
         Err(not_now())
     }
 
+    /// The windows of a file; true if they are new, and have no thread yet.
     fn window_of(
         self: &Arc<Windows>,
         identity: &Identity,
         make: &dyn Fn() -> io::Result<(FileHandle, PathBuf)>,
-    ) -> io::Result<Arc<FileWindow>> {
+    ) -> io::Result<(Arc<FileWindow>, bool)> {
         let there = |table: &HashMap<Identity, Entry>| table.get(identity).and_then(|entry| entry.window.clone());
         if let Some(window) = there(&self.table.lock()) {
-            return Ok(window);
+            return Ok((window, false));
         }
         let (handle, hint) = make()?;
         let place = self.session.add(self.number(), identity, &hint)?;
@@ -268,13 +282,12 @@ impl Windows {
             let mut table = self.table.lock();
             if let Some(other) = there(&table) {
                 drop(table);
-                return Ok(other); // ours was empty
+                return Ok((other, false)); // ours was empty
             }
             table.entry(identity.clone()).or_default().window = Some(Arc::clone(&window));
             self.known.store(table.len(), Ordering::Release);
         }
-        FileWindow::start(&window, self)?;
-        Ok(window)
+        Ok((window, true))
     }
 
     /// The ring behind a token, once, for the process that it was made for.
