@@ -137,10 +137,19 @@ fn an_agent_that_says_nothing_is_not_waited_for() {
 
 #[test]
 fn the_end_of_an_agent_is_waited_for() {
-    let stand = Stand::new();
-    let buffer = stand.directory.path().join("x".repeat(150));
-    let client = Client::connect(&buffer).unwrap();
+    use std::io::{BufRead, Write};
+    // An agent in a process of its own closes its connections by ending, which one in ours cannot: this one is played.
+    let directory = tempfile::tempdir().unwrap();
+    let listener = std::os::unix::net::UnixListener::bind(directory.path().join(SOCKET)).unwrap();
+    let client = Client::connect(directory.path()).unwrap();
     let waiting = std::thread::spawn(move || client.wait_for_end());
-    drop(stand);
+    let (mut stream, _) = listener.accept().unwrap();
+    let mut line = String::new();
+    std::io::BufReader::new(&stream).read_line(&mut line).unwrap();
+    assert_eq!(serde_json::from_str::<Request>(&line).unwrap(), Request::Ping);
+    let alive = serde_json::to_string(&Reply::Done { result: serde_json::Value::Null }).unwrap();
+    writeln!(stream, "{alive}").unwrap();
+    assert!(!waiting.is_finished(), "an agent that answers has not ended");
+    drop(stream);
     waiting.join().unwrap().unwrap();
 }
