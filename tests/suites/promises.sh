@@ -14,6 +14,7 @@ accelerate() { # [OPTION...]
 }
 forebay() { timeout --kill-after=5 60 "$forebay" "$@" >"$scratch/out" 2>&1 </dev/null; }
 mounted() { mountpoint -q "$global"; }
+accelerated() { [[ $(stat -f -c %T "$1") = fuse* ]]; } # DIR
 agent() { pgrep -x forebay; }
 
 # The condition holds within ten seconds.
@@ -138,10 +139,13 @@ a_mount_below_stays_reachable() { # S26
   [ "$(stat -f -c %T "$global/inner")" = tmpfs ] && forebay umount "$global" && same "$global/inner/b" more
 }
 
-a_burst_buffer_serves_one_agent() { # S13
-  accelerate && mkdir -p "$scratch/other" || return
-  forebay mount "$scratch/other" --burst-buffer "$buffer" && return 1
-  ! mountpoint -q "$scratch/other" && echo still >"$global/a" && same "$global/a" still
+a_burst_buffer_serves_one_agent() { # S18
+  accelerate && mkdir -p "$scratch/again" "$scratch/other" && mount --bind "$below" "$scratch/again" || return
+  forebay mount "$scratch/again" --burst-buffer "$buffer" && return 1 # the same directory by another path
+  grep -q 'in use\|serves' "$scratch/out" && ! accelerated "$scratch/again" || return
+  forebay mount "$scratch/other" --burst-buffer "$buffer" || return # another directory has an agent and a place of its own
+  echo still >"$global/a" && echo beside >"$scratch/other/a" && same "$global/a" still && same "$scratch/other/a" beside || return
+  forebay umount "$scratch/other" && same "$scratch/other/a" beside && same "$global/a" still && accelerated "$global"
 }
 
 ## Running them.

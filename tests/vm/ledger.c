@@ -23,7 +23,7 @@ enum { FILES = 6, SLOTS = 64, NAMES = 24, RECORD = 4096 };
 struct state {
   uint64_t slot[FILES][SLOTS]; // the least number that the slot may hold; 0: it may be absent
   uint64_t cut[FILES];         // nothing at or below this number may be seen
-  int maybe_cut[FILES];        // a truncation was begun and not acknowledged
+  uint64_t maybe_cut[FILES];   // a truncation of this number was begun and not acknowledged: what is older may be gone
   uint64_t name[NAMES];        // the least number that the file may hold; 0: it must be absent
   uint64_t begun[NAMES];       // an operation that was begun and not acknowledged
   uint64_t last;               // the largest number so far
@@ -67,7 +67,7 @@ static void remember(struct state *s, const char *path) {
       for (int i = 0; i < SLOTS; i++) s->slot[a][i] = 0;
       s->cut[a] = n;
       s->maybe_cut[a] = 0;
-    } else if (sscanf(line, "i t%u %llu", &a, &n) == 2 && a < FILES) s->maybe_cut[a] = 1;
+    } else if (sscanf(line, "i t%u %llu", &a, &n) == 2 && a < FILES) s->maybe_cut[a] = n;
     else if (sscanf(line, "i n%u %llu", &a, &n) == 2 && a < NAMES) s->begun[a] = n;
     else if (sscanf(line, "c n%u %llu", &a, &n) == 2 && a < NAMES) s->name[a] = n, s->begun[a] = 0;
     else if (sscanf(line, "u n%u %llu", &a, &n) == 2 && a < NAMES) s->name[a] = 0, s->begun[a] = 0;
@@ -91,7 +91,7 @@ static int verify(const char *dir, const struct state *s) {
         for (int b = 0; b < RECORD; b++) zero &= !record[b];
       }
       held += s->slot[f][i] != 0;
-      if (number ? number >= s->slot[f][i] && number > s->cut[f] : zero && (!s->slot[f][i] || s->maybe_cut[f])) continue;
+      if (number ? number >= s->slot[f][i] && number > s->cut[f] : zero && (!s->slot[f][i] || s->slot[f][i] < s->maybe_cut[f])) continue;
       printf("ledger: f%d slot %d holds %llu (read %zd), acknowledged %llu, cut at %llu\n", f, i, (unsigned long long)number,
              got, (unsigned long long)s->slot[f][i], (unsigned long long)s->cut[f]);
       wrong++;

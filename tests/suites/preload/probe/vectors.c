@@ -30,4 +30,10 @@ int main(void) {
   TELL(pwritev2(fd, out, 1, 5, RWF_DSYNC));
   tell_size("file");
   tell_file("file");
+  int many = scratch("many");
+  for (int n = 0; n < 10; n++) TELL(pwritev(many, out, 1, n * 300));
+  TELL(pwritev2(many, out, 1, 0, RWF_APPEND));
+  TELL(lseek(many, 0, SEEK_CUR));
+  tell_size("many");
+  tell_file("many");
 }
