@@ -102,3 +102,7 @@ pub const BATCHES_SHARE: u64 = 16;
 
 /// Files in a batch however few descriptors there are: fewer would not be worth the sync they share.
 pub const BATCH_FILES_MIN: usize = 8;
+
+/// Bytes kept for a start in a burst buffer that is full: superblock, log and the records of what it stages out. 16 KiB
+/// were enough in `what_is_in_a_full_burst_buffer_is_recovered` (crates/tools/cli/tests/places.rs).
+pub const START_ROOM_BYTES: u64 = 256 << 10;

@@ -10,7 +10,7 @@ use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use types::Version;
 
-use crate::limits::VERSIONS_RESERVED;
+use crate::limits::{START_ROOM_BYTES, VERSIONS_RESERVED};
 use crate::settings::OpenError;
 
 const MAGIC: &str = "forebay burst buffer";
@@ -98,7 +98,7 @@ impl Superblock {
         }
         page.settled = false;
         page.reserved = first + VERSIONS_RESERVED;
-        write_page(&path, &page).map_err(failed(&path, "write the superblock"))?;
+        start_page(root, &path, &page).map_err(failed(&path, "write the superblock"))?;
         let state = Mutex::new(State { page, next: first });
         Ok(Superblock { path, lock, state, first: Version(first), existed })
     }
@@ -259,6 +259,42 @@ fn write_page(path: &Path, page: &Page) -> io::Result<()> {
     file.sync_all()?;
     std::fs::rename(&fresh, path)?;
     File::open(path.parent().unwrap_or(path))?.sync_all()
+}
+
+/// Writes the page of a start. What programs wrote may have filled everything, and only a start can bring it out: then it has the
+/// room that was kept for it.
+fn start_page(root: &Path, path: &Path, page: &Page) -> io::Result<()> {
+    let room = root.join("room");
+    let low = rustix::fs::statvfs(root).is_ok_and(|now| now.f_bavail * now.f_frsize < START_ROOM_BYTES);
+    if low {
+        let _ = std::fs::remove_file(&room);
+    }
+    match write_page(path, page) {
+        // A quota shows only now.
+        Err(error) if is_full(&error) && std::fs::remove_file(&room).is_ok() => return write_page(path, page),
+        written => written?,
+    }
+    if !low && let Err(error) = keep_room(&room) {
+        tracing::debug!(%error, "no room is kept for a start");
+    }
+    Ok(())
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+fn keep_room(room: &Path) -> io::Result<()> {
+    if std::fs::metadata(room).is_ok_and(|meta| meta.len() == START_ROOM_BYTES) {
+        return Ok(());
+    }
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create(true).truncate(true).mode(0o600).custom_flags(libc::O_NOFOLLOW).open(room)?;
+    let made = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, START_ROOM_BYTES);
+    if made.is_err() {
+        std::fs::remove_file(room)?;
+    }
+    Ok(made?)
 }
 
 #[cfg(test)]

@@ -6,16 +6,11 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
 
-use common::{BOUND, Bench, Done, call, is_mounted, kill};
+use common::{BOUND, Bench, call, is_mounted, kill, ok};
 use testkit::{in_private_namespace, wait_until};
 
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()
-}
-
-fn ok(done: Done) -> String {
-    assert_eq!(done.code, 0, "{done:?}");
-    done.out
 }
 
 /// The directory below the mount: what is in the global store.
@@ -310,10 +305,13 @@ fn a_stopped_agent_is_told_of_and_nobody_hangs_with_it() {
         let mounted = bench.mount(&["--policy", "stage_out=manual"]);
         fs::write(bench.dir.join("f"), "data").unwrap();
         let (agent, dir, file) = (mounted.agent(), text(&bench.dir), bench.dir.join("f"));
+        let link = bench.tree.path("link");
+        std::os::unix::fs::symlink(&file, &link).unwrap();
         kill(agent, libc::SIGSTOP);
-        let commands: [&[&str]; 5] = [
+        let commands: [&[&str]; 6] = [
             &["status", dir],
             &["drain", "--wait", dir],
+            &["drain", "--wait", text(&link)],
             &["stage", "state", text(&file)],
             &["policy", "get", dir],
             &["umount", "--force", dir],

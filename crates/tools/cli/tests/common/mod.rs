@@ -130,6 +130,12 @@ pub fn call<S: AsRef<std::ffi::OsStr>>(words: impl IntoIterator<Item = S>) -> Do
     start(forebay().args(words), "").wait()
 }
 
+/// What a call printed that ended well.
+pub fn ok(done: Done) -> String {
+    assert_eq!(done.code, 0, "{done:?}");
+    done.out
+}
+
 /// Starts a command with `input` as its standard input.
 pub fn start(command: &mut Command, input: &str) -> Running {
     let (out, err) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());

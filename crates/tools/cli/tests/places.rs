@@ -1,0 +1,105 @@
+//! The place of a directory in a burst buffer: beside those of others, and smaller than a file.
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{BOUND, Bench, agent_of, call, kill, ok};
+use testkit::{in_private_namespace, wait_until};
+
+#[test]
+fn what_one_agent_left_is_recovered_beside_another_that_lives() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let other = bench.tree.dir("other");
+        let _mounted = bench.mount(&[]);
+        let mut command = common::forebay();
+        command.arg("mount").arg(&other).arg("--burst-buffer").arg(&bench.buffer);
+        ok(common::start(command.args(["--policy", "stage_out=manual"]), "").wait());
+        fs::write(other.join("f"), "data").unwrap();
+        kill(agent_of(&place_of("other", &bench.buffer)), libc::SIGKILL);
+        wait_until("the agent is gone", BOUND, || call([Path::new("status"), &other]).code == 69);
+        assert_eq!(call([Path::new("umount"), &other]).code, 75);
+        let checked = call([Path::new("check"), &bench.buffer]);
+        assert!(checked.code == 69 && checked.err.contains("in use"), "{checked:?}");
+        assert!(checked.out.contains("1 dirty"), "{checked:?}");
+        let recovered = call([Path::new("recover"), &bench.buffer]);
+        assert!(recovered.code == 69 && recovered.err.contains("is accelerated now"), "{recovered:?}");
+        assert_eq!(bench.read("../other/f"), "data");
+        ok(call([Path::new("umount"), &bench.dir]));
+    });
+}
+
+fn place_of(name: &str, buffer: &Path) -> PathBuf {
+    let mut below = fs::read_dir(buffer).unwrap().map(|entry| entry.unwrap().path());
+    below.find(|path| path.file_name().unwrap().to_str().unwrap().starts_with(&format!("{name}-"))).unwrap()
+}
+
+fn sum(command: &str, dir: &Path) -> String {
+    String::from_utf8(Command::new("sh").args(["-c", command]).current_dir(dir).output().unwrap().stdout).unwrap()
+}
+
+#[test]
+fn a_file_larger_than_the_burst_buffer_is_read_and_changed_whole() {
+    in_private_namespace(|| {
+        let bench = small();
+        sum("head -c 40000000 /dev/urandom > large", &bench.dir);
+        let before = sum("cksum < large", &bench.dir);
+        let script =
+            "cksum < large; printf changed | dd of=large bs=1 seek=30000000 conv=notrunc status=none; cksum < large";
+        let done = bench.run(&["--quiet"], script);
+        assert_eq!((done.code, done.err.as_str()), (0, ""));
+        let after = sum("cksum < large", &bench.dir);
+        assert_ne!(before, after);
+        assert_eq!(done.out, before + &after);
+    });
+}
+
+#[test]
+fn the_writer_of_a_new_file_larger_than_the_burst_buffer_is_told_where_it_ends_and_that_much_arrives() {
+    in_private_namespace(|| {
+        let bench = small();
+        sum("head -c 40000000 /dev/urandom > ../source", &bench.dir);
+        // The last line: how much of it there is. Where the agent writes, all of it.
+        let script = "LC_ALL=C dd if=../source of=new bs=100000; echo $?; wc -c < new";
+        let done = bench.run(&[], script);
+        assert_eq!(done.code, 0, "{done:?}");
+        let lines: Vec<&str> = done.out.lines().collect();
+        let refused = done.err.contains("No space left on device");
+        assert_eq!(lines[0] == "1", refused, "{done:?}");
+        assert!(refused || lines[1] == "40000000", "{done:?}");
+        assert!(lines[1].parse::<u64>().unwrap() > 8 << 20, "{done:?}");
+        assert_eq!(sum(&format!("head -c {} ../source | cmp - new && echo same", lines[1]), &bench.dir), "same\n");
+        // Nor is the burst buffer worth less afterwards.
+        assert_eq!(ok(bench.run(&["--quiet"], "echo next > next; cat next")), "next\n");
+        assert_eq!(bench.read("next"), "next\n");
+    });
+}
+
+#[test]
+fn what_is_in_a_full_burst_buffer_is_recovered() {
+    in_private_namespace(|| {
+        let bench = small();
+        sum("head -c 40000000 /dev/urandom > ../source", &bench.dir);
+        // Small writes at the end: not a page is left.
+        let script = "for bytes in 100000 1000; do dd if=../source of=new-$bytes bs=$bytes; done; wc -c < new-100000; \
+                      kill -KILL $PPID; sleep 0.1";
+        let done = bench.run(&["--policy", "stage_out=manual"], script);
+        assert_eq!(done.code, 137, "{done:?}");
+        ok(call([Path::new("recover"), &bench.buffer]));
+        let same = format!("head -c {} ../source | cmp - new-100000 && echo same", done.out.trim());
+        assert_eq!(sum(&same, &bench.dir), "same\n");
+        for _ in 0..3 {
+            ok(call([Path::new("recover"), &bench.buffer]));
+        }
+    });
+}
+
+/// A burst buffer of 16 MiB.
+fn small() -> Bench {
+    let mut bench = Bench::new();
+    bench.buffer = bench.tree.mount_tmpfs("small", 16 << 20);
+    bench
+}
