@@ -63,6 +63,16 @@ impl Failure {
     }
 }
 
+/// The exit status of what has ended; a failure is told.
+pub fn status(done: Result<u8, Failure>) -> u8 {
+    done.unwrap_or_else(|failure| {
+        if !failure.message.is_empty() {
+            say!("{failure}");
+        }
+        failure.code
+    })
+}
+
 /// The error without Rust's `(os error N)`.
 pub fn reason(error: &io::Error) -> String {
     let text = error.to_string();

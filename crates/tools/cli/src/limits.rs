@@ -32,3 +32,5 @@ pub const NOFILE_WARN: u64 = 65_536;
 pub const RELEASE_TRIES: usize = 5;
 /// How often a busy unmount is tried, [`POLL`] apart, before its users are named.
 pub const UNMOUNT_TRIES: usize = 5;
+/// Most symbolic links followed in one path, as many as the kernel follows.
+pub const LINKS_MAX: usize = 40;

@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::drain::plain;
 use crate::exit::{self, Failure, reason, say};
 use crate::limits::{LISTED_MAX, POLL, RELEASE_TRIES};
+use crate::log;
 use crate::mounts::{self, Mount};
 use crate::place;
 use crate::progress::{Progress, State};
@@ -72,15 +73,17 @@ fn answers(target: &Target) -> Result<(), Failure> {
     }
 }
 
-/// The accelerated directory that a path lies in, and the path relative to it. The path is looked at as it is written
+/// The accelerated directory that a path lies in, and the path relative to it. Each agent on the way to it is asked
 /// first: in a mount whose agent hangs nothing may be touched, since whoever does hangs with it.
 pub fn target(path: &Path, buffer: Option<&Path>) -> Result<(Target, PathBuf), Failure> {
     let all = targets(buffer)?;
     let lexical = std::path::absolute(path).map_err(|e| Failure::io("find the working directory", &e))?;
     let upper = |path: &Path| all.iter().rev().find(|target| path.starts_with(&target.dir)).cloned();
-    if let Some(found) = upper(&lexical) {
-        answers(&found)?;
-    }
+    let mut asked: Option<Target> = None;
+    mounts::walk(&lexical, |at| match upper(at) {
+        Some(found) if asked.as_ref() != Some(&found) => answers(asked.insert(found)),
+        _ => Ok(()),
+    })?;
     let canonical = fs::canonicalize(&lexical);
     if let Ok(canonical) = &canonical
         && let Some(found) = upper(canonical)
@@ -132,7 +135,7 @@ impl Link {
             Ok(_) => Err(Failure::new(exit::SOFTWARE, "the agent gave an answer without an end")),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 Err(Failure::new(exit::UNAVAILABLE, "the agent ended before it answered")
-                    .remedy(format!("see {}", self.burst_buffer.join("agent.log").display())))
+                    .remedy(format!("see {}", log::of(&self.burst_buffer).display())))
             }
             Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(self.mute()),
             Err(error) => Err(Failure::io("talk to the agent", &error)),
@@ -189,7 +192,7 @@ impl Link {
 
 /// An agent that is there and says nothing.
 fn mute(dir: &Path, burst_buffer: &Path, agent: Option<i32>) -> Failure {
-    let (dir, log) = (dir.display(), burst_buffer.join("agent.log"));
+    let (dir, log) = (dir.display(), log::of(burst_buffer));
     let Some(pid) = agent else {
         return Failure::new(exit::UNAVAILABLE, format!("the agent of {dir} does not answer"))
             .remedy(format!("it may be stopped, or overloaded; see {}", log.display()));

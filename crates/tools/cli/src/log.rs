@@ -44,10 +44,21 @@ impl Write for Rotating {
     }
 }
 
+/// The file's name.
+const FILE: &str = "agent.log";
+
+/// The log of the agent that serves a place in a burst buffer: a `run` with several directories has one for all of them, in the burst
+/// buffer itself.
+pub fn of(place: &Path) -> PathBuf {
+    let above = place.parent().map(|above| above.join(FILE)).filter(|file| file.exists());
+    let own = place.join(FILE);
+    if own.exists() { own } else { above.unwrap_or(own) }
+}
+
 /// Logs to `agent.log` in `burst_buffer` from now on. `FOREBAY_LOG` filters as `RUST_LOG` does; the default is `info`.
 /// A log that cannot be written is no reason not to serve: then there is none.
 pub fn start(burst_buffer: &Path) {
-    let Ok(file) = Rotating::open(burst_buffer.join("agent.log"), LOG_BYTES_MAX) else { return };
+    let Ok(file) = Rotating::open(burst_buffer.join(FILE), LOG_BYTES_MAX) else { return };
     let filter = EnvFilter::try_from_env("FOREBAY_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     let _ = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(Mutex::new(file)).try_init();
 }

@@ -27,19 +27,14 @@ mod window;
 use std::process::ExitCode;
 
 use args::Command;
-use exit::{Failure, say};
+use exit::Failure;
 
 fn main() -> ExitCode {
     let cli = match args::parse() {
         Ok(cli) => cli,
         Err(code) => return ExitCode::from(code),
     };
-    dispatch(cli.command).unwrap_or_else(|failure| {
-        if !failure.message.is_empty() {
-            say!("{failure}");
-        }
-        ExitCode::from(failure.code)
-    })
+    dispatch(cli.command).unwrap_or_else(|failure| ExitCode::from(exit::status(Err(failure))))
 }
 
 fn dispatch(command: Command) -> Result<ExitCode, Failure> {

@@ -4,7 +4,9 @@ use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
+
+use crate::limits::LINKS_MAX;
 
 /// The file system type that ours are mounted with.
 pub const KIND: &str = "fuse.forebay";
@@ -18,6 +20,8 @@ pub struct Mount {
     pub parent: u64,
     /// `major:minor` of its files' `st_dev`.
     pub device: String,
+    /// What of the file system shows there: `/` for all of it.
+    pub root: PathBuf,
     /// Where.
     pub point: PathBuf,
     /// File system type.
@@ -53,10 +57,11 @@ fn parse(line: &[u8]) -> Option<Mount> {
     let id = number(fields.next()?)?;
     let parent = number(fields.next()?)?;
     let device = String::from_utf8(fields.next()?.to_vec()).ok()?;
-    let point = unescape(fields.nth(1)?);
+    let root = unescape(fields.next()?);
+    let point = unescape(fields.next()?);
     let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
     let kind = String::from_utf8(rest.next()?.to_vec()).ok()?;
-    Some(Mount { id, parent, device, point, kind, source: unescape(rest.next()?) })
+    Some(Mount { id, parent, device, root, point, kind, source: unescape(rest.next()?) })
 }
 
 fn number(field: &[u8]) -> Option<u64> {
@@ -89,6 +94,34 @@ pub fn ours_over<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
     mounts.iter().rev().find(|mount| mount.is_ours() && path.starts_with(&mount.point))
 }
 
+/// Walks an absolute path as the kernel would, through symbolic links, and calls `enter` with each place before anything in
+/// it is touched: whoever touches a mount whose agent is stopped stands still with it. Ends at the first error.
+pub fn walk<E>(path: &Path, mut enter: impl FnMut(&Path) -> Result<(), E>) -> Result<(), E> {
+    let words = |path: &Path| path.components().rev().map(|word| word.as_os_str().to_owned()).collect::<Vec<_>>();
+    let (mut rest, mut at, mut links) = (words(path), PathBuf::from("/"), 0);
+    while let Some(word) = rest.pop() {
+        match Path::new(&word).components().next() {
+            Some(Component::ParentDir) => {
+                at.pop();
+            }
+            Some(Component::Normal(name)) => {
+                let next = at.join(name);
+                enter(&next)?;
+                match fs::read_link(&next) {
+                    Ok(target) if links < LINKS_MAX => {
+                        links += 1;
+                        rest.extend(words(&target));
+                    }
+                    _ => at = next,
+                }
+            }
+            Some(Component::RootDir) => at = PathBuf::from("/"),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 /// The mount points strictly below `dir` that are not below another one: what must be moved on top of a mount over
 /// `dir`. With `on`, only those mounted on that mount.
 pub fn below(mounts: &[Mount], dir: &Path, on: Option<u64>) -> Vec<PathBuf> {
@@ -111,8 +144,8 @@ mod tests {
     use super::*;
 
     fn mount(id: u64, parent: u64, point: &str, kind: &str) -> Mount {
-        let (point, source) = (PathBuf::from(point), PathBuf::from("/bb"));
-        Mount { id, parent, device: "0:1".to_string(), point, kind: kind.to_string(), source }
+        let (root, point, source) = (PathBuf::from("/"), PathBuf::from(point), PathBuf::from("/bb"));
+        Mount { id, parent, device: "0:1".to_string(), root, point, kind: kind.to_string(), source }
     }
 
     #[test]
@@ -120,7 +153,7 @@ mod tests {
         let line = br"36 35 98:0 /mnt1 /a\040b rw,noatime shared:1 master:2 - fuse.forebay /bb\134x rw,errors=continue";
         let mount = parse(line).unwrap();
         assert_eq!((mount.id, mount.parent, mount.device.as_str()), (36, 35, "98:0"));
-        assert_eq!(mount.point, Path::new("/a b"));
+        assert_eq!((mount.root.as_path(), mount.point.as_path()), (Path::new("/mnt1"), Path::new("/a b")));
         assert_eq!(mount.source, Path::new(r"/bb\x"));
         assert!(mount.is_ours());
         assert_eq!(parse(b"garbage"), None);
@@ -134,6 +167,24 @@ mod tests {
         assert_eq!(covering(&mounts, Path::new("/dx")).unwrap().id, 1);
         assert_eq!(ours_over(&mounts, Path::new("/d/x")).unwrap().id, 3);
         assert_eq!(ours_over(&mounts, Path::new("/dx")), None);
+    }
+
+    #[test]
+    fn a_walk_goes_where_links_lead_and_touches_nothing_behind_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        fs::create_dir_all(root.join("a/b")).unwrap();
+        std::os::unix::fs::symlink("../../c/./stop", root.join("a/b/relative")).unwrap();
+        std::os::unix::fs::symlink(root.join("a/b/relative"), root.join("absolute")).unwrap();
+        std::os::unix::fs::symlink("circle", root.join("circle")).unwrap();
+        let stop = root.join("c/stop");
+        let come = |name: &str| walk(&root.join(name), |at| if at == stop { Err(()) } else { Ok(()) });
+        for name in ["c/stop", "c/stop/x", "a/b/relative", "absolute/x", "a/../c/stop", "none/../absolute"] {
+            assert_eq!(come(name), Err(()), "{name}");
+        }
+        for name in ["c", "a/b", "c/stopped", "circle", "c/../a", ""] {
+            assert_eq!(come(name), Ok(()), "{name}");
+        }
     }
 
     #[test]

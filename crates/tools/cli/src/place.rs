@@ -52,8 +52,8 @@ pub fn places(dirs: &[PathBuf], burst_buffer: &Path) -> Result<Vec<Place>, Failu
     }
     let known = known(&buffer);
     let single = canonical.len() == 1;
-    let others = |served: &Path, dir: &Path, identity: &str| is_another(served, dir, identity, &seen);
-    let place = |dir: PathBuf| Ok(Place { burst_buffer: own(&dir, &buffer, &known, single, &others)?, dir });
+    let former = |served: &Path, dir: &Path, identity: &str| former(served, dir, identity, &seen);
+    let place = |dir: PathBuf| Ok(Place { burst_buffer: own(&dir, &buffer, &known, single, &former)?, dir });
     canonical.into_iter().map(place).collect()
 }
 
@@ -93,14 +93,29 @@ fn own(
     buffer: &Path,
     known: &[Known],
     single: bool,
-    is_another: &dyn Fn(&Path, &Path, &str) -> bool,
+    former: &dyn Fn(&Path, &Path, &str) -> Former,
 ) -> Result<PathBuf, Failure> {
     let identity = identity_of(dir).map_err(|e| Failure::io(format_args!("use {}", dir.display()), &e))?;
-    // The roots of two file systems may have one identity: then the note tells them apart, as long as both are there.
+    // The roots of two file systems may have one identity: then the note tells them apart.
     let matches = |known: &&Known| known.store.as_ref() == Some(&identity);
+    let is = |wanted: Former| {
+        let (dir, identity) = (&dir, &identity);
+        move |known: &&Known| {
+            known.dir.as_deref().map_or(Former::Same, |served| former(served, dir, identity)) == wanted
+        }
+    };
     let noted = known.iter().filter(matches).find(|known| known.dir.as_deref() == Some(dir));
-    let free = |known: &&Known| known.dir.as_deref().is_none_or(|served| !is_another(served, dir, &identity));
-    let by_identity = noted.or_else(|| known.iter().filter(matches).find(free));
+    let by_identity = noted.or_else(|| known.iter().filter(matches).find(is(Former::Same)));
+    if by_identity.is_none()
+        && let Some(Known { path, dir: Some(served), .. }) = known.iter().filter(matches).find(is(Former::Unknown))
+    {
+        let (dir, path, served) = (dir.display(), path.display(), served.display());
+        let message =
+            format!("{path} holds data of {served}, which is not there: {dir} may be the same file system or another");
+        return Err(Failure::new(exit::UNAVAILABLE, message).remedy(format!(
+            "if it is the same mount it at {served} again; if not mount that one there first, or name another burst buffer"
+        )));
+    }
     // One that may be its own and is damaged, or held a directory that was here before: opening it says what to do.
     let doubtful = |known: &&Known| match (&known.store, &known.dir) {
         (None, None) => true,
@@ -117,16 +132,34 @@ fn own(
     Ok(path)
 }
 
-/// Whether `served` is there, another directory than `dir`, and has the same identity. One that is accelerated now is not
-/// touched: its agent may hang.
-fn is_another(served: &Path, dir: &Path, identity: &str, seen: &[Mount]) -> bool {
+/// What the directory that a place served is to a directory with the same identity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Former {
+    /// The same one, by this path or the former.
+    Same,
+    /// Another one.
+    Another,
+    /// Nobody can tell.
+    Unknown,
+}
+
+/// One that is accelerated now is not touched: its agent may hang.
+fn former(served: &Path, dir: &Path, identity: &str, seen: &[Mount]) -> Former {
+    let below: Vec<Mount> = seen.iter().filter(|mount| !mount.is_ours()).cloned().collect();
     if mounts::ours_over(seen, served).is_some() {
-        let below: Vec<Mount> = seen.iter().filter(|mount| !mount.is_ours()).cloned().collect();
         let device = |path: &Path| mounts::covering(&below, path).map(|mount| mount.device.clone());
-        return device(served) != device(dir);
+        return if device(served) == device(dir) { Former::Same } else { Former::Another };
     }
     let place = |path: &Path| fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
-    place(served) != place(dir) && identity_of(served).is_ok_and(|served| served == identity)
+    if place(served) == place(dir) {
+        return Former::Same;
+    }
+    if identity_of(served).is_ok_and(|served| served == identity) {
+        return Former::Another;
+    }
+    // Moved, unless all file systems of a kind have this identity at their root, and that one is only not mounted.
+    let whole = |mount: &Mount| mount.point == dir && mount.root == Path::new("/");
+    if mounts::covering(&below, dir).is_some_and(whole) { Former::Unknown } else { Former::Same }
 }
 
 /// What the superblock of a directory's burst buffer says.
@@ -183,9 +216,8 @@ fn canonical_burst_buffer(path: &Path) -> Result<PathBuf, Failure> {
 
 fn canonical_dir(dir: &Path, seen: &[Mount]) -> Result<PathBuf, Failure> {
     let lexical = std::path::absolute(dir).map_err(|e| Failure::io("find the working directory", &e))?;
-    ours(&lexical, seen)?;
+    mounts::walk(&lexical, |at| ours(at, seen))?;
     let canonical = fs::canonicalize(dir).map_err(|e| Failure::io(format_args!("use {}", dir.display()), &e))?;
-    ours(&canonical, seen)?;
     if !canonical.is_dir() {
         return Err(Failure::new(exit::NO_INPUT, format!("{} is no directory", dir.display())));
     }
@@ -278,12 +310,51 @@ mod tests {
                 store: Some(PosixStore::id_of(fs::File::open(dir).unwrap().as_fd()).unwrap()),
                 ..copy(&known[0])
             };
-            own(dir, &buffer, &[known], true, &|served, dir, _| served.exists() && served != dir).unwrap()
+            let former = |served: &Path, dir: &Path, identity: &str| match former(served, dir, identity, &[]) {
+                // As they would be.
+                Former::Same if served.exists() && served != dir => Former::Another,
+                other => other,
+            };
+            own(dir, &buffer, &[known], true, &former).unwrap()
         };
         assert_eq!(own(&a), buffer);
         assert_ne!(own(&b), buffer, "the other one is still there");
         fs::remove_dir(&a).unwrap();
         assert_eq!(own(&b), buffer, "it was moved");
+    }
+
+    #[test]
+    fn a_file_system_that_may_be_another_at_its_root_is_not_taken_for_the_one_that_is_not_mounted() {
+        let (_root, a, b, _) = dirs();
+        let identity = identity_of(&b).unwrap();
+        let whole = |root: &str| Mount {
+            id: 2,
+            parent: 1,
+            device: "8:1".to_string(),
+            root: PathBuf::from(root),
+            point: b.clone(),
+            kind: "ext4".to_string(),
+            source: PathBuf::from("/dev/x"),
+        };
+        for gone in [false, true] {
+            assert_eq!(former(&a, &b, &identity, &[]), Former::Same, "a directory that was moved");
+            assert_eq!(former(&a, &b, &identity, &[whole("/part")]), Former::Same, "a part of a file system");
+            assert_eq!(former(&a, &b, &identity, &[whole("/")]), Former::Unknown);
+            assert_eq!(former(&b, &b, &identity, &[whole("/")]), Former::Same);
+            if !gone {
+                fs::remove_dir(&a).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn a_place_whose_directory_cannot_be_told_is_neither_taken_nor_passed_by() {
+        let (_root, a, b, buffer) = dirs();
+        let store = identity_of(&b).unwrap();
+        let known = [Known { path: buffer.clone(), store: Some(store), dir: Some(a) }];
+        let failure = own(&b, &buffer, &known, true, &|_, _, _| Former::Unknown).unwrap_err();
+        assert_eq!(failure.code, exit::UNAVAILABLE);
+        assert!(fs::read_dir(&buffer).unwrap().next().is_none());
     }
 
     fn copy(known: &Known) -> Known {

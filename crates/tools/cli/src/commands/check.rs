@@ -44,18 +44,17 @@ pub fn run(args: &CheckArgs) -> Result<u8, Failure> {
     if buffers.is_empty() {
         return Err(Failure::new(exit::NO_INPUT, format!("{} is no burst buffer of Forebay", root.display())));
     }
-    let mut code = 0;
-    for buffer in buffers {
-        if args.repair {
-            repair(&buffer, args.dir.as_deref())?;
-        }
-        let findings = look(&buffer)?;
-        print(&buffer, &findings, args.repair);
-        if !findings.problems.is_empty() {
-            code = exit::UNAVAILABLE;
-        }
+    let one = |buffer: &PathBuf| exit::status(one(buffer, args));
+    Ok(buffers.iter().map(one).max().unwrap_or(0))
+}
+
+fn one(buffer: &Path, args: &CheckArgs) -> Result<u8, Failure> {
+    if args.repair {
+        repair(buffer, args.dir.as_deref())?;
     }
-    Ok(code)
+    let findings = look(buffer)?;
+    print(buffer, &findings, args.repair);
+    Ok(if findings.problems.is_empty() { 0 } else { exit::UNAVAILABLE })
 }
 
 fn look(buffer: &Path) -> Result<Findings, Failure> {

@@ -20,12 +20,15 @@ pub fn run(args: &RecoverArgs) -> Result<u8, Failure> {
     let mut code = 0;
     let mut served = 0;
     for buffer in place::formatted(&root) {
-        let dir = directory(&buffer, args.dir.as_deref())?;
-        let Some(dir) = dir else { continue };
-        served += 1;
-        code = one(&Place { dir, burst_buffer: buffer }, &requests)?.max(code);
+        let done = directory(&buffer, args.dir.as_deref()).and_then(|dir| {
+            let Some(dir) = dir else { return Ok(0) };
+            served += 1;
+            one(&Place { dir, burst_buffer: buffer }, &requests)
+        });
+        // What is wrong with one directory's place keeps no other from being recovered.
+        code = code.max(exit::status(done));
     }
-    if served == 0 {
+    if served == 0 && code == 0 {
         let message = format!("{} holds no data of Forebay", root.display());
         let known: Vec<String> = place::formatted(&root)
             .iter()

@@ -52,7 +52,7 @@ pub fn run(args: &RunArgs) -> Result<u8, Failure> {
     // Nothing of this process may lie below the mount or keep the directory busy.
     let _ = std::env::set_current_dir("/");
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
-    log::start(&buffer);
+    log::start(if let [only] = &*places { &only.burst_buffer } else { &buffer });
     if !args.quiet && !privilege::administrates_machine() {
         say!("forebay: without root all data goes through the agent, which is slower (no passthrough)");
     }
