@@ -10,7 +10,7 @@ use crate::exit::{reason, say};
 /// The file's name.
 const FILE: &str = "libforebay_preload.so";
 /// The loader's variable.
-const VARIABLE: &str = "LD_PRELOAD";
+pub const VARIABLE: &str = "LD_PRELOAD";
 
 /// What was found.
 #[derive(Debug, PartialEq, Eq)]

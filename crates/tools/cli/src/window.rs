@@ -6,6 +6,7 @@ use agent::WindowSettings;
 use clap::Args;
 
 use crate::exit::Failure;
+use crate::preload::{self, Library};
 
 /// What a program's preload library looks for.
 const SOCKET: &str = "FOREBAY_WINDOW_SOCKET";
@@ -36,6 +37,19 @@ impl WindowPlace {
     /// The settings for one burst buffer.
     pub fn settings(&self, burst_buffer: &Path) -> WindowSettings {
         WindowSettings { burst_buffer: burst_buffer.to_owned(), ..self.0.clone() }
+    }
+
+    /// What a shell must say before it starts programs that are to write through windows: `eval "$(forebay mount ... --window)"`.
+    pub fn exports(&self) -> String {
+        let quoted = |value: &Path| format!("'{}'", value.display().to_string().replace('\'', r"'\''"));
+        let socket = format!("export {SOCKET}={}", quoted(&self.0.socket()));
+        match preload::find() {
+            Library::Ours(library) => {
+                let (name, library) = (preload::VARIABLE, quoted(&library));
+                format!("{socket} {name}={library}\"${{{name}:+:${name}}}\"")
+            }
+            Library::Other(_) | Library::Missing => socket,
+        }
     }
 
     /// Tells programs that this process becomes where to register. Before there are threads.

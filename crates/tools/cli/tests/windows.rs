@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::Ordering::SeqCst;
 
-use common::{BOUND, Bench, call, forebay, kill, start};
+use common::{BOUND, Bench, call, forebay, kill, ok, start};
 use testkit::{in_private_namespace, wait_until};
 use window::client::Registration;
 use window::{Mapping, Medium, Memory};
@@ -98,6 +98,32 @@ fn a_program_with_a_window_runs_and_its_data_is_in_the_global_store() {
         let story = Story::new();
         let done = story.start(Some(3000)).wait();
         assert_eq!((done.code, story.acknowledged()), (0, 3000), "{done:?}");
+        story.check();
+    });
+}
+
+#[test]
+fn a_mount_with_windows_says_what_programs_need() {
+    in_private_namespace(|| {
+        let story = Story::new();
+        let rings = story.bench.tree.path("rings");
+        let mounted = forebay()
+            .arg("mount")
+            .arg(&story.bench.dir)
+            .arg("--burst-buffer")
+            .arg(&story.bench.buffer)
+            .arg(format!("--window={}", rings.display()))
+            .output()
+            .unwrap();
+        let exports = String::from_utf8(mounted.stdout).unwrap();
+        assert!(exports.contains(" LD_PRELOAD="), "{exports}");
+        let script = format!("{exports}exec \"$0\" --exact writer --ignored");
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", &script]).arg(std::env::current_exe().unwrap()).current_dir(&story.bench.dir);
+        command.env(LEDGER, story.bench.tree.path("ledger")).env("FOREBAY_TEST_WRITES", "300");
+        let done = start(&mut command, "").wait();
+        assert_eq!((done.code, story.acknowledged()), (0, 300), "{done:?}");
+        ok(call([Path::new("umount"), &story.bench.dir]));
         story.check();
     });
 }

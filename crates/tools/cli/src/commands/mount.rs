@@ -9,7 +9,7 @@ use file_cache::Stuck;
 use crate::args::MountArgs;
 use crate::channel::{self, Channel, Message};
 use crate::drain::{self, Requests};
-use crate::exit::{self, Failure, reason, say};
+use crate::exit::{self, Failure, out, reason, say};
 use crate::guest::{self, Place};
 use crate::holders;
 use crate::limits::{LISTED_MAX, POLL};
@@ -48,7 +48,7 @@ pub fn run(args: &MountArgs) -> Result<u8, Failure> {
                 Ok(Some(Message::Go)) => Ok(0),
                 Ok(Some(Message::Failed(failure))) => Err(failure),
                 _ => Err(Failure::new(exit::SOFTWARE, "the agent ended while it started")
-                    .remedy(format!("see {}", place.burst_buffer.join("agent.log").display()))),
+                    .remedy(format!("see {}", log::of(&place.burst_buffer).display()))),
             }
         }
     }
@@ -96,6 +96,9 @@ fn agent(place: &Place, how: &How, started: Option<&Channel>) -> Result<u8, Fail
     // The first request through the mount: it works, or the caller hears why not.
     std::fs::metadata(&place.dir).map_err(|e| Failure::io(format_args!("look into {}", place.dir.display()), &e))?;
     tracing::info!("serving {}", place.dir.display());
+    if let Some(windows) = &how.windows {
+        out!("{}", windows.exports());
+    }
     if let Some(channel) = started {
         close_terminal();
         // Whoever asked for the mount was interrupted: then it shall not be.
