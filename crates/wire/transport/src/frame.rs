@@ -12,7 +12,7 @@ use crate::link::Link;
 pub(crate) struct Patience<'a> {
     /// `None`: for ever.
     pub(crate) until: Option<Instant>,
-    /// Asked about every tick.
+    /// Asked about every tick, and between the parts of a frame.
     pub(crate) interrupted: &'a dyn Fn() -> bool,
 }
 
@@ -99,8 +99,12 @@ impl Framed {
             match self.link.send(parts) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(sent) => IoSlice::advance_slices(&mut parts, sent),
-                Err(error) if is_wait(&error) => patience.check()?,
+                Err(error) if is_wait(&error) => {}
                 Err(error) => return Err(error),
+            }
+            // After progress too: a peer that takes a byte at a time never lets a wait end.
+            if !parts.is_empty() {
+                patience.check()?;
             }
         }
         Ok(())
@@ -131,20 +135,29 @@ impl Framed {
     /// Takes bytes of the frame's data.
     pub(crate) fn take(&mut self, mut into: &mut [u8], patience: &Patience<'_>) -> io::Result<()> {
         while !into.is_empty() {
-            if self.filled.is_empty() && into.len() >= self.buffer.len() {
-                let got = self.receive_some(into, patience)?;
-                into = &mut into[got..];
-                continue;
-            }
-            if self.filled.is_empty() {
-                self.fill(patience)?;
-            }
-            let part = into.len().min(self.filled.len());
-            into[..part].copy_from_slice(&self.buffer[self.filled.start..self.filled.start + part]);
-            self.filled.start += part;
+            let part = if self.filled.is_empty() && into.len() >= self.buffer.len() {
+                self.receive_some(into, patience)?
+            } else {
+                self.take_filled(into, patience)?
+            };
             into = &mut into[part..];
+            // As in `send`: progress is no excuse.
+            if !into.is_empty() {
+                patience.check()?;
+            }
         }
         Ok(())
+    }
+
+    /// Through the buffer; how many bytes.
+    fn take_filled(&mut self, into: &mut [u8], patience: &Patience<'_>) -> io::Result<usize> {
+        if self.filled.is_empty() {
+            self.fill(patience)?;
+        }
+        let part = into.len().min(self.filled.len());
+        into[..part].copy_from_slice(&self.buffer[self.filled.start..self.filled.start + part]);
+        self.filled.start += part;
+        Ok(part)
     }
 
     fn fill(&mut self, patience: &Patience<'_>) -> io::Result<()> {

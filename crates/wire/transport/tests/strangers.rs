@@ -10,7 +10,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use support::*;
+use testkit::wait_until;
 use transport::{Access, Address, CallError, Client, Server, Who};
+use wire::limits::BODY_BYTES_MAX;
 use wire::{HEADER_BYTES, Header, Message};
 
 fn refusal(outcome: Result<Client, CallError>) -> i32 {
@@ -136,10 +138,18 @@ fn who_says_nothing_or_speaks_a_byte_at_a_time_is_closed_and_holds_up_nobody() {
     let log = Arc::new(Log::default());
     let server = serve(&log);
     let mut silent: Vec<TcpStream> = (0..60).map(|_| socket(&server)).collect();
-    let mut slow = socket(&server);
-    slow.write_all(b"FB").unwrap();
+    let mut stopped = socket(&server);
+    stopped.write_all(b"FB").unwrap();
+    let (mut slow, mut said) = (socket(&server), 0);
+    let greeting = Header { version: 1, kind: 1, request: 0, oldest: 0, body_bytes: BODY_BYTES_MAX, data_bytes: 0 };
+    slow.write_all(&greeting.encode()).unwrap();
     let client = client_of(&server.addresses()[0]);
     drop(client);
-    last_words(slow);
+    wait_until("who speaks a byte at a time is closed", BOUND, || {
+        said += 1;
+        slow.write_all(&[0]).is_err()
+    });
+    assert!(said < BODY_BYTES_MAX, "it was closed for its time, not for what it said");
+    last_words(stopped);
     last_words(silent.pop().unwrap());
 }
