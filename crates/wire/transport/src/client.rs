@@ -5,6 +5,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use wire::limits::DATA_BYTES_MAX;
 use wire::{Message, Text};
 
 use crate::address::Address;
@@ -36,7 +37,7 @@ pub struct Call<'a> {
     pub within: Option<Duration>,
     /// Doing it twice would differ from doing it once: if the server has lost its memory since it was sent, ask the caller.
     pub once: bool,
-    /// Ends the wait with `EINTR`; asked some ten times a second.
+    /// Ends the wait with `EINTR`; asked some ten times a second, and between the parts of a frame.
     pub interrupted: &'a dyn Fn() -> bool,
 }
 
@@ -121,14 +122,22 @@ enum Trouble {
     Connection(io::Error),
 }
 
-impl From<io::Error> for Trouble {
-    fn from(error: io::Error) -> Trouble {
-        match error.raw_os_error() {
-            Some(libc::ETIMEDOUT) => Trouble::End(CallError::TimedOut),
-            Some(libc::EINTR) => Trouble::End(CallError::Interrupted),
-            _ => Trouble::Connection(error),
+impl Trouble {
+    /// The caller's patience decides: the kernel says `ETIMEDOUT` of a machine that has vanished as well.
+    fn of(error: io::Error, patience: &Patience<'_>) -> Trouble {
+        match patience.check() {
+            Ok(()) => Trouble::Connection(error),
+            Err(over) if over.raw_os_error() == Some(libc::EINTR) => Trouble::End(CallError::Interrupted),
+            Err(_) => Trouble::End(CallError::TimedOut),
         }
     }
+}
+
+/// A request that was sent once at least.
+struct Sent<'a> {
+    number: Number<'a>,
+    /// The memory of the server that it was sent to last.
+    to: [u8; 16],
 }
 
 impl Client {
@@ -151,13 +160,16 @@ impl Client {
     pub fn call(&self, mut call: Call<'_>) -> Result<Answer, CallError> {
         let interrupted = call.interrupted;
         let patience = Patience { until: call.within.map(|within| Instant::now() + within), interrupted };
-        let number = self.outstanding.begin();
+        if call.data.len() > DATA_BYTES_MAX as usize {
+            let reason = format!("{} bytes are too many for one request", call.data.len());
+            return Err(CallError::Failed { errno: libc::EINVAL, reason });
+        }
         let lane = Lane::of(call.message, call.data.len());
-        let (mut pause, mut sent_to) = (RETRY.0, None);
+        let (mut pause, mut sent) = (RETRY.0, None);
         loop {
-            let mut place = self.pool.take(lane, &patience).map_err(|error| end(error.into()))?;
+            let mut place = self.pool.take(lane, &patience).map_err(|error| end(Trouble::of(error, &patience)))?;
             let reused = place.connection.is_some();
-            match self.try_once(&mut place, &number, &mut call, &mut sent_to, &patience) {
+            match self.try_once(&mut place, &mut call, &mut sent, &patience) {
                 Ok((Message::Failed { code, reason }, _)) => {
                     return Err(CallError::Failed { errno: code.errno(), reason: reason.as_str().to_owned() });
                 }
@@ -178,21 +190,23 @@ impl Client {
     }
 
     /// The connection goes back to its place only if all went well.
-    fn try_once(
-        &self,
+    fn try_once<'a>(
+        &'a self,
         place: &mut Place<'_>,
-        number: &Number<'_>,
         call: &mut Call<'_>,
-        sent_to: &mut Option<[u8; 16]>,
+        sent: &mut Option<Sent<'a>>,
         patience: &Patience<'_>,
     ) -> Result<(Message, usize), Trouble> {
         let mut connection = self.connected(place, patience)?;
-        if call.once && sent_to.is_some_and(|instance| instance != connection.instance) {
+        let to = connection.instance;
+        if call.once && sent.as_ref().is_some_and(|sent| sent.to != to) {
             place.connection = Some(connection);
             return Err(Trouble::End(CallError::Lost));
         }
-        *sent_to = Some(connection.instance);
-        let answer = exchange(&mut connection.framed, number, call, patience)?;
+        // Numbered when it is sent and not before: what has only waited is never taken for what the server forgot.
+        let sent = sent.get_or_insert_with(|| Sent { number: self.outstanding.begin(), to });
+        sent.to = to;
+        let answer = exchange(&mut connection.framed, &sent.number, call, patience)?;
         place.connection = Some(connection);
         Ok(answer)
     }
@@ -242,7 +256,7 @@ fn end(trouble: Trouble) -> CallError {
 fn rest(pause: Duration, patience: &Patience<'_>) -> Result<Duration, Trouble> {
     let end = Instant::now() + pause;
     loop {
-        patience.check()?;
+        patience.check().map_err(|error| Trouble::of(error, patience))?;
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Ok((pause * 2).min(RETRY.1));
@@ -258,13 +272,33 @@ fn exchange(
     call: &mut Call<'_>,
     patience: &Patience<'_>,
 ) -> Result<(Message, usize), Trouble> {
-    framed.send((number.request, number.oldest()), call.message, call.data, patience)?;
-    let frame = framed.receive(patience)?;
-    let data_bytes = frame.header.data_bytes as usize;
-    // One request at a time: an answer to another one, or too much data, is no conversation.
-    if frame.header.request != number.request || data_bytes > call.into.len() {
+    let trouble = |error| Trouble::of(error, patience);
+    framed.send((number.request, number.oldest()), call.message, call.data, patience).map_err(trouble)?;
+    let frame = framed.receive(patience).map_err(trouble)?;
+    // One request at a time: an answer to another one is no conversation.
+    if frame.header.request != number.request {
         return Err(Trouble::Connection(io::ErrorKind::InvalidData.into()));
     }
-    framed.take(&mut call.into[..data_bytes], patience)?;
+    let (data_bytes, room) = (frame.header.data_bytes as usize, call.into.len());
+    if data_bytes > room {
+        // It would be the same again.
+        let reason = format!("the answer has {data_bytes} bytes, and there is room for {room}");
+        return Err(Trouble::End(CallError::Failed { errno: libc::EPROTO, reason }));
+    }
+    framed.take(&mut call.into[..data_bytes], patience).map_err(trouble)?;
     Ok((frame.message, data_bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_that_timed_out_is_not_the_callers_patience() {
+        let vanished = || io::Error::from_raw_os_error(libc::ETIMEDOUT);
+        let of = |until, interrupted| Trouble::of(vanished(), &Patience { until, interrupted });
+        assert!(matches!(of(None, &|| false), Trouble::Connection(_)));
+        assert!(matches!(of(Some(Instant::now()), &|| false), Trouble::End(CallError::TimedOut)));
+        assert!(matches!(of(None, &|| true), Trouble::End(CallError::Interrupted)));
+    }
 }

@@ -40,13 +40,18 @@ pub(crate) enum Verdict {
     Answer(Message),
     /// Nobody waits for it any more.
     Stale,
-    /// It cannot be executed now.
+    /// It has waited as long as a connection may for a running one; who still wants it sends it again.
+    Late,
+    /// It cannot be executed.
     Fail(i32),
 }
 
 impl Ledger {
     pub(crate) fn enter(&self, request: u64, oldest: u64, target: u64) -> Verdict {
-        let until = Instant::now() + FRAME;
+        self.enter_until(request, oldest, target, Instant::now() + FRAME)
+    }
+
+    fn enter_until(&self, request: u64, oldest: u64, target: u64, until: Instant) -> Verdict {
         let mut inner = self.inner.lock();
         loop {
             if oldest > inner.oldest {
@@ -69,7 +74,7 @@ impl Ledger {
                 return Verdict::Execute;
             }
             if self.ended.wait_until(&mut inner, until).timed_out() {
-                return Verdict::Fail(libc::ETIMEDOUT);
+                return Verdict::Late;
             }
         }
     }
@@ -139,6 +144,17 @@ mod tests {
         assert!(!entered.load(Ordering::SeqCst));
         ledger.leave(1, None);
         assert_eq!(waiter.join().unwrap(), Verdict::Execute);
+    }
+
+    #[test]
+    fn a_request_that_waits_too_long_has_not_failed() {
+        let ledger = Ledger::default();
+        assert_eq!(ledger.enter(1, 1, FILE), Verdict::Execute);
+        // A copy of it, and another one after it was given up.
+        assert_eq!(ledger.enter_until(1, 1, FILE, Instant::now()), Verdict::Late);
+        assert_eq!(ledger.enter_until(2, 2, FILE, Instant::now()), Verdict::Late);
+        ledger.leave(1, None);
+        assert_eq!(ledger.enter(2, 2, FILE), Verdict::Execute);
     }
 
     #[test]

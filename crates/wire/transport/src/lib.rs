@@ -9,8 +9,8 @@
 //!
 //! 1. A request is executed at most once within a session's memory, however often it is sent, if doing it twice would
 //!    differ from doing it once ([`Service::remembers`]).
-//! 2. Once a client was answered, or has given up, no lost copy of that request changes anything after a later request
-//!    about the same file has begun ([`Service::target`]).
+//! 2. Once a client was answered, or has given up, no lost copy of that request changes anything after a later change of
+//!    the same file has begun ([`Service::target`]).
 //! 3. Nothing is read from a peer that has not proved who it is, but a handshake of bounded size and time.
 //! 4. Every wait ends: by its deadline, by an interruption, or - where a caller wants neither - by an answer.
 

@@ -5,6 +5,7 @@ use std::net::TcpListener;
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -264,8 +265,12 @@ impl<V: Service> Shared<V> {
     /// Serves until the connection ends; says why it did.
     fn converse(&self, framed: &mut Framed, held: &Held<V::Session>) -> io::Error {
         let (mut data, mut out) = (Vec::new(), Vec::new());
+        let ended = || self.ends();
         loop {
-            let ended = || self.ends();
+            // Asked here too: a client that always has something to say never lets us wait.
+            if ended() {
+                return io::Error::from_raw_os_error(libc::ESHUTDOWN);
+            }
             // A client that has nothing to say is no burden; one that begins must go on.
             let frame = match framed.receive(&Patience { until: None, interrupted: &ended }) {
                 Ok(frame) => frame,
@@ -286,22 +291,33 @@ impl<V: Service> Shared<V> {
         }
     }
 
-    /// `None`: nobody waits for an answer any more.
+    /// `None`: nobody waits for an answer any more, or has waited too long on this connection.
     fn answer(&self, held: &Held<V::Session>, frame: Frame, data: &[u8], out: &mut Vec<u8>) -> Option<Message> {
         let Frame { header, message } = frame;
         let Some(target) = self.service.target(&held.state, &message) else {
-            return Some(self.service.handle(&held.state, message, data, out));
+            return Some(self.handle(held, message, data, out));
         };
         match held.ledger.enter(header.request, header.oldest, target) {
             Verdict::Execute => {}
             Verdict::Answer(answer) => return Some(answer),
-            Verdict::Stale => return None,
+            Verdict::Stale | Verdict::Late => return None,
             Verdict::Fail(errno) => return Some(Message::failed(errno, "the request was lost and cannot be repeated")),
         }
         let remembers = self.service.remembers(&message);
-        let answer = self.service.handle(&held.state, message, data, out);
+        let answer = self.handle(held, message, data, out);
         held.ledger.leave(header.request, remembers.then_some(&answer));
         Some(answer)
+    }
+
+    /// A handler that panics has failed; who waits for its end still hears of it.
+    fn handle(&self, held: &Held<V::Session>, message: Message, data: &[u8], out: &mut Vec<u8>) -> Message {
+        let name = message.name();
+        let handled = catch_unwind(AssertUnwindSafe(|| self.service.handle(&held.state, message, data, &mut *out)));
+        handled.unwrap_or_else(|_| {
+            tracing::error!(message = name, "a handler panicked");
+            out.clear();
+            Message::failed(libc::EIO, "the server failed")
+        })
     }
 
     fn expire(&self) {

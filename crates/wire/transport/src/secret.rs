@@ -73,7 +73,7 @@ impl Secret {
         Ok(Secret::new(bytes))
     }
 
-    /// The proof of one side. `spoken`: the handshake's versions and session, so that none of it can be exchanged.
+    /// The proof of one side. `spoken`: the version that was chosen, and the session: neither can be exchanged.
     pub(crate) fn proof(&self, role: Role, client: &[u8; 32], server: &[u8; 32], spoken: &[u8]) -> [u8; 32] {
         let mut hash = blake3::Hasher::new_keyed(&self.0);
         hash.update(match role {

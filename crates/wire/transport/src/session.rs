@@ -24,7 +24,8 @@ pub trait Service: Send + Sync + 'static {
     /// Which file a request changes, as a hash; `None` for what changes nothing.
     fn target(&self, session: &Self::Session, message: &Message) -> Option<u64>;
 
-    /// Whether doing it twice differs from doing it once.
+    /// Whether doing it twice differs from doing it once. What is not remembered and sent again is done again, also over
+    /// what somebody else has written between: where programs answer each other in one file, its writes are remembered too.
     fn remembers(&self, message: &Message) -> bool;
 
     /// Does what is asked. `data` came with it; `out`, empty, takes the data of the answer.

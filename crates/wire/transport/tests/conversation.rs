@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use support::*;
 use testkit::wait_until;
-use transport::{Address, Call, CallError, Client, Server};
+use transport::{Address, Call, CallError, Client, Server, limits};
 use wire::Message;
+use wire::limits::DATA_BYTES_MAX;
 
 const APPEND: Message = Message::Append { handle: 1, end: 0, again: false };
 
@@ -207,4 +208,75 @@ fn what_a_client_had_is_closed_soon_after_it_is_gone() {
     append(&again, b"y").unwrap();
     drop(server);
     assert_eq!(log.sessions.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn a_server_ends_though_its_clients_always_ask() {
+    let log = Arc::new(Log::default());
+    let server = serve(&log);
+    let client = client_of(&server.addresses()[0]);
+    let (ended, began) = (AtomicBool::new(false), Instant::now());
+    let asks = || {
+        let within = Some(Duration::from_millis(500));
+        client.call(Call { within, ..Call::new(&Message::Ping {}) }).is_ok()
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| while began.elapsed() < BOUND && asks() {});
+        }
+        scope.spawn(|| {
+            drop(server);
+            ended.store(true, Ordering::SeqCst);
+        });
+        wait_until("the server has ended", BOUND, || ended.load(Ordering::SeqCst));
+    });
+}
+
+#[test]
+fn a_request_that_only_waited_is_not_taken_for_one_that_was_forgotten() {
+    let log = Arc::new(Log::default());
+    let server = serve(&log);
+    let client = client_of(&server.addresses()[0]);
+    let connections = limits::LANE_CONNECTIONS[1];
+    log.hold();
+    std::thread::scope(|scope| {
+        // The last of them finds no connection, and is not sent while others fill the server's memory.
+        for _ in 0..=connections {
+            let client = &client;
+            scope.spawn(move || write(client, 1 << 20, &vec![1; 256 << 10]));
+        }
+        wait_until("no connection is left", BOUND, || log.standing.load(Ordering::SeqCst) == connections);
+        let appended = (0..limits::ANSWERS_MAX + 50).try_for_each(|_| append(&client, b"x").map(drop));
+        log.release();
+        appended.unwrap();
+    });
+}
+
+#[test]
+fn a_handler_that_panics_fails_its_request_and_no_other() {
+    let log = Arc::new(Log::default());
+    let server = serve(&log);
+    let client = client_of(&server.addresses()[0]);
+    for _ in 0..20 {
+        let message = Message::SetLen { handle: 1, len: 0 };
+        let outcome = client.call(Call { within: Some(BOUND), ..Call::new(&message) });
+        assert!(matches!(outcome, Err(CallError::Failed { errno: libc::EIO, .. })), "{outcome:?}");
+    }
+    assert_eq!(append(&client, b"after").unwrap(), 0);
+    drop((client, server));
+    assert_eq!(log.sessions.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn what_does_not_fit_is_refused_and_not_tried_again() {
+    let log = Arc::new(Log::default());
+    let server = serve(&log);
+    let client = client_of(&server.addresses()[0]);
+    write(&client, 0, &[1; 64]);
+    let more = Message::Read { handle: 1, offset: 0, len: 64 };
+    let outcome = client.call(Call { into: &mut [0; 8], within: Some(BOUND), ..Call::new(&more) });
+    assert!(matches!(outcome, Err(CallError::Failed { errno: libc::EPROTO, .. })), "{outcome:?}");
+    let (data, message) = (vec![0; DATA_BYTES_MAX as usize + 1], Message::Write { handle: 1, offset: 0 });
+    let outcome = client.call(Call { data: &data, within: Some(BOUND), ..Call::new(&message) });
+    assert!(matches!(outcome, Err(CallError::Failed { errno: libc::EINVAL, .. })), "{outcome:?}");
 }

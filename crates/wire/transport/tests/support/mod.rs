@@ -71,7 +71,7 @@ impl Service for Served {
     }
 
     fn target(&self, _session: &Guest, message: &Message) -> Option<u64> {
-        matches!(message, Message::Write { .. } | Message::Append { .. }).then_some(1)
+        matches!(message, Message::Write { .. } | Message::Append { .. } | Message::SetLen { .. }).then_some(1)
     }
 
     fn remembers(&self, message: &Message) -> bool {
@@ -105,6 +105,7 @@ impl Service for Served {
                 Message::Bytes {}
             }
             Message::Ping {} => Message::Done {},
+            Message::SetLen { .. } => panic!("as every test that sends this wants it"),
             _ => Message::Failed { code: Code::NotImplemented, reason: Text::cut("not in this test") },
         }
     }
