@@ -1,5 +1,6 @@
 //! Keeping the only reader on its caller's processor, where waking it wakes no other processor. The caller is left where
-//! it is.
+//! it is. A caller of real-time priority is not followed: while it computes nobody else runs there, and then nobody would
+//! read the requests of others.
 
 use std::sync::Arc;
 
@@ -69,7 +70,7 @@ impl Follower {
     }
 }
 
-/// The processor on which a thread last ran; `None` if it is not seen from here.
+/// The processor on which a thread last ran; `None` if it is not seen from here, or not to be followed.
 fn processor_of(thread: u32) -> Option<usize> {
     use rustix::fs::{CWD, Mode, OFlags, openat};
     let mut line = [0; limits::PROC_STAT_BYTES];
@@ -78,10 +79,18 @@ fn processor_of(thread: u32) -> Option<usize> {
     processor_in(&line[..read])
 }
 
-/// The 39th field of `/proc/PID/stat`. The second is a name of any bytes in parentheses.
+/// The 39th field of `/proc/PID/stat`, unless the 41st names a real-time policy. The second is a name of any bytes in
+/// parentheses.
 fn processor_in(stat: &[u8]) -> Option<usize> {
     let after_name = stat.iter().rposition(|byte| *byte == b')')? + 1;
-    let field = stat[after_name..].split(|byte| *byte == b' ').filter(|field| !field.is_empty()).nth(36)?;
+    let mut fields = stat[after_name..].split(|byte| *byte == b' ').filter(|field| !field.is_empty());
+    let processor = number(fields.nth(36)?)?;
+    let policy = i32::try_from(number(fields.nth(1)?)?).ok()?;
+    let real_time = matches!(policy, libc::SCHED_FIFO | libc::SCHED_RR | libc::SCHED_DEADLINE);
+    (!real_time).then_some(processor)
+}
+
+fn number(field: &[u8]) -> Option<usize> {
     std::str::from_utf8(field).ok()?.trim_end().parse().ok()
 }
 
@@ -96,6 +105,18 @@ mod tests {
         assert_eq!(processor_in(line.as_bytes()), Some(39));
         assert_eq!(processor_in(b"17 (short) S 1 2"), None);
         assert_eq!(processor_in(b""), None);
+    }
+
+    #[test]
+    fn a_caller_of_real_time_priority_is_not_followed() {
+        let stat = |policy: i32| {
+            let fields: Vec<String> = (3..=52).map(|number| number.to_string()).collect();
+            let line = format!("17 (name) {}\n", fields.join(" ")).replace(" 41 ", &format!(" {policy} "));
+            processor_in(line.as_bytes())
+        };
+        for (policy, followed) in [(0, true), (1, false), (2, false), (3, true), (5, true), (6, false)] {
+            assert_eq!(stat(policy).is_some(), followed, "policy {policy}");
+        }
     }
 
     #[test]
