@@ -35,7 +35,7 @@ pub const PROC_STAT_BYTES: usize = 1536;
 /// of processors; parallel file systems are busy with a few dozen, and 64 pairs of 1 MiB buffers are still 128 MiB.
 pub const THREADS_MAX: usize = 64;
 
-/// How long a thread without work is kept warm beyond the idle minimum: bursts of metadata come seconds apart, and a
+/// How long threads without work are kept warm, beyond the one that stands by: bursts of metadata come seconds apart, and a
 /// new thread costs about 20 us.
 pub const SPARE_THREAD: Duration = Duration::from_secs(10);
 

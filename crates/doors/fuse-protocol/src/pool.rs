@@ -301,7 +301,13 @@ impl Pool {
             if timeout && state.shift.spare_may_go() {
                 return Next::End;
             }
-            timeout = self.spare.wait_for(&mut state, limits::SPARE_THREAD).timed_out();
+            timeout = if state.shift.has_spares_to_go() {
+                self.spare.wait_for(&mut state, limits::SPARE_THREAD).timed_out()
+            } else {
+                // The one that stays: nothing wakes while nothing happens.
+                self.spare.wait(&mut state);
+                false
+            };
         }
     }
 

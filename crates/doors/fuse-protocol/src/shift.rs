@@ -2,7 +2,7 @@
 //!
 //! Waking another processor costs more than a short request, so as long as one program asks and handlers are short, one
 //! thread reads, runs what it read *alone*, and reads again. [`Shift::take`] and [`Shift::done`] stand around each
-//! request, [`Shift::tick`] is called by the watch (`watch.rs`) at a steady rhythm; each is one step under one lock.
+//! request, [`Shift::tick`] is called by the watch (in `pool.rs`) at a steady rhythm; each is one step under one lock.
 //!
 //! S1. While the session lives, some thread is reading or about to; or the reader runs a request alone, then a spare
 //!     stands by and the watch ticks.
@@ -243,9 +243,14 @@ impl Shift {
         called
     }
 
-    /// A spare has waited long; true: it ends. One stays, to stand by.
+    /// Whether one of the spares is to go if none of them is needed for long. One stays, to stand by.
+    pub fn has_spares_to_go(&self) -> bool {
+        self.spares > 1
+    }
+
+    /// A spare has waited long; true: it ends.
     pub fn spare_may_go(&mut self) -> bool {
-        let goes = self.spares > 1;
+        let goes = self.has_spares_to_go();
         self.spares -= usize::from(goes);
         goes
     }
