@@ -164,13 +164,7 @@ impl Shape {
         let uses = self.bed.lock().uses(now);
         let mut text = format!("now_ns {now}\n");
         for told in uses {
-            let name = told.kind.name();
-            let (number, operations, bytes) = (told.number, told.operations, told.bytes);
-            let (busy, waited) = (told.busy, told.waited);
-            let _ = writeln!(
-                text,
-                "{name} {number} operations {operations} bytes {bytes} busy_ns {busy} waited_ns {waited}"
-            );
+            let _ = writeln!(text, "{told}");
         }
         for (number, hits) in self.faults.hits().enumerate() {
             let _ = writeln!(text, "fault {number} hits {hits}");

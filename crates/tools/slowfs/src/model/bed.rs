@@ -111,14 +111,20 @@ impl Bed {
             let stream = self.streams.entry(transfer.stream).or_insert_with(|| Pipe::new(rate));
             end = end.max(stream.pass(at, bytes, spec.burst));
         }
-        let number = self.clients.len();
-        let client = self.clients.entry(transfer.client).or_insert_with(|| Client {
-            number,
-            cpu: spec.client_cpu.map(Pipe::new),
-            link: spec.client_link.map(Pipe::new),
-        });
-        for pipe in [&mut client.cpu, &mut client.link, &mut self.core].into_iter().flatten() {
-            end = end.max(pipe.pass(at, bytes, spec.burst));
+        // Only where a client has something of its own: there may be as many as opens, and none is ever forgotten.
+        if spec.client_cpu.is_some() || spec.client_link.is_some() {
+            let number = self.clients.len();
+            let client = self.clients.entry(transfer.client).or_insert_with(|| Client {
+                number,
+                cpu: spec.client_cpu.map(Pipe::new),
+                link: spec.client_link.map(Pipe::new),
+            });
+            for pipe in [&mut client.cpu, &mut client.link].into_iter().flatten() {
+                end = end.max(pipe.pass(at, bytes, spec.burst));
+            }
+        }
+        if let Some(core) = &mut self.core {
+            end = end.max(core.pass(at, bytes, spec.burst));
         }
         for piece in pieces(file, offset, bytes, spec.stripe.max(1), self.targets.len()) {
             let servers = self.servers.len().max(1);

@@ -1,5 +1,7 @@
 //! What each resource did, as counters of a real one would tell it.
 
+use std::fmt;
+
 use super::Ns;
 
 /// What a resource is.
@@ -21,20 +23,16 @@ pub enum Kind {
     Lock,
 }
 
-impl Kind {
-    /// Its name in the mount's statistics.
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::ClientCpu => "client-cpu",
-            Kind::ClientLink => "client-link",
-            Kind::Core => "core",
-            Kind::ServerLink => "server-link",
-            Kind::Target => "target",
-            Kind::Metadata => "metadata",
-            Kind::Lock => "lock",
-        }
-    }
-}
+/// Names in the mount's statistics.
+const KINDS: [(Kind, &str); 7] = [
+    (Kind::ClientCpu, "client-cpu"),
+    (Kind::ClientLink, "client-link"),
+    (Kind::Core, "core"),
+    (Kind::ServerLink, "server-link"),
+    (Kind::Target, "target"),
+    (Kind::Metadata, "metadata"),
+    (Kind::Lock, "lock"),
+];
 
 /// What one resource did since the bed began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +48,48 @@ pub struct Use {
     pub busy: Ns,
     /// Time that operations waited for it, beyond its work.
     pub waited: Ns,
+}
+
+/// A line of the mount's statistics.
+impl fmt::Display for Use {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Use { kind, number, operations, bytes, busy, waited } = self;
+        let name = KINDS.iter().find(|(known, _)| known == kind).map_or("", |(_, name)| name);
+        write!(f, "{name} {number} operations {operations} bytes {bytes} busy_ns {busy} waited_ns {waited}")
+    }
+}
+
+impl Use {
+    /// Reads such a line; none if it tells of something else.
+    pub fn parse(line: &str) -> Option<Use> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [name, number, "operations", operations, "bytes", bytes, "busy_ns", busy, "waited_ns", waited] = words[..]
+        else {
+            return None;
+        };
+        Some(Use {
+            kind: KINDS.iter().find(|(_, known)| *known == name)?.0,
+            number: number.parse().ok()?,
+            operations: operations.parse().ok()?,
+            bytes: bytes.parse().ok()?,
+            busy: busy.parse().ok()?,
+            waited: waited.parse().ok()?,
+        })
+    }
+
+    /// What it did since an earlier look; all of it if it was not there then.
+    pub fn since(&self, earlier: &[Use]) -> Use {
+        let Some(then) = earlier.iter().find(|then| (then.kind, then.number) == (self.kind, self.number)) else {
+            return *self;
+        };
+        Use {
+            operations: self.operations.saturating_sub(then.operations),
+            bytes: self.bytes.saturating_sub(then.bytes),
+            busy: self.busy.saturating_sub(then.busy),
+            waited: self.waited.saturating_sub(then.waited),
+            ..*self
+        }
+    }
 }
 
 /// Counters of one resource.
@@ -68,5 +108,22 @@ impl Counters {
         let done = 1.0 - behind.min(busy) as f64 / busy.max(1) as f64;
         let bytes = (bytes as f64 * done).round() as u64;
         Use { kind, number, operations, bytes, busy: busy - behind.min(busy), waited }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_told_is_read_again_and_grows_from_an_earlier_look() {
+        for (kind, _) in KINDS {
+            let then = Use { kind, number: 3, operations: 4, bytes: 5, busy: 6, waited: 7 };
+            assert_eq!(Use::parse(&then.to_string()), Some(then));
+            let now = Use { operations: 14, bytes: 25, busy: 36, waited: 47, ..then };
+            assert_eq!(now.since(&[then]), Use { operations: 10, bytes: 20, busy: 30, waited: 40, ..then });
+            assert_eq!(now.since(&[Use { number: 2, ..then }]), now);
+        }
+        assert_eq!((Use::parse("now_ns 12"), Use::parse("fault 0 hits 1")), (None, None));
     }
 }
