@@ -23,6 +23,14 @@ fn world(tree: &TempTree, ballast: u64) -> World {
     world
 }
 
+/// Clean replicas that nobody uses.
+fn stage_in(world: &World, names: &[&str], bytes: usize) {
+    for name in names {
+        world.store.put(name, &vec![1; bytes]);
+        world.cache.stage_in(&world.anchor(name), &world.policy).unwrap();
+    }
+}
+
 #[test]
 fn a_file_that_outgrows_the_burst_buffer_goes_on_in_the_global_store() {
     in_private_namespace(|| {
@@ -51,10 +59,7 @@ fn clean_replicas_make_room_for_a_write() {
     in_private_namespace(|| {
         let tree = TempTree::new();
         let world = world(&tree, 0);
-        for name in ["a", "b"] {
-            world.store.put(name, &vec![1; 5 * MIB]);
-            world.cache.stage_in(&world.anchor(name), &world.policy).unwrap();
-        }
+        stage_in(&world, &["a", "b"], 5 * MIB);
         let handle = world.create("f");
         handle.write_at(&vec![2; 12 * MIB], 0, false).unwrap();
         let status = world.cache.status();
@@ -150,10 +155,7 @@ fn clean_replicas_make_room_for_an_allocation() {
     in_private_namespace(|| {
         let tree = TempTree::new();
         let world = world(&tree, 0);
-        for name in ["a", "b"] {
-            world.store.put(name, &vec![1; 5 * MIB]);
-            world.cache.stage_in(&world.anchor(name), &world.policy).unwrap();
-        }
+        stage_in(&world, &["a", "b"], 5 * MIB);
         let handle = world.create("f");
         handle.fallocate(0, 0, 12 << 20).unwrap();
         assert!(world.cache.status().evicted > 0);
@@ -172,10 +174,7 @@ fn clean_replicas_make_room_for_what_the_kernel_writes() {
             settings.burst_buffer = root.join("forebay");
             (settings.space, settings.clock, settings.background) = (None, None, true);
         });
-        for name in ["a", "b", "c"] {
-            world.store.put(name, &vec![1; 4 * MIB]);
-            world.cache.stage_in(&world.anchor(name), &world.policy).unwrap();
-        }
+        stage_in(&world, &["a", "b", "c"], 4 * MIB);
         let handle = world.create("f");
         let kernel = kernel_file(&handle);
         for number in 0..12 {
