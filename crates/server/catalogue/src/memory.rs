@@ -22,6 +22,8 @@ struct Inner {
     commits: u64,
     /// Commits that still succeed, then those that fail.
     fault: Option<(u64, u64)>,
+    /// The next that fails is done all the same.
+    late: bool,
     /// The last commit failed.
     failed: bool,
 }
@@ -41,7 +43,14 @@ impl MemoryCatalogue {
 
     /// Lets `after` commits succeed and then `times` fail without an effect.
     pub fn fail_commits(&self, after: u64, times: u64) {
-        self.inner.lock().fault = Some((after, times));
+        let mut inner = self.inner.lock();
+        (inner.fault, inner.late) = (Some((after, times)), false);
+    }
+
+    /// The same, but the first that fails takes effect: its sync failed after it was written, for example.
+    pub fn fail_commits_late(&self, after: u64, times: u64) {
+        let mut inner = self.inner.lock();
+        (inner.fault, inner.late) = (Some((after, times)), true);
     }
 
     /// Commits so far, those that failed among them.
@@ -84,8 +93,9 @@ impl Catalogue for MemoryCatalogue {
     fn commit(&self, changes: Vec<Change>, durability: Durability) -> Result<(), Error> {
         let mut inner = self.inner.lock();
         inner.failed = inner.fails();
-        if inner.failed {
-            return Err(Error::Io { step: "commit", reason: "injected".into() });
+        let outcome = if inner.failed { Err(Error::Io { step: "commit", reason: "injected".into() }) } else { Ok(()) };
+        if inner.failed && !std::mem::take(&mut inner.late) {
+            return outcome;
         }
         for change in changes {
             match change {
@@ -96,7 +106,7 @@ impl Catalogue for MemoryCatalogue {
         if durability == Durability::Machine {
             inner.durable = inner.records.clone();
         }
-        Ok(())
+        outcome
     }
 
     fn unclean(&self, each: &mut dyn FnMut(Identity, Record)) -> Result<(), Error> {

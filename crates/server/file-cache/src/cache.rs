@@ -80,7 +80,7 @@ pub(crate) struct Inner {
     pub(crate) quiesced: AtomicBool,
     /// Handles through which the kernel may write replicas past us.
     pub(crate) kernel_writers: AtomicU64,
-    /// Commits begun, and those of them known to be on the medium.
+    /// Commits done, and those of them known to be on the medium.
     pub(crate) commits: AtomicU64,
     pub(crate) commits_synced: AtomicU64,
     /// The last commit of a clean record whose file was forgotten since.
@@ -124,7 +124,8 @@ impl Inner {
         self.catalogue.commit(changes, durability).map_err(broken)?;
         self.commits.fetch_add(1, Ordering::AcqRel);
         if durability == Durability::Machine {
-            self.commits_synced.fetch_max(done + 1, Ordering::AcqRel);
+            // Not more: another that ended meanwhile may have been written after this one's sync.
+            self.commits_synced.fetch_max(done, Ordering::AcqRel);
         }
         Ok(())
     }

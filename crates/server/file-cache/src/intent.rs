@@ -55,7 +55,7 @@ impl Inner {
         let record = {
             let live = file.live.lock();
             let secured = live.brand_synced || live.intent_synced || live.unlinked;
-            live.record.clone().filter(|_| how.read && how.write && !secured)
+            live.record.as_ref().filter(|_| how.read && how.write && !secured).cloned()
         };
         let Some(record) = record else { return Ok(()) };
         if self.xattrs.load(Ordering::Relaxed) {
@@ -77,9 +77,10 @@ impl Inner {
         how: &OpenHow,
         found: Option<Fingerprint>,
     ) -> io::Result<()> {
-        let (record, synced, intent_synced, unlinked) = {
+        let (record, synced, intent_synced, unlinked, left) = {
             let live = file.live.lock();
-            (live.record.clone(), live.synced, live.intent_synced, live.unlinked)
+            let left = live.left.filter(|_| file.drain.try_lock().is_some());
+            (live.record.clone(), live.synced, live.intent_synced, live.unlinked, left)
         };
         match record {
             Some(record) if record.state == State::Clean => {
@@ -92,6 +93,13 @@ impl Inner {
                 }
                 let base = found.filter(|_| how.truncate).unwrap_or(record.base);
                 self.record_intent(file, anchor, how, (record.version, &replica), base, !how.truncate)?;
+            }
+            // A stage-out ended without its clean record, as far as we were told: the next start may find it done all the
+            // same, and the mark below may be gone. Neither matters to a new intent.
+            Some(record) if left.is_some() && record.state != State::Conflict => {
+                let replica = self.replicas.open_as(record.version, How::Read)?;
+                let base = left.unwrap_or(record.base);
+                self.record_intent(file, anchor, how, (record.version, &replica), base, false)?;
             }
             Some(record) if how.sync && !intent_synced => {
                 self.put(file, record, Durability::Machine)?;

@@ -2,6 +2,7 @@
 
 mod support;
 
+use catalogue::{Catalogue, Durability};
 use file_cache::OpenHow;
 use global_store::memory::{Fault, Operation};
 use support::{MIB, World, read};
@@ -119,6 +120,34 @@ fn no_failure_of_one_commit_loses_an_acknowledged_byte() {
             assert!(after > 8, "the story does too little");
             break;
         }
+    }
+}
+
+/// The commit that calls a file clean fails, but the next start finds it done: nothing that was written since may rest on
+/// the record before it.
+#[test]
+fn what_is_written_after_a_clean_record_that_failed_late_is_not_lost() {
+    for machine in [false, true] {
+        let mut world = World::new();
+        world.store.set_shared(true);
+        world.write_new("f", b"first");
+        world.catalogue.fail_commits_late(1, 2);
+        assert_eq!(world.cache.drain_all(&mut |_| {}, &|| false).len(), 1);
+        world.catalogue.commit(Vec::new(), Durability::Machine).unwrap();
+        let handle = world.open("f", true);
+        assert!(world.anchor("f").mark().unwrap().is_some(), "a dirty file without a mark");
+        handle.write_at(b"later", 0, false).unwrap();
+        if machine {
+            handle.sync(false).unwrap();
+            drop(handle);
+            world.machine_crash();
+        } else {
+            drop(handle);
+            world.crash();
+        }
+        assert_eq!(read(&world.open("f", false), 10), b"later", "machine {machine}");
+        world.drain();
+        assert_eq!(world.store.read("f").unwrap(), b"later", "machine {machine}");
     }
 }
 

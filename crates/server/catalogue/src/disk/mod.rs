@@ -31,8 +31,8 @@ use journal::TORN_END;
 
 /// The catalogue on disk. After a failed commit its database refuses all others until it is opened anew, because what
 /// the failed one left behind is known only then; lookups go on. That is done by a later commit, and what the failed one
-/// would have changed is as it was before. A background write of tables that failed (no space, no descriptors) is told by
-/// the next commit; an empty one asks for nothing else.
+/// would have changed is as it was before; until then a crash may leave it done. A background write of tables that failed
+/// (no space, no descriptors) is told by the next commit; an empty one asks for nothing else.
 pub struct FjallCatalogue {
     dir: PathBuf,
     /// Exclusive while it is opened anew; `None` if that failed.
@@ -128,7 +128,8 @@ impl FjallCatalogue {
         if let Some(broken) = open.as_ref() {
             // Somebody still writes, or waits for a disk that does not answer: its files must be left alone.
             let Some(undecided) = broken.committer.undecided() else { return };
-            // A commit is seen once it is written, so this is what was there before it.
+            // A commit is seen once it is written whole and synced as asked, so this is what was there before it. One that
+            // was written after its callers had given up stays.
             let before = undecided.into_iter().map(|identity| broken.get(&identity).map(|found| (identity, found)));
             let Ok(before) = before.collect::<Result<Vec<_>, Error>>() else { return };
             healing.before = before;
