@@ -56,6 +56,8 @@ pub const LOST_TO_SHARING: f64 = 0.87;
 pub const PEER_CONNECTIONS_MAX: u64 = 64;
 /// A peer that says nothing for so long has failed.
 pub const PEER_SILENCE: Duration = Duration::from_secs(20);
+/// A connection to `peer` lasts no longer, whatever it says: longer than any measurement, so that nobody keeps its place.
+pub const PEER_LASTS: Duration = Duration::from_secs(3600);
 /// Least time between two looks at a watched program's threads.
 pub const WATCH_LOOK_MIN: Duration = Duration::from_millis(20);
 /// Threads that one look takes in: beyond, a sample is as good.

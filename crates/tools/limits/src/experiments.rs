@@ -102,10 +102,20 @@ fn alone() -> Result<bool, Failure> {
         return Err(Failure { code: 77, message: "experiments mount file systems: run them as root".to_string() });
     }
     let program = std::env::current_exe().map_err(|error| Failure::unavailable(error.to_string()))?;
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc", "--"]);
+    // Whoever ends this process, with Ctrl-C for instance, ends all of it: process 1 in there hears no signal of its own.
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "unshare"]).args([
+        "--mount",
+        "--propagation",
+        "private",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+        "--",
+    ]);
     command.arg(program).args(std::env::args_os().skip(1)).env(INSIDE, "1");
-    let status = command.status().map_err(|error| Failure::unavailable(format!("unshare (util-linux): {error}")))?;
+    let status = command.status().map_err(|error| Failure::unavailable(format!("setpriv (util-linux): {error}")))?;
     match status.code() {
         Some(0) => Ok(true),
         Some(1) => Ok(false),

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 pub use csv::csv;
-pub use html::html;
+pub use html::{STYLE, html};
 
 use crate::failure::Failure;
 use crate::plan;

@@ -13,6 +13,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::io::retry_on_intr;
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use serde::{Deserialize, Serialize};
 
 pub use attribution::{Busy, Shares};
@@ -72,9 +74,15 @@ pub fn watch(command: &[OsString], interval: Duration) -> Result<Watch, Failure>
     })?;
     let mut looker = profile::Looker::new(child.id());
     let (sender, ended) = channel();
-    // The wait is in a thread of its own, so that the end is seen at once however long the interval is.
-    thread::spawn(move || sender.send(child.wait()));
-    let Followed { status, samples, last, asking } = follow(&ended, interval, &before, &mut looker, &mut tiers)?;
+    let process = Pid::from_child(&child);
+    // The wait is in a thread of its own, so that the end is seen at once however long the interval is. It leaves the
+    // program's processor time to be taken here, when no status command's is.
+    thread::spawn(move || {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        sender.send(retry_on_intr(|| waitid(WaitId::Pid(process), options)).map(|_| ()))
+    });
+    let Followed { samples, last, asking } = follow(&ended, interval, &before, &mut looker, &mut tiers)?;
+    let status = child.wait().map_err(waiting)?;
     let total = last.since(&before);
     // Not the program's: the status commands that were waited for.
     let ticks = children_ticks().saturating_sub(children).saturating_sub(asking);
@@ -100,9 +108,12 @@ pub fn watch(command: &[OsString], interval: Duration) -> Result<Watch, Failure>
     Ok(watch)
 }
 
-/// A program that has ended, and what was seen until then.
+fn waiting(error: std::io::Error) -> Failure {
+    Failure::unavailable(format!("waiting for the program: {error}"))
+}
+
+/// What was seen until a program ended.
 struct Followed {
-    status: ExitStatus,
     samples: Vec<Counters>,
     last: Counters,
     /// Processor time of the status commands, in ticks.
@@ -110,7 +121,7 @@ struct Followed {
 }
 
 fn follow(
-    ended: &Receiver<std::io::Result<ExitStatus>>,
+    ended: &Receiver<rustix::io::Result<()>>,
     interval: Duration,
     begin: &Counters,
     looker: &mut profile::Looker,
@@ -118,7 +129,7 @@ fn follow(
 ) -> Result<Followed, Failure> {
     let (mut samples, mut last, mut step) = (Vec::new(), begin.clone(), interval);
     let (mut sampled, mut asked, mut asking) = (Instant::now(), Instant::now(), 0);
-    let status = loop {
+    loop {
         let left = step.saturating_sub(sampled.elapsed());
         let outcome = ended.recv_timeout(left.min(looker.pause));
         let is_over = !matches!(outcome, Err(RecvTimeoutError::Timeout));
@@ -137,8 +148,9 @@ fn follow(
             (last, sampled) = (now, Instant::now());
         }
         match outcome {
-            Ok(status) => {
-                break status.map_err(|error| Failure::unavailable(format!("waiting for the program: {error}")))?;
+            Ok(outcome) => {
+                outcome.map_err(|error| waiting(error.into()))?;
+                return Ok(Followed { samples, last, asking });
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return Err(Failure::defect("nobody waits for the program")),
@@ -147,8 +159,7 @@ fn follow(
             samples = halved(samples);
             step *= 2;
         }
-    };
-    Ok(Followed { status, samples, last, asking })
+    }
 }
 
 fn code(status: ExitStatus) -> u8 {

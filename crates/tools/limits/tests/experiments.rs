@@ -1,8 +1,14 @@
 //! The experiment book as a user runs it; as root, for it runs in namespaces of its own.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_forebay-limits");
 
@@ -41,4 +47,28 @@ fn what_is_not_in_the_book_is_named_with_what_is() {
     assert!(said.contains("there is no experiment E9-9; there are E0-4, E0-5, E3-1"), "{said}");
     let (code, said) = experiments(&["--dry-run"], &results);
     assert!(code == Some(0) && said.contains("E4-1: ") && !results.exists(), "{said}");
+}
+
+/// Ctrl-C reaches this program and nobody in its namespaces; what runs there ends with it.
+#[test]
+fn an_interrupt_ends_all_of_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let long =
+        "id = \"E\"\ntitle = \"long\"\nkind = \"planted\"\nstories = 20000\nnamed = 0\nstore = []\nmounted = []\n";
+    fs::write(directory.path().join("E.toml"), long).unwrap();
+    let mut command = Command::new(PROGRAM);
+    command.args(["experiments", "--book"]).arg(directory.path()).arg("--results").arg(directory.path().join("r"));
+    let mut running = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(running.stdout.take().unwrap());
+    let mut line = String::new();
+    while !line.starts_with("E: long") {
+        line.clear();
+        assert!(said.read_line(&mut line).unwrap() > 0, "it ended by itself");
+    }
+    kill_process(Pid::from_child(&running), Signal::INT).unwrap();
+    running.wait().unwrap();
+    let (sender, ended) = channel();
+    // Whoever still runs holds the pipe.
+    thread::spawn(move || sender.send(said.read_to_end(&mut Vec::new()).is_ok()));
+    assert_eq!(ended.recv_timeout(Duration::from_secs(30)), Ok(true));
 }

@@ -1,6 +1,7 @@
 //! Watching as a user does it.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use serde_json::Value;
@@ -56,4 +57,22 @@ fn the_threads_time_is_told_apart() {
     assert!(profile["computing"].as_u64().unwrap() > 0, "{profile}");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("the program's threads, when not idle: computing"), "{said}");
+}
+
+/// A program may end while an agent is asked for its status; each child's processor time is its own all the same.
+#[test]
+fn the_programs_time_is_not_taken_for_that_of_asking() {
+    let directory = tempfile::tempdir().unwrap();
+    let (program, agent) = (directory.path().join("forebay-limits"), directory.path().join("forebay"));
+    fs::copy(PROGRAM, &program).unwrap();
+    // Asked at two seconds, it answers a second and a half later; the program ends meanwhile.
+    fs::write(&agent, "#!/bin/sh\nsleep 1.5\n").unwrap();
+    fs::set_permissions(&agent, fs::Permissions::from_mode(0o755)).unwrap();
+    let file = directory.path().join("watch.json");
+    let mut command = Command::new(program);
+    command.args(["watch", "-o"]).arg(&file).args(["--", "timeout", "2.7", "sh", "-c", "while :; do :; done"]);
+    assert_eq!(command.output().unwrap().status.code(), Some(124));
+    let results: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    let used = results["results"]["program_cpu_s"].as_f64().unwrap();
+    assert!(used > 0.1, "{used} s in a loop of 2.7 s");
 }

@@ -42,7 +42,7 @@ pub fn run(run: &Run<'_>, wanted: &Accelerate, tell: &mut dyn FnMut(&str)) -> Re
     let counts = if run.quick { &wanted.processes[..1] } else { &wanted.processes[..] };
     let mut rows = Vec::new();
     for processes in counts.iter().copied() {
-        let sides = turns(run, &mut bed, wanted, (&store, &buffer), processes, &pattern)?;
+        let sides = turns(run, &bed, wanted, (&store, &buffer), processes, &pattern)?;
         rows.extend(judge(run, wanted, processes, &sides, limits));
     }
     Ok(rows)
@@ -85,7 +85,7 @@ fn limit(slow: &Slow, pattern: &Pattern) -> Result<f64, Failure> {
 /// Every side in each turn, so that a drift of the machine falls on all.
 fn turns(
     run: &Run<'_>,
-    bed: &mut Bed,
+    bed: &Bed,
     wanted: &Accelerate,
     (store, buffer): (&Slow, &Slow),
     processes: u64,
@@ -139,9 +139,8 @@ fn contents(directory: &Path) -> Result<Vec<(String, u64, u64)>, Failure> {
 
 fn judge(run: &Run<'_>, wanted: &Accelerate, processes: u64, sides: &Sides, limits: [f64; 2]) -> Vec<Row> {
     let mut rows = Vec::new();
-    let middle = |rates: &[f64]| median(rates);
     for is_write in [true, false] {
-        let of = |side: &Side| middle(if is_write { &side.write } else { &side.read });
+        let of = |side: &Side| median(if is_write { &side.write } else { &side.read });
         let (direct, native, fast) = (of(&sides.store), of(&sides.buffer), of(&sides.accelerated));
         let word = if is_write { "write" } else { "read" };
         let case = |what: &str| format!("{word}, {processes} processes, {what}");

@@ -1,6 +1,5 @@
 //! A bed: a store and a burst buffer, each a slowfs over memory, and Forebay between them.
 
-use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -9,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::getxattr;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use slowfs::model::Use;
 
 use super::{beside, warn};
 use crate::bounds::PATIENCE;
@@ -32,9 +32,6 @@ pub struct Slow {
     pub shown: PathBuf,
     pub lower: PathBuf,
 }
-
-/// What the mount says that its parts did, by `target 0` and the like.
-pub type Statistics = HashMap<String, HashMap<String, u64>>;
 
 fn failed(what: &str, error: impl std::fmt::Display) -> Failure {
     Failure::unavailable(format!("{what}: {error}"))
@@ -68,7 +65,7 @@ impl Bed {
         command.arg(&slow.lower).arg(&slow.shown).args(options).arg("--foreground").stdin(Stdio::null());
         self.servers.push(command.spawn().map_err(|error| failed("starting slowfs", error))?);
         let deadline = Instant::now() + PATIENCE;
-        while statistics(&slow.shown).is_none() {
+        while uses(&slow.shown).is_none() {
             let ended = self.servers.last_mut().and_then(|server| server.try_wait().ok().flatten());
             if let Some(status) = ended {
                 return Err(Failure::input(format!("slowfs does not take {options:?} ({status})")));
@@ -83,18 +80,15 @@ impl Bed {
     }
 
     /// Accelerates a directory of the store; staged out only when told to.
-    pub fn accelerate(&mut self, directory: &Path, buffer: &Path) -> Result<(), Failure> {
+    pub fn accelerate(&self, directory: &Path, buffer: &Path) -> Result<(), Failure> {
         let words = ["mount", "--policy", "stage_out=manual", "--burst-buffer"].map(std::ffi::OsStr::new);
         forebay(words.iter().copied().chain([buffer.as_os_str(), directory.as_os_str()]))
     }
 
     /// Stages out everything, and ends the acceleration.
-    pub fn drain(&self, directory: &Path) -> Result<Duration, Failure> {
-        let began = Instant::now();
+    pub fn drain(&self, directory: &Path) -> Result<(), Failure> {
         forebay(["drain".as_ref(), "--wait".as_ref(), directory.as_os_str()])?;
-        let took = began.elapsed();
-        forebay(["umount".as_ref(), directory.as_os_str()])?;
-        Ok(took)
+        forebay(["umount".as_ref(), directory.as_os_str()])
     }
 }
 
@@ -123,36 +117,9 @@ impl Drop for Bed {
     }
 }
 
-/// What a slowfs says of itself; none if that is no slowfs.
-pub fn statistics(shown: &Path) -> Option<Statistics> {
+/// What the parts of a slowfs have done; none if that is no slowfs.
+pub fn uses(shown: &Path) -> Option<Vec<Use>> {
     let mut text = vec![0; 1 << 16];
     let length = getxattr(shown, "user.slowfs.statistics", &mut text[..]).ok()?;
-    Some(parse(&String::from_utf8_lossy(&text[..length])))
-}
-
-fn parse(text: &str) -> Statistics {
-    let mut all = Statistics::new();
-    for line in text.lines() {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        // `now_ns N` has no number of its own.
-        let (name, pairs) = match &words[..] {
-            ["now_ns", value] => ("now".to_string(), vec!["ns", value]),
-            [kind, number, pairs @ ..] => (format!("{kind} {number}"), pairs.to_vec()),
-            _ => continue,
-        };
-        let pairs = pairs.chunks_exact(2).filter_map(|pair| Some((pair[0].to_string(), pair[1].parse().ok()?)));
-        all.insert(name, pairs.collect());
-    }
-    all
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_mounts_statistics_are_read() {
-        let found = parse("now_ns 12\ntarget 3 operations 4 bytes 5 busy_ns 6 waited_ns 7\nfault 0 hits 1\n");
-        assert_eq!((found["now"]["ns"], found["target 3"]["busy_ns"], found["fault 0"]["hits"]), (12, 6, 1));
-    }
+    Some(String::from_utf8_lossy(&text[..length]).lines().filter_map(Use::parse).collect())
 }

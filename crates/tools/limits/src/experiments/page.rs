@@ -4,14 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::Row;
+use crate::report::STYLE;
 use crate::report::svg::{Bar, bars, escaped};
-
-const STYLE: &str = "\
-:root{color-scheme:light dark;--ink:#1b1f24;--paper:#fff;--bar:#3b76b8;--mark:#c8452d;--rule:#d0d7de}\
-@media(prefers-color-scheme:dark){:root{--ink:#e6e9ec;--paper:#14181c;--bar:#6ba3e0;--mark:#ef7a5f;--rule:#3a424b}}\
-body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:860px;margin:2em auto;padding:0 1em}\
-h2{font-size:1.2em;border-top:1px solid var(--rule);padding-top:1em}svg{width:100%;height:auto}\
-svg text{font-size:12px;fill:var(--ink)}.bar{fill:var(--bar)}.mark{fill:var(--mark)}small{opacity:.7}";
 
 /// The page.
 pub fn html(rows: &[Row]) -> String {

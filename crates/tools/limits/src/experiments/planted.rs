@@ -3,9 +3,9 @@
 use std::fs;
 use std::time::Duration;
 
-use slowfs::model::{Kind as Use, Spec};
+use slowfs::model::{Spec, Use};
 
-use super::bed::{Bed, Statistics, statistics};
+use super::bed::{Bed, uses};
 use super::book::{Mounted, Planted};
 use super::{Row, Run};
 use crate::diagnosis::{Load, Observed, PLANTS, Plant, Story, diagnose, reading};
@@ -70,11 +70,11 @@ fn mounted(run: &Run<'_>, wanted: &Planted, case: &Mounted, tell: &mut dyn FnMut
             grown.map_err(|error| Failure::unavailable(error.to_string()))?;
         }
         let task = Task { pattern, directory: directory.clone(), processes: WRITERS, ranks: WRITERS, seed: 1 };
-        let (before, began) = (statistics(&slow.shown).unwrap_or_default(), now_ns());
+        let (before, began) = (uses(&slow.shown).unwrap_or_default(), now_ns());
         let time = Duration::from_secs(if run.quick { 2 } else { 4 });
         let rates = together(&task, &[Kind::Write], time).map_err(|error| Failure::unavailable(error.to_string()))?;
         let seconds = (now_ns() - began) as f64 / 1e9;
-        let after = statistics(&slow.shown).unwrap_or_default();
+        let after = uses(&slow.shown).unwrap_or_default();
         let load = load(&before, &after, &planned, rates[0].0, seconds);
         match layout {
             Layout::FilePerProcess => observed.own_files = load,
@@ -92,27 +92,7 @@ fn mounted(run: &Run<'_>, wanted: &Planted, case: &Mounted, tell: &mut dyn FnMut
 }
 
 /// Readings from the growth of a mount's counters.
-fn load(before: &Statistics, after: &Statistics, planned: &Spec, rate: f64, seconds: f64) -> Load {
-    const KINDS: [Use; 7] =
-        [Use::ClientCpu, Use::ClientLink, Use::Core, Use::ServerLink, Use::Target, Use::Metadata, Use::Lock];
-    let mut readings = Vec::new();
-    for (name, counters) in after {
-        let Some((kind, number)) = name.split_once(' ') else { continue };
-        let Some(kind) = KINDS.into_iter().find(|known| known.name() == kind) else { continue };
-        let grown = |key: &str| {
-            let old = before.get(name).and_then(|counters| counters.get(key)).copied().unwrap_or(0);
-            counters.get(key).copied().unwrap_or(0).saturating_sub(old)
-        };
-        let told = slowfs::model::Use {
-            kind,
-            number: number.parse().unwrap_or(0),
-            operations: grown("operations"),
-            bytes: grown("bytes"),
-            busy: grown("busy_ns"),
-            waited: grown("waited_ns"),
-        };
-        readings.extend(reading(&told, planned, seconds));
-    }
-    readings.sort_by_key(|reading| (reading.part, reading.number));
+fn load(before: &[Use], after: &[Use], planned: &Spec, rate: f64, seconds: f64) -> Load {
+    let readings = after.iter().filter_map(|now| reading(&now.since(before), planned, seconds)).collect();
     Load { rate, acknowledged: rate * seconds, readings }
 }

@@ -5,12 +5,13 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::time::Instant;
 
 use rustix::fs::OFlags;
-use slowfs::model::splitmix;
+use slowfs::model::{Kind, splitmix};
 
-use super::bed::{Bed, statistics};
+use super::bed::{Bed, uses};
 use super::book::Share;
 use super::{Row, Run};
 use crate::failure::Failure;
+use crate::sweep::median;
 use crate::units::format_nanoseconds;
 
 /// The file that is read from: far more than one read, so that each is elsewhere.
@@ -26,7 +27,8 @@ pub fn run(run: &Run<'_>, wanted: &Share, tell: &mut dyn FnMut(&str)) -> Result<
         options.read(true).custom_flags(OFlags::DIRECT.bits() as i32).open(store.shown.join("file")).map_err(failed)?;
     tell("each read is elsewhere than the last");
     let reads = if run.quick { wanted.reads.min(10) } else { wanted.reads };
-    let disk = || statistics(&store.shown).and_then(|all| all.get("target 0")?.get("busy_ns").copied()).unwrap_or(0);
+    let disk =
+        || uses(&store.shown).unwrap_or_default().iter().find(|told| told.kind == Kind::Target).map_or(0, |it| it.busy);
     let mut rows = Vec::new();
     for size in wanted.sizes.iter().copied() {
         let mut room = vec![0; size as usize];
@@ -37,8 +39,8 @@ pub fn run(run: &Run<'_>, wanted: &Share, tell: &mut dyn FnMut(&str)) -> Result<
             file.read_exact_at(&mut room, place).map_err(failed)?;
             whole.push(began.elapsed().as_nanos() as f64);
         }
-        let (disk, whole) = ((disk() - before) as f64 / reads as f64, lower_quarter(whole));
-        let what = format!("{} of {}", format_nanoseconds(disk), format_nanoseconds(whole));
+        let (disk, whole) = ((disk() - before) as f64 / reads as f64, median(&whole));
+        let what = format!("{} of {}, the median", format_nanoseconds(disk), format_nanoseconds(whole));
         let mut row = Row::new(run, format!("read of {} KiB, the disk's share", size >> 10), disk / whole, "x");
         row = row.judged(Some(wanted.least), None, what);
         row.bar_most = Some(wanted.most);
@@ -47,10 +49,4 @@ pub fn run(run: &Run<'_>, wanted: &Share, tell: &mut dyn FnMut(&str)) -> Result<
     drop(file);
     let _ = fs::remove_file(store.lower.join("file"));
     Ok(rows)
-}
-
-/// A quarter is quicker: what this machine's other work delays, it delays in the rest.
-fn lower_quarter(mut times: Vec<f64>) -> f64 {
-    times.sort_by(f64::total_cmp);
-    times.get(times.len() / 4).copied().unwrap_or(f64::NAN)
 }

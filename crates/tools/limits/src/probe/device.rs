@@ -38,6 +38,12 @@ impl Blocks {
         let start = self.first + number * self.size;
         &mut self.memory[start..start + self.size]
     }
+
+    /// Where a block lies, without a reference to its neighbours, which the kernel may be writing.
+    fn place(&mut self, number: usize) -> *mut u8 {
+        assert!((number + 1) * self.size + self.first <= self.memory.len());
+        self.memory.as_mut_ptr().wrapping_add(self.first + number * self.size)
+    }
 }
 
 /// Where the next read goes.
@@ -108,8 +114,7 @@ fn many(file: &File, mut places: Places, time: Duration) -> io::Result<f64> {
     loop {
         let goes_on = wrong.is_none() && (reads == 0 || began.elapsed() < time);
         while goes_on && let Some(slot) = idle.pop() {
-            let block = blocks.block(slot as usize);
-            let read = opcode::Read::new(types::Fd(file.as_raw_fd()), block.as_mut_ptr(), size as u32);
+            let read = opcode::Read::new(types::Fd(file.as_raw_fd()), blocks.place(slot as usize), size as u32);
             let entry = read.offset(places.next()).build().user_data(slot);
             // SAFETY: the descriptor and the block outlive the request: this function returns only when every slot is idle,
             // also after an error, and a slot's block is used by one request at a time. The queue has a place for each slot.

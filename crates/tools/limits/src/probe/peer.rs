@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{Component, Measurement, Unit};
-use crate::bounds::{PEER_CONNECTIONS_MAX, PEER_SILENCE};
+use crate::bounds::{PEER_CONNECTIONS_MAX, PEER_LASTS, PEER_SILENCE};
 use crate::failure::Failure;
 use crate::units::format_rate;
 use crate::workload::{Histogram, now_ns};
@@ -42,7 +42,11 @@ pub fn serve(address: &str, told: &dyn Fn(SocketAddr)) -> Result<(), Failure> {
     told(listener.local_addr().map_err(failed)?);
     let open = Arc::new(AtomicU64::new(0));
     loop {
-        let Ok((stream, _)) = listener.accept() else { continue };
+        let Ok((stream, _)) = listener.accept() else {
+            // No descriptor left, for instance: soon there may be.
+            thread::sleep(Duration::from_millis(100));
+            continue;
+        };
         if open.fetch_add(1, Ordering::Relaxed) >= PEER_CONNECTIONS_MAX {
             open.fetch_sub(1, Ordering::Relaxed);
             continue;
@@ -70,26 +74,23 @@ fn answer(mut stream: TcpStream) -> io::Result<()> {
         return Err(io::ErrorKind::InvalidData.into());
     }
     stream.write_all(HELLO)?;
-    let mut room = vec![0; MESSAGE];
-    match head[8] {
-        b'S' => {
-            let mut arrived = 0u64;
-            loop {
-                match stream.read(&mut room)? {
-                    0 => return stream.write_all(&arrived.to_le_bytes()),
-                    read => arrived += read as u64,
-                }
+    let (mut room, mut arrived) = (vec![0; MESSAGE], 0u64);
+    let began = Instant::now();
+    while began.elapsed() < PEER_LASTS {
+        match head[8] {
+            b'S' => match stream.read(&mut room)? {
+                0 => return stream.write_all(&arrived.to_le_bytes()),
+                read => arrived += read as u64,
+            },
+            b'G' => stream.write_all(&room)?,
+            b'E' => {
+                stream.read_exact(&mut room[..1])?;
+                stream.write_all(&room[..1])?;
             }
+            _ => return Err(io::ErrorKind::InvalidData.into()),
         }
-        b'G' => loop {
-            stream.write_all(&room)?;
-        },
-        b'E' => loop {
-            stream.read_exact(&mut room[..1])?;
-            stream.write_all(&room[..1])?;
-        },
-        _ => Err(io::ErrorKind::InvalidData.into()),
     }
+    Err(io::ErrorKind::TimedOut.into())
 }
 
 fn connect(address: SocketAddr, want: Want) -> io::Result<TcpStream> {

@@ -13,7 +13,8 @@ use crate::units::{format_operations, format_rate};
 use crate::watch::Watch;
 use crate::workload::Kind;
 
-const STYLE: &str = "\
+/// Of every page that this crate writes.
+pub const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:#1b1f24;--paper:#fff;--bar:#3b76b8;--mark:#c8452d;--rule:#d0d7de}\
 @media(prefers-color-scheme:dark){:root{--ink:#e6e9ec;--paper:#14181c;--bar:#6ba3e0;--mark:#ef7a5f;--rule:#3a424b}}\
 body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:860px;margin:2em auto;padding:0 1em}\

@@ -18,9 +18,14 @@ pub fn of(run: &Run, options: &Options, behind: &Behind) -> Option<String> {
     }
     let above = options.known.limit(run.kind).filter(|limit| run.rate > limit * (1.0 + LIMIT_SLACK));
     let Some(limit) = above else { return bypassed(run, options, behind) };
-    let cache = bypassed(run, options, behind).unwrap_or_else(|| guess(run, behind));
+    let cache = bypassed(run, options, behind).unwrap_or_else(|| guess(run, options, behind));
     let (rate, limit) = (format_rate(run.rate), format_rate(limit));
     Some(format!("{rate} is above the limit of {limit} ({}): {cache}", options.known.source))
+}
+
+/// Whether other machines took part, of whose devices and interfaces nothing is known.
+fn is_elsewhere(options: &Options) -> bool {
+    options.hosts.iter().any(|host| !host.starts_with("netns:"))
 }
 
 /// What the counters prove.
@@ -34,7 +39,7 @@ fn bypassed(run: &Run, options: &Options, behind: &Behind) -> Option<String> {
             ));
         }
     }
-    let (read, written) = run.device_bytes?;
+    let (read, written) = run.device_bytes.filter(|_| !is_elsewhere(options))?;
     let moved = if run.kind == Kind::Read { read } else { written } as f64 / run.amount as f64;
     if moved >= MOVED_MIN {
         return None;
@@ -55,7 +60,10 @@ fn bypassed(run: &Run, options: &Options, behind: &Behind) -> Option<String> {
 }
 
 /// What remains when the counters prove nothing.
-fn guess(run: &Run, behind: &Behind) -> String {
+fn guess(run: &Run, options: &Options, behind: &Behind) -> String {
+    if is_elsewhere(options) {
+        return "a cache of the hosts or of the servers answered, or the limit is wrong".to_string();
+    }
     let (received, sent) = run.network_bytes;
     let crossed = if run.kind == Kind::Read { received } else { sent } as f64 / run.amount as f64;
     match behind.medium() {
@@ -146,6 +154,16 @@ mod tests {
             let why = of(&run, &options(sync), behind).unwrap();
             assert!(why.contains(part) && why.contains("above the limit of 100.0 MB/s (--limit)"), "{why}");
         }
+    }
+
+    #[test]
+    fn what_other_machines_moved_is_not_looked_for_in_this_ones_counters() {
+        let disk = behind("ext4", Some("sda"));
+        let wanted = |host: &str| Options { hosts: vec![host.to_string()], ..options(Sync::Close) };
+        let write = |rate| run(Kind::Write, rate, Some((0, 10)), None, (0, 0));
+        assert_eq!(of(&write(50e6), &wanted("far"), &disk), None);
+        assert!(of(&write(300e6), &wanted("far"), &disk).unwrap().contains("a cache of the hosts"));
+        assert!(of(&write(50e6), &wanted("netns:near"), &disk).is_some());
     }
 
     #[test]
