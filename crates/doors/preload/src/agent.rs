@@ -183,7 +183,11 @@ pub fn give_back(fd: c_int) {
 pub fn end(fd: c_int) {
     let _errno = KeptErrno::here();
     // SAFETY: the program's descriptor, which a call of its own is using.
-    let _ = control(unsafe { BorrowedFd::borrow_raw(fd) }, &Control::new(Command::Off, 0));
+    let file = unsafe { BorrowedFd::borrow_raw(fd) };
+    if control(file, &Control::new(Command::Off, 0)).is_ok() {
+        // What was appended the kernel does not know of; by the size that it is told now it appends and copies.
+        let _ = rustix::fs::fstat(file);
+    }
 }
 
 /// All of them, because the program limits the size of files.

@@ -87,7 +87,7 @@ pub unsafe fn pwritev(
     }
 }
 
-/// `pwritev2`: with flags, or at the file position, it is the kernel's.
+/// `pwritev2`: with flags, or at the file position, it is the kernel's, which appends at the end that it knows of.
 pub unsafe fn pwritev2(
     original: FlaggedVectorWrite,
     fd: c_int,
@@ -101,6 +101,9 @@ pub unsafe fn pwritev2(
         if let (Outcome::Done, length) = unsafe { many(fd, parts, count, Some(at)) } {
             return length as ssize_t;
         }
+    }
+    if flags & libc::RWF_APPEND != 0 {
+        agent::give_back(fd);
     }
     // SAFETY: the call as it came.
     unsafe { original(fd, parts, count, at, flags) }

@@ -89,15 +89,33 @@ fn replaced(from: c_int, to: c_int, result: c_int) -> c_int {
     result
 }
 
-/// `fcntl` of a descriptor of ours: other flags may send writes elsewhere.
+/// Before the kernel looks at a file without asking the agent, or flags change that all duplicates of the descriptor share. One
+/// that is not known may be a duplicate, or inherited: its file is then written through a window by another number, or by
+/// another process.
+fn look_past(fd: c_int) {
+    if !descriptors::is_foreign(fd) {
+        agent::give_back(fd);
+    } else if fd >= 0 && agent::is_offered() && is_regular(fd) {
+        agent::end(fd);
+    }
+}
+
+fn is_regular(fd: c_int) -> bool {
+    // SAFETY: the program's descriptor, in a call on it.
+    let file = unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) };
+    rustix::fs::fstat(file).is_ok_and(|status| rustix::fs::FileType::from_raw_mode(status.st_mode).is_file())
+}
+
+/// `fcntl`: other flags may send writes elsewhere.
 pub unsafe fn fcntl(
     original: unsafe extern "C-unwind" fn(c_int, c_int, usize) -> c_int,
     fd: c_int,
     command: c_int,
     argument: usize,
 ) -> c_int {
-    if command == libc::F_SETFL {
-        agent::give_back(fd);
+    let elsewhere = (libc::O_APPEND | libc::O_DIRECT) as usize;
+    if command == libc::F_SETFL && (argument & elsewhere != 0 || !descriptors::is_foreign(fd)) {
+        look_past(fd);
     }
     // SAFETY: the call as it came.
     unsafe { original(fd, command, argument) }
@@ -129,8 +147,7 @@ pub unsafe fn fopen(
     stream
 }
 
-/// `mmap`: the kernel tells no agent of it. A descriptor that is not known may be of a file that another process, from which it was
-/// inherited, writes through a window.
+/// `mmap`: the kernel tells no agent of it.
 #[allow(clippy::too_many_arguments)] // mmap's own, and the original
 pub unsafe fn mmap(
     original: unsafe extern "C-unwind" fn(*mut c_void, size_t, c_int, c_int, c_int, off_t) -> *mut c_void,
@@ -141,21 +158,11 @@ pub unsafe fn mmap(
     fd: c_int,
     offset: off_t,
 ) -> *mut c_void {
-    if fd >= 0 && flags & libc::MAP_ANONYMOUS == 0 {
-        if !descriptors::is_foreign(fd) {
-            agent::give_back(fd);
-        } else if agent::is_offered() && is_regular(fd) {
-            agent::end(fd);
-        }
+    if flags & libc::MAP_ANONYMOUS == 0 {
+        look_past(fd);
     }
     // SAFETY: the call as it came.
     unsafe { original(at, length, protection, flags, fd, offset) }
-}
-
-fn is_regular(fd: c_int) -> bool {
-    // SAFETY: the program's descriptor, in a call on it.
-    let file = unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) };
-    rustix::fs::fstat(file).is_ok_and(|status| rustix::fs::FileType::from_raw_mode(status.st_mode).is_file())
 }
 
 /// `sendfile`.
@@ -187,13 +194,11 @@ pub unsafe fn splice(
     unsafe { original(from, at, to, there, length, flags) }
 }
 
-/// Before the kernel moves bytes between two descriptors by itself.
-fn give_back_both(one: c_int, other: c_int) {
-    for fd in [one, other] {
-        if !descriptors::is_foreign(fd) {
-            agent::give_back(fd);
-        }
-    }
+/// Before the kernel moves bytes between two descriptors by itself: what it reads comes from its own page cache, as far as it
+/// believes the file to go.
+fn give_back_both(from: c_int, to: c_int) {
+    look_past(from);
+    agent::give_back(to);
 }
 
 /// `sendmsg`: descriptors that travel are the kernel's.

@@ -50,9 +50,6 @@ macro_rules! table {
                 __lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t => forward;
                 fdopen(fd: c_int, mode: *const c_char) -> *mut c_void => lifetime::fdopen;
                 dup(fd: c_int) -> c_int => forward;
-                fcntl(fd: c_int, command: c_int, argument: usize) -> c_int => lifetime::fcntl;
-                fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int => lifetime::fcntl;
-                __fcntl(fd: c_int, command: c_int, argument: usize) -> c_int => lifetime::fcntl;
                 close(fd: c_int) -> c_int => lifetime::close;
                 __close(fd: c_int) -> c_int => lifetime::close;
             }
@@ -76,6 +73,9 @@ macro_rules! table {
                 dup2(from: c_int, to: c_int) -> c_int => lifetime::dup2;
                 __dup2(from: c_int, to: c_int) -> c_int => lifetime::dup2;
                 dup3(from: c_int, to: c_int, flags: c_int) -> c_int => lifetime::dup3;
+                fcntl(fd: c_int, command: c_int, argument: usize) -> c_int => lifetime::fcntl;
+                fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int => lifetime::fcntl;
+                __fcntl(fd: c_int, command: c_int, argument: usize) -> c_int => lifetime::fcntl;
                 close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int => lifetime::close_range;
                 closefrom(first: c_int) -> () => lifetime::closefrom;
                 mmap(at: *mut c_void, length: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void => lifetime::mmap;
