@@ -2,31 +2,13 @@
  * The median over ROUNDS of rounds of ROUND bytes; between them, not timed, fsync drains the window. `-` is memcpy into
  * warm memory, the limit. */
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "measure.h"
+
 enum { ROUNDS = 60, ROUND = 4 << 20, FILE_BYTES = 64 << 20 };
-
-static double now(void) {
-	struct timespec time;
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return (double)time.tv_sec * 1e6 + (double)time.tv_nsec / 1e3;
-}
-
-static int ascending(const void *a, const void *b) {
-	return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b);
-}
-
-static void must(int holds, const char *what) {
-	if (!holds) {
-		perror(what);
-		exit(1);
-	}
-}
 
 int main(int count, char **words) {
 	static double values[ROUNDS];
@@ -50,7 +32,6 @@ int main(int count, char **words) {
 		if (round >= 0) values[round] = (now() - began) / (double)times;
 		must(copies || fsync(fd) == 0, "fsync");
 	}
-	qsort(values, ROUNDS, sizeof *values, ascending);
-	printf("%.3f\n", values[ROUNDS / 2]);
+	printf("%.3f\n", median(values, ROUNDS));
 	return memory[at] == 'q';
 }

@@ -2,21 +2,13 @@
  *   create  create, write 4 KiB, close       stat  stat       open  open, read 4 KiB, close
  * Files are named 0 to FILES - 1; each time takes the next one. */
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
-static char block[4096];
+#include "measure.h"
 
-static void must(int holds, const char *what) {
-	if (!holds) {
-		perror(what);
-		exit(1);
-	}
-}
+static char block[4096];
 
 static void touch(const char *operation, const char *name) {
 	struct stat status;
@@ -35,14 +27,12 @@ static void touch(const char *operation, const char *name) {
 int main(int count, char **words) {
 	must(count == 5 && chdir(words[2]) == 0, "usage: calls OPERATION DIR FILES TIMES");
 	long files = atol(words[3]), times = atol(words[4]);
-	struct timespec began, ended;
 	char name[32];
-	clock_gettime(CLOCK_MONOTONIC, &began);
+	double began = now();
 	for (long n = 0; n < times; n++) {
 		snprintf(name, sizeof name, "%ld", n % files);
 		touch(words[1], name);
 	}
-	clock_gettime(CLOCK_MONOTONIC, &ended);
-	printf("%.3f\n", ((ended.tv_sec - began.tv_sec) * 1e9 + (ended.tv_nsec - began.tv_nsec)) / 1e3 / times);
+	printf("%.3f\n", (now() - began) / (double)times);
 	return 0;
 }

@@ -3,31 +3,13 @@
  *   untouched start                       the median over STARTS starts of /bin/true; LD_PRELOAD is theirs too */
 #include <fcntl.h>
 #include <spawn.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "measure.h"
+
 enum { BATCHES = 400, CALLS = 2000, STARTS = 300 };
-
-static double now(void) {
-	struct timespec time;
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return (double)time.tv_sec * 1e9 + (double)time.tv_nsec;
-}
-
-static int ascending(const void *a, const void *b) {
-	return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b);
-}
-
-static void must(int holds, const char *what) {
-	if (!holds) {
-		perror(what);
-		exit(1);
-	}
-}
 
 static double batch(const char *operation, int fd) {
 	char byte = 'x';
@@ -37,7 +19,7 @@ static double batch(const char *operation, int fd) {
 		else if (operation[1] == 'r') must(pread(fd, &byte, 1, 0) == 1, operation);
 		else must(pwrite(fd, &byte, 1, 0) == 1, operation);
 	}
-	return (now() - began) / CALLS;
+	return (now() - began) * 1000 / CALLS;
 }
 
 static double start(void) {
@@ -47,7 +29,7 @@ static double start(void) {
 	double began = now();
 	must(posix_spawn(&pid, "/bin/true", NULL, NULL, words, environ) == 0, "posix_spawn");
 	must(waitpid(pid, NULL, 0) == pid, "waitpid");
-	return (now() - began) / 1000;
+	return now() - began;
 }
 
 int main(int count, char **words) {
@@ -57,7 +39,6 @@ int main(int count, char **words) {
 	int fd = count > 2 ? open(words[2], O_RDWR | O_CREAT, 0644) : -1;
 	must(count == 2 || pwrite(fd, "x", 1, 0) == 1, "file");
 	for (int n = 0; n < of; n++) values[n] = count > 2 ? batch(words[1], fd) : start();
-	qsort(values, (size_t)of, sizeof *values, ascending);
-	printf("%.2f\n", values[of / 2]);
+	printf("%.2f\n", median(values, (size_t)of));
 	return 0;
 }
