@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
-use common::{COUNTER, Drain, FILE, Replica, Rng, grant, ring_bytes};
+use common::{COUNTER, Drain, FILE, Replica, grant, ring_bytes};
+use testkit::Random;
 use window::recover::recover;
 use window::ring::{Reader, Stop, Writer};
 use window::sequence::{Drained, Sequence};
@@ -22,7 +23,7 @@ const SHARE: usize = FILE / PROGRAMS;
 
 /// The `number`th write of a program: the same in the program and in the check.
 fn write(seed: u64, program: usize, number: u64) -> (u64, Vec<u8>) {
-    let mut rng = Rng(seed ^ (program as u64) << 32 ^ number << 40);
+    let mut rng = Random(seed ^ (program as u64) << 32 ^ number << 40);
     let len = [1 + rng.below(300), 1 + rng.below(12_000)][rng.below(2) as usize] as usize;
     let offset = (program * SHARE) as u64 + rng.below((SHARE - len) as u64);
     (offset, rng.bytes(len))
@@ -107,7 +108,7 @@ fn round(seed: u64, agent_too: bool) -> u64 {
     let mut drain = Drain::new(readers, Arc::new(create("sequence", COUNTER)), create("drained", COUNTER));
     let mut replica = Replica(vec![0; FILE]);
     let mut children: Vec<_> = (0..PROGRAMS).map(|program| start(dir.path(), seed, program)).collect();
-    let mut rng = Rng(seed);
+    let mut rng = Random(seed);
     // Both have begun; then, after a random number of acknowledgements, a kill in the midst of whatever they do.
     let target = 1 + rng.below(400);
     let count = |program: usize| counters[program].word(0).load(SeqCst);

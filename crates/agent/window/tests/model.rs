@@ -4,7 +4,8 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{COUNTER, Drain, FILE, Image, Rng, Stepped, World, grant, ring_bytes};
+use common::{COUNTER, Drain, FILE, Image, Stepped, World, grant, ring_bytes};
+use testkit::Random;
 use types::{ByteRange, Epoch};
 use window::memory::Heap;
 use window::recover::{Fence, Report, Why, recover};
@@ -17,7 +18,7 @@ const RINGS: usize = 3;
 /// One story: three programs write one file, the agent drains now and then. Returns its world, in which the moment
 /// `crash_at` was kept if the story was that long.
 fn story(seed: u64, crash_at: u64) -> Arc<World> {
-    let mut rng = Rng(seed);
+    let mut rng = Random(seed);
     let world = World::new(crash_at);
     let rings: Vec<Arc<Stepped>> = (0..RINGS).map(|_| Arc::new(world.memory(ring_bytes(CAPACITY)))).collect();
     let sequence = Arc::new(Arc::new(world.memory(COUNTER)));
@@ -58,7 +59,7 @@ fn story(seed: u64, crash_at: u64) -> Arc<World> {
 }
 
 /// One turn of the agent: it looks at one ring, ends it if it must, and drains a batch.
-fn pump(drain: &mut Drain<Arc<Stepped>>, world: &Arc<World>, rng: &mut Rng) {
+fn pump(drain: &mut Drain<Arc<Stepped>>, world: &Arc<World>, rng: &mut Random) {
     let ring = rng.below(RINGS as u64) as usize;
     if drain.take(ring) == Stop::Revoke {
         drain.end(ring);
@@ -102,7 +103,7 @@ fn check(image: &Image, memories: &[Vec<u8>], seed: u64) {
 
 /// A seed and a moment of its story; the story's length comes from a run without a crash.
 fn crashes(count: u64, check: impl Fn(&Image, u64)) {
-    let mut rng = Rng(count);
+    let mut rng = Random(count);
     for seed in 0..count {
         let length = story(seed, u64::MAX).steps.load(std::sync::atomic::Ordering::Relaxed);
         for _ in 0..4 {
@@ -131,7 +132,7 @@ fn every_acknowledged_write_survives_a_kill_at_any_moment_and_nothing_else_appea
 #[test]
 fn on_persistent_memory_any_subset_of_unflushed_lines_may_be_lost() {
     crashes(60, |image, seed| {
-        let mut rng = Rng(seed + 1000);
+        let mut rng = Random(seed + 1000);
         for _ in 0..3 {
             let mut memories = image.persisted.clone();
             for (memory, newest) in memories.iter_mut().zip(&image.memories) {

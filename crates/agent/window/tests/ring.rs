@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use common::{COUNTER, Drain, FILE, Rng, grant, ring_bytes};
+use common::{COUNTER, Drain, FILE, grant, ring_bytes};
+use testkit::Random;
 use window::ring::{Backpressure, Found, Reader, Refused, Stop, Writer};
 use window::sequence::Sequence;
 use window::{Mapping, Medium};
@@ -122,7 +123,7 @@ fn threads_and_programs_lose_nothing_while_the_agent_drains_and_then_revokes() {
             .map(|thread| {
                 let (program, stop) = (programs[thread % 2].clone(), stop.clone());
                 std::thread::spawn(move || {
-                    let (mut rng, mut part) = (Rng(seed * 100 + thread as u64), vec![0; SHARE]);
+                    let (mut rng, mut part) = (Random(seed * 100 + thread as u64), vec![0; SHARE]);
                     let mut told = 0u64;
                     while !stop.load(SeqCst) {
                         let len = 1 + rng.below(6000) as usize;

@@ -17,11 +17,13 @@
 mod connections;
 mod namespace;
 mod process;
+mod random;
 mod tree;
 mod wait;
 
 pub use connections::abort_connections_of;
 pub use namespace::{in_private_namespace, in_private_namespace_within};
 pub use process::ProcessGuard;
+pub use random::Random;
 pub use tree::TempTree;
 pub use wait::{PATIENCE, wait_for, wait_until};

@@ -18,27 +18,6 @@ use window::sequence::{Drained, Sequence, WORD_BYTES};
 /// Bytes of the file in the stories.
 pub const FILE: usize = 64 << 10;
 
-/// A generator that is the same for the same seed.
-pub struct Rng(pub u64);
-
-impl Rng {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-
-    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
-        (0..len).map(|_| self.next() as u8).collect()
-    }
-}
-
 /// The replica: bytes, and how many were written at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replica(pub Vec<u8>);
