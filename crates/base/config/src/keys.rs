@@ -152,19 +152,21 @@ fn write_stage_out(value: StageOut) -> String {
     }
 }
 
-fn read_publish(text: &str) -> Result<bool, String> {
-    match text {
-        "in-place" => Ok(false),
-        "atomic" => Err("`atomic` is not available in this version: a file that is renamed into its place is another \
-                         file, without the inode number, links, locks and open descriptors that programs have of it"
-            .to_string()),
-        _ => Err(format!("`{text}` is not one of its values")),
-    }
-}
-
-/// Reads the value of a key that has one: `why` the others are refused.
-fn only(value: &str, text: &str, why: &str) -> Result<(), String> {
-    if text == value { Ok(()) } else { Err(format!("`{text}` is not available in this version: {why}")) }
+/// A key that has one value: `$why` every other is refused.
+macro_rules! only {
+    ($name:literal = $value:literal, $meaning:literal, $why:literal) => {
+        Key {
+            name: $name,
+            syntax: $value,
+            default: $value,
+            meaning: $meaning,
+            read: |_, text| match text {
+                $value => Ok(()),
+                _ => Err(format!(concat!("`{}` is not available in this version: ", $why), text)),
+            },
+            write: |_| $value.to_string(),
+        }
+    };
 }
 
 fn read_share(text: &str) -> Result<u32, String> {
@@ -229,22 +231,16 @@ pub static KEYS: [Key; 19] = [
             KeepAfter::Delete => "delete".to_string(),
         },
     },
-    Key {
-        name: "consistency",
-        syntax: "close-to-open",
-        default: "close-to-open",
-        meaning: "what other nodes see: what was staged out before they open the file",
-        read: |_, text| only("close-to-open", text, "nodes meet in the global store alone"),
-        write: |_| "close-to-open".to_string(),
-    },
-    Key {
-        name: "close",
-        syntax: "drain",
-        default: "drain",
-        meaning: "what this node sees once close has returned: everything that was written",
-        read: |_, text| only("drain", text, "nothing is held back that a later drain could bring"),
-        write: |_| "drain".to_string(),
-    },
+    only!(
+        "consistency" = "close-to-open",
+        "what other nodes see: what was staged out before they open the file",
+        "nodes meet in the global store alone"
+    ),
+    only!(
+        "close" = "drain",
+        "what this node sees once close has returned: everything that was written",
+        "nothing is held back that a later drain could bring"
+    ),
     Key {
         name: "durable_at",
         syntax: "fsync|close",
@@ -269,14 +265,11 @@ pub static KEYS: [Key; 19] = [
         read: |p, text| word(text, &RENAME).map(|value| p.rename_commits = value),
         write: |p| name(p.rename_commits, &RENAME),
     },
-    Key {
-        name: "publish",
-        syntax: "in-place",
-        default: "in-place",
-        meaning: "how staged-out bytes appear in the global store",
-        read: |p, text| read_publish(text).map(|value| p.publish_atomic = value),
-        write: |p| if p.publish_atomic { "atomic".to_string() } else { "in-place".to_string() },
-    },
+    only!(
+        "publish" = "in-place",
+        "how staged-out bytes appear in the global store",
+        "a file that is renamed into its place is another file, without the inode number, links, locks and open descriptors that programs have of it"
+    ),
     Key {
         name: "verify",
         syntax: "counts|full",
@@ -301,22 +294,16 @@ pub static KEYS: [Key; 19] = [
         read: |p, text| word(text, &ON_CONFLICT).map(|value| p.on_conflict = value),
         write: |p| name(p.on_conflict, &ON_CONFLICT),
     },
-    Key {
-        name: "unavailable",
-        syntax: "hang",
-        default: "hang",
-        meaning: "what a call does that needs a global store which does not answer: it waits, as on a hard mount",
-        read: |_, text| only("hang", text, "a call that waits in the global store cannot be given up"),
-        write: |_| "hang".to_string(),
-    },
-    Key {
-        name: "atime",
-        syntax: "no",
-        default: "no",
-        meaning: "whether reading moves the time of last access; programs may set it all the same",
-        read: |_, text| only("no", text, "the kernel reads replicas without telling anybody"),
-        write: |_| "no".to_string(),
-    },
+    only!(
+        "unavailable" = "hang",
+        "what a call does that needs a global store which does not answer: it waits, as on a hard mount",
+        "a call that waits in the global store cannot be given up"
+    ),
+    only!(
+        "atime" = "no",
+        "whether reading moves the time of last access; programs may set it all the same",
+        "the kernel reads replicas without telling anybody"
+    ),
     Key {
         name: "window",
         syntax: "auto|off|N",
@@ -325,14 +312,11 @@ pub static KEYS: [Key; 19] = [
         read: |p, text| Window::parse(text).map(|value| p.window = value),
         write: |p| p.window.format(),
     },
-    Key {
-        name: "read_ahead",
-        syntax: "off",
-        default: "off",
-        meaning: "how far ahead of a pattern of reads the global store is read; a file that is staged in is copied in file order from where it was read last",
-        read: |_, text| only("off", text, "files are staged in as a whole"),
-        write: |_| "off".to_string(),
-    },
+    only!(
+        "read_ahead" = "off",
+        "how far ahead of a pattern of reads the global store is read; a file that is staged in is copied in file order from where it was read last",
+        "files are staged in as a whole"
+    ),
     Key {
         name: "remote_wait",
         syntax: "T",
