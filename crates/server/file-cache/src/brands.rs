@@ -16,7 +16,14 @@ use crate::replica::{Brand, mtime_of};
 impl Inner {
     /// Takes branded replicas into the catalogue that it does not call dirty. Reads every replica's attributes: for
     /// after a crash of the machine, or where records may be lost. Nothing else runs yet.
-    pub(crate) fn adopt_branded(&self) -> io::Result<()> {
+    pub(crate) fn search(&self) -> io::Result<()> {
+        // The first record makes a lost catalogue look whole: who dies meanwhile must not leave the rest.
+        self.superblock.set_unsearched(true)?;
+        self.adopt_branded()?;
+        self.superblock.set_unsearched(false)
+    }
+
+    fn adopt_branded(&self) -> io::Result<()> {
         let mut versions = Vec::new();
         self.replicas.each(&mut |version| versions.push(version))?;
         // Of two replicas of one file the newer is the one that counts.

@@ -69,16 +69,14 @@ impl FileCache {
             }
         })?;
         for version in without {
-            let dirty = inner.replicas.read_brand(version);
             let path = inner.replicas.path(version);
-            match dirty {
-                Some(brand) => report.find(false, || {
-                    format!("{} holds unsaved data of {} and has no record", path.display(), brand.hint.display())
-                }),
-                None => {
-                    let mended = repair && inner.replicas.remove(version).is_ok();
-                    report.find(mended, || format!("{} has no record", path.display()));
-                }
+            if inner.replicas.is_branded(version) {
+                let brand = inner.replicas.read_brand(version);
+                let whose = brand.map_or("an unknown file".into(), |brand| brand.hint.display().to_string());
+                report.find(false, || format!("{} holds unsaved data of {whose} and has no record", path.display()));
+            } else {
+                let mended = repair && inner.replicas.remove(version).is_ok();
+                report.find(mended, || format!("{} has no record", path.display()));
             }
         }
         for (identity, record) in records.into_values() {

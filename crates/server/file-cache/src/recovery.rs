@@ -82,8 +82,7 @@ pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
     // Whatever the process before us was told is on the medium from here on.
     inner.catalogue.commit(Vec::new(), Durability::Machine)?;
     if lost || inner.superblock.is_unsearched() || inner.settings.thorough {
-        let searched = inner.adopt_branded().and_then(|()| inner.superblock.set_unsearched(false));
-        searched.map_err(failed("look for unsaved data that the catalogue does not know"))?;
+        inner.search().map_err(failed("look for unsaved data that the catalogue does not know"))?;
         ours.iter().for_each(|ours| ours.searched());
     }
     inner.adopt_unclean()?;
@@ -116,15 +115,21 @@ impl Inner {
             }
             result => result?,
         }
-        for (identity, record) in found {
+        for (identity, mut record) in found {
             let there = self.replicas.stat(record.version).is_ok();
             if !there && matches!(self.store.locate(&identity, &record.hint, false), Ok(None)) {
                 tracing::warn!(file = %record.hint.display(), "a file that was deleted is forgotten");
                 self.catalogue.commit(vec![Change::Remove(identity)], Durability::Process)?;
                 continue;
             }
-            if record.removing && self.forget_removed(&identity, &record)? {
-                continue;
+            if record.removing {
+                if self.forget_removed(&identity, &record)? {
+                    continue;
+                }
+                // Whoever removes it later did not ask us.
+                record.removing = false;
+                let kept = Change::Put(identity.clone(), record.clone());
+                self.catalogue.commit(vec![kept], Durability::Process)?;
             }
             if !there {
                 tracing::error!(file = %record.hint.display(), "the data of a dirty file is not in the burst buffer: it is lost");
@@ -182,7 +187,7 @@ impl Inner {
                 break;
             }
             // What drops a replica takes its brand away first. A damaged record may be this one's, or the medium lost it.
-            if self.replicas.read_brand(version).is_some() {
+            if self.replicas.is_branded(version) {
                 tracing::error!(%version, "a replica holds unsaved data and has no record: it is left; see `forebay check`");
                 continue;
             }

@@ -146,6 +146,11 @@ impl Replicas {
         Brand::decode(bytes.get(..len)?)
     }
 
+    /// Whether it has a brand, sound or not.
+    pub(crate) fn is_branded(&self, version: Version) -> bool {
+        holds_unsaved_data(&self.path(version))
+    }
+
     /// Calls `each` with every replica. What somebody else put among them is passed over.
     pub(crate) fn each(&self, each: &mut dyn FnMut(Version)) -> io::Result<()> {
         for part in std::fs::read_dir(self.root.join("replicas"))? {
@@ -184,10 +189,12 @@ fn part_of(version: Version) -> String {
     format!("{:02x}", version.0 & 0xff)
 }
 
-/// Whether a replica's file says itself that it holds what the global store lacks.
+/// Whether a replica's file says itself that it holds what the global store lacks, in whatever format, or what it says
+/// cannot be read.
 pub fn holds_unsaved_data(replica: &Path) -> bool {
+    use rustix::io::Errno;
     let mut none: [u8; 0] = [];
-    rustix::fs::lgetxattr(replica, BRAND, &mut none).is_ok_and(|len| len > 0)
+    !matches!(rustix::fs::lgetxattr(replica, BRAND, &mut none), Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOENT))
 }
 
 /// The last version that a replica in the burst buffer has; 0 without replicas.

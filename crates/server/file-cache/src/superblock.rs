@@ -134,6 +134,9 @@ impl Superblock {
     /// Notes that unsaved data must be looked for, or that this was done and its outcome is durable.
     pub(crate) fn set_unsearched(&self, unsearched: bool) -> io::Result<()> {
         let mut state = self.state.lock();
+        if state.page.unsearched == unsearched {
+            return Ok(());
+        }
         state.page.unsearched = unsearched;
         write_page(&self.path, &state.page)
     }

@@ -3,9 +3,13 @@
 
 mod support;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use file_cache::{Residency, SetMtime};
+use file_cache::{FileCache, Residency, SetMtime};
+use global_store::memory::Operation;
 use support::{MIB, Mapping, World, kernel_write, read};
 
 const BRAND: &str = "user.forebay.identity";
@@ -134,14 +138,42 @@ fn an_older_replica_does_not_replace_what_is_recorded() {
     assert_eq!(world.replicas(), 1);
 }
 
-/// Unsaved data is shown to a person before anybody drops it.
+/// Unsaved data is shown to a person before anybody drops it, also what another version wrote.
 #[test]
 fn a_sweep_leaves_what_calls_itself_dirty() {
-    let mut world = World::new();
-    world.write_new("f", b"data");
-    world.cache.abandon();
-    world.catalogue.crash();
-    world.cache = file_cache::FileCache::open(world.settings.clone()).unwrap();
-    assert_eq!((world.cache.sweep().unwrap(), world.replicas()), (0, 1));
-    assert_eq!(world.cache.check(false, false).unwrap().found, 1);
+    for unknown in [false, true] {
+        let mut world = World::new();
+        world.write_new("f", b"data");
+        if unknown {
+            set_brand(&world.replica(), b"\xffsomething else");
+        }
+        world.cache.abandon();
+        world.catalogue.crash();
+        world.cache = FileCache::open(world.settings.clone()).unwrap();
+        assert_eq!((world.cache.sweep().unwrap(), world.replicas()), (0, 1), "unknown {unknown}");
+        let report = world.cache.check(false, true).unwrap();
+        assert_eq!((report.found, report.mended, world.replicas()), (1, 0, 1), "unknown {unknown}");
+    }
+}
+
+#[test]
+fn a_search_for_unsaved_data_that_was_cut_short_is_repeated() {
+    let world = World::with(|settings| settings.catalogue = None);
+    world.write_new("a", b"data of a");
+    world.write_new("b", b"data of b");
+    let World { dir, store, settings, cache, .. } = world;
+    cache.abandon();
+    drop(cache);
+    std::fs::remove_dir_all(dir.path().join("catalogue")).unwrap();
+    let asked = AtomicU64::new(0);
+    store.set_hook(Some(Arc::new(move |operation, _| {
+        let second = matches!(operation, Operation::Locate) && asked.fetch_add(1, Ordering::Relaxed) == 1;
+        assert!(!second, "the process dies here");
+    })));
+    let died = catch_unwind(AssertUnwindSafe(|| FileCache::open(settings.clone()).map(|_| ())));
+    assert!(died.is_err(), "the search did not come to the second replica");
+    store.set_hook(None);
+    let cache = FileCache::open(settings).unwrap();
+    assert!(cache.drain_all(&mut |_| {}, &|| false).is_empty());
+    assert_eq!((store.read("a").unwrap(), store.read("b").unwrap()), (b"data of a".to_vec(), b"data of b".to_vec()));
 }

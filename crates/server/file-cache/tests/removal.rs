@@ -74,3 +74,17 @@ fn a_name_that_was_not_removed_after_all_leaves_an_orphan_when_another_takes_it(
     assert!(stuck.len() == 1 && stuck[0].orphaned, "{stuck:?}");
     assert_eq!(std::fs::read(&stuck[0].replica).unwrap(), b"data");
 }
+
+#[test]
+fn a_removal_that_a_crash_prevented_is_no_reason_to_drop_the_data_later() {
+    let mut world = World::new();
+    world.write_new("f", b"data");
+    world.cache.removing(&world.identity("f"));
+    world.crash();
+    // The name is still there; an outsider takes it away, and we die again before we see that.
+    world.store.unlink("f").unwrap();
+    world.crash();
+    let stuck = world.cache.drain_all(&mut |_| {}, &|| false);
+    assert!(stuck.len() == 1 && stuck[0].orphaned, "{stuck:?}");
+    assert_eq!(std::fs::read(&stuck[0].replica).unwrap(), b"data");
+}
