@@ -236,7 +236,7 @@ mod tests {
         let new = NewMode { mode: 0o644, umask: 0 };
         let (found, open) =
             agent.create(&Caller::own(), agent.root(), Some(name.as_ref()), new, true, how).expect("a new name");
-        agent.write(&open, &[1; LEN as usize], 0, false, false).expect("room for a little");
+        agent.write(&open, &[1; LEN as usize], 0, crate::WriteHow::default()).expect("room for a little");
         found.node
     }
 

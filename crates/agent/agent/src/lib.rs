@@ -25,6 +25,6 @@ pub use directory::{DirectoryEntry, OpenDirectory};
 pub use file_cache::SeekFor;
 pub use names::{Found, NewMode};
 pub use node::Node;
-pub use open_file::{Mode, OpenFile};
+pub use open_file::{Mode, OpenFile, WriteHow};
 pub use policy_table::{PolicyError, PolicyTable};
 pub use windows::{Announced, Replayed, WindowSettings};

@@ -26,7 +26,7 @@ pub struct Mode {
     pub write: bool,
     /// By the kernel, to execute it: its user need not be allowed to read it.
     pub execute: bool,
-    /// Every write goes to the end.
+    /// Writes go to the end, until its program says otherwise: each write tells ([`WriteHow`]).
     pub append: bool,
     /// Every write is durable when it returns (`O_SYNC`, `O_DSYNC`).
     pub sync: bool,
@@ -35,6 +35,17 @@ pub struct Mode {
     /// The content goes.
     pub truncate: bool,
     /// With `truncate`: by somebody who may not keep set-id bits.
+    pub clear_set_id: bool,
+}
+
+/// How one write is made. What the descriptor was opened with says nothing of it: flags change (`F_SETFL`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WriteHow {
+    /// At the end, whatever the offset says.
+    pub append: bool,
+    /// It is durable when it returns.
+    pub sync: bool,
+    /// The writer may not keep set-id bits.
     pub clear_set_id: bool,
 }
 
@@ -180,22 +191,14 @@ impl Agent {
         OpenFile { right, windows, window, node, handle, cache, mode, privileged, nameless }
     }
 
-    /// Writes at `offset`, or at the end of a file opened so. `clear_set_id`: the writer may not keep set-id bits.
-    /// `written_back`: from the page cache of a mapping, where the offset holds even for a file opened to append.
-    pub fn write(
-        &self,
-        open: &OpenFile,
-        data: &[u8],
-        offset: u64,
-        clear_set_id: bool,
-        written_back: bool,
-    ) -> io::Result<usize> {
-        if clear_set_id || open.privileged.load(Ordering::Relaxed) {
-            self.before_write(open, clear_set_id)?;
+    /// Writes at `offset`, or at the end.
+    pub fn write(&self, open: &OpenFile, data: &[u8], offset: u64, how: WriteHow) -> io::Result<usize> {
+        if how.clear_set_id || open.privileged.load(Ordering::Relaxed) {
+            self.before_write(open, how.clear_set_id)?;
         }
         open.settle()?;
-        let written = open.handle.write_at(data, offset, open.mode.append && !written_back)?.written;
-        if open.mode.sync && !written_back {
+        let written = open.handle.write_at(data, offset, how.append)?.written;
+        if how.sync {
             open.handle.sync(true)?;
         }
         Ok(written)
@@ -234,6 +237,7 @@ impl Agent {
     ) -> io::Result<usize> {
         let len = usize::try_from(len).unwrap_or(usize::MAX).min(limits::COPY_BYTES_PER_CALL);
         let mut buffer = vec![0; len.min(limits::COPY_BUFFER_BYTES)];
+        let how = WriteHow { append: false, sync: to.0.mode.sync, clear_set_id };
         from.0.settle()?;
         let mut done = 0;
         while done < len {
@@ -243,7 +247,7 @@ impl Agent {
                 Err(_) | Ok(0) => break,
                 Ok(got) => got,
             };
-            match self.write(to.0, &buffer[..got], to.1 + done as u64, clear_set_id, false) {
+            match self.write(to.0, &buffer[..got], to.1 + done as u64, how) {
                 Err(error) if done == 0 => return Err(error),
                 Err(_) => break,
                 Ok(_) => done += got,
@@ -272,11 +276,6 @@ impl OpenFile {
     /// Whether the kernel opened it to execute it.
     pub fn executes(&self) -> bool {
         self.mode.execute
-    }
-
-    /// Whether each write is durable when [`Agent::write`] returns.
-    pub fn syncs(&self) -> bool {
-        self.mode.sync
     }
 
     /// Whether writes must be seen by the agent although the replica is complete.

@@ -197,6 +197,7 @@ fn write_how(fixed: &abi::WriteIn) -> WriteHow {
         cached: fixed.write_flags & abi::WRITE_CACHE != 0,
         // Also of one write alone: pwritev2(2) with RWF_DSYNC or RWF_SYNC.
         sync: fixed.flags & libc::O_DSYNC.cast_unsigned() != 0,
+        append: fixed.flags & libc::O_APPEND.cast_unsigned() != 0,
     }
 }
 

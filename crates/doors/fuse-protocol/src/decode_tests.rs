@@ -26,12 +26,12 @@ fn a_rename_has_both_names_and_its_flags() {
 
 #[test]
 fn a_write_has_exactly_the_bytes_it_announces() {
-    let flags = (libc::O_WRONLY | libc::O_DSYNC).cast_unsigned();
+    let flags = (libc::O_WRONLY | libc::O_DSYNC | libc::O_APPEND).cast_unsigned();
     let fixed = abi::WriteIn { fh: 3, offset: 5, size: 4, write_flags: 4, flags, ..Default::default() };
     let whole = message(16, &[bytes_of(&fixed), b"data"]);
     let (_, operation) = decode(&whole, &AGREED).unwrap();
     let Operation::Write { handle: 3, offset: 5, data: b"data", how } = operation else { panic!("{operation:?}") };
-    assert_eq!(how, WriteHow { kill_suidgid: true, cached: false, sync: true });
+    assert_eq!(how, WriteHow { kill_suidgid: true, cached: false, sync: true, append: true });
     let short = message(16, &[bytes_of(&fixed), b"dat"]);
     assert_eq!(decode(&short, &AGREED).unwrap_err(), Refused::Answer { unique: 2, errno: Errno::EIO });
 }

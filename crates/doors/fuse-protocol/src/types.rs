@@ -184,4 +184,6 @@ pub struct WriteHow {
     pub cached: bool,
     /// They must be durable when it is answered: a descriptor opened `O_DSYNC` or `O_SYNC`, or this one write asks.
     pub sync: bool,
+    /// To the end of the file: `O_APPEND`, as the descriptor has it now and not when it was opened.
+    pub append: bool,
 }

@@ -1,7 +1,7 @@
 //! Between the agent's words and the protocol's.
 
 use agent::locks::{LockKind, RangeLock};
-use agent::{Attributes, Caller, NewAttributes, NewTime};
+use agent::{Attributes, Caller, NewAttributes, NewTime, WriteHow};
 use fuse_protocol::{Attr, LockArgs, Request, SetAttr, TimeOrNow};
 
 pub fn caller(req: &Request) -> Caller {
@@ -42,6 +42,11 @@ pub fn new_attributes(set: &SetAttr) -> NewAttributes {
 }
 
 /// `DT_*`
+/// Bytes that come back from the page cache have their place, and nobody waits for them.
+pub fn write_how(how: fuse_protocol::WriteHow) -> WriteHow {
+    WriteHow { append: how.append && !how.cached, sync: how.sync && !how.cached, clear_set_id: how.kill_suidgid }
+}
+
 pub fn kind(of: rustix::fs::FileType) -> u32 {
     match of {
         rustix::fs::FileType::Unknown => libc::DT_UNKNOWN.into(),

@@ -136,12 +136,7 @@ impl Filesystem for Door {
         how: WriteHow,
     ) -> Done<usize> {
         let file = self.handles.file(handle)?;
-        let written = self.agent.write(&file.open, data, offset, how.kill_suidgid, how.cached)?;
-        // One write alone that asks for it; of descriptors opened so the agent takes care.
-        if how.sync && !how.cached && !file.open.syncs() {
-            file.open.sync(true)?;
-        }
-        Ok(written)
+        Ok(self.agent.write(&file.open, data, offset, convert::write_how(how))?)
     }
 
     fn flush(&self, _req: &Request, _node: NodeId, handle: Handle, owner: u64) -> Done<()> {

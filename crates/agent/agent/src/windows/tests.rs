@@ -117,7 +117,7 @@ fn what_is_appended_is_read_counted_synced_and_staged_out() {
     assert_eq!(stand.agent.attributes(open.node()).unwrap().size, 5005);
     // A write through the kernel comes after what was acknowledged before it, and before what comes later.
     window.append(0, b"J").unwrap();
-    stand.agent.write(&open, b"AY", 0, false, false).unwrap();
+    stand.agent.write(&open, b"AY", 0, crate::WriteHow::default()).unwrap();
     window.append(1, b"a").unwrap();
     open.set_len(3).unwrap();
     open.sync(false).unwrap();
@@ -252,7 +252,7 @@ fn threads_windows_and_the_kernel_in_any_mix_end_in_the_same_bytes() {
         let (offset, len) = (rng.below(200_000), 1 + rng.below(5_000));
         let bytes = rng.bytes(len as usize);
         match rng.below(10) {
-            0 => stand.agent.write(&a, &bytes, offset, false, false).map(|_| ()).unwrap(),
+            0 => stand.agent.write(&a, &bytes, offset, crate::WriteHow::default()).map(|_| ()).unwrap(),
             1 => {
                 b.set_len(offset).unwrap();
                 model.resize(offset as usize, 0);

@@ -1,6 +1,7 @@
 //! Opens and mappings in every order, and a file that changes below under who has it open.
 
 use std::fs::{self, File, OpenOptions};
+use std::io::{Seek, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
@@ -185,5 +186,29 @@ fn the_kernel_reads_and_writes_a_complete_file_while_the_agent_stands_still() {
         file.read_exact_at(&mut byte, 0).unwrap();
         assert_eq!(byte[0], 200);
         stand.resume();
+    });
+}
+
+#[test]
+fn a_write_goes_where_the_descriptor_says_now_and_not_when_it_was_opened() {
+    use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+    in_private_namespace(|| {
+        for how in [PASSTHROUGH, DIRECT] {
+            let stand = Stand::new(how);
+            let open =
+                || OpenOptions::new().read(true).write(true).create(true).truncate(false).open(stand.path("log"));
+            let mut log = open().unwrap();
+            log.write_all(b"one two").unwrap();
+            log.rewind().unwrap();
+            fcntl_setfl(&log, fcntl_getfl(&log).unwrap() | OFlags::APPEND).unwrap();
+            log.write_all(b" three").unwrap();
+            assert_eq!(fs::read(stand.path("log")).unwrap(), b"one two three", "{how:?}");
+            let log = OpenOptions::new().append(true).open(stand.path("log")).unwrap();
+            fcntl_setfl(&log, fcntl_getfl(&log).unwrap() - OFlags::APPEND).unwrap();
+            log.write_all_at(b"ONE", 0).unwrap();
+            // Exception: where the kernel writes the replica it goes by the flags of the open.
+            let now: &[u8] = if how.passthrough { b"one two threeONE" } else { b"ONE two three" };
+            assert_eq!(fs::read(stand.path("log")).unwrap(), now, "{how:?}");
+        }
     });
 }

@@ -65,7 +65,7 @@ fn program() {
         for _ in 0..50 + seed % 100 {
             let (offset, bytes) = write(seed, number);
             if (number + life).is_multiple_of(17) {
-                stand.agent.write(&open, &bytes, offset, false, false).unwrap();
+                stand.agent.write(&open, &bytes, offset, crate::WriteHow::default()).unwrap();
             } else {
                 window.append(offset, &bytes).unwrap();
             }
