@@ -56,6 +56,8 @@ pub(super) struct Drain {
     buffer: Vec<u8>,
     /// Something acknowledged was found damaged, and nobody was told yet.
     damaged: bool,
+    /// The last batch could not be brought to the burst buffer.
+    failing: bool,
 }
 
 impl Drain {
@@ -66,8 +68,8 @@ impl Drain {
         let drained = Drained::new(create(place.drained())?);
         let sequence = Sequence::new(Arc::clone(&counter));
         let (rings, queue) = (BTreeMap::new(), Queue::new(0));
-        let (next, buffer, damaged) = (0, Vec::new(), false);
-        Ok(Drain { place, hint, handle, sequence, counter, drained, rings, next, queue, buffer, damaged })
+        let (next, buffer, damaged, failing) = (0, Vec::new(), false, false);
+        Ok(Drain { place, hint, handle, sequence, counter, drained, rings, next, queue, buffer, damaged, failing })
     }
 
     /// A ring for an open file.
@@ -141,11 +143,25 @@ impl Drain {
         self.queue.is_empty()
     }
 
-    /// Brings one batch to the burst buffer; false if there is none worth it. On an error nothing has changed, and the same
-    /// batch comes again.
+    /// Whether what is pending could not be brought to the burst buffer when it was tried last.
+    pub fn is_failing(&self) -> bool {
+        self.failing
+    }
+
+    /// Brings one batch to the burst buffer; false if there is none worth it. On an error the same batch comes again, and the
+    /// rings have ended: their programs write through the kernel, which tells them, and do not wait for room in vain.
     pub fn batch(&mut self, urgent: bool) -> io::Result<bool> {
         let Some(batch) = self.queue.batch(urgent) else { return Ok(false) };
-        self.write(&batch)?;
+        let written = self.write(&batch);
+        let failed_before = std::mem::replace(&mut self.failing, written.is_err());
+        if let Err(error) = written {
+            if !failed_before {
+                let (file, bytes) = (&self.hint, self.queue.bytes());
+                tracing::error!(%error, file, bytes, "a window cannot be drained: it ends, and its bytes are tried again");
+            }
+            self.end(None);
+            return Err(error);
+        }
         fault::point("window.written");
         self.drained.advance(batch.below);
         fault::point("window.marked");

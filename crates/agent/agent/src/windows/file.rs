@@ -45,13 +45,12 @@ impl FileWindow {
 
     fn run(self: &Arc<FileWindow>, windows: &Weak<Windows>) {
         let mut busy = Instant::now();
-        let mut failed = false;
         loop {
             let Some(windows) = windows.upgrade() else { return };
             let mut slot = self.drain.lock();
             let next = match slot.as_mut() {
                 None => Next::End,
-                Some(drain) => step(drain, &windows, &mut busy, &mut failed),
+                Some(drain) => step(drain, &windows, &mut busy),
             };
             match next {
                 Next::Again => MutexGuard::unlock_fair(slot),
@@ -83,7 +82,7 @@ impl FileWindow {
     }
 }
 
-fn step(drain: &mut Drain, windows: &Windows, busy: &mut Instant, failed: &mut bool) -> Next {
+fn step(drain: &mut Drain, windows: &Windows, busy: &mut Instant) -> Next {
     if drain.take() {
         *busy = Instant::now();
     }
@@ -96,10 +95,7 @@ fn step(drain: &mut Drain, windows: &Windows, busy: &mut Instant, failed: &mut b
         batch
     };
     match batch {
-        Ok(true) => {
-            *failed = false;
-            Next::Again
-        }
+        Ok(true) => Next::Again,
         Ok(false) => {
             drain.sweep();
             if drain.is_over() {
@@ -110,11 +106,6 @@ fn step(drain: &mut Drain, windows: &Windows, busy: &mut Instant, failed: &mut b
                 Next::Nap(limits::WINDOW_POLL)
             }
         }
-        Err(error) => {
-            if !std::mem::replace(failed, true) {
-                tracing::error!(%error, "a window cannot be drained; its bytes stay in its ring, and it is tried again");
-            }
-            Next::Nap(limits::WINDOW_RETRY)
-        }
+        Err(_) => Next::Nap(limits::WINDOW_RETRY), // told when it began
     }
 }

@@ -222,7 +222,7 @@ impl Windows {
     }
 
     /// Makes a ring for an open file of the process `pid`. The token to fetch it. `EAGAIN`: the node's budget is spent,
-    /// or it has one.
+    /// it has one, or what is in the file's rings cannot be brought to the burst buffer now.
     fn attach(
         self: &Arc<Windows>,
         right: &WindowRight,
@@ -239,23 +239,27 @@ impl Windows {
                 self.forget(&window);
                 continue;
             };
-            if drain.capacity_of(right.id).is_some() {
+            if drain.capacity_of(right.id).is_some() || drain.is_failing() {
                 return Err(not_now());
             }
             let granted =
                 self.budget.take(right.bytes()).ok_or_else(not_now).and_then(|share| drain.add(right.id, share));
-            if drain.is_over() {
+            let over = drain.is_over();
+            if over {
                 *slot = None;
-                drop(slot);
+            }
+            drop(slot);
+            if over {
                 self.forget(&window);
-            } else {
-                drop(slot);
+            } else if fresh
+                // Not before there is a ring: it would find the window over.
+                && let Err(error) = FileWindow::start(&window, self)
+            {
+                // Nobody would drain it.
+                self.end(&right.identity, None)?;
+                return Err(error);
             }
             let granted = granted?;
-            if fresh {
-                // Not before there is a ring: it would find the window over.
-                FileWindow::start(&window, self)?;
-            }
             let token = place::random()? as u64 | 1;
             let (identity, open) = (right.identity.clone(), right.id);
             self.tokens.lock().insert(token, Token { identity, open, pid, granted });

@@ -11,8 +11,10 @@
 //!             0, 0.grant  a ring, and what was granted with it
 //! ```
 //!
-//! The burst buffer keeps the list of sessions that are not over (`windows`, one `SESSION DIR` a line), so that the next
+//! The burst buffer keeps the list of sessions that are not over (`windows`, one `SESSION BOOT DIR` a line), so that the next
 //! agent on it replays them before it serves, whether it has windows or not, and nobody replays them later over newer data.
+//! BOOT names the life of the machine: after a crash of it a directory that is on no tmpfs may hold any mixture of old and
+//! new rings, of which nothing may be replayed.
 
 use std::fs::{self, DirBuilder};
 use std::io::{self, Write};
@@ -34,7 +36,13 @@ const FORMAT: u32 = 1;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Session {
     name: String,
+    boot: String,
     dir: PathBuf,
+}
+
+/// Names the life of the machine that lasts now.
+fn this_boot() -> io::Result<String> {
+    Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
 }
 
 /// Whose windows a directory holds.
@@ -90,7 +98,7 @@ impl Session {
         if (meta.uid() != us && meta.uid() != 0) || (meta.mode() & 0o022 != 0 && !sticky) || !meta.is_dir() {
             return Err(io::Error::from_raw_os_error(libc::EPERM));
         }
-        let session = Session { name: name.to_owned(), dir: fs::canonicalize(dir)? };
+        let session = Session { name: name.to_owned(), boot: this_boot()?, dir: fs::canonicalize(dir)? };
         make(&session.path(), 0o711)?;
         make(&session.files(), 0o700)?;
         let mut all = Session::unfinished(burst_buffer)?;
@@ -106,9 +114,10 @@ impl Session {
             bytes => bytes?,
         };
         let session = |line: &[u8]| {
-            let space = line.iter().position(|byte| *byte == b' ')?;
-            let name = String::from_utf8(line[..space].to_vec()).ok().filter(|name| !name.contains('/'))?;
-            Some(Session { name, dir: std::ffi::OsString::from_vec(line[space + 1..].to_vec()).into() })
+            let mut words = line.splitn(3, |byte| *byte == b' ');
+            let mut word = || String::from_utf8(words.next()?.to_vec()).ok().filter(|word| !word.contains('/'));
+            let (name, boot) = (word()?, word()?);
+            Some(Session { name, boot, dir: std::ffi::OsString::from_vec(words.next()?.to_vec()).into() })
         };
         Ok(bytes.split(|byte| *byte == b'\n').filter_map(session).collect())
     }
@@ -116,8 +125,7 @@ impl Session {
     fn note(burst_buffer: &Path, sessions: &[Session]) -> io::Result<()> {
         let mut bytes = Vec::new();
         for session in sessions {
-            bytes.extend_from_slice(session.name.as_bytes());
-            bytes.push(b' ');
+            bytes.extend_from_slice(format!("{} {} ", session.name, session.boot).as_bytes());
             bytes.extend_from_slice(session.dir.as_os_str().as_bytes());
             bytes.push(b'\n');
         }
@@ -133,6 +141,11 @@ impl Session {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
+    }
+
+    /// Whether its rings are what they were: they are there, and the machine did not crash since.
+    pub fn is_whole(&self) -> io::Result<bool> {
+        Ok(self.path().exists() && self.boot == this_boot()?)
     }
 
     /// Its directory.
@@ -180,6 +193,11 @@ pub(super) struct FilePlace {
 }
 
 impl FilePlace {
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Whose it is; `None` if that was never written: then nothing was granted.
     pub fn owner(&self) -> io::Result<Option<(Identity, PathBuf)>> {
         let Some(record) = get::<FileRecord>(&self.path.join("file"))? else { return Ok(None) };
@@ -261,10 +279,11 @@ fn put(path: &Path, bytes: &[u8], durably: bool) -> io::Result<()> {
 }
 
 fn get<T: for<'a> Deserialize<'a>>(path: &Path) -> io::Result<Option<T>> {
-    match fs::read(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        bytes => Ok(Some(serde_json::from_slice(&bytes?)?)),
-    }
+    let record = match fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        bytes => bytes.and_then(|bytes| Ok(serde_json::from_slice(&bytes)?)),
+    };
+    record.map(Some).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
 }
 
 #[cfg(test)]
@@ -288,6 +307,8 @@ mod tests {
         assert_eq!(left[0].grants().unwrap(), [(0, record)]);
         assert_eq!(record.ring(), RingId(3 << 64 | 5));
         place.remove();
+        assert!(session.is_whole().unwrap());
+        assert!(!Session { boot: "another".into(), ..session.clone() }.is_whole().unwrap());
         session.end(&buffer).unwrap();
         assert!(Session::unfinished(&buffer).unwrap().is_empty() && !session.path().exists());
     }

@@ -46,14 +46,16 @@ impl Replay for ToReplica {
 pub(crate) fn replay(agent: &Agent, burst_buffer: &Path) -> io::Result<Vec<Replayed>> {
     let mut all = Vec::new();
     for session in Session::unfinished(burst_buffer)? {
-        if !session.path().exists() {
+        let whole = session.is_whole()?;
+        if !whole {
             tracing::warn!(
                 dir = %session.path().display(),
                 "the memory of an earlier agent's windows is gone, as after a crash of the machine: what was written there since the last fsync is lost"
             );
         }
-        for place in session.left()? {
-            all.extend(file(agent, &place)?);
+        for place in if whole { session.left()? } else { Vec::new() } {
+            let named = |e: io::Error| io::Error::new(e.kind(), format!("windows in {}: {e}", place.path().display()));
+            all.extend(file(agent, &place).map_err(named)?);
             place.remove();
             fault::point("window.removed");
         }

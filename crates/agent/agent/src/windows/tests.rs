@@ -9,12 +9,13 @@ use config::{Policy, PolicySet};
 use file_cache::{FileCache, Settings};
 use global_store::posix::{Options, PosixStore};
 use rustix::fs::{Mode as Bits, OFlags};
+use testkit::{PATIENCE, Random, TempTree, in_private_namespace, wait_until};
 use window::attach::{Command, Control, state};
 use window::client::{Registration, Window};
 use window::ring::Refused;
 
 use super::WindowSettings;
-use crate::{Agent, Caller, Config, Mode, NewMode, OpenFile, PolicyTable};
+use crate::{Agent, Caller, Config, Mode, NewMode, OpenFile, PolicyTable, WriteHow};
 
 const WRITE: Mode = Mode {
     read: true,
@@ -33,16 +34,21 @@ struct Stand {
     registration: Registration,
 }
 
+/// The agent alone, before it replays or serves anything.
+fn agent_over(root: &Path, rules: &[&str]) -> Arc<Agent> {
+    let (data, buffer) = (root.join("data"), root.join("buffer"));
+    std::fs::create_dir_all(&data).unwrap();
+    let below = rustix::fs::open(&data, OFlags::PATH | OFlags::DIRECTORY, Bits::empty()).unwrap();
+    let store = PosixStore::new(below, Options::default()).unwrap();
+    let cache = FileCache::open(Settings::new(&buffer, Arc::new(store.clone()), "test")).unwrap();
+    let policy = PolicySet::parse(rules.iter().copied()).unwrap().apply(Policy::default());
+    let policies = PolicyTable::load(policy, buffer.join("policies.toml")).unwrap();
+    Arc::new(Agent::new(Config { cache, store, policies }).unwrap())
+}
+
 impl Stand {
     fn new(root: &Path, rules: &[&str]) -> Stand {
-        let (data, buffer) = (root.join("data"), root.join("buffer"));
-        std::fs::create_dir_all(&data).unwrap();
-        let below = rustix::fs::open(&data, OFlags::PATH | OFlags::DIRECTORY, Bits::empty()).unwrap();
-        let store = PosixStore::new(below, Options::default()).unwrap();
-        let cache = FileCache::open(Settings::new(&buffer, Arc::new(store.clone()), "test")).unwrap();
-        let policy = PolicySet::parse(rules.iter().copied()).unwrap().apply(Policy::default());
-        let policies = PolicyTable::load(policy, buffer.join("policies.toml")).unwrap();
-        let agent = Arc::new(Agent::new(Config { cache, store, policies }).unwrap());
+        let (agent, buffer) = (agent_over(root, rules), root.join("buffer"));
         for file in agent.recover_windows(&buffer).unwrap() {
             assert!(file.lost.is_empty(), "{file:?}");
         }
@@ -52,6 +58,17 @@ impl Stand {
         agent.serve_windows(settings).unwrap();
         let registration = Registration::connect(socket.as_os_str().as_encoded_bytes()).unwrap();
         Stand { agent, registration }
+    }
+
+    /// An open that has its right. Not at once while somebody else has the replica open: a stage-out, or a process that
+    /// another test of this program has just forked, which holds what was open then until it executes.
+    fn windowed(&self, name: &str) -> OpenFile {
+        let mut opened = None;
+        wait_until("an open that may have a window", PATIENCE, || {
+            opened = Some(self.open(name, WRITE)).filter(OpenFile::has_window_right);
+            opened.is_some()
+        });
+        opened.unwrap()
     }
 
     /// Opens or creates a file as an announced thread does, and as the door lets it.
@@ -107,7 +124,7 @@ impl Drop for Stand {
 fn what_is_appended_is_read_counted_synced_and_staged_out() {
     let tree = tempfile::tempdir().unwrap();
     let stand = Stand::new(tree.path(), &[]);
-    let open = stand.open("file", WRITE);
+    let open = stand.windowed("file");
     let window = stand.attach(&open);
     window.append(0, b"hello").unwrap();
     let mut bytes = [0; 5];
@@ -117,7 +134,7 @@ fn what_is_appended_is_read_counted_synced_and_staged_out() {
     assert_eq!(stand.agent.attributes(open.node()).unwrap().size, 5005);
     // A write through the kernel comes after what was acknowledged before it, and before what comes later.
     window.append(0, b"J").unwrap();
-    stand.agent.write(&open, b"AY", 0, crate::WriteHow::default()).unwrap();
+    stand.agent.write(&open, b"AY", 0, WriteHow::default()).unwrap();
     window.append(1, b"a").unwrap();
     open.set_len(3).unwrap();
     open.sync(false).unwrap();
@@ -148,7 +165,7 @@ fn nobody_gets_a_window_that_may_not() {
     // Somebody else has it open.
     assert!(!stand.open("file", WRITE).has_window_right());
     drop(plain);
-    let open = stand.open("file", WRITE);
+    let open = stand.windowed("file");
     let ask = Control::new(Command::Attach, 0).to_bytes();
     let refused = |thread, exclusive| {
         stand.agent.window_control(&open, thread, exclusive, &ask).unwrap_err().raw_os_error().unwrap()
@@ -165,7 +182,7 @@ fn a_directory_without_windows_has_none_and_sizes_are_kept() {
     assert!(!off.open("file", WRITE).has_window_right());
     drop(off);
     let sized = Stand::new(tree.path(), &["window=128KiB"]);
-    let open = sized.open("file", WRITE);
+    let open = sized.windowed("file");
     let _window = sized.attach(&open);
     let now = sized.control(&open, Control::new(Command::Get, 0)).unwrap();
     assert_eq!((now.bytes, now.state), (128 << 10, state::MAY | state::HAS));
@@ -175,7 +192,7 @@ fn a_directory_without_windows_has_none_and_sizes_are_kept() {
 fn the_ioctl_ends_a_window_drained_and_gives_another() {
     let tree = tempfile::tempdir().unwrap();
     let stand = Stand::new(tree.path(), &[]);
-    let open = stand.open("file", WRITE);
+    let open = stand.windowed("file");
     let window = stand.attach(&open);
     window.append(0, b"before").unwrap();
     assert_eq!(stand.control(&open, Control::new(Command::Off, 0)).unwrap().state, 0);
@@ -194,7 +211,7 @@ fn the_ioctl_ends_a_window_drained_and_gives_another() {
 fn a_token_is_worth_one_ring_of_its_own_process() {
     let tree = tempfile::tempdir().unwrap();
     let stand = Stand::new(tree.path(), &[]);
-    let open = stand.open("file", WRITE);
+    let open = stand.windowed("file");
     let token = stand.control(&open, Control::new(Command::Attach, 0)).unwrap().token;
     let refused = |token| stand.registration.fetch(token).unwrap_err().raw_os_error();
     assert_eq!(refused(token ^ 2), Some(libc::EAGAIN));
@@ -206,7 +223,7 @@ fn a_token_is_worth_one_ring_of_its_own_process() {
 fn a_full_ring_makes_its_writer_wait_and_loses_nothing() {
     let tree = tempfile::tempdir().unwrap();
     let stand = Stand::new(tree.path(), &[]);
-    let open = stand.open("file", WRITE);
+    let open = stand.windowed("file");
     let window = stand.attach(&open);
     for number in 0..200u64 {
         window.append(number * 10_000, &[number as u8; 10_000]).unwrap(); // 2 MB through 256 KiB
@@ -219,7 +236,7 @@ fn a_full_ring_makes_its_writer_wait_and_loses_nothing() {
 fn a_ring_that_its_program_cuts_or_scribbles_over_harms_nobody_else() {
     let tree = tempfile::tempdir().unwrap();
     let stand = Stand::new(tree.path(), &[]);
-    let (bad, good) = (stand.open("bad", WRITE), stand.open("good", WRITE));
+    let (bad, good) = (stand.windowed("bad"), stand.windowed("good"));
     let (first, other) = (stand.attach(&bad), stand.attach(&good));
     first.append(0, b"x").unwrap();
     for session in std::fs::read_dir(tree.path().join("w")).unwrap() {
@@ -244,15 +261,15 @@ fn a_ring_that_its_program_cuts_or_scribbles_over_harms_nobody_else() {
 fn threads_windows_and_the_kernel_in_any_mix_end_in_the_same_bytes() {
     let tree = tempfile::tempdir().unwrap();
     let stand = Stand::new(tree.path(), &[]);
-    let (a, b) = (stand.open("file", WRITE), stand.open("file", WRITE));
+    let (a, b) = (stand.windowed("file"), stand.windowed("file"));
     let windows = [stand.attach(&a), stand.attach(&b)];
-    let mut rng = killed::Rng(7);
+    let mut rng = Random(7);
     let mut model: Vec<u8> = Vec::new();
     for step in 0..1500 {
         let (offset, len) = (rng.below(200_000), 1 + rng.below(5_000));
         let bytes = rng.bytes(len as usize);
         match rng.below(10) {
-            0 => stand.agent.write(&a, &bytes, offset, crate::WriteHow::default()).map(|_| ()).unwrap(),
+            0 => stand.agent.write(&a, &bytes, offset, WriteHow::default()).map(|_| ()).unwrap(),
             1 => {
                 b.set_len(offset).unwrap();
                 model.resize(offset as usize, 0);
@@ -272,4 +289,33 @@ fn threads_windows_and_the_kernel_in_any_mix_end_in_the_same_bytes() {
         model[offset as usize..(offset + len) as usize].copy_from_slice(&bytes);
     }
     assert!(stand.content(&a) == model);
+}
+
+#[test]
+fn a_window_that_cannot_be_drained_ends_and_what_it_holds_comes_when_there_is_room() {
+    in_private_namespace(|| {
+        const PART: usize = 50_000;
+        let tree = TempTree::new();
+        let buffer = tree.mount_tmpfs("buffer", 64 << 20);
+        let stand = Stand::new(tree.root(), &["stage_out=manual"]);
+        let open = stand.windowed("file");
+        let window = stand.attach(&open);
+        // As the door has it: the kernel has the replica, and the file cannot go on in the global store.
+        assert!(open.use_passthrough());
+        std::fs::write(buffer.join("filler"), vec![1; 16 << 20]).unwrap();
+        let mut acknowledged = 0;
+        while window.append((acknowledged * PART) as u64, &[acknowledged as u8; PART]).is_ok() {
+            acknowledged += 1;
+            assert!(acknowledged * PART < 64 << 20, "more than there is room for");
+        }
+        assert!(window.is_revoked(), "its program would wait for room in vain");
+        let refused = stand.agent.write(&open, b"x", 0, WriteHow::default()).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::ENOSPC), "its program is told");
+        assert_eq!(stand.control(&open, Control::new(Command::Attach, 0)), Err(libc::EAGAIN));
+        std::fs::remove_file(buffer.join("filler")).unwrap();
+        let content = stand.content(&open);
+        assert_eq!(content.len(), acknowledged * PART);
+        assert!(content.chunks(PART).enumerate().all(|(number, part)| part == [number as u8; PART]));
+        stand.attach(&open).append(0, b"again").unwrap();
+    });
 }

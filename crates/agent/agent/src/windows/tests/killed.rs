@@ -6,39 +6,21 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::Ordering::SeqCst;
 
-use testkit::{PATIENCE, wait_until};
+use testkit::{PATIENCE, Random, wait_until};
 use window::{Mapping, Medium, Memory};
 
-use super::{Stand, WRITE};
+use super::{Stand, WRITE, agent_over};
+use crate::WriteHow;
 use crate::windows::fault;
 
 const FILE: u64 = 1 << 20;
 const PROGRAM: &str = "FOREBAY_WINDOW_TEST";
-
-/// A generator that is the same for the same seed.
-pub struct Rng(pub u64);
-
-impl Rng {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-
-    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
-        (0..len).map(|_| self.next() as u8).collect()
-    }
-}
+/// The word of the ledger that says which write went, or goes, through the kernel last.
+const THROUGH_KERNEL: usize = 8;
 
 /// The write with this number: the same in the killed process and in the check.
 fn write(seed: u64, number: u64) -> (u64, Vec<u8>) {
-    let mut rng = Rng(seed ^ number << 32);
+    let mut rng = Random(seed ^ number << 32);
     let len = 1 + rng.below(6_000);
     (rng.below(FILE - len), rng.bytes(len as usize))
 }
@@ -54,18 +36,13 @@ fn program() {
     let stand = Stand::new(root, &[]);
     let mut number = acknowledged.word(0).load(SeqCst);
     for life in 0.. {
-        let mut opened = None;
-        // Not while a stage-out reads the replica: nobody could tell that from a mapping.
-        wait_until("an open that may have a window", PATIENCE, || {
-            opened = Some(stand.open("file", WRITE)).filter(|open| open.has_window_right());
-            opened.is_some()
-        });
-        let open = opened.unwrap();
+        let open = stand.windowed("file");
         let window = stand.attach(&open);
         for _ in 0..50 + seed % 100 {
             let (offset, bytes) = write(seed, number);
             if (number + life).is_multiple_of(17) {
-                stand.agent.write(&open, &bytes, offset, crate::WriteHow::default()).unwrap();
+                acknowledged.word(THROUGH_KERNEL).store(number, SeqCst);
+                stand.agent.write(&open, &bytes, offset, WriteHow::default()).unwrap();
             } else {
                 window.append(offset, &bytes).unwrap();
             }
@@ -92,6 +69,15 @@ fn wait(child: &mut Child) -> ExitStatus {
         status.is_some()
     });
     status.unwrap()
+}
+
+fn difference(found: &[u8], last: &[u8], next: &[u8]) -> String {
+    let len = found.len().max(next.len());
+    let of = |file: &[u8]| {
+        let wrong: Vec<_> = (0..len).filter(|at| found.get(*at) != file.get(*at)).collect();
+        format!("{} bytes from {:?} to {:?}", wrong.len(), wrong.first(), wrong.last())
+    };
+    format!("{} differ without the next write, {} with it", of(last), of(next))
 }
 
 /// A directory for one story, with an empty ledger.
@@ -129,26 +115,20 @@ impl Story {
         };
         let mut last = Vec::new();
         (0..acknowledged).for_each(|number| last = apply(number));
-        let last_len = last.len();
-        if found != last {
-            let next = apply(acknowledged);
-            let place = write(seed, acknowledged);
-            let place = place.0 as usize..place.0 as usize + place.1.len();
-            // The write that was not acknowledged may be there, or be torn if it went through the kernel.
-            let wrong = |at: &usize| {
-                let (old, new) = (last.get(*at).copied().unwrap_or(0), next.get(*at).copied());
-                let found = found.get(*at).copied().unwrap_or(0);
-                found != old && (!place.contains(at) || Some(found) != new)
-            };
-            let wrong: Vec<usize> = (0..next.len().max(found.len())).filter(wrong).collect();
-            let (first, last) = (wrong.first(), wrong.last());
-            assert!(
-                wrong.is_empty(),
-                "seed {seed}: after {acknowledged} acknowledged writes {} bytes from {first:?} to {last:?} are wrong, beside {place:?}",
-                wrong.len()
-            );
-            assert!(found.len() >= last_len && found.len() <= next.len(), "seed {seed}: {} bytes long", found.len());
-        }
+        let next = apply(acknowledged);
+        let whole = found == last || found == next;
+        // The kernel's own write that nobody was told of may be torn, as on any file system; an append may not.
+        let torn = self.acknowledged.word(THROUGH_KERNEL).load(SeqCst) == acknowledged
+            && (last.len()..=next.len()).contains(&found.len())
+            && found
+                .iter()
+                .enumerate()
+                .all(|(at, byte)| *byte == last.get(at).copied().unwrap_or(0) || *byte == next[at]);
+        assert!(
+            whole || torn,
+            "seed {seed}: after {acknowledged} acknowledged writes: {}",
+            difference(&found, &last, &next)
+        );
         assert!(super::super::place::Session::unfinished(&self.tree.path().join("buffer")).unwrap().len() == 1);
     }
 }
@@ -159,7 +139,7 @@ fn what_was_acknowledged_survives_a_kill_of_program_and_agent_at_random_moments(
     for seed in 0..8 {
         let story = Story::new();
         for life in 0..2 {
-            let target = story.acknowledged() + 1 + Rng(seed + life).below(1500);
+            let target = story.acknowledged() + 1 + Random(seed + life).below(1500);
             let mut child = start(story.tree.path(), seed, None);
             wait_until("writes", PATIENCE, || {
                 assert!(child.try_wait().unwrap().is_none(), "the program ended");
@@ -188,5 +168,52 @@ fn what_was_acknowledged_survives_a_kill_at_every_fault_point() {
                 story.check(seed);
             }
         }
+    }
+}
+
+/// Killed when records had been written to the replica and not been released.
+fn left_with_records(seed: u64) -> Story {
+    let story = Story::new();
+    let mut child = start(story.tree.path(), seed, Some("window.written:2"));
+    assert_eq!(wait(&mut child).signal(), Some(libc::SIGKILL));
+    story
+}
+
+#[test]
+fn what_cannot_be_replayed_is_named_and_stays_until_it_can() {
+    let story = left_with_records(200);
+    let (root, buffer) = (story.tree.path(), story.tree.path().join("buffer"));
+    let session = std::fs::read_dir(root.join("w")).unwrap().next().unwrap().unwrap().path();
+    let place = std::fs::read_dir(session.join("files")).unwrap().next().unwrap().unwrap().path();
+    for name in ["file", "0.grant", "drained"] {
+        let (path, aside) = (place.join(name), place.join("aside"));
+        std::fs::rename(&path, &aside).unwrap();
+        if name != "drained" {
+            std::fs::write(&path, b"{").unwrap();
+        }
+        let agent = agent_over(root, &[]);
+        let refused = agent.recover_windows(&buffer).unwrap_err().to_string();
+        assert!(refused.contains(place.to_str().unwrap()), "{refused}");
+        agent.cache().shutdown();
+        std::fs::rename(&aside, &path).unwrap();
+    }
+    story.check(200);
+}
+
+#[test]
+fn what_an_earlier_life_of_the_machine_left_is_not_replayed_over_newer_data() {
+    for crashed in [false, true] {
+        let story = left_with_records(300);
+        let (root, buffer) = (story.tree.path(), story.tree.path().join("buffer"));
+        if crashed {
+            let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+            let list = std::fs::read_to_string(buffer.join("windows")).unwrap();
+            std::fs::write(buffer.join("windows"), list.replace(boot.trim(), "an-earlier-one")).unwrap();
+        }
+        let agent = agent_over(root, &[]);
+        assert_eq!(agent.recover_windows(&buffer).unwrap().is_empty(), crashed);
+        assert!(agent.recover_windows(&buffer).unwrap().is_empty());
+        agent.cache().shutdown();
+        assert_eq!(std::fs::read_dir(root.join("w")).unwrap().count(), 0, "nothing is left");
     }
 }
