@@ -112,7 +112,7 @@ bad=0
 start_store
 make_input
 [ $# -gt 0 ] || set -- unpack pack checkpoint parallel git database
-echo "The store: $BANDWIDTH, $LATENCY a request (slowfs). The burst buffer: $(stat -f -c %T "$scratch") on $(nproc) processors."
+echo "The store: $BANDWIDTH, $LATENCY a request (slowfs). The burst buffer: $(stat -f -c %T "$scratch") on $(nproc) processors, load $(cut -d ' ' -f 1 /proc/loadavg)."
 echo "direct: the program on the store; perceived: accelerated, until it ends; drained: until all is in the store."
 echo
 printf '%-12s %6s %6s %9s %7s %9s %8s %9s %7s %8s  %s\n' program files MB direct MB/s perceived MB/s drained MB/s gain same
