@@ -7,7 +7,8 @@
 //! 2. the state is that after some prefix of the commits, in the order of their acknowledgement, and that prefix
 //!    includes all that were promised to survive the crash.
 //!
-//! One thread commits. It takes everything that waits at once, so that many callers share one write and one sync.
+//! One commits at a time: a lone caller itself, else a thread that takes everything that waits at once, so that many callers
+//! share one write and one sync.
 
 mod committer;
 mod database;
