@@ -3,7 +3,7 @@
 # the end; turn about, ROUNDS times, medians of the ratios of neighbours. On tmpfs, the file system of DIR, and a FUSE mount (slowfs
 # without a promise). Needs root for the mounts, which live in a namespace of their own.
 #
-#   benches/generator.sh [DIR]        ROUNDS=7 SIZE=128 (MiB)
+#   benches/generator.sh [DIR]        ROUNDS=7 SIZE=128 (MiB) BIN=target/release
 set -u
 cd "$(dirname "$0")/.." || exit 1
 # shellcheck source=scripts/environment.sh
@@ -13,7 +13,10 @@ if [ -z "${FOREBAY_BENCH_NAMESPACE:-}" ]; then
 fi
 ROUNDS=${ROUNDS:-7}
 SIZE=${SIZE:-128}
-bin=${BIN:-$PWD/target/debug}
+bin=${BIN:-$PWD/target/release}
+for program in fio "$bin/forebay" "$bin/slowfs"; do
+  command -v "$program" >/dev/null || { echo "$program is missing: scripts/bootstrap.sh fio; cargo build --release --workspace" >&2 && exit 69; }
+done
 scratch=$(mktemp -d "${1:-/tmp}/forebay-generator-XXXXXX")
 mkdir "$scratch"/{tmpfs,disk,lower,fuse}
 clean_up() {

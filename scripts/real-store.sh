@@ -45,7 +45,8 @@ empty() { for dir in "$@"; do mkdir -p "$dir" && mount -t tmpfs x "$dir"; done; 
 
 start_glusterfs() {
   local number bricks=()
-  empty /var/lib/glusterd /var/log/glusterfs /run/gluster
+  empty /var/lib/glusterd /var/log/glusterfs /run # its socket lies in /run itself
+  mkdir /run/gluster
   glusterd --log-level WARNING
   wait_for glusterd gluster volume list
   for number in $(seq $SERVERS); do

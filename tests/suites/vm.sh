@@ -65,7 +65,7 @@ crash() { # KIND JOB_LINE...
   machine_cut "$dir"
   [ "$kind" = writing ] && [ "$(acknowledged)" -lt "$enough" ] && came="$(acknowledged) of $enough acknowledgements"
   [ "$came" = yes ] && ! grep -q 'vm: failed' "$dir/console" && return 0
-  echo "while $kind: $came"
+  [ "$came" = yes ] || echo "while $kind: $came"
   console
   return 1
 }
