@@ -243,6 +243,14 @@ pub(crate) fn payload_digest() -> Digest {
     Digest::new(CrcAlgorithm::Crc32Iscsi)
 }
 
+/// Has the checksums' library find out what the processor can, which it does at its first use and under a lock: a signal
+/// handler that interrupts that and appends itself would wait for ever.
+pub(crate) fn warm_up() {
+    let mut digest = payload_digest();
+    digest.update(&[0; 4096]);
+    let _ = (digest.finalize(), crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, &[0; 64]));
+}
+
 /// Why a file is not the ring that the agent's record describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotThisRing {

@@ -48,6 +48,7 @@ impl<M: Memory, S: Memory> Writer<M, S> {
     /// file that is written.
     pub fn new(memory: M, id: RingId, capacity: u64, sequence: Sequence<S>) -> Result<Writer<M, S>, NotThisRing> {
         let ring = Ring::identified(memory, id, capacity)?;
+        crate::layout::warm_up();
         Ok(Writer { ring, sequence, backpressure: Backpressure::default(), payload_max: payload_max(capacity) })
     }
 
