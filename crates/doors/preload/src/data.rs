@@ -5,7 +5,7 @@ use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
 
 use libc::{iovec, off_t, size_t, ssize_t};
-use rustix::fs::{SeekFrom, seek};
+use rustix::fs::{OFlags, SeekFrom, fcntl_getfl, seek};
 use window::client::Window;
 use window::ring::Refused;
 
@@ -38,6 +38,8 @@ pub unsafe fn write(original: Write, fd: c_int, bytes: *const c_void, length: si
         Outcome::Done => length as ssize_t,
         // SAFETY: the call as it came.
         Outcome::Kernel => unsafe { original(fd, bytes, length) },
+        // SAFETY: the call as it came.
+        Outcome::KernelAt(_) if taken_back(fd, length) => unsafe { original(fd, bytes, length) },
         Outcome::KernelAt(at) => {
             // SAFETY: the call as it came, at the position taken for it.
             let done = unsafe { libc::syscall(libc::SYS_pwrite64, fd, bytes, length, at) };
@@ -63,6 +65,8 @@ pub unsafe fn writev(original: VectorWrite, fd: c_int, parts: *const iovec, coun
         (Outcome::Done, length) => length as ssize_t,
         // SAFETY: the call as it came.
         (Outcome::Kernel, _) => unsafe { original(fd, parts, count) },
+        // SAFETY: the call as it came.
+        (Outcome::KernelAt(_), length) if taken_back(fd, length) => unsafe { original(fd, parts, count) },
         (Outcome::KernelAt(at), length) => {
             // SAFETY: the call as it came, at the position taken for it.
             let done = unsafe { libc::syscall(libc::SYS_pwritev, fd, parts, count, at, 0) };
@@ -107,6 +111,16 @@ pub unsafe fn pwritev2(
     }
     // SAFETY: the call as it came.
     unsafe { original(fd, parts, count, at, flags) }
+}
+
+/// Moves the position back by `length` if what is written goes to the end by now, and not where a position says: a duplicate
+/// asked for that, which ended the window. Else another thread may have taken the next position already.
+#[cold]
+fn taken_back(fd: c_int, length: size_t) -> bool {
+    // SAFETY: the program's descriptor, in a call on it.
+    let file = unsafe { BorrowedFd::borrow_raw(fd) };
+    let appends = fcntl_getfl(file).is_ok_and(|flags| flags.contains(OFlags::APPEND));
+    appends && seek(file, SeekFrom::Current(-(length as i64))).is_ok()
 }
 
 /// A write for which the position was moved by `length` has moved `done` bytes.
