@@ -28,6 +28,7 @@ use crate::settings::Settings;
 use crate::space::Spaces;
 use crate::superblock::Superblock;
 use crate::throttle::Throttle;
+use crate::withdrawal::Doubts;
 
 /// Event counts since the cache was opened.
 #[derive(Default)]
@@ -68,6 +69,7 @@ pub(crate) struct Inner {
     pub(crate) queue: Queue,
     pub(crate) fetches: Fetches,
     pub(crate) expiry: Expiry,
+    pub(crate) doubts: Doubts,
     pub(crate) throttle: Throttle,
     pub(crate) counters: Counters,
     pub(crate) draining: Busy,

@@ -118,7 +118,9 @@ impl Inner {
 
     /// One round of housekeeping: expired replicas go, space is made, the ballast comes back.
     pub(crate) fn housekeep(&self) {
-        self.look_after_catalogue();
+        if self.look_after_catalogue() {
+            self.settle_doubts();
+        }
         while let Some(identity) = self.expiry.pop(self.now()) {
             let expired = self.gated(&identity, false, |file, _| self.evict_gated(file));
             if let Ok(Err(error)) = expired
@@ -141,13 +143,16 @@ impl Inner {
         }
     }
 
-    /// A catalogue that takes no changes says so again and again, and is tried again although nobody asks for changes.
-    fn look_after_catalogue(&self) {
-        let Some(reason) = self.catalogue.trouble() else { return };
-        match self.commit(Vec::new(), Durability::Process) {
+    /// A catalogue that takes no changes says so again and again, and is tried again although nobody asks for changes. Whether
+    /// it takes some.
+    fn look_after_catalogue(&self) -> bool {
+        let Some(reason) = self.catalogue.trouble() else { return true };
+        let tried = self.commit(Vec::new(), Durability::Process);
+        match &tried {
             Ok(()) => tracing::warn!(reason, "the catalogue takes changes again"),
             Err(_) => tracing::error!(reason, "the catalogue takes no changes: files cannot be opened for writing"),
         }
+        tried.is_ok()
     }
 
     /// Whether no mapping of an earlier open can still write the replica. The file's `io` lock is held, so our own

@@ -33,20 +33,19 @@ impl Inner {
         }
         fault::point("w0.replica");
         file.live.lock().version = Some(version);
-        let done = self.record_intent(file, anchor, how, (version, &fd), found.fingerprint, false);
-        drop(fd);
-        let mut live = file.live.lock();
-        if done.is_err() {
-            live.version = None;
-            let _ = self.replicas.remove(version);
-            return done;
+        let intended = self.record_intent(file, anchor, how, (version, &fd), found.fingerprint, false).and_then(|()| {
+            // Every byte of an empty file changes its length or its blocks, after the brand.
+            file.live.lock().brand_synced = self.xattrs.load(Ordering::Relaxed);
+            self.secure_for_mappings(file, how)
+        });
+        if let Err(error) = intended {
+            self.withdraw(file, &**anchor, version);
+            return Err(error);
         }
+        let mut live = file.live.lock();
         live.body = Body::Whole;
         live.name_unsynced |= how.created;
-        // Every byte of an empty file changes its length or its blocks, after the brand.
-        live.brand_synced = self.xattrs.load(Ordering::Relaxed);
-        drop(live);
-        self.secure_for_mappings(file, how)
+        Ok(())
     }
 
     /// What is synced through a mapping is synced without our knowledge, and `msync` writes data alone: what recovery
@@ -162,5 +161,80 @@ impl Inner {
         }
         fault::point("w0.intent");
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+    use std::time::Duration;
+
+    use catalogue::MemoryCatalogue;
+    use global_store::memory::MemoryStore;
+
+    use crate::{FileCache, OpenHow, Residency, Settings};
+
+    struct World {
+        _dir: tempfile::TempDir,
+        store: MemoryStore,
+        catalogue: MemoryCatalogue,
+        cache: FileCache,
+    }
+
+    /// On a burst buffer without extended attributes, where who can map a file waits for a second commit of its intent.
+    fn world() -> World {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, catalogue) = (MemoryStore::new(), MemoryCatalogue::new());
+        store.set_shared(true);
+        store.put("f", b"old");
+        let mut settings = Settings::new(dir.path(), Arc::new(store.clone()), "facts");
+        settings.catalogue = Some(Arc::new(catalogue.clone()));
+        settings.background = false;
+        settings.ballast_bytes = 0;
+        let cache = FileCache::open(settings).unwrap();
+        cache.inner.xattrs.store(false, Ordering::Relaxed);
+        World { _dir: dir, store, catalogue, cache }
+    }
+
+    impl World {
+        fn open(&self, truncate: bool) -> std::io::Result<crate::FileHandle> {
+            let policy = Arc::new(config::Policy::default());
+            let how = OpenHow { read: true, write: true, truncate, created: false, sync: false, policy };
+            self.cache.open_file(self.store.anchor("f").unwrap(), how)
+        }
+
+        fn state(&self) -> Residency {
+            self.cache.state(&self.store.identity("f").unwrap())
+        }
+
+        fn holds_an_anchor(&self) -> bool {
+            let known = self.cache.inner.known(&self.store.identity("f").unwrap());
+            known.is_some_and(|file| file.live.lock().anchor.is_some())
+        }
+    }
+
+    #[test]
+    fn a_file_whose_open_failed_after_its_intent_is_staged_out_by_itself() {
+        let world = world();
+        world.cache.stage_in(&world.store.anchor("f").unwrap(), &Arc::new(config::Policy::default())).unwrap();
+        world.catalogue.fail_commits(1, 1);
+        assert!(world.open(false).is_err());
+        assert_eq!(world.state(), Residency::Queued);
+        let queued = world.cache.inner.queue.pop(Duration::MAX, &mut |_| true);
+        let queued = queued.expect("nothing would ever stage it out");
+        assert_eq!(queued.identity(), &world.store.identity("f").unwrap());
+    }
+
+    #[test]
+    fn a_truncation_that_was_refused_after_its_intent_did_not_happen() {
+        let world = world();
+        world.catalogue.fail_commits(1, 1);
+        assert!(world.open(true).is_err());
+        assert_eq!(world.state(), Residency::Absent);
+        assert!(world.store.anchor("f").unwrap().mark().unwrap().is_none(), "a mark without a record");
+        assert!(!world.holds_an_anchor(), "each refused open would cost a descriptor");
+        assert_eq!(world.cache.drain_all(&mut |_| {}, &|| false).len(), 0);
+        assert_eq!(world.store.read("f").unwrap(), b"old");
     }
 }

@@ -50,6 +50,7 @@ mod sums;
 mod superblock;
 mod surface;
 mod throttle;
+mod withdrawal;
 
 pub use api::{DrainProgress, Keep, OpenHow, Overlay, Residency, SeekFor, SetMtime, Stuck, WriteResult};
 pub use check::Report;

@@ -48,6 +48,10 @@ pub const FAILURES_MAX: u32 = 5;
 /// Tries of a stage-in whose global copy changes under it, before the file is served from the global store.
 pub const FETCH_TRIES: u32 = 3;
 
+/// Fresh replicas of failed opens that are removed again by this process, once the catalogue takes changes: the others wait
+/// for the next start.
+pub const DOUBTS: usize = 4096;
+
 /// Closed clean files remembered in memory, so that opening one again reads no catalogue.
 pub const IDLE_FILES: usize = 4096;
 

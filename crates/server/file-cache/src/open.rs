@@ -55,9 +55,9 @@ impl Inner {
         loop {
             // What changes each time it is fetched is written in the global store.
             let may_fetch = fetches < FETCH_TRIES;
-            match self
-                .gated(anchor.identity(), how.created, |file, _| self.try_open(file, &anchor, how, may_fetch))??
-            {
+            match self.gated(anchor.identity(), how.created, |file, _| {
+                self.try_open(file, &anchor, how, may_fetch).inspect_err(|_| self.leave_unopened(file))
+            })?? {
                 Step::Opened(handle) => return Ok(handle),
                 Step::Again => {}
                 Step::Fetch(file) => {
@@ -67,6 +67,20 @@ impl Inner {
                     self.fetch_rest(&file, &|| self.is_dead()).inspect_err(|_| self.leave_fetch(&file))?
                 }
             }
+        }
+    }
+
+    /// An open failed: no release follows that would see to what it left. Gate held.
+    fn leave_unopened(&self, file: &Arc<File>) {
+        let unwritten = {
+            let mut live = file.live.lock();
+            if live.handles == 0 && !live.is_unclean() {
+                live.anchor = None;
+            }
+            live.writers == 0 && live.is_unclean()
+        };
+        if unwritten {
+            self.schedule_stage_out(file);
         }
     }
 

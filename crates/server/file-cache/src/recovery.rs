@@ -63,6 +63,7 @@ pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
         queue: Queue::default(),
         fetches: Fetches::default(),
         expiry: Default::default(),
+        doubts: Default::default(),
         throttle: Default::default(),
         counters: Counters::default(),
         draining: Busy::default(),

@@ -3,7 +3,7 @@
 mod support;
 
 use catalogue::{Catalogue, Durability};
-use file_cache::OpenHow;
+use file_cache::{OpenHow, Residency};
 use global_store::memory::{Fault, Operation};
 use support::{MIB, World, read};
 
@@ -151,21 +151,50 @@ fn what_is_written_after_a_clean_record_that_failed_late_is_not_lost() {
     }
 }
 
+/// The commit of an intent fails, but the next start finds it done: its replica must be there, or it would be told as lost.
+#[test]
+fn an_intent_that_failed_late_is_not_told_as_lost_data() {
+    for truncate in [false, true] {
+        for failures in [1, 2] {
+            let mut world = World::new();
+            drop(if truncate { world.store.put("f", b"old") } else { world.store.create("f") });
+            world.catalogue.fail_commits_late(0, failures);
+            let how = OpenHow { created: !truncate, truncate, ..world.how(true) };
+            assert!(world.cache.open_file(world.anchor("f"), how).is_err());
+            assert_eq!(world.state("f"), Residency::Absent);
+            world.crash();
+            let stuck = world.cache.status().stuck;
+            assert!(stuck.is_empty(), "{stuck:?}");
+            let before = read(&world.open("f", false), 10);
+            // After an error nobody knows whether a truncation happened.
+            assert!(before.is_empty() || (truncate && before == b"old"));
+            assert!(failures > 1 || !truncate || before == b"old", "it could be taken back");
+            world.drain();
+            world.cache.sweep().unwrap();
+            assert_eq!(world.store.read("f").unwrap(), before);
+            assert_eq!(world.replicas() as u64, world.cache.status().files);
+        }
+    }
+}
+
 #[test]
 fn a_catalogue_that_takes_no_changes_is_shown_and_tried_again_by_itself() {
     let world = World::new();
     world.write_new("f", b"before");
-    world.catalogue.fail_commits(0, 3);
+    // Those of the open: of its intent, and of taking that back.
+    world.catalogue.fail_commits(0, 2 + 2);
     world.store.create("g");
     let how = OpenHow { created: true, ..world.how(true) };
     assert!(world.cache.open_file(world.anchor("g"), how.clone()).is_err());
     let shown = world.cache.status().stuck;
     assert!(shown.iter().any(|stuck| stuck.path.contains("catalogue") && stuck.identity.is_empty()), "{shown:?}");
     assert_eq!(read(&world.open("f", false), 10), b"before", "what is there is read");
+    for _ in 0..2 {
+        world.cache.housekeep();
+        assert_eq!(world.cache.status().stuck.len(), 1, "a try that failed");
+    }
     world.cache.housekeep();
-    world.cache.housekeep();
-    assert_eq!(world.cache.status().stuck.len(), 1, "both tries failed");
-    world.cache.housekeep();
+    assert_eq!(world.replicas(), 1, "that of the refused open is gone");
     assert!(world.cache.status().stuck.is_empty());
     world.cache.open_file(world.anchor("g"), how).unwrap();
 }
