@@ -77,7 +77,7 @@ impl Inner {
         let mut progress = Announcer { inner, file, record, replica, begun, secured, interrupted, rate };
         let (size, global_size) = (job.size, job.size);
         // A file that is written meanwhile cannot be compared; it is staged out again anyway.
-        Ok(!job.quiet || Copy { replica, size, global, global_size, progress: &mut progress }.verify()?)
+        Ok(!job.quiet || Copy::new(replica, size, global, global_size, &mut progress).verify()?)
     }
 }
 
@@ -132,6 +132,10 @@ impl Progress for Announcer<'_> {
             return Err(io::Error::from_raw_os_error(libc::ENOENT));
         }
         Ok(())
+    }
+
+    fn lost(&mut self) {
+        self.file.live.lock().unsynced_below = true;
     }
 }
 

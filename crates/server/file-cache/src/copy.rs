@@ -1,12 +1,13 @@
 //! Step W4: what of a replica is written to the global copy, and how.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 
 use global_store::OpenFile;
 use types::ByteRange;
 
-use crate::limits::{BLOCK_BYTES, COPY_BYTES, GAP_BYTES, SMALL_BYTES};
+use crate::limits::{BEHIND_BYTES, BLOCK_BYTES, GAP_BYTES, SMALL_BYTES};
 use crate::replica::{self, next_data};
 use crate::sums::{self, Sums, block_range, blocks_of};
 
@@ -27,6 +28,31 @@ pub(crate) trait Progress {
     fn before_write(&mut self, bytes: u64) -> io::Result<()>;
     /// Called for every buffer of the replica that was looked at; an error ends the copy.
     fn looked(&mut self) -> io::Result<()>;
+    /// Called when the global store failed to keep what it had taken.
+    fn lost(&mut self);
+}
+
+/// What was written and is on its way to the store's medium, in the order of the writes.
+#[derive(Debug, Default)]
+struct Behind {
+    ranges: VecDeque<ByteRange>,
+    bytes: u64,
+}
+
+impl Behind {
+    /// Sends a range on its way, and waits for those that are far behind it.
+    fn wrote(&mut self, global: &dyn OpenFile, range: ByteRange) -> io::Result<()> {
+        global.begin_sync(range);
+        self.ranges.push_back(range);
+        self.bytes += range.len();
+        while self.bytes > BEHIND_BYTES
+            && let Some(first) = self.ranges.pop_front()
+        {
+            self.bytes -= first.len();
+            global.leave_behind(first)?;
+        }
+        Ok(())
+    }
 }
 
 /// One copy of a replica of `size` bytes over a global copy of `global_size` bytes.
@@ -36,6 +62,7 @@ pub(crate) struct Copy<'a> {
     pub(crate) global: &'a dyn OpenFile,
     pub(crate) global_size: u64,
     pub(crate) progress: &'a mut dyn Progress,
+    behind: Behind,
 }
 
 /// What a copy did.
@@ -49,7 +76,17 @@ pub(crate) struct Copied {
     pub(crate) changed: bool,
 }
 
-impl Copy<'_> {
+impl<'a> Copy<'a> {
+    pub(crate) fn new(
+        replica: &'a OwnedFd,
+        size: u64,
+        global: &'a dyn OpenFile,
+        global_size: u64,
+        progress: &'a mut dyn Progress,
+    ) -> Copy<'a> {
+        Copy { replica, size, global, global_size, progress, behind: Behind::default() }
+    }
+
     /// Copies in file order, and gives the global copy its length.
     pub(crate) fn run(&mut self, extent: &Extent) -> io::Result<Copied> {
         let mut copied = Copied { sums: Sums { size: self.size, blocks: Vec::new() }, ..Copied::default() };
@@ -75,23 +112,20 @@ impl Copy<'_> {
             copied.changed = true;
             crate::fault::point("w4.cut");
         }
-        let mut buffer = vec![0; COPY_BYTES.min(self.size as usize)];
+        let mut buffer = vec![0; BLOCK_BYTES.min(self.size) as usize];
         let (mut at, mut end) = (0, 0);
         while at < self.size {
-            let part = ByteRange::at(at, COPY_BYTES as u64).intersection(&ByteRange::new(0, self.size));
+            let part = block_range(at / BLOCK_BYTES, self.size);
             let bytes = &mut buffer[..part.len() as usize];
             self.read(bytes, part.start)?;
             if self.size > SMALL_BYTES {
-                bytes.chunks(BLOCK_BYTES as usize).for_each(|block| copied.sums.blocks.push(sums::sum(block)));
+                copied.sums.blocks.push(sums::sum(bytes));
             }
             let mut from = part.start;
             while let Some(data) = self.data_in(bytes, part, from)? {
                 let slice = &bytes[(data.start - part.start) as usize..(data.end - part.start) as usize];
                 self.write(slice, data.start, copied)?;
                 (from, end) = (data.end, data.end);
-            }
-            if part.end < self.size {
-                self.global.begin_sync(part);
             }
             self.progress.looked()?;
             at = part.end;
@@ -171,6 +205,10 @@ impl Copy<'_> {
         self.global.write_at(bytes, at)?;
         copied.bytes += bytes.len() as u64;
         copied.changed = true;
+        if self.size > SMALL_BYTES {
+            let range = ByteRange::at(at, bytes.len() as u64);
+            self.behind.wrote(self.global, range).inspect_err(|_| self.progress.lost())?;
+        }
         crate::fault::point("w4.range");
         Ok(())
     }

@@ -215,13 +215,7 @@ impl Inner {
             interrupted,
             rate: job.policy.rate_bytes_per_s,
         };
-        let mut copy = Copy {
-            replica: &job.replica,
-            size: job.size,
-            global: &*global,
-            global_size: job.before.size,
-            progress: &mut announcer,
-        };
+        let mut copy = Copy::new(&job.replica, job.size, &*global, job.before.size, &mut announcer);
         let copied = copy.run(&job.extent);
         job.global = Some(global);
         job.copied = copied?;
@@ -246,7 +240,8 @@ impl Inner {
         };
         let written = global.attributes()?.fingerprint;
         if sync {
-            global.sync().inspect_err(|_| job.file.live.lock().unsynced_below = true)?;
+            let synced = global.sync().and_then(|()| self.leave_behind(job, &*global));
+            synced.inspect_err(|_| job.file.live.lock().unsynced_below = true)?;
             let unsynced = job.file.live.lock().name_unsynced;
             if unsynced {
                 job.anchor.sync_name()?;
@@ -285,6 +280,14 @@ impl Inner {
         let left = self.leave(job, left, true);
         drop(gate);
         Ok(left)
+    }
+
+    /// What is left of a large copy in memory after its sync.
+    fn leave_behind(&self, job: &Job<'_>, global: &dyn OpenFile) -> io::Result<()> {
+        if job.copied.bytes <= SMALL_BYTES {
+            return Ok(());
+        }
+        global.leave_behind(types::ByteRange::new(0, job.size))
     }
 
     /// What we know the global copy to be from now on, until the record says it: our own changes in between follow it.

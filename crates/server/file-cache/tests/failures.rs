@@ -279,3 +279,18 @@ fn what_a_failed_sync_may_have_lost_is_written_again() {
         assert_eq!(world.writes().len(), before, "that is over once it is clean");
     }
 }
+
+#[test]
+fn what_failed_on_its_way_to_the_medium_during_the_copy_is_written_again() {
+    let world = World::new();
+    let data = vec![7; 40 << 20];
+    world.write_new("f", &data);
+    let matching = |operation: &Operation| matches!(operation, Operation::LeaveBehind(_));
+    world.store.fail(Fault { matching, ..Fault::default() });
+    assert_eq!(world.cache.drain_all(&mut |_| {}, &|| false).len(), 1);
+    let before = world.writes().len();
+    assert!(before < 40, "it ended at once: {before} MiB were written");
+    world.drain();
+    assert_eq!(world.writes().len() - before, 40, "all of it, though what was written reads back");
+    assert_eq!(world.store.read("f").unwrap(), data);
+}

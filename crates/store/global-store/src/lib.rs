@@ -98,4 +98,9 @@ pub trait OpenFile: Send + Sync {
     fn sync(&self) -> io::Result<()>;
     /// Has the store begin to write a range to its medium, so that a later `sync` waits for less. A hint, without promise.
     fn begin_sync(&self, _range: types::ByteRange) {}
+    /// Waits until a range is where `begin_sync` sends it, and leaves no copy of it in this machine's memory. That does not
+    /// make it durable; but an error says what one of `sync` says, which may not say it again: what was written may be lost.
+    fn leave_behind(&self, _range: types::ByteRange) -> io::Result<()> {
+        Ok(())
+    }
 }

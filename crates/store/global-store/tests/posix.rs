@@ -10,7 +10,7 @@ use global_store::posix::{Options, PosixStore};
 use global_store::{Access, Anchor, GlobalStore};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mount::OpenTreeFlags;
-use types::Timestamp;
+use types::{ByteRange, Timestamp};
 
 fn store(directory: &Path, options: Options) -> PosixStore {
     let root = rustix::fs::open(directory, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
@@ -243,4 +243,27 @@ fn a_directory_that_cannot_be_read_makes_not_found_an_error() {
         let error = store(directory.path(), NO_HANDLES).locate(anchor.identity(), Path::new("x"), true).err();
         assert_eq!(error.unwrap().raw_os_error(), Some(libc::EACCES));
     });
+}
+
+#[test]
+fn what_is_left_behind_is_in_the_file_and_not_in_memory() {
+    const TMPFS_MAGIC: i64 = 0x0102_1994;
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = directory.path().join("a");
+    let file = create(&store(directory.path(), Options::default()), &path).open(Access::Write).unwrap();
+    let data = vec![7; 1 << 20];
+    let all = ByteRange::at(0, 1 << 20);
+    file.write_at(&data, 0).unwrap();
+    file.begin_sync(all);
+    file.leave_behind(all).unwrap();
+    let reader = File::open(&path).unwrap();
+    if rustix::fs::fstatfs(&reader).unwrap().f_type as i64 == TMPFS_MAGIC {
+        eprintln!("skipped: memory is all that this file system has");
+        return;
+    }
+    let mut bytes = [0; 4096];
+    let mut buffers = [std::io::IoSliceMut::new(&mut bytes)];
+    let at_once = rustix::io::preadv2(&reader, &mut buffers, 1 << 19, rustix::io::ReadWriteFlags::NOWAIT);
+    assert_eq!(at_once, Err(rustix::io::Errno::AGAIN));
+    assert!(fs::read(&path).unwrap() == data);
 }

@@ -25,6 +25,8 @@ pub enum Operation {
     SetMtime(Timestamp),
     /// Syncing the content.
     Sync,
+    /// Leaving what was written behind.
+    LeaveBehind(ByteRange),
     /// Syncing content and name.
     SyncName,
     /// Syncing the whole store.
@@ -38,8 +40,8 @@ pub enum Operation {
 impl Operation {
     /// Whether it changes or syncs something, and so belongs in the journal.
     pub fn changes(&self) -> bool {
-        use Operation::{Attributes, Locate, Mark, NextData, Open, Read};
-        !matches!(self, Locate | Attributes | Open(_) | Read(_) | NextData | Mark)
+        use Operation::{Attributes, LeaveBehind, Locate, Mark, NextData, Open, Read};
+        !matches!(self, Locate | Attributes | Open(_) | Read(_) | NextData | Mark | LeaveBehind(_))
     }
 }
 

@@ -139,4 +139,8 @@ impl OpenFile for MemoryFile {
     fn sync(&self) -> io::Result<()> {
         self.anchor.sync_as(Operation::Sync)
     }
+
+    fn leave_behind(&self, range: ByteRange) -> io::Result<()> {
+        self.anchor.store.operate(Operation::LeaveBehind(range), &self.anchor.identity, |_| Ok(()))
+    }
 }

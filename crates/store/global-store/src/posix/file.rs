@@ -129,6 +129,23 @@ impl OpenFile for PosixFile {
             );
         }
     }
+
+    fn leave_behind(&self, range: ByteRange) -> io::Result<()> {
+        let all = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+        let (fd, at, len) = (self.file.as_raw_fd(), range.start as libc::off64_t, range.len() as libc::off64_t);
+        // SAFETY: a call on an open descriptor, without pointers.
+        if unsafe { libc::sync_file_range(fd, at, len, all) } != 0 {
+            let error = io::Error::last_os_error();
+            return match error.raw_os_error() {
+                // A store that cannot: `sync` does it all, and there is nothing to leave.
+                Some(libc::EINVAL | libc::ENOSYS | libc::EOPNOTSUPP | libc::ESPIPE) => Ok(()),
+                _ => Err(error),
+            };
+        }
+        // A hint. Who reads the file next reads the replica.
+        let _ = fs::fadvise(&self.file, range.start, std::num::NonZeroU64::new(range.len()), fs::Advice::DontNeed);
+        Ok(())
+    }
 }
 
 #[cfg(test)]
