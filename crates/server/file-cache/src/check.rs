@@ -2,16 +2,15 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::OwnedFd;
 
 use catalogue::{Record, State};
-use global_store::{Access, OpenFile};
+use global_store::Access;
 use serde::Serialize;
 use types::{Identity, Version};
 
 use crate::cache::{Inner, broken};
-use crate::limits::{BLOCK_BYTES, STUCK_LISTED};
-use crate::replica::{How, read_full};
+use crate::limits::STUCK_LISTED;
+use crate::replica::How;
 use crate::sums::{self, Sums};
 use crate::surface::FileCache;
 
@@ -132,24 +131,10 @@ impl Inner {
         Ok(match sums {
             Some(sums) if sums::of_replica(&replica, record.base.size)? == sums => None,
             Some(_) => Some("its replica differs from its checksums"),
-            None if differs(&replica, &*anchor.open(Access::Read)?, record.base.size)? => {
+            None if !self.is_equal(&replica, &*anchor.open(Access::Read)?, record.base.size)? => {
                 Some("its replica differs from the global copy")
             }
             None => None,
         })
     }
-}
-
-/// Whether a replica has other bytes than the global copy, which has the same size.
-fn differs(replica: &OwnedFd, global: &dyn OpenFile, size: u64) -> io::Result<bool> {
-    let (mut ours, mut theirs) = (vec![0; BLOCK_BYTES as usize], vec![0; BLOCK_BYTES as usize]);
-    for index in 0..sums::blocks_of(size) {
-        let range = sums::block_range(index, size);
-        let len = range.len() as usize;
-        let read = read_full(replica, &mut ours[..len], range.start)?;
-        if read != global.read_at(&mut theirs[..len], range.start)? || ours[..read] != theirs[..read] {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }

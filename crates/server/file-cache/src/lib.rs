@@ -22,6 +22,7 @@ mod cache;
 mod check;
 mod clock;
 mod conclude;
+mod content;
 mod copy;
 mod drain;
 mod eviction;

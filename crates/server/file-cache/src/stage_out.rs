@@ -119,11 +119,34 @@ impl Inner {
 
     /// W3 without its commit: what is to be done, and whether it may be.
     fn begin<'a>(&self, file: &'a Arc<File>) -> Result<Job<'a>, End> {
+        self.begin_knowing(file, None)
+    }
+
+    /// Looks into a global copy that does not look as it was left: a crash of the machine may have taken what we recorded of
+    /// a time that was set through us.
+    fn begin_looking<'a>(
+        &self,
+        file: &'a Arc<File>,
+        record: &Record,
+        anchor: &dyn Anchor,
+        found: Fingerprint,
+    ) -> Result<Job<'a>, End> {
+        match self.is_nobodys(record, anchor, found.size) {
+            Ok(harmless) => self.begin_knowing(file, Some((found, harmless))),
+            Err(error) => {
+                let _gate = file.gate.lock();
+                Err(self.note_failure(file, error, None))
+            }
+        }
+    }
+
+    /// `known`: whether the global copy with this fingerprint was found to hold no bytes of somebody else.
+    fn begin_knowing<'a>(&self, file: &'a Arc<File>, known: Option<(Fingerprint, bool)>) -> Result<Job<'a>, End> {
         let fail = |error| self.note_failure(file, error, None);
         if let Some(end) = nothing_to_do(&file.live.lock()) {
             return Err(end);
         }
-        let _gate = file.gate.lock();
+        let gate = file.gate.lock();
         let anchor = match self.anchor_of(file, false) {
             Ok(Some(anchor)) => anchor,
             Ok(None) => return Err(self.orphan(file)),
@@ -157,11 +180,18 @@ impl Inner {
         let mut extent = if rewrite { Extent::Everything } else { self.extent_of(&record) };
         let expected = if record.state == State::Draining { left } else { Some(record.base) };
         if let Some(expected) = expected.filter(|expected| !expected.same_content(&found.fingerprint)) {
-            if policy.on_conflict == OnConflict::Keep {
+            if known.is_none() && policy.on_conflict == OnConflict::Keep {
+                // Reading it may take long.
+                drop(gate);
+                return self.begin_looking(file, &record, &*anchor, found.fingerprint);
+            }
+            let harmless = known.is_some_and(|(then, harmless)| harmless && then.same_content(&found.fingerprint));
+            if !harmless && policy.on_conflict == OnConflict::Keep {
                 let reason = difference(&expected, &found.fingerprint);
                 return Err(self.record_conflict(file, record, &reason));
             }
-            extent = Extent::Everything;
+            // What was recorded of its blocks is not what is there.
+            extent = if harmless && extent != Extent::Everything { Extent::Differing } else { Extent::Everything };
         }
         let replica = self.replicas.open_as(record.version, How::Read).map_err(fail)?;
         let stat = rustix::fs::fstat(&replica).map_err(|error| fail(error.into()))?;

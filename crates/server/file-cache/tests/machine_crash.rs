@@ -82,6 +82,61 @@ fn a_time_set_before_the_crash_is_no_conflict_after_it() {
     assert_eq!(world.store.attributes("f").unwrap().fingerprint.mtime, time);
 }
 
+/// The medium of the burst buffer has the intent and not what followed; that of the global store has the time.
+fn set_a_time_that_only_the_global_store_keeps(world: &mut World, work: impl FnOnce(&World)) {
+    make_durable(world);
+    let brand = brand_of(&world.replica()).unwrap();
+    let time = types::Timestamp { seconds: 5, nanos: 0 };
+    world.cache.set_times(&world.anchor("f"), SetMtime::To(time), &mut || world.store.set_mtime("f", time)).unwrap();
+    work(world);
+    set_brand(&world.replica(), &brand);
+    world.machine_crash();
+}
+
+#[test]
+fn a_time_set_below_that_the_crash_took_from_us_is_no_conflict_where_the_bytes_tell() {
+    // A new file: empty below.
+    let mut world = World::new();
+    world.create("f").write_at(b"data", 0, false).unwrap();
+    set_a_time_that_only_the_global_store_keeps(&mut world, |_| ());
+    world.drain();
+    assert_eq!(world.store.read("f").unwrap(), b"data");
+    // A file whose checksums are known, also when it was emptied since.
+    for truncate in [false, true] {
+        let mut world = World::new();
+        world.store.put("f", &vec![1; 3 * MIB]);
+        world.cache.stage_in(&world.anchor("f"), &world.policy).unwrap();
+        let how = file_cache::OpenHow { truncate, ..world.how(true) };
+        world.cache.open_file(world.anchor("f"), how).unwrap().write_at(&[9], MIB as u64, false).unwrap();
+        set_a_time_that_only_the_global_store_keeps(&mut world, |_| ());
+        world.drain();
+        let now = world.store.read("f").unwrap();
+        assert_eq!((now.len(), now[MIB]), (if truncate { MIB + 1 } else { 3 * MIB }, 9));
+    }
+    // Both copies have the same bytes.
+    let mut world = World::new();
+    world.store.put("f", b"same");
+    world.open("f", true).write_at(b"same", 0, false).unwrap();
+    set_a_time_that_only_the_global_store_keeps(&mut world, |_| ());
+    world.drain();
+}
+
+#[test]
+fn other_bytes_of_the_same_length_are_a_conflict_also_after_a_crash() {
+    for (old, theirs) in [(vec![1; 3 * MIB], vec![2; 3 * MIB]), (b"old".to_vec(), b"who".to_vec())] {
+        let mut world = World::new();
+        world.store.put("f", &old);
+        world.cache.stage_in(&world.anchor("f"), &world.policy).unwrap();
+        world.open("f", true).write_at(b"X", 0, false).unwrap();
+        set_a_time_that_only_the_global_store_keeps(&mut world, |world| {
+            world.store.put("f", &theirs);
+        });
+        let stuck = world.cache.drain_all(&mut |_| {}, &|| false);
+        assert_eq!((stuck.len(), world.state("f")), (1, Residency::Conflict));
+        assert_eq!(world.store.read("f").unwrap(), theirs);
+    }
+}
+
 #[test]
 fn a_brand_that_outlived_its_stage_out_makes_no_clean_file_dirty() {
     let mut world = World::new();
