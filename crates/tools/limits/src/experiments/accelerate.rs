@@ -171,7 +171,7 @@ fn judge(run: &Run<'_>, wanted: &Accelerate, processes: u64, sides: &Sides, limi
             )
         });
         for mut row in [gain, efficiency, eta] {
-            row.rejected.clone_from(&rejected);
+            row.rejected = rejected.clone().or(row.rejected);
             rows.push(row);
         }
     }

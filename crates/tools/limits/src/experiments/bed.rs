@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::getxattr;
+use rustix::fs::{FlockOperation, flock, fstat, getxattr, stat};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use slowfs::model::Use;
 
@@ -19,9 +19,15 @@ const ROOM: &str = "size=2G";
 /// Between two looks whether something is mounted.
 const POLL: Duration = Duration::from_millis(5);
 
-/// A directory that holds the mounts of one experiment; all of it goes when it is dropped.
+/// How the directory of a bed begins, in the directory for temporary files.
+const NAME: &str = "forebay-bed-";
+
+/// A directory that holds the mounts of one experiment; all of it goes when it is dropped, or with the next bed if its process
+/// was killed.
 pub struct Bed {
     directory: PathBuf,
+    /// The directory, locked while the bed is used.
+    _lock: fs::File,
     mounted: Vec<PathBuf>,
     servers: Vec<Child>,
 }
@@ -39,16 +45,22 @@ fn failed(what: &str, error: impl std::fmt::Display) -> Failure {
 
 impl Bed {
     pub fn new() -> Result<Bed, Failure> {
-        let directory = std::env::temp_dir().join(format!("forebay-bed-{}", std::process::id()));
+        let all = std::env::temp_dir();
+        remove_abandoned(&all);
+        let name = format!("{NAME}{}", std::process::id());
         for number in 0..1000 {
-            let directory = directory.with_extension(number.to_string());
+            let directory = all.join(&name).with_extension(number.to_string());
             match fs::create_dir(&directory) {
-                Ok(()) => return Ok(Bed { directory, mounted: Vec::new(), servers: Vec::new() }),
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Ok(()) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => continue,
                 Err(error) => return Err(failed("cannot make a directory for the bed", error)),
             }
+            // Another that starts now may have taken it for abandoned.
+            if let Some(lock) = locked(&directory) {
+                return Ok(Bed { directory, _lock: lock, mounted: Vec::new(), servers: Vec::new() });
+            }
         }
-        Err(Failure::unavailable(format!("{} exists a thousand times", directory.display())))
+        Err(Failure::unavailable(format!("{} exists a thousand times", all.join(name).display())))
     }
 
     /// Starts a slowfs over memory.
@@ -117,9 +129,60 @@ impl Drop for Bed {
     }
 }
 
+/// The lock of a bed's directory; none if somebody has it, or if the directory is gone.
+fn locked(directory: &Path) -> Option<fs::File> {
+    let file = fs::File::open(directory).ok()?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
+    let (held, named) = (fstat(&file).ok()?, stat(directory).ok()?);
+    ((held.st_dev, held.st_ino) == (named.st_dev, named.st_ino)).then_some(file)
+}
+
+/// Removes the directories of beds whose process is gone. Their mounts went with its namespace, so that only empty directories
+/// are there; anything else stays.
+fn remove_abandoned(all: &Path) {
+    for entry in fs::read_dir(all).into_iter().flatten().flatten() {
+        let is_bed = entry.file_name().as_encoded_bytes().starts_with(NAME.as_bytes());
+        if !is_bed || !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            continue;
+        }
+        let directory = entry.path();
+        let Some(_lock) = locked(&directory) else { continue };
+        for inside in fs::read_dir(&directory).into_iter().flatten().flatten() {
+            let _ = fs::remove_dir(inside.path());
+        }
+        let _ = fs::remove_dir(&directory);
+    }
+}
+
 /// What the parts of a slowfs have done; none if that is no slowfs.
 pub fn uses(shown: &Path) -> Option<Vec<Use>> {
     let mut text = vec![0; 1 << 16];
     let length = getxattr(shown, "user.slowfs.statistics", &mut text[..]).ok()?;
     Some(String::from_utf8_lossy(&text[..length]).lines().filter_map(Use::parse).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_experiment_left_goes_with_the_next_and_what_is_used_or_holds_files_stays() {
+        let all = tempfile::tempdir().unwrap();
+        let bed = |name: &str| {
+            let path = all.path().join(format!("{NAME}{name}"));
+            fs::create_dir_all(path.join("store.lower")).unwrap();
+            path
+        };
+        let (left, used, full) = (bed("1.0"), bed("1.1"), bed("7.0"));
+        let other = all.path().join("forebay-other");
+        fs::create_dir(&other).unwrap();
+        let lock = locked(&used).unwrap();
+        fs::write(full.join("store.lower/file"), "x").unwrap();
+        remove_abandoned(all.path());
+        assert!(!left.exists() && used.join("store.lower").exists() && full.join("store.lower/file").exists());
+        assert!(other.exists());
+        drop(lock);
+        remove_abandoned(all.path());
+        assert!(!used.exists());
+    }
 }

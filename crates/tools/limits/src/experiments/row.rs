@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::Run;
 use crate::failure::Failure;
@@ -15,6 +15,8 @@ use crate::failure::Failure;
 pub struct Row {
     pub experiment: String,
     pub case: String,
+    /// Finite, whatever was divided: JSON knows no other numbers.
+    #[serde(deserialize_with = "number")]
     pub value: f64,
     /// `x` for ratios.
     pub unit: String,
@@ -48,13 +50,13 @@ impl Row {
         Row {
             experiment: run.book.id.clone(),
             case: case.into(),
-            value,
+            value: if value.is_finite() { value } else { 0.0 },
             unit: unit.to_string(),
             bar: None,
             bar_most: None,
             paper: None,
             what: String::new(),
-            rejected: None,
+            rejected: (!value.is_finite()).then(|| NO_FIGURE.to_string()),
             quick: run.quick,
             load_average: load.split(' ').next().and_then(|number| number.parse().ok()).unwrap_or(0.0),
             processors: std::thread::available_parallelism().map_or(1, |count| count.get() as u64),
@@ -76,6 +78,14 @@ impl Row {
             && self.bar.is_none_or(|bar| self.value >= bar)
             && self.bar_most.is_none_or(|most| self.value <= most)
     }
+}
+
+/// Why a figure without a value does not count.
+const NO_FIGURE: &str = "no figure: what it is divided by was nothing";
+
+/// An earlier version wrote null for a ratio to nothing; it is read as what [`Row::new`] makes of one.
+fn number<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or(0.0))
 }
 
 /// Adds rows to the file.
@@ -109,6 +119,7 @@ pub fn read(path: &Path) -> Result<Vec<Row>, Failure> {
 
 #[cfg(test)]
 pub mod tests {
+    use super::super::book::{Book, Experiment, Planted};
     use super::*;
 
     pub fn row(experiment: &str, case: &str, value: f64) -> Row {
@@ -142,6 +153,29 @@ pub mod tests {
         assert_eq!(read(&path).unwrap(), [a, b]);
         fs::write(&path, "{}\n").unwrap();
         assert!(read(&path).unwrap_err().message.contains("line 1"));
+    }
+
+    #[test]
+    fn a_ratio_to_nothing_is_rejected_kept_and_read_again() {
+        let book = Book {
+            id: "E".to_string(),
+            title: String::new(),
+            experiment: Experiment::Planted(Planted { stories: 1, named: 1.0, store: Vec::new(), mounted: Vec::new() }),
+        };
+        let run = Run { book: &book, quick: true };
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("results.jsonl");
+        for value in [1.0 / 0.0, 0.0 / 0.0] {
+            let row = Row::new(&run, "gain", value, "x");
+            assert!(!row.is_kept());
+            append(&path, &[row]).unwrap();
+        }
+        // What was kept before.
+        let earlier = fs::read_to_string(&path).unwrap().replace("\"value\":0.0", "\"value\":null");
+        fs::write(&path, earlier).unwrap();
+        let rows = read(&path).unwrap();
+        assert_eq!(rows.len(), 2);
+        assert!(rows.iter().all(|row| row.value == 0.0 && row.rejected.is_some()), "{rows:?}");
     }
 
     #[test]
