@@ -13,6 +13,7 @@ mod page;
 mod planted;
 mod row;
 mod share;
+mod through;
 
 use std::fs;
 use std::io::Write;
@@ -75,6 +76,7 @@ impl Run<'_> {
             Experiment::Share(wanted) => share::run(self, wanted, tell),
             Experiment::Planted(wanted) => planted::run(self, wanted, tell),
             Experiment::Locks(wanted) => Ok(locks::run(self, wanted)),
+            Experiment::Sweep(wanted) => through::run(self, wanted, tell),
         }
     }
 }
@@ -87,11 +89,15 @@ fn chosen(args: &ExperimentsArgs) -> Result<Vec<Book>, Failure> {
     paths.sort();
     let mut books = paths.iter().map(|path| Book::read(path)).collect::<Result<Vec<_>, _>>()?;
     if !args.only.is_empty() {
-        if let Some(missing) = args.only.iter().find(|id| !books.iter().any(|book| book.id == **id)) {
+        // E4-1 is all of its pages: E4-1-eta as well.
+        let is_of = |book: &Book, id: &str| {
+            book.id.strip_prefix(id).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+        };
+        if let Some(missing) = args.only.iter().find(|id| !books.iter().any(|book| is_of(book, id))) {
             let known = books.iter().map(|book| book.id.as_str()).collect::<Vec<_>>().join(", ");
             return Err(Failure::input(format!("there is no experiment {missing}; there are {known}")));
         }
-        books.retain(|book| args.only.contains(&book.id));
+        books.retain(|book| args.only.iter().any(|id| is_of(book, id)));
     }
     Ok(books)
 }

@@ -30,6 +30,8 @@ pub enum Experiment {
     Planted(Planted),
     /// Lock protocols side by side.
     Locks(Locks),
+    /// M x N processes on a bed, and on the same bed through Forebay.
+    Sweep(Through),
 }
 
 /// Bed, workload and bars of an acceleration.
@@ -125,6 +127,32 @@ pub struct Locks {
     pub manager_us: u64,
 }
 
+/// Bed, grid and bar of a sweep through Forebay.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Through {
+    /// slowfs's options for the store.
+    pub store: Vec<String>,
+    /// slowfs's options for the burst buffer: the bed whose limit counts.
+    pub burst_buffer: Vec<String>,
+    /// Values of M.
+    pub groups: Vec<u64>,
+    /// Values of N.
+    pub processes: Vec<u64>,
+    /// Bytes of a transfer.
+    pub transfer: u64,
+    /// Most bytes a process writes.
+    pub size: u64,
+    /// Length of a phase, seconds.
+    pub seconds: f64,
+    /// Runs of each cell.
+    pub repeat: u64,
+    /// Least share of the bed's measured limit.
+    pub eta: f64,
+    /// The paper's.
+    pub paper: Option<f64>,
+}
+
 impl Book {
     /// Reads and checks one file.
     pub fn read(path: &Path) -> Result<Book, Failure> {
@@ -147,6 +175,7 @@ impl Book {
             }
             Experiment::Share(it) => it.sizes.is_empty() || it.reads == 0,
             Experiment::Planted(it) => it.stories == 0,
+            Experiment::Sweep(it) => it.groups.is_empty() || it.processes.is_empty() || it.repeat == 0,
             Experiment::Locks(it) => it.sharers.is_empty() || it.sizes.is_empty() || it.granularities.is_empty(),
         };
         empty.then(|| "a list is empty or a count is 0: nothing would be measured".to_string())
