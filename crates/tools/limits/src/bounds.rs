@@ -70,3 +70,9 @@ pub const CLOCK_QUESTIONS: usize = 8;
 pub const CLOCK_SHARE: u32 = 50;
 /// Reads under way at once on a device: enough for an NVMe drive to show what it can, and 32 MiB of memory.
 pub const DEVICE_DEPTH: u32 = 32;
+/// A customary tool of the probe may take so much longer than it measures: its start, its end, a busy machine.
+pub const TOOL_EXTRA: Duration = Duration::from_secs(10);
+/// The server of such a tool listens within that.
+pub const TOOL_START: Duration = Duration::from_secs(5);
+/// Between two tries whether it does.
+pub const TOOL_START_PAUSE: Duration = Duration::from_millis(20);

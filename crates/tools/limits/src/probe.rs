@@ -9,6 +9,7 @@ mod network;
 mod peer;
 mod promise;
 mod show;
+mod tools;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -162,6 +163,7 @@ impl Probe {
             Ok(found) => probe.measurements.extend(found),
             Err(error) => probe.findings.push(format!("the network could not be measured: {error}")),
         }
+        probe.add(tools::to_itself(options.time));
         progress(3, all, "FUSE");
         match crossing::measure(&options.launcher, options.time) {
             Ok(found) => probe.measurements.extend(found),
@@ -182,14 +184,7 @@ impl Probe {
         }
         for (number, peer) in options.peers.iter().enumerate() {
             progress(4 + (options.media.len() + options.devices.len() + number) as u64, all, peer);
-            // A host that does not answer is a hole: the rest is kept.
-            match peer::measure(peer, options.time) {
-                Ok((found, findings)) => {
-                    probe.measurements.extend(found);
-                    probe.findings.extend(findings);
-                }
-                Err(failure) => probe.findings.push(format!("missing: {failure}")),
-            }
+            probe.add(wire(peer, options.time));
         }
         if let Some(cluster) = cluster {
             promise::compare(&mut probe, cluster);
@@ -197,9 +192,27 @@ impl Probe {
         Ok(probe)
     }
 
+    fn add(&mut self, (measurements, findings): (Vec<Measurement>, Vec<String>)) {
+        self.measurements.extend(measurements);
+        self.findings.extend(findings);
+    }
+
     /// The best rate of a component, bytes a second.
     fn best(&self, component: Component) -> Option<f64> {
         let rates = self.measurements.iter().filter(|m| m.component == component && m.unit == Unit::BytesPerSecond);
         rates.map(|measurement| measurement.value).reduce(f64::max)
+    }
+}
+
+/// The wire to another host, by our own peer there or by iperf3. A host that does not answer is a hole: the rest is kept.
+fn wire(peer: &str, time: Duration) -> (Vec<Measurement>, Vec<String>) {
+    let failure = match peer::measure(peer, time) {
+        Ok(found) => return found,
+        Err(failure) => failure,
+    };
+    match tools::to_peer(peer, time) {
+        Some(Ok(found)) => (found, Vec::new()),
+        Some(Err(why)) => (Vec::new(), vec![format!("missing: {failure}; nor does iperf3 -s answer there: {why}")]),
+        None => (Vec::new(), vec![format!("missing: {failure}")]),
     }
 }

@@ -1,6 +1,8 @@
 //! The probe as a user runs it.
 
 use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -62,4 +64,48 @@ fn a_missing_directory_is_named_before_anything_is_measured() {
     assert!(!good && said.contains("/nonexistent/medium is no directory"), "{said}");
     let (good, said) = probe(&["--dry-run", "--media", "/tmp"]);
     assert!(good && said.contains("about "), "{said}");
+}
+
+/// Tools of our own stand for the real ones, which not every machine has.
+#[test]
+fn the_customary_tools_are_used_where_they_are_and_stand_in_for_a_peer() {
+    let tools = tempfile::tempdir().unwrap();
+    let tool = |name: &str, script: &str| {
+        let path = tools.path().join(name);
+        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    // The server of one and the first answer of the other come late, as real ones may.
+    let log = tools.path().join("log");
+    tool(
+        "iperf3",
+        &format!(
+            "echo \"$*\" >> {}\ncase \"$*\" in -s*) exec sleep 60 ;; esac\n\
+             echo '{{\"end\":{{\"sum_received\":{{\"bits_per_second\":8e9}}}}}}'",
+            log.display()
+        ),
+    );
+    let late = tools.path().join("late");
+    tool(
+        "fi_pingpong",
+        &format!(
+            "case \"$*\" in *127.0.0.1) ;; *) exec sleep 60 ;; esac\n\
+             [ -e {0} ] || {{ touch {0}; echo refused; exit 1; }}\n\
+             echo 'bytes #sent #ack total time MB/sec usec/xfer Mxfers/sec'; echo '1 2k =2k 3.9k 0.07s 0.03 12.50 0.03'",
+            late.display()
+        ),
+    );
+    let path = format!("{}:{}", tools.path().display(), std::env::var("PATH").unwrap());
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let mut command = Command::new(PROGRAM);
+    command.args(["probe", "--quiet", "--time", "10ms", "--peer", &nobody]).env("PATH", path);
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    for part in ["iperf3 to itself, 4 streams", "1.000 GB/s", "message of 1 byte, one way", "12.50 us"] {
+        assert!(said.contains(part), "{part} is not in:\n{said}");
+    }
+    assert!(said.contains(&format!("{nobody}: iperf3 from it, 4 streams")), "{said}");
+    let asked = fs::read_to_string(log).unwrap();
+    let port = nobody.rsplit_once(':').unwrap().1;
+    assert!(asked.contains(&format!("-J -c 127.0.0.1 -p {port} -P 4 -t 1 -R")), "{asked}");
 }

@@ -99,7 +99,8 @@ fn judge(run: &Run<'_>, wanted: &Through, limit: &Analysis, fast: &Analysis) -> 
     let mut eta = Row::new(run, format!("{kind}, eta"), best / most, "x").judged(Some(wanted.eta), wanted.paper, what);
     if best > most * (1.0 + 3.0 * LIMIT_SLACK) {
         let (best, most) = (format_rate(best), format_rate(most));
-        eta.rejected = Some(format!("{best} is above the {most} that the bed gave: a cache, or a limit measured too low"));
+        eta.rejected =
+            Some(format!("{best} is above the {most} that the bed gave: a cache, or a limit measured too low"));
     }
     let mut rows = vec![eta];
     if let Some(measured) = fast.parallelism_measured {
