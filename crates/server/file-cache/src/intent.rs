@@ -84,9 +84,9 @@ impl Inner {
         match record {
             Some(record) if record.state == State::Clean => {
                 let replica = self.replicas.open_as(record.version, How::Read)?;
-                if !how.truncate && !synced {
+                if !synced {
                     // A crash of the machine must not leave an intent over a replica whose copied bytes never reached
-                    // the medium: staging that out would destroy the global copy.
+                    // the medium: staging that out would destroy the global copy. A truncation may be lost in it as well.
                     rustix::fs::fdatasync(&replica)?;
                     file.live.lock().synced = true;
                 }
@@ -224,6 +224,17 @@ mod tests {
         let queued = world.cache.inner.queue.pop(Duration::MAX, &mut |_| true);
         let queued = queued.expect("nothing would ever stage it out");
         assert_eq!(queued.identity(), &world.store.identity("f").unwrap());
+    }
+
+    #[test]
+    fn what_others_have_open_is_on_the_medium_before_it_is_cut() {
+        let world = world();
+        let policy = Arc::new(config::Policy::default());
+        let how = OpenHow { read: true, write: false, truncate: false, created: false, sync: false, policy };
+        let _reader = world.cache.open_file(world.store.anchor("f").unwrap(), how).unwrap();
+        world.open(true).unwrap();
+        let file = world.cache.inner.known(&world.store.identity("f").unwrap()).unwrap();
+        assert!(file.live.lock().synced, "a crash may leave the intent over bytes that were never copied");
     }
 
     #[test]

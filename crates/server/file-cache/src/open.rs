@@ -1,7 +1,7 @@
 //! Opening a file: which route it takes.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -14,6 +14,7 @@ use crate::api::OpenHow;
 use crate::cache::{Counters, Inner};
 use crate::file::{Body, Descriptors, File};
 use crate::handle::FileHandle;
+use crate::lease::{self, Nobody};
 use crate::limits::{BLOCK_BYTES, FETCH_TRIES, SMALL_BYTES, WHOLE_FIRST_BYTES};
 use crate::marks;
 use crate::replica::How;
@@ -260,12 +261,28 @@ impl Inner {
                     self.drop_replica(file)?;
                     return self.open_through(file, anchor, how);
                 }
+                if how.truncate && !in_use && self.is_better_fresh(file, version)? {
+                    self.drop_replica(file)?;
+                    return Ok(Step::Again);
+                }
                 self.intend(file, anchor, how, Some(found))?;
             }
             file.live.lock().checked = Some(now);
         }
         Counters::add(&self.counters.hits, 1);
         self.opened(file, how)
+    }
+
+    /// Whether a replica that is to be cut to nothing would have to be written to the medium before, and nobody would miss it:
+    /// an empty one needs no such thing. Gate held.
+    fn is_better_fresh(&self, file: &File, version: Version) -> io::Result<bool> {
+        {
+            let live = file.live.lock();
+            if live.synced || live.record.as_ref().is_none_or(|record| record.pinned) {
+                return Ok(false);
+            }
+        }
+        lease::probe(self.replicas.open_as(version, How::Read)?.as_fd(), Nobody::Uses)
     }
 
     /// The global copy is not what the clean replica was copied from. Open handles keep their version. Gate held.

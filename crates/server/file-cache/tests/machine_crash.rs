@@ -107,6 +107,8 @@ fn a_time_set_below_that_the_crash_took_from_us_is_no_conflict_where_the_bytes_t
         world.store.put("f", &vec![1; 3 * MIB]);
         world.cache.stage_in(&world.anchor("f"), &world.policy).unwrap();
         let how = file_cache::OpenHow { truncate, ..world.how(true) };
+        // Who reads it keeps the truncation in the replica with the checksums.
+        let _reader = world.open("f", false);
         world.cache.open_file(world.anchor("f"), how).unwrap().write_at(&[9], MIB as u64, false).unwrap();
         set_a_time_that_only_the_global_store_keeps(&mut world, |_| ());
         world.drain();
@@ -134,6 +136,26 @@ fn other_bytes_of_the_same_length_are_a_conflict_also_after_a_crash() {
         let stuck = world.cache.drain_all(&mut |_| {}, &|| false);
         assert_eq!((stuck.len(), world.state("f")), (1, Residency::Conflict));
         assert_eq!(world.store.read("f").unwrap(), theirs);
+    }
+}
+
+/// The burst buffer's medium has the name and the length of what was staged in, and neither its bytes nor the truncation.
+#[test]
+fn a_truncation_that_the_crash_took_leaves_no_bytes_that_nobody_wrote() {
+    for size in [5000, 3 * MIB] {
+        let mut world = World::new();
+        world.store.put("f", &vec![1; size]);
+        world.cache.stage_in(&world.anchor("f"), &world.policy).unwrap();
+        let staged = world.replica();
+        let how = file_cache::OpenHow { truncate: true, ..world.how(true) };
+        drop(world.cache.open_file(world.anchor("f"), how).unwrap());
+        make_durable(&world);
+        world.cache.abandon();
+        std::fs::write(&staged, vec![0; size]).unwrap();
+        world.machine_crash();
+        world.drain();
+        let now = world.store.read("f").unwrap();
+        assert!(now.is_empty() || now == vec![1; size], "{} bytes of nobody", now.len());
     }
 }
 
