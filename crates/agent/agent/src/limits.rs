@@ -39,6 +39,15 @@ pub const CONTROL_CONNECTIONS_MAX: usize = 32;
 /// How long the control socket's thread sleeps at most before it looks whether it should end.
 pub const CONTROL_POLL: Duration = Duration::from_millis(200);
 
+/// Files that one staging command copies at once: a small file is a wait of one round trip to the store, and little else.
+pub const STAGE_STREAMS: usize = 8;
+
+/// Outcomes of files that wait to be told; the threads that stage wait then.
+pub const STAGE_TOLD_MAX: usize = 64;
+
+/// How often a staging command looks whether it was interrupted.
+pub const STAGE_POLL: Duration = Duration::from_millis(20);
+
 /// How long an answer may stand unread in the control socket before the command is given up.
 pub const CONTROL_WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 

@@ -7,6 +7,7 @@
 mod client;
 mod commands;
 mod listener;
+mod paths;
 mod staging;
 
 use std::path::{Path, PathBuf};

@@ -2,12 +2,14 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
 use file_cache::Residency;
 
 use super::commands::{Say, find, item};
+use super::paths::{Paths, Visit};
 use super::{Counts, Reply, Verb, stuck_item};
 use crate::agent::Agent;
 use crate::caller::Caller;
@@ -21,12 +23,8 @@ pub struct Staging {
     pub recursive: bool,
 }
 
-/// What is still to be visited, and what was done.
-struct Walk {
-    left: Vec<PathBuf>,
-    counts: Counts,
-    told: Instant,
-}
+/// Where a thread tells what a file came to.
+type Tell = mpsc::SyncSender<Reply>;
 
 impl Staging {
     /// Stages what is named; without `wait` in a thread of its own, and only errors in the names themselves are told.
@@ -55,82 +53,116 @@ impl Staging {
         Ok(serde_json::to_value(self.walk(paths, say, gone)?)?)
     }
 
-    fn walk(&self, paths: &[PathBuf], say: Say<'_>, gone: &dyn Fn() -> bool) -> io::Result<Counts> {
-        let mut walk = Walk { left: paths.to_vec(), counts: Counts::default(), told: Instant::now() };
-        walk.left.reverse();
-        while let Some(path) = walk.left.pop() {
-            if gone() {
-                return Err(io::Error::from_raw_os_error(libc::EINTR));
+    /// Visits all with several threads; this one tells what they did.
+    fn walk(&self, named: &[PathBuf], say: Say<'_>, gone: &dyn Fn() -> bool) -> io::Result<Counts> {
+        let (paths, done) = (Paths::new(named), AtomicU64::new(0));
+        // What was asked is told in order.
+        let streams = if self.verb == Verb::State { 1 } else { limits::STAGE_STREAMS };
+        let (tell, told) = mpsc::sync_channel(limits::STAGE_TOLD_MAX);
+        let failed = std::thread::scope(|scope| {
+            for _ in 0..streams {
+                let (tell, paths, done) = (tell.clone(), &paths, &done);
+                scope.spawn(move || self.visit_all(paths, done, &tell));
             }
-            match find(&self.agent, &path) {
-                Ok(node) if node.is_directory() => self.enter(&node, &path, &mut walk, say)?,
-                Ok(node) if node.is_regular() => self.file(&node, path, &mut walk, say, gone)?,
-                Ok(_) => {}
-                Err(error) => walk.failed(item(path, "absent", Some(error.to_string())), say)?,
-            }
-            if walk.told.elapsed() >= limits::CONTROL_POLL {
-                walk.told = Instant::now();
-                let (files_done, files_left) = (walk.counts.done, walk.left.len() as u64);
-                say(&Reply::Progress { files_done, files_left, bytes_left: 0 })?;
-            }
-        }
-        Ok(walk.counts)
+            drop(tell);
+            let outcome = listen(told, &paths, &done, say, gone);
+            paths.end();
+            outcome
+        })?;
+        Ok(Counts { done: done.into_inner(), failed })
     }
 
-    fn enter(&self, node: &Node, path: &Path, walk: &mut Walk, say: Say<'_>) -> io::Result<()> {
-        if !self.recursive {
-            return walk.failed(item(path.to_owned(), "absent", Some("is a directory".into())), say);
+    fn visit_all(&self, paths: &Paths, done: &AtomicU64, tell: &Tell) {
+        while let Some(mut visit) = paths.next() {
+            match self.visit(&mut visit, &|| paths.is_ended(), tell) {
+                Ok(true) => _ = done.fetch_add(1, Ordering::Relaxed),
+                Ok(false) => {}
+                Err(reply) => _ = tell.send(reply),
+            }
         }
-        let directory = match self.agent.open_directory(&Caller::own(), node) {
-            Ok(directory) => directory,
-            Err(error) => return walk.failed(item(path.to_owned(), "absent", Some(error.to_string())), say),
-        };
+    }
+
+    /// True: a file, and it is done.
+    fn visit(&self, visit: &mut Visit<'_>, gone: &dyn Fn() -> bool, tell: &Tell) -> Result<bool, Reply> {
+        let path = visit.path().to_owned();
+        let absent = |error: io::Error| item(path.clone(), "absent", Some(error.to_string()));
+        let node = find(&self.agent, &path).map_err(absent)?;
+        if node.is_directory() {
+            visit.found(self.enter(&node, &path).map_err(absent)?);
+            return Ok(false);
+        }
+        if !node.is_regular() {
+            return Ok(false);
+        }
+        self.file(&node, path, gone, tell).map(|()| true)
+    }
+
+    /// What is in a directory.
+    fn enter(&self, node: &Node, path: &Path) -> io::Result<Vec<PathBuf>> {
+        if !self.recursive {
+            return Err(io::Error::other("is a directory"));
+        }
         let mut names = Vec::new();
-        directory.read(0, |entry| {
+        self.agent.open_directory(&Caller::own(), node)?.read(0, |entry| {
             if entry.name != "." && entry.name != ".." {
                 names.push(path.join(&entry.name));
             }
             true
         })?;
-        names.sort_by(|a, b| b.cmp(a));
-        walk.left.append(&mut names);
-        Ok(())
+        names.sort();
+        Ok(names)
     }
 
-    fn file(
-        &self,
-        node: &Node,
-        path: PathBuf,
-        walk: &mut Walk,
-        say: Say<'_>,
-        gone: &dyn Fn() -> bool,
-    ) -> io::Result<()> {
+    fn file(&self, node: &Node, path: PathBuf, gone: &dyn Fn() -> bool, tell: &Tell) -> Result<(), Reply> {
         let (cache, identity) = (self.agent.cache(), node.identity());
-        self.agent.settle(node)?;
         let stage_in = || cache.stage_in(&node.anchor(&self.agent.store)?, &self.agent.policy_for(node));
-        let outcome = match self.verb {
+        let outcome = self.agent.settle(node).and_then(|()| match self.verb {
             Verb::In => stage_in(),
             Verb::Pin => stage_in().and_then(|()| cache.pin(identity, true)),
             Verb::Unpin => ignore_absent(cache.pin(identity, false)),
             Verb::Evict if cache.state(identity) == Residency::Absent => Ok(()),
             Verb::Evict => cache.evict(identity),
             Verb::State => {
-                say(&item(path.clone(), cache.state(identity).name(), None))?;
+                // Nobody listens any more: then nobody asks.
+                let _ = tell.send(item(path.clone(), cache.state(identity).name(), None));
                 Ok(())
             }
-            Verb::Out => match cache.drain_file(identity, gone) {
-                Ok(()) => Ok(()),
-                Err(stuck) => return walk.failed(Reply::Item(super::Item { path, ..stuck_item(&stuck) }), say),
-            },
-        };
-        match outcome {
-            Ok(()) => walk.counts.done += 1,
-            Err(error) => {
-                let state = cache.state(identity).name();
-                walk.failed(item(path, state, Some(error.to_string())), say)?;
-            }
+            Verb::Out => Ok(()),
+        });
+        outcome.map_err(|error| item(path.clone(), cache.state(identity).name(), Some(error.to_string())))?;
+        if self.verb != Verb::Out {
+            return Ok(());
         }
-        Ok(())
+        cache.drain_file(identity, gone).map_err(|stuck| Reply::Item(super::Item { path, ..stuck_item(&stuck) }))
+    }
+}
+
+/// Passes on what the threads tell, until they end. Returns how many files failed.
+fn listen(
+    told: mpsc::Receiver<Reply>,
+    paths: &Paths,
+    done: &AtomicU64,
+    say: Say<'_>,
+    gone: &dyn Fn() -> bool,
+) -> io::Result<u64> {
+    let (mut failed, mut said) = (0, Instant::now());
+    loop {
+        match told.recv_timeout(limits::STAGE_POLL) {
+            Ok(reply) => {
+                failed += u64::from(matches!(&reply, Reply::Item(item) if item.error.is_some()));
+                say(&reply)?;
+            }
+            Err(mpsc::RecvTimeoutError::Disconnected) => return Ok(failed),
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
+        }
+        if gone() {
+            return Err(io::Error::from_raw_os_error(libc::EINTR));
+        }
+        if said.elapsed() >= limits::CONTROL_POLL {
+            said = Instant::now();
+            let (files_done, files_left) = (done.load(Ordering::Relaxed), paths.left());
+            say(&Reply::Progress { files_done, files_left, bytes_left: 0 })?;
+        }
     }
 }
 
@@ -138,12 +170,5 @@ fn ignore_absent(outcome: io::Result<()>) -> io::Result<()> {
     match outcome {
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
         other => other,
-    }
-}
-
-impl Walk {
-    fn failed(&mut self, reply: Reply, say: Say<'_>) -> io::Result<()> {
-        self.counts.failed += 1;
-        say(&reply)
     }
 }
