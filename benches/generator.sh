@@ -3,7 +3,7 @@
 # the end; turn about, ROUNDS times, medians of the ratios of neighbours. On tmpfs, the file system of DIR, and a FUSE mount (slowfs
 # without a promise). Needs root for the mounts, which live in a namespace of their own.
 #
-#   benches/generator.sh [DIR]        ROUNDS=7 SIZE=128 (MiB) BIN=target/release
+#   benches/generator.sh [DIR]        ROUNDS=7 SIZE=128 (MiB) SIZES="4096 65536" BIN=target/release
 set -u
 cd "$(dirname "$0")/.." || exit 1
 # shellcheck source=scripts/environment.sh
@@ -39,7 +39,7 @@ our_rate() { # DIR BYTES -> MB/s
 
 printf '%-8s %8s %10s %10s %7s  %s\n' on bytes "fio MB/s" "ours MB/s" ratio "lowest to highest"
 for place in tmpfs disk fuse; do
-  for bytes in 4096 47008 65536; do
+  for bytes in ${SIZES:-4096 47008 65536 131072 1048576}; do
     for round in $(seq "$ROUNDS"); do
       if [ $((round % 2)) = 1 ]; then
         a=$(fio_rate "$scratch/$place" $bytes) b=$(our_rate "$scratch/$place" $bytes)

@@ -27,6 +27,19 @@ clean_up() {
 trap clean_up EXIT
 mount -t tmpfs -o size=4G,nr_inodes=0 x "$scratch/tmpfs" || exit 1
 
+# As many files made and removed before each side: a virtual machine's memory may have gone back to the host meanwhile, and whoever
+# makes inodes first would pay for getting it again.
+warm() { # DIR PROCESSES
+  python3 -c '
+import os, sys
+os.mkdir(sys.argv[1])
+names = ["%s/%d" % (sys.argv[1], number) for number in range(int(sys.argv[2]))]
+for name in names:
+    os.close(os.open(name, os.O_CREAT | os.O_WRONLY))
+for name in names:
+    os.unlink(name)
+os.rmdir(sys.argv[1])' "$1/warm" $((FILES * $2))
+}
 # One line each: PHASE RATE.
 mdtest_rates() { # DIR PATTERN PROCESSES
   local words=(-F -C -T -r -N 1)
@@ -49,6 +62,7 @@ for place in ${PLACES:-tmpfs disk}; do
         sides=(mdtest our)
         [ $((round % 2)) = 0 ] && sides=(our mdtest)
         for side in "${sides[@]}"; do
+          warm "$scratch/$place" "$processes"
           "${side}_rates" "$scratch/$place" $pattern "$processes" | sed "s/^/$side /"
         done
       done | python3 -c '

@@ -151,6 +151,25 @@ impl Counters {
     }
 }
 
+/// Tables of the kernel, and what is missing without them.
+const TABLES: [(&str, &str); 3] =
+    [("stat", "the processors' time"), ("diskstats", "block devices' traffic"), ("net/dev", "interfaces' traffic")];
+
+/// Which counters cannot be had, each with the reason and what to do; nothing on a machine that shows all.
+pub fn missing() -> Vec<String> {
+    missing_in(Path::new("/proc"))
+}
+
+fn missing_in(proc: &Path) -> Vec<String> {
+    let missing = TABLES.iter().filter_map(|(name, what)| {
+        let path = proc.join(name);
+        let error = fs::read(&path).err()?;
+        let path = path.display();
+        Some(format!("{path}: {error}: {what} cannot be told; run as root, or where /proc is mounted whole"))
+    });
+    missing.collect()
+}
+
 fn cpu(text: &str) -> Cpu {
     let line = text.lines().find(|line| line.starts_with("cpu ")).unwrap_or("");
     let ticks: Vec<u64> = line.split_whitespace().skip(1).map(|word| word.parse().unwrap_or(0)).collect();
@@ -292,6 +311,17 @@ mod tests {
         assert_eq!(found["vda"], Disk { read_bytes: 16 * 512, written_bytes: 32 * 512, requests: 300, busy_ms: 77 });
         let text = "Inter-| Receive | Transmit\n face |bytes\n  eth0: 100 1 0 0 0 0 0 0 200 2 0 0 0 0 0 0\n";
         assert_eq!(interfaces(text)["eth0"], Interface { received_bytes: 100, sent_bytes: 200 });
+    }
+
+    #[test]
+    fn a_counter_that_may_not_be_read_is_named_with_what_is_lost_and_what_to_do() {
+        let proc = tempfile::tempdir().unwrap();
+        for name in ["stat", "diskstats"] {
+            fs::write(proc.path().join(name), "").unwrap();
+        }
+        let [said] = &missing_in(proc.path())[..] else { panic!("{:?}", missing_in(proc.path())) };
+        assert!(said.contains("/net/dev: No such file") && said.contains("interfaces' traffic"), "{said}");
+        assert!(said.contains("run as root"), "{said}");
     }
 
     #[test]

@@ -135,6 +135,9 @@ pub struct Sweep {
     pub options: Options,
     /// What stands behind the target.
     pub behind: Behind,
+    /// Counters that could not be read: without them no cache can be told by what the devices moved.
+    #[serde(default)]
+    pub missing: Vec<String>,
     /// What the generator itself costs, nanoseconds an operation.
     pub generator_ns: f64,
     /// Whether everything asked for was tried.
@@ -186,6 +189,7 @@ impl Sweep {
         Sweep {
             options,
             behind,
+            missing: crate::counters::missing(),
             generator_ns: 0.0,
             complete: false,
             scratch: None,

@@ -105,6 +105,7 @@ pub fn watch(command: &[OsString], interval: Duration) -> Result<Watch, Failure>
         findings: Vec::new(),
     };
     watch.findings = attribution::findings(&watch);
+    watch.findings.extend(crate::counters::missing());
     Ok(watch)
 }
 

@@ -151,6 +151,41 @@ fn wrong_words_say_what_to_change() {
     assert!(!out.status.success() && said.contains("must be an existing directory"), "{said}");
 }
 
+/// A sweep of a file system of its own, mounted with these options in a namespace of its own; as root.
+fn on_tmpfs(options: &str, words: &[&str]) -> (Option<i32>, String, Value) {
+    let (target, file) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let file = file.path().join("r.json");
+    let mount = format!("mount -t tmpfs -o {options} x {} && exec \"$@\"", target.path().display());
+    let inner = sweep(target.path(), words);
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-c", &mount, "sh"]).arg(inner.get_program());
+    let (out, said) = output({
+        command.args(inner.get_args()).arg("-o").arg(&file);
+        command
+    });
+    let found = if file.exists() { results(&file) } else { Value::Null };
+    (out.status.code(), said, found)
+}
+
+#[test]
+fn a_target_that_is_too_small_is_told_with_what_it_needs() {
+    let (code, said, found) = on_tmpfs("size=1m", &["-M", "1", "-N", "1,2", "--repeat", "1"]);
+    assert_eq!(code, Some(75), "{said}");
+    assert!(said.contains("the target has too little room: ") && said.contains(" bytes free are needed"), "{said}");
+    assert_eq!((found["runs"].as_array().unwrap().len(), found["complete"].as_bool()), (0, Some(false)), "{said}");
+}
+
+#[test]
+fn a_target_that_fills_up_makes_a_hole_and_what_was_before_is_kept() {
+    // Room for the names of one process and its directories, not of two.
+    let words = ["-M", "1", "-N", "1,2", "--repeat", "1", "--pattern", "mdtest-easy", "--files", "60", "--time", "10s"];
+    let (code, said, found) = on_tmpfs("size=16m,nr_inodes=100", &words);
+    assert_eq!(code, Some(75), "{said}");
+    assert!(said.contains("missing: M=1 N=2: create by process") && said.contains("No space left"), "{said}");
+    let kept = runs(&found);
+    assert!(!kept.is_empty() && kept.iter().all(|(m, n, _)| (*m, *n) == (1, 1)), "{said}");
+}
+
 fn children(of: u32) -> Vec<u32> {
     let text = fs::read_to_string(format!("/proc/{of}/task/{of}/children")).unwrap_or_default();
     text.split_whitespace().filter_map(|id| id.parse().ok()).collect()

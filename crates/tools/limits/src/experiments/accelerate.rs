@@ -27,8 +27,8 @@ struct Sides {
     accelerated: Side,
 }
 
-/// Streams that find what a side can give at most.
-const STREAMS: u64 = 4;
+/// Streams that find what a side can give at most: enough that no arm of a few waits for work while others have several.
+const STREAMS: u64 = 16;
 /// How long a limit is measured.
 const LIMIT_TIME: Duration = Duration::from_secs(2);
 

@@ -82,5 +82,14 @@ fn sweep(path: &Path, runs: Vec<Run>, known: Known) -> Sweep {
         hosts: Vec::new(),
     };
     let behind = Behind { file_system: "as reported".to_string(), ..Behind::default() };
-    Sweep { options, behind, generator_ns: 0.0, complete: true, scratch: None, runs, holes: Vec::new() }
+    Sweep {
+        options,
+        behind,
+        missing: Vec::new(),
+        generator_ns: 0.0,
+        complete: true,
+        scratch: None,
+        runs,
+        holes: Vec::new(),
+    }
 }

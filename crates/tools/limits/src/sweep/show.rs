@@ -39,6 +39,9 @@ pub fn render(sweep: &Sweep) -> String {
         }
         text.push('\n');
     }
+    for missing in &sweep.missing {
+        let _ = writeln!(text, "note: {missing}");
+    }
     for hole in &sweep.holes {
         let _ = writeln!(text, "missing: M={} N={}: {}", hole.groups, hole.processes, hole.why);
     }

@@ -114,6 +114,13 @@ pub fn findings(watch: &Watch) -> Vec<String> {
     } else {
         found.push(format!("what binds: {}", full.join(", ")));
     }
+    let hidden = watch.profile.hidden;
+    if hidden > 0 {
+        found.push(format!(
+            "{hidden} times a thread waited and the kernel did not tell for what (/proc/PID/syscall: permission denied): \
+             run watch as the program's user with ptrace allowed, or as root"
+        ));
+    }
     if watch.shares.stolen > 0.05 {
         found
             .push(format!("the hypervisor took {} of the processors: figures vary", format_share(watch.shares.stolen)));
@@ -161,6 +168,15 @@ mod tests {
         assert!(idle.findings[1].contains("waits for others"), "{:?}", idle.findings);
         let waits = seen(ten_seconds(Cpu { user: 10, idle: 2990, io_wait: 1000, ..Cpu::default() }, 0), 0.1);
         assert!(waits.findings[1].contains("latency binds"), "{:?}", waits.findings);
+    }
+
+    #[test]
+    fn what_the_kernel_hides_is_told_with_what_to_do() {
+        let mut watch = seen(ten_seconds(Cpu::default(), 0), 0.0);
+        assert!(!watch.findings.iter().any(|words| words.contains("permission denied")));
+        watch.profile.hidden = 3;
+        let said = findings(&watch).join("\n");
+        assert!(said.contains("3 times a thread waited") && said.contains("or as root"), "{said}");
     }
 
     #[test]

@@ -33,6 +33,9 @@ pub struct Profile {
     pub waiting: u64,
     /// Looks at the program.
     pub looks: u64,
+    /// Threads that were not computing, of which the kernel did not tell more: another user's, for instance.
+    #[serde(default)]
+    pub hidden: u64,
 }
 
 impl Profile {
@@ -71,6 +74,8 @@ enum Doing {
     Waiting,
     /// A call on this descriptor.
     Call(u32),
+    /// Something that this user may not know.
+    Hidden,
 }
 
 impl Looker {
@@ -104,6 +109,7 @@ impl Looker {
         let counter = match doing {
             Doing::Computing => &mut profile.computing,
             Doing::Waiting => &mut profile.waiting,
+            Doing::Hidden => &mut profile.hidden,
             Doing::Call(fd) => match fs::read_link(format!("/proc/{process}/fd/{fd}")) {
                 Ok(path) => match place(&path, tiers) {
                     Place::BurstBuffer => &mut profile.burst_buffer,
@@ -166,7 +172,11 @@ fn doing(task: &Path) -> Option<Doing> {
     match state {
         'R' => Some(Doing::Computing),
         'Z' | 'X' | 'T' | 't' => None,
-        _ => Some(call(&fs::read_to_string(task.join("syscall")).unwrap_or_default())),
+        _ => Some(match fs::read_to_string(task.join("syscall")) {
+            Ok(line) => call(&line),
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => Doing::Hidden,
+            Err(_) => Doing::Waiting,
+        }),
     }
 }
 
