@@ -56,13 +56,16 @@ fn accelerated(
 }
 
 fn swept(run: &Run<'_>, wanted: &Through, target: PathBuf) -> Result<Vec<Analysis>, Failure> {
-    // In short, the corner where all parts of the bed are wanted at once.
-    let corner = |list: &[u64]| list.iter().max().copied().into_iter().collect::<Vec<u64>>();
-    let list = |list: &[u64]| if run.quick { corner(list) } else { list.to_vec() };
+    // In short, one cell: all nodes with the fewest processes, so that each comes to several transfers in a second.
+    let only = |one: Option<&u64>| one.copied().into_iter().collect::<Vec<u64>>();
+    let (groups, processes) = match run.quick {
+        true => (only(wanted.groups.iter().max()), only(wanted.processes.iter().min())),
+        false => (wanted.groups.clone(), wanted.processes.clone()),
+    };
     let mut sweep = Sweep::new(Options {
         target,
-        groups: list(&wanted.groups),
-        processes: list(&wanted.processes),
+        groups,
+        processes,
         pattern: Pattern {
             phases: vec![Kind::Write, Kind::Read],
             transfer: wanted.transfer,
