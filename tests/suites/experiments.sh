@@ -37,8 +37,9 @@ for file in experiments/*.toml; do
   [ $# = 0 ] || [[ " $* " = *" $id "* ]] || continue
   page "$id" "$file"
   status=$?
-  if [ $status = 1 ] && [ "$id" != "$SIMULATED" ]; then
-    echo "$id missed a bar at a load of $(cut -d' ' -f1 /proc/loadavg); again"
+  if [ $status != 0 ] && [ "$id" != "$SIMULATED" ]; then
+    echo "$id missed a bar or had a cell that does not count (exit status $status) at a load of $(cut -d' ' -f1 /proc/loadavg); again"
+    tail -n 3 "$scratch/$id.log"
     rm -f "$scratch/$id.jsonl"
     page "$id" "$file"
     status=$?
