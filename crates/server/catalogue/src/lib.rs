@@ -147,4 +147,18 @@ pub trait Catalogue: Send + Sync {
     fn trouble(&self) -> Option<String> {
         None
     }
+    /// Bytes of commits that the next opening would have to read again, about.
+    fn replay_bytes(&self) -> u64 {
+        0
+    }
+    /// Spares the next opening that. Everybody waits for it some milliseconds; nothing is done while somebody scans, or
+    /// there is little room for it. An error leaves all as it was, or changes refused until a commit mends it.
+    fn condense(&self) -> Result<(), Error> {
+        Ok(())
+    }
+    /// The end of its use: `condense`, if that is worth it, and nothing can be read or changed any more. An error means
+    /// that the next opening takes longer.
+    fn close(&self) -> Result<(), Error> {
+        Ok(())
+    }
 }

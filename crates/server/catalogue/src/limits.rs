@@ -60,3 +60,14 @@ pub const LOCK_WAIT_MAX: Duration = Duration::from_secs(3);
 
 /// Time between two looks at it.
 pub const LOCK_POLL: Duration = Duration::from_millis(5);
+
+/// Journal that an orderly end leaves to the next opening: reading it again takes a few milliseconds, while writing it to
+/// tables costs several syncs.
+pub const REPLAY_BYTES_KEPT: u64 = 128 << 10;
+
+/// What must be free for that: twice what the memtables of both keyspaces hold, sealed ones included. Tables that find no
+/// room stop all commits, a longer opening does not.
+pub const CONDENSE_ROOM_BYTES: u64 = 32 << 20;
+
+/// How often it is looked whether the memtables are written.
+pub const CONDENSE_POLL: Duration = Duration::from_millis(1);

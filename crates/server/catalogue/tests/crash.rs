@@ -7,10 +7,10 @@ use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use catalogue::{Catalogue, Change, Durability, FjallCatalogue, Record};
-use support::{Random, child, identity, record};
+use support::{Random, child, copy_directory, identity, record};
 
 const THREADS: u64 = 4;
 
@@ -21,6 +21,13 @@ fn child_commits_until_killed() {
     let Some(directory) = support::child_directory() else { return };
     let catalogue = FjallCatalogue::open(directory).unwrap();
     std::thread::scope(|scope| {
+        // The journal is begun anew again and again meanwhile.
+        scope.spawn(|| {
+            loop {
+                catalogue.condense().unwrap();
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+        });
         for thread in 0..THREADS {
             let catalogue = &catalogue;
             scope.spawn(move || {
@@ -72,22 +79,6 @@ fn whatever_was_acknowledged_is_there_after_kill_9() {
         }
     }
     assert_eq!(acknowledged.len() as u64, THREADS);
-}
-
-fn copy_directory(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let target = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            copy_directory(&entry.path(), &target);
-        } else {
-            // Keeps the holes of journals, which are mostly that.
-            assert!(
-                Command::new("cp").arg("--sparse=always").arg(entry.path()).arg(&target).status().unwrap().success()
-            );
-        }
-    }
 }
 
 fn newest_journal(directory: &Path) -> PathBuf {
@@ -175,9 +166,20 @@ fn a_machine_crash_leaves_a_prefix_with_every_durable_commit() {
                 assert_eq!(FjallCatalogue::open(&image).unwrap().get(&identity(99)).unwrap(), Some(last));
                 fs::remove_dir_all(&image).unwrap();
             }
-            if random.below(4) == 0 {
-                drop(catalogue);
-                catalogue = FjallCatalogue::open(&work).unwrap();
+            if random.below(3) == 0 {
+                match random.below(3) {
+                    0 => catalogue.condense().unwrap(),
+                    1 => {
+                        drop(catalogue);
+                        catalogue = FjallCatalogue::open(&work).unwrap();
+                    }
+                    _ => {
+                        catalogue.condense().unwrap();
+                        catalogue.close().unwrap();
+                        drop(catalogue);
+                        catalogue = FjallCatalogue::open(&work).unwrap();
+                    }
+                }
                 // Opening syncs what it found.
                 (durable, synced) = (states.len() - 1, written(&newest_journal(&work)));
             }

@@ -25,7 +25,10 @@ impl Inner {
 
     fn adopt_branded(&self) -> io::Result<()> {
         let mut versions = Vec::new();
-        self.replicas.each(&mut |version| versions.push(version))?;
+        self.replicas.each(&mut |version| {
+            versions.push(version);
+            true
+        })?;
         // Of two replicas of one file the newer is the one that counts.
         versions.sort();
         for version in versions {

@@ -85,6 +85,8 @@ pub(crate) struct Inner {
     /// Commits done, and those of them known to be on the medium.
     pub(crate) commits: AtomicU64,
     pub(crate) commits_synced: AtomicU64,
+    /// Commits done when housekeeping last looked.
+    pub(crate) commits_seen: AtomicU64,
     /// The last commit of a clean record whose file was forgotten since.
     pub(crate) forgotten: AtomicU64,
     /// Nothing is to be changed any more: the process is as good as dead.

@@ -66,6 +66,7 @@ impl FileCache {
             if !records.contains_key(&version) && version < inner.superblock.first {
                 without.push(version);
             }
+            true
         })?;
         for version in without {
             let path = inner.replicas.path(version);

@@ -14,7 +14,7 @@ use types::Identity;
 use crate::cache::{Counters, Inner};
 use crate::file::{Body, File};
 use crate::lease::{self, Nobody};
-use crate::limits::{EVICT_ROUND, ROUND, ROUND_SHORT};
+use crate::limits::{EVICT_ROUND, REPLAY_BYTES_IDLE, REPLAY_BYTES_MAX, ROUND, ROUND_SHORT};
 use crate::replica::How;
 use crate::stage_out::End;
 
@@ -121,6 +121,7 @@ impl Inner {
         if self.look_after_catalogue() {
             self.settle_doubts();
         }
+        self.condense_catalogue();
         while let Some(identity) = self.expiry.pop(self.now()) {
             let expired = self.gated(&identity, false, |file, _| self.evict_gated(file));
             if let Ok(Err(error)) = expired
@@ -153,6 +154,19 @@ impl Inner {
             Err(_) => tracing::error!(reason, "the catalogue takes no changes: files cannot be opened for writing"),
         }
         tried.is_ok()
+    }
+
+    /// Bounds what the next start would have to read again if we were killed: when nobody changes anything, or when it has
+    /// become much.
+    fn condense_catalogue(&self) {
+        let commits = self.commits.load(Ordering::Acquire);
+        let idle = self.commits_seen.swap(commits, Ordering::AcqRel) == commits;
+        let most = if idle { REPLAY_BYTES_IDLE } else { REPLAY_BYTES_MAX };
+        if self.catalogue.replay_bytes() > most
+            && let Err(error) = self.catalogue.condense()
+        {
+            tracing::warn!(%error, "the next start may take longer");
+        }
     }
 
     /// Whether no mapping of an earlier open can still write the replica. The file's `io` lock is held, so our own

@@ -78,6 +78,9 @@ pub const EVICT_ROUND: usize = 4096;
 /// Entries of a status list.
 pub const STUCK_LISTED: usize = 1000;
 
+/// How long after a start replicas without a record are looked for: all records are read for it.
+pub const SWEEP_AFTER: Duration = Duration::from_secs(1);
+
 /// Pause between two rounds of expiry, eviction and trimming.
 pub const ROUND: Duration = Duration::from_secs(1);
 
@@ -112,3 +115,11 @@ pub const BATCH_FILES_MIN: usize = 8;
 /// Bytes kept for a start in a burst buffer that is full: superblock, log and the records of what it stages out. 16 KiB
 /// were enough in `what_is_in_a_full_burst_buffer_is_recovered` (crates/tools/cli/tests/places.rs).
 pub const START_ROOM_BYTES: u64 = 256 << 10;
+
+/// Commits that a start may have to read again after an agent was killed while nothing was changed: some tens of
+/// milliseconds of it.
+pub const REPLAY_BYTES_IDLE: u64 = 1 << 20;
+
+/// The same while files change all the time: a second of a start. Each bound reached stops commits for some tens of
+/// milliseconds.
+pub const REPLAY_BYTES_MAX: u64 = 16 << 20;

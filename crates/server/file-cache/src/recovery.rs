@@ -19,6 +19,7 @@ use crate::clock;
 use crate::fetches::Fetches;
 use crate::file::Body;
 use crate::lease::{self, Nobody};
+use crate::limits::SWEEP_AFTER;
 use crate::queue::Queue;
 use crate::replica::{How, Replicas};
 use crate::settings::{OpenError, Settings};
@@ -68,6 +69,7 @@ pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
         counters: Counters::default(),
         draining: Busy::default(),
         turn: Mutex::default(),
+        commits_seen: Default::default(),
         gathering: Mutex::default(),
         evicting: Mutex::new(Duration::ZERO),
         quiesced: AtomicBool::new(false),
@@ -176,11 +178,16 @@ impl Inner {
             &mut |error| tracing::error!(%error, "a damaged record"),
         );
         scanned.map_err(crate::cache::broken)?;
+        if self.is_dead() {
+            // Not all of what is recorded was seen.
+            return Ok(0);
+        }
         let mut garbage = Vec::new();
         self.replicas.each(&mut |version| {
             if version < self.superblock.first && !recorded.contains(&version) {
                 garbage.push(version);
             }
+            !self.is_dead()
         })?;
         let mut removed = 0;
         for version in garbage {
@@ -216,6 +223,10 @@ impl Inner {
         spawn(
             "housekeeping",
             Box::new(|inner| {
+                // It reads all records, and who starts for a moment needs the processors.
+                if !inner.queue.rest(SWEEP_AFTER) {
+                    return;
+                }
                 if let Err(error) = inner.sweep() {
                     tracing::error!(%error, "the sweep of old replicas failed");
                 }
@@ -244,6 +255,11 @@ impl Inner {
                 .and_then(|()| self.superblock.settle());
             if let Err(error) = settled {
                 tracing::error!(%error, "the burst buffer could not be written to its medium");
+            }
+            // Whoever gave us another one may go on with it.
+            let ours = self.settings.catalogue.is_none();
+            if let Some(error) = ours.then(|| self.catalogue.close().err()).flatten() {
+                tracing::warn!(%error, "the next start takes longer");
             }
         }
         self.superblock.unlock();

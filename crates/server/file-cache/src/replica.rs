@@ -151,8 +151,8 @@ impl Replicas {
         holds_unsaved_data(&self.path(version))
     }
 
-    /// Calls `each` with every replica. What somebody else put among them is passed over.
-    pub(crate) fn each(&self, each: &mut dyn FnMut(Version)) -> io::Result<()> {
+    /// Calls `each` with every replica until it says `false`. What somebody else put among them is passed over.
+    pub(crate) fn each(&self, each: &mut dyn FnMut(Version) -> bool) -> io::Result<()> {
         for part in std::fs::read_dir(self.root.join("replicas"))? {
             let part = part?;
             if !part.file_type()?.is_dir() {
@@ -164,8 +164,9 @@ impl Replicas {
                 if let Some(version) = version
                     && part.file_name() == part_of(version).as_str()
                     && name == version.to_string().as_str()
+                    && !each(version)
                 {
-                    each(version);
+                    return Ok(());
                 }
             }
         }
@@ -200,7 +201,10 @@ pub fn holds_unsaved_data(replica: &Path) -> bool {
 /// The last version that a replica in the burst buffer has; 0 without replicas.
 pub fn last_version(burst_buffer: &Path) -> io::Result<Version> {
     let mut last = Version(0);
-    Replicas::open(burst_buffer)?.each(&mut |version| last = last.max(version))?;
+    Replicas::open(burst_buffer)?.each(&mut |version| {
+        last = last.max(version);
+        true
+    })?;
     Ok(last)
 }
 

@@ -94,6 +94,24 @@ pub struct StuckStatus {
 impl FileCache {
     /// What an operator sees. Reads the whole catalogue.
     pub fn status(&self) -> Status {
+        let mut status = self.activity();
+        let scanned = self.inner.catalogue.scan(
+            &mut |_, record| {
+                status.files += 1;
+                status.clean += u64::from(record.state == State::Clean);
+                true
+            },
+            &mut |error| tracing::error!(%error, "a damaged record"),
+        );
+        if let Err(error) = scanned {
+            tracing::error!(%error, "the catalogue cannot be read for the status");
+        }
+        status
+    }
+
+    /// The same without `files` and `clean`, which stay 0: what is done and what is not clean, however many replicas
+    /// there are.
+    pub fn activity(&self) -> Status {
         let inner = &self.inner;
         let read = Inner::read_counter;
         let counters = inner.counters();
@@ -121,17 +139,6 @@ impl FileCache {
             xattrs: inner.xattrs.load(std::sync::atomic::Ordering::Relaxed),
             ..Status::default()
         };
-        let scanned = inner.catalogue.scan(
-            &mut |_, record| {
-                status.files += 1;
-                status.clean += u64::from(record.state == State::Clean);
-                true
-            },
-            &mut |error| tracing::error!(%error, "a damaged record"),
-        );
-        if let Err(error) = scanned {
-            tracing::error!(%error, "the catalogue cannot be read for the status");
-        }
         if let Some(reason) = inner.catalogue.trouble() {
             status.stuck.push(StuckStatus {
                 path: "(the catalogue of the burst buffer)".to_owned(),

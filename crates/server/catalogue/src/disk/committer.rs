@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Instant;
 
@@ -20,6 +21,7 @@ use parking_lot::{Condvar, Mutex};
 use types::Identity;
 
 use super::Database;
+use super::journal::ITEM_BYTES;
 use crate::limits::{COMMIT_WAIT, GROUP_CHANGES_MAX, ROOM_POLL, SEALED_MEMTABLES_MAX, UNMERGED_RUNS_MAX};
 use crate::{Change, Durability, Error, State, layout};
 
@@ -230,10 +232,13 @@ fn write(database: &Database, group: &[Commit]) -> Result<(), String> {
         return database.db.persist(mode).map_err(|error| error.to_string());
     }
     let mut batch = database.db.batch().durability(Some(mode));
+    let mut bytes = 0;
     for (identity, record) in last {
         let key = identity.as_bytes();
-        match record {
-            Some(record) => batch.insert(&database.records, key, layout::encode(identity, record)),
+        let value = record.map(|record| layout::encode(identity, record));
+        bytes += 2 * (key.len() + ITEM_BYTES) + value.as_ref().map_or(0, Vec::len);
+        match value {
+            Some(value) => batch.insert(&database.records, key, value),
             None => batch.remove(&database.records, key),
         }
         match record {
@@ -243,5 +248,6 @@ fn write(database: &Database, group: &[Commit]) -> Result<(), String> {
             _ => batch.remove(&database.unclean, key),
         }
     }
+    database.replay.fetch_add(bytes as u64, Ordering::Relaxed);
     batch.commit().map_err(|error| error.to_string())
 }

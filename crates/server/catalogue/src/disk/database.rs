@@ -11,6 +11,7 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
 use fjall::compaction::Leveled;
@@ -34,6 +35,8 @@ pub(super) struct Database {
     pub(super) records: Keyspace,
     pub(super) unclean: Keyspace,
     pub(super) db: fjall::Database,
+    /// Bytes that an opening would read again: those found in journals, and those written since, about.
+    pub(super) replay: Arc<AtomicU64>,
     /// Released last.
     _lock: Arc<File>,
 }
@@ -52,9 +55,11 @@ impl Database {
         if !exists {
             create(dir).map_err(|error| fail(error.to_string()))?;
         }
-        journal::set_torn_end_aside(&path, dir).map_err(|error| fail(format!("cannot check its journal: {error}")))?;
+        let replay = journal::set_torn_end_aside(&path, dir)
+            .map_err(|error| fail(format!("cannot check its journal: {error}")))?;
         let (db, records, unclean) = open_fjall(&path).map_err(|error| fail(error.to_string()))?;
-        let database = Database { records, unclean, db, _lock: lock.into() };
+        let replay = Arc::new(AtomicU64::new(replay));
+        let database = Database { records, unclean, db, replay, _lock: lock.into() };
         if format.is_none() {
             // Creation was cut short before anything could be recorded; anything else is not ours.
             if !database.records.is_empty().map_err(|error| fail(error.to_string()))? {

@@ -18,6 +18,9 @@ use xxhash_rust::xxh3::Xxh3;
 /// The file that the unreadable end of a journal is kept in.
 pub(super) const TORN_END: &str = "torn-end";
 
+/// What an item takes beside its key and value, about.
+pub(super) const ITEM_BYTES: usize = 21;
+
 const START: u8 = 1;
 const ITEM: u8 = 2;
 const END: u8 = 3;
@@ -25,21 +28,38 @@ const CLEAR: u8 = 4;
 const MAGIC: &[u8] = b"FJL\x03";
 
 /// Cuts the newest journal of `database` where it stops making sense, and keeps what follows in a file of `aside`.
-pub(super) fn set_torn_end_aside(database: &Path, aside: &Path) -> io::Result<()> {
-    let Some((_, path)) = newest(database)? else { return Ok(()) };
+/// Returns the bytes of all journals that are to be read again.
+pub(super) fn set_torn_end_aside(database: &Path, aside: &Path) -> io::Result<u64> {
+    let mut journals = journals(database)?;
+    let Some((_, path)) = journals.pop() else { return Ok(0) };
+    let older = journals.iter().map(|(_, path)| Ok(fs::metadata(path)?.len())).sum::<io::Result<u64>>()?;
     let mut file = OpenOptions::new().read(true).write(true).open(&path)?;
     let whole = whole_bytes(&file)?;
     let end = last_byte(&mut file, whole)?;
     if end <= whole {
         // Only room that was reserved and never used.
-        return Ok(());
+        return Ok(older + whole);
     }
     file.seek(SeekFrom::Start(whole))?;
     let mut kept = File::create(aside.join(TORN_END))?;
     io::copy(&mut (&file).take(end - whole), &mut kept)?;
     kept.sync_all()?;
     file.set_len(whole)?;
-    file.sync_all()
+    file.sync_all()?;
+    Ok(older + whole)
+}
+
+/// Begins a new journal where the tables hold all that the journals do and nobody has the database open. A crash leaves
+/// the old ones, the new one or both: fjall passes over what is in tables.
+pub(super) fn renew(database: &Path) -> io::Result<()> {
+    let journals = journals(database)?;
+    let Some((number, _)) = journals.last() else { return Ok(()) };
+    let directory = File::open(database)?;
+    File::create_new(database.join(format!("{}.jnl", number + 1)))?.sync_all()?;
+    directory.sync_all()?;
+    journals.iter().try_for_each(|(_, path)| fs::remove_file(path))?;
+    // None may come back once there are later changes in the new one.
+    directory.sync_all()
 }
 
 /// One past the last byte at or after `from` that is not 0.
@@ -64,16 +84,18 @@ fn last_byte(file: &mut File, from: u64) -> io::Result<u64> {
     }
 }
 
-fn newest(database: &Path) -> io::Result<Option<(u64, PathBuf)>> {
-    let mut newest = None;
+/// All journals, the newest last.
+fn journals(database: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
+    let mut found = Vec::new();
     for entry in fs::read_dir(database)? {
         let path = entry?.path();
         let name = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(".jnl"));
         if let Some(number) = name.and_then(|name| name.parse::<u64>().ok()) {
-            newest = newest.max(Some((number, path)));
+            found.push((number, path));
         }
     }
-    Ok(newest)
+    found.sort();
+    Ok(found)
 }
 
 /// How many bytes from the start are whole batches.

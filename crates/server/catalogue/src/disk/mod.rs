@@ -11,6 +11,7 @@
 //! share one write and one sync.
 
 mod committer;
+mod condense;
 mod database;
 mod journal;
 
@@ -27,6 +28,7 @@ use types::Identity;
 use crate::limits::{HEAL_PAUSE, PROBE_BYTES};
 use crate::{Catalogue, Change, Durability, Error, Record, layout};
 use committer::Committer;
+use condense::Then;
 use database::Database;
 use journal::TORN_END;
 
@@ -40,6 +42,8 @@ pub struct FjallCatalogue {
     open: RwLock<Option<Open>>,
     /// A commit failed since it was opened.
     failed: AtomicBool,
+    /// Its use has ended.
+    closed: AtomicBool,
     healing: Mutex<Healing>,
 }
 
@@ -82,7 +86,8 @@ impl FjallCatalogue {
     pub fn open(dir: impl AsRef<Path>) -> Result<FjallCatalogue, Error> {
         let dir = dir.as_ref().to_path_buf();
         let open = RwLock::new(Some(Open::new(&dir)?));
-        Ok(FjallCatalogue { dir, open, failed: AtomicBool::new(false), healing: Mutex::default() })
+        let (failed, closed) = (AtomicBool::new(false), AtomicBool::new(false));
+        Ok(FjallCatalogue { dir, open, failed, closed, healing: Mutex::default() })
     }
 
     /// Whether records may be missing that there were: it is empty, or the end of its journal could not be read, now or
@@ -109,7 +114,7 @@ impl FjallCatalogue {
     /// Opens the database anew if a commit failed, and nobody tried a moment ago. What cannot be done now is tried by a
     /// later commit, which is refused meanwhile.
     fn heal(&self) {
-        if !self.failed.load(Ordering::Acquire) {
+        if !self.failed.load(Ordering::Acquire) || self.closed.load(Ordering::Acquire) {
             return;
         }
         // Who reads it for long, or hangs in the disk, is not waited for: others would wait for us.
@@ -186,6 +191,18 @@ impl Catalogue for FjallCatalogue {
             Some(open) => open.committer.failure().map(|reason| reason.to_string()),
             None => Some(self.healing.lock().reason.clone()),
         }
+    }
+
+    fn replay_bytes(&self) -> u64 {
+        self.open.read().as_ref().map_or(0, |open| open.database.replay.load(Ordering::Relaxed))
+    }
+
+    fn condense(&self) -> Result<(), Error> {
+        self.condense_and(Then::Reopen)
+    }
+
+    fn close(&self) -> Result<(), Error> {
+        self.condense_and(Then::Close)
     }
 
     /// A damaged record does not hide the others: they are all visited before the error is returned.

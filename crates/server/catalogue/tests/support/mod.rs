@@ -2,6 +2,10 @@
 
 #![allow(dead_code, reason = "each test uses a part")]
 
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
 use catalogue::{Record, State};
 use types::{Epoch, Fingerprint, Identity, Timestamp, Version};
 
@@ -57,4 +61,23 @@ pub fn child(test: &str, directory: &std::path::Path) -> std::process::Command {
 /// The directory, in such a process.
 pub fn child_directory() -> Option<std::ffi::OsString> {
     std::env::var_os(CHILD)
+}
+
+/// Copies a directory with what is in it.
+pub fn copy_directory(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_directory(&entry.path(), &target);
+        } else {
+            copy_sparse(&entry.path(), &target);
+        }
+    }
+}
+
+/// Copies a file and keeps the holes of journals, which are mostly that.
+pub fn copy_sparse(from: &Path, to: &Path) {
+    assert!(Command::new("cp").arg("--sparse=always").arg(from).arg(to).status().unwrap().success());
 }

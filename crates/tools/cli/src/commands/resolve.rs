@@ -64,7 +64,7 @@ fn by_hand(target: Target, file: &Path, keep: KeepArg) -> Result<u8, Failure> {
     let place = Place { dir: target.dir, burst_buffer: target.burst_buffer };
     let cache = serving::prepare(&place, below, &How { idle: true, ..How::default() })?.cache;
     let wanted = file.to_string_lossy();
-    let stuck = cache.status().stuck.into_iter().find(|one| one.path == wanted || one.identity == wanted);
+    let stuck = cache.activity().stuck.into_iter().find(|one| one.path == wanted || one.identity == wanted);
     let resolved = stuck.and_then(|one| from_hex(&one.identity)).map(|identity| {
         let keep = match keep {
             KeepArg::BurstBuffer => file_cache::Keep::BurstBuffer,

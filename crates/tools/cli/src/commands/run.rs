@@ -153,7 +153,8 @@ fn finish(
             undrained = true;
             drain::list(&stuck, &place.dir, &place.burst_buffer);
         }
-        let counters = serving.cache.status();
+        // To count the replicas is to read all records.
+        let counters = if file.is_some() { serving.cache.status() } else { serving.cache.activity() };
         directories.push(Directory::new(&place.dir, &place.burst_buffer, counters, &stuck, outcome.took));
         serving.stop();
     }
