@@ -71,9 +71,9 @@ impl Node {
     }
 
     /// Makes the anchor of a file that was created just now; it keeps the descriptor that creation gave.
-    pub(crate) fn anchor_created(&self, store: &PosixStore, created: OwnedFd) -> io::Result<Arc<dyn Anchor>> {
-        let anchor = store.anchor(self.fd.as_fd().try_clone_to_owned()?, Some(created))?;
+    pub(crate) fn anchor_created(&self, store: &PosixStore, created: OwnedFd) -> Arc<dyn Anchor> {
+        let anchor = store.anchor_created(self.fd.clone(), self.identity.clone(), created);
         *self.anchor.lock() = Some(Arc::downgrade(&anchor));
-        Ok(anchor)
+        anchor
     }
 }

@@ -158,7 +158,7 @@ impl Agent {
         mode: Mode,
     ) -> io::Result<(Found, OpenFile)> {
         let (found, created) = self.create_below(caller, parent, name, new, exclusive)?;
-        let anchor = found.node.anchor_created(&self.store, created)?;
+        let anchor = found.node.anchor_created(&self.store, created);
         let policy = if name.is_some() { self.policy_for(&found.node) } else { self.policy_for(parent) };
         let window = policy.window.wish();
         let how = OpenHow { read: true, write: true, truncate: false, created: true, sync: mode.sync, policy };

@@ -1,10 +1,16 @@
 //! Keeping the only reader on its caller's processor, where waking it wakes no other processor. The caller is left where
 //! it is. A caller of real-time priority is not followed: while it computes nobody else runs there, and then nobody would
 //! read the requests of others.
+//!
+//! A scheduler that wakes the caller sees its processor taken by the reader and puts it on an idle one, if there is one:
+//! then each request wakes two. A reader of the policy `SCHED_IDLE` does not count as taking a processor, so where the
+//! agent may take that policy back it is *modest*: it has it while it follows. While others compute on that processor it
+//! would hardly run: the watch looks for requests that it leaves lying and *raises* it ([`raise`]). The watch stays on the same
+//! processor, or its own waking would make the scheduler spread the two again.
 
 use std::sync::Arc;
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CapabilitySet, CpuSet, Pid, capabilities, sched_getaffinity, sched_setaffinity};
 
 use crate::limits;
 use crate::shift::Follow;
@@ -15,6 +21,8 @@ pub(crate) struct Follower {
     allowed: Option<Arc<CpuSet>>,
     /// The one processor where this thread stays.
     pinned: Option<usize>,
+    /// It has the policy `SCHED_IDLE`.
+    modest: bool,
 }
 
 /// Where the calling thread may run.
@@ -22,10 +30,35 @@ pub(crate) fn allowed() -> Option<Arc<CpuSet>> {
     sched_getaffinity(None).ok().map(Arc::new)
 }
 
+/// Whether threads can be modest and come back, and it serves: there is another processor that may be idle.
+pub(crate) fn may_be_modest(allowed: Option<&CpuSet>) -> bool {
+    let several = allowed.is_some_and(|allowed| allowed.count() > 1);
+    // SAFETY: asks for the calling thread's policy; no pointer.
+    let usual = unsafe { libc::sched_getscheduler(0) } == libc::SCHED_OTHER;
+    several && usual && capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_NICE))
+}
+
+/// Gives a thread of ours the policy `SCHED_IDLE`, or takes it back; whether it has been done.
+fn set_modest(thread: i32, modest: bool) -> bool {
+    let policy = if modest { libc::SCHED_IDLE } else { libc::SCHED_OTHER };
+    let none = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the parameter lives through the call, which only reads it.
+    unsafe { libc::sched_setscheduler(thread, policy, &raw const none) == 0 }
+}
+
+/// A thread is of the usual policy, and runs wherever there is room among `allowed`. It may be gone.
+pub(crate) fn raise(thread: i32, allowed: Option<&CpuSet>) {
+    set_modest(thread, false);
+    if let Some(allowed) = allowed {
+        let _ = sched_setaffinity(Pid::from_raw(thread), allowed);
+    }
+}
+
 impl Follower {
     /// For the calling thread, which may have been started by one that follows: it may run everywhere again.
     pub fn new(allowed: Option<Arc<CpuSet>>) -> Follower {
-        let mut follower = Follower { allowed, pinned: None };
+        let mut follower = Follower { allowed, pinned: None, modest: true };
+        follower.be_modest(false);
         follower.spread();
         follower
     }
@@ -34,23 +67,28 @@ impl Follower {
         self.pinned.is_some()
     }
 
-    /// Moves the calling thread, or lets it go. Where the system refuses, it stays as it was: this is for speed alone.
-    pub fn follow(&mut self, whom: Follow) {
+    /// Moves the calling thread and `watch`, or lets them go. Where the system refuses, it stays as it was: this is for
+    /// speed alone.
+    pub fn follow(&mut self, whom: Follow, watch: i32) {
         match whom {
             Follow::AsBefore => {}
-            Follow::Nobody => self.release(),
-            Follow::Caller(caller) => {
+            Follow::Nobody => {
+                self.release();
+                self.move_watch(watch, None);
+            }
+            Follow::Caller { thread, modest } => {
                 let Some(allowed) = &self.allowed else { return };
-                let Some(processor) = processor_of(caller).filter(|processor| allowed.is_set(*processor)) else {
-                    return self.release();
+                let Some(processor) = processor_of(thread).filter(|processor| allowed.is_set(*processor)) else {
+                    self.release();
+                    return self.move_watch(watch, None);
                 };
-                if self.pinned == Some(processor) {
-                    return;
-                }
                 let mut only = CpuSet::new();
                 only.set(processor);
+                // Again and again: we may have been raised.
                 if sched_setaffinity(None, &only).is_ok() {
                     self.pinned = Some(processor);
+                    self.move_watch(watch, Some(&only));
+                    self.be_modest(modest);
                 }
             }
         }
@@ -58,8 +96,21 @@ impl Follower {
 
     /// The thread may run everywhere again.
     pub fn release(&mut self) {
+        self.be_modest(false);
         if self.pinned.take().is_some() {
             self.spread();
+        }
+    }
+
+    fn be_modest(&mut self, modest: bool) {
+        if (modest || self.modest) && set_modest(0, modest) {
+            self.modest = modest;
+        }
+    }
+
+    fn move_watch(&self, watch: i32, to: Option<&CpuSet>) {
+        if let (Some(watch), Some(to)) = (Pid::from_raw(watch), to.or(self.allowed.as_deref())) {
+            let _ = sched_setaffinity(Some(watch), to);
         }
     }
 
@@ -124,17 +175,36 @@ mod tests {
         let everywhere = allowed().unwrap();
         let mut follower = Follower::new(Some(everywhere.clone()));
         let caller = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
-        follower.follow(Follow::Caller(caller));
+        let modest = may_be_modest(Some(&everywhere));
+        follower.follow(Follow::Caller { thread: caller, modest }, 0);
         assert!(follower.is_pinned());
         assert_eq!(sched_getaffinity(None).unwrap().count(), 1);
+        assert_eq!(policy() == libc::SCHED_IDLE, modest);
         // A thread that is started by one that follows does not.
         let inherited = everywhere.clone();
         let started = std::thread::spawn(move || {
             let _follower = Follower::new(Some(inherited));
-            sched_getaffinity(None).unwrap()
+            (sched_getaffinity(None).unwrap(), policy())
         });
-        assert_eq!(started.join().unwrap(), *everywhere);
-        follower.follow(Follow::Nobody);
-        assert_eq!(sched_getaffinity(None).unwrap(), *everywhere);
+        assert_eq!(started.join().unwrap(), (*everywhere, libc::SCHED_OTHER));
+        follower.follow(Follow::Nobody, 0);
+        assert_eq!((sched_getaffinity(None).unwrap(), policy()), (*everywhere, libc::SCHED_OTHER));
+    }
+
+    #[test]
+    fn a_modest_reader_is_raised_by_another_thread() {
+        let everywhere = allowed().unwrap();
+        let mut follower = Follower::new(Some(everywhere.clone()));
+        let caller = rustix::thread::gettid().as_raw_nonzero().get();
+        let modest = may_be_modest(Some(&everywhere));
+        follower.follow(Follow::Caller { thread: caller.cast_unsigned(), modest }, 0);
+        let inherited = everywhere.clone();
+        std::thread::spawn(move || raise(caller, Some(&inherited))).join().unwrap();
+        assert_eq!((sched_getaffinity(None).unwrap(), policy()), (*everywhere, libc::SCHED_OTHER));
+    }
+
+    fn policy() -> i32 {
+        // SAFETY: asks for the calling thread's policy; no pointer.
+        unsafe { libc::sched_getscheduler(0) }
     }
 }

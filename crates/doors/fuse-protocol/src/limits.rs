@@ -22,7 +22,16 @@ pub const QUIET_TICKS: u32 = 100;
 
 /// Ticks after which the processor of the only caller is looked up again, in some 20 microseconds: the scheduler moves
 /// programs at ticks of its own, 1 to 10 ms.
-pub const FOLLOW_TICKS: u32 = 8;
+pub const FOLLOW_TICKS: u32 = 4;
+
+/// Ticks for which no reader is of idle priority after one was held up by others: a machine that computes on all
+/// processors needs none (nothing is idle that a program could be put on), and finding that out again costs two ticks of
+/// these.
+pub const PROUD_TICKS: u32 = 50;
+
+/// How long the watch may be silent while requests come before a spare lets it and the reader go: what keeps them from their
+/// processor is of real-time priority, and came after they did.
+pub const WATCH_SILENCE: Duration = Duration::from_millis(50);
 
 /// Changes of the caller within a tick that mean programs that run at once. A shell that starts a program after the
 /// other stays below.

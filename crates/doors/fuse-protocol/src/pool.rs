@@ -6,8 +6,11 @@
 //!     to the first handler that ends, in order. Only when [`limits::WAITING_REQUESTS_MAX`] wait does it run one.
 //! P3. A request that waits so and is interrupted is answered `EINTR` at once.
 
+mod watch;
+
 use std::collections::VecDeque;
 use std::io;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -16,7 +19,7 @@ use rustix::thread::CpuSet;
 use crate::dispatch::{Arrival, Scratch, Server, Urgency};
 use crate::follow::{self, Follower};
 use crate::session::is_transient;
-use crate::shift::{Done, Follow, Rhythm, Shift, Take, Tick};
+use crate::shift::{Done, Follow, Rhythm, Shift, Take};
 use crate::{Errno, Threads, limits};
 
 struct State {
@@ -26,6 +29,8 @@ struct State {
     waiting_bytes: usize,
     /// Why the session ended.
     ended: Option<io::Error>,
+    /// How often the watch has looked.
+    looks: u64,
 }
 
 impl State {
@@ -51,12 +56,20 @@ pub(crate) struct Pool {
     gone: Condvar,
     /// Where the threads may run.
     processors: Option<Arc<CpuSet>>,
+    /// Readers may be modest.
+    modest: bool,
+    /// The thread of the watch; 0: none.
+    watcher: AtomicI32,
+    /// Readers that may be modest. Only threads that are not take this lock.
+    following: Mutex<Vec<i32>>,
     myself: Weak<Pool>,
 }
 
 /// What a thread has for itself.
 struct Reader {
     thread: i32,
+    /// Among those that may be modest.
+    listed: bool,
     scratch: Scratch,
     follower: Follower,
 }
@@ -68,16 +81,22 @@ impl Pool {
             quiet: limits::QUIET_TICKS,
             follow: limits::FOLLOW_TICKS,
             turns: limits::CALLER_TURNS,
+            proud: limits::PROUD_TICKS,
         };
         let shift = Shift::new(threads.max, threads.readers, rhythm);
-        let state = State { shift, waiting: VecDeque::new(), waiting_bytes: 0, ended: None };
+        let state = State { shift, waiting: VecDeque::new(), waiting_bytes: 0, ended: None, looks: 0 };
+        let processors = follow::allowed();
+        let modest = follow::may_be_modest(processors.as_deref());
         Arc::new_cyclic(|myself| Pool {
             server,
             state: Mutex::new(state),
             spare: Condvar::new(),
             watch: Condvar::new(),
             gone: Condvar::new(),
-            processors: follow::allowed(),
+            processors,
+            modest,
+            watcher: AtomicI32::new(0),
+            following: Mutex::default(),
             myself: myself.clone(),
         })
     }
@@ -126,30 +145,16 @@ impl Pool {
             .ok()
     }
 
-    /// Takes nothing but the lock, and waits for nothing but the time: what it looks after cannot hold it up.
-    fn keep_watch(&self) {
-        let mut state = self.state.lock();
-        while state.ended.is_none() {
-            match state.shift.tick() {
-                Tick::Go => {}
-                Tick::WakeSpare => _ = self.spare.notify_one(),
-                Tick::Sleep => {
-                    while state.shift.watch_sleeps() && state.ended.is_none() {
-                        self.watch.wait(&mut state);
-                    }
-                }
-            }
-            self.watch.wait_for(&mut state, limits::TICK);
-        }
-        state.shift.unwatch();
-    }
-
     fn thread(&self) {
         let gone = Gone(self);
         let mut buffer = vec![0; limits::HEADER_ROOM + self.server.agreed.max_write as usize];
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
-        let mut reader =
-            Reader { thread, scratch: Scratch::default(), follower: Follower::new(self.processors.clone()) };
+        let mut reader = Reader {
+            thread,
+            listed: false,
+            scratch: Scratch::default(),
+            follower: Follower::new(self.processors.clone()),
+        };
         loop {
             let received = match self.server.channel.transport.receive(&mut buffer) {
                 Ok(received) => received,
@@ -168,7 +173,7 @@ impl Pool {
                     }
                     if !request.brief {
                         // Threads that its handler may start are to run everywhere.
-                        reader.follower.release();
+                        self.leave_place(&mut reader);
                     }
                     true
                 }
@@ -178,6 +183,7 @@ impl Pool {
                 break;
             }
         }
+        self.leave_place(&mut reader);
         drop(gone);
     }
 
@@ -271,7 +277,7 @@ impl Pool {
             // Without the lock, but before we read again: as long as this takes, the watch looks after it.
             follow => {
                 drop(state);
-                reader.follower.follow(follow);
+                self.follow(reader, follow);
                 state = self.state.lock();
             }
         }
@@ -285,9 +291,32 @@ impl Pool {
         self.stand_by(state, reader)
     }
 
+    /// Moves the reader. Whoever may be modest is listed before, and as long as it may.
+    fn follow(&self, reader: &mut Reader, follow: Follow) {
+        let follow = match follow {
+            Follow::Caller { thread, modest } => Follow::Caller { thread, modest: modest && self.modest },
+            other => other,
+        };
+        if !std::mem::replace(&mut reader.listed, true) {
+            self.following.lock().push(reader.thread);
+        }
+        reader.follower.follow(follow, self.watcher.load(Ordering::Relaxed));
+        if !reader.follower.is_pinned() {
+            self.leave_place(reader);
+        }
+    }
+
+    /// The reader runs where there is room, as all others do.
+    fn leave_place(&self, reader: &mut Reader) {
+        reader.follower.release();
+        if std::mem::take(&mut reader.listed) {
+            self.following.lock().retain(|thread| *thread != reader.thread);
+        }
+    }
+
     fn stand_by(&self, mut state: MutexGuard<'_, State>, reader: &mut Reader) -> Next {
         if reader.follower.is_pinned() {
-            MutexGuard::unlocked(&mut state, || reader.follower.release());
+            MutexGuard::unlocked(&mut state, || self.leave_place(reader));
         }
         let mut timeout = false;
         loop {
@@ -303,9 +332,15 @@ impl Pool {
             }
             timeout = if state.shift.has_spares_to_go() {
                 self.spare.wait_for(&mut state, limits::SPARE_THREAD).timed_out()
-            } else {
+            } else if state.shift.watch_sleeps() {
                 // The one that stays: nothing wakes while nothing happens.
                 self.spare.wait(&mut state);
+                false
+            } else {
+                let looks = state.looks;
+                if self.spare.wait_for(&mut state, limits::WATCH_SILENCE).timed_out() {
+                    self.look_after_watch(&state, looks);
+                }
                 false
             };
         }

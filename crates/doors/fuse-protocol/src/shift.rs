@@ -6,8 +6,11 @@
 //!
 //! S1. While the session lives, some thread is reading or about to; or the reader runs a request alone, then a spare
 //!     stands by and the watch ticks.
-//! S2. At its second tick within one request run alone, the watch makes the spare a reader. So whatever a handler waits
-//!     for, nobody waits for it longer than two ticks, and for some time after readers stay ready as if all were slow.
+//! S2. From its second tick on within one request run alone, the watch makes the spare a reader if another request waits. So
+//!     whatever a handler waits for, nobody waits for it longer than two ticks, and for some time after readers stay
+//!     ready as if all were slow. While nobody waits, a slow handler is no reason to.
+//! S4. A request that waits while nothing is taken for two ticks finds the reader held up by others on its processor: it is
+//!     raised, and for long not modest (`follow.rs`).
 //! S3. Neither holds only when no further thread may be, as many requests wait as may (`Take::Run` with `full`).
 
 /// How the watch's ticks are counted.
@@ -21,6 +24,8 @@ pub(crate) struct Rhythm {
     pub follow: u32,
     /// Changes of the caller within a tick that mean several programs.
     pub turns: u32,
+    /// Ticks for which no reader is modest after one was held up.
+    pub proud: u32,
 }
 
 /// A request that the only reader runs.
@@ -75,7 +80,12 @@ pub(crate) enum Follow {
     /// Nothing is to be changed.
     AsBefore,
     /// The one program's.
-    Caller(u32),
+    Caller {
+        /// Who asks.
+        thread: u32,
+        /// The reader may be modest.
+        modest: bool,
+    },
 }
 
 /// The counts.
@@ -107,6 +117,12 @@ pub(crate) struct Shift {
     turns: u32,
     /// Ticks since the caller's processor was looked up.
     followed: u32,
+    /// Something was taken since the last tick.
+    took: bool,
+    /// The last tick found a request that nobody took.
+    lies: bool,
+    /// Ticks for which no reader is modest.
+    proud: u32,
 }
 
 impl Shift {
@@ -132,6 +148,9 @@ impl Shift {
             caller: 0,
             turns: 0,
             followed: 0,
+            took: false,
+            lies: false,
+            proud: 0,
         }
     }
 
@@ -168,6 +187,7 @@ impl Shift {
 
     /// A reader has read a request. `brief`: its handler commonly waits for nothing; `full`: no more can be left.
     pub fn take(&mut self, thread: i32, caller: u32, brief: bool, full: bool) -> Take {
+        self.took = true;
         if caller != 0 && caller != self.caller {
             self.caller = caller;
             self.turns = (self.turns + 1).min(self.rhythm.turns);
@@ -260,17 +280,36 @@ impl Shift {
         self.spares -= 1;
     }
 
-    /// The watch looks.
-    pub fn tick(&mut self) -> Tick {
+    /// Whether a request that is run alone takes longer than a tick already.
+    pub fn is_late(&self) -> bool {
+        self.alone.is_some_and(|alone| alone.seen)
+    }
+
+    /// Before a tick: whether a request waits to be read. True: who should have read it is to be raised.
+    pub fn is_held_up(&mut self, waits: bool) -> bool {
+        let took = std::mem::take(&mut self.took);
+        let lies = waits && !took;
+        let held_up = lies && std::mem::replace(&mut self.lies, lies);
+        self.lies = lies;
+        self.proud = if held_up { self.rhythm.proud } else { self.proud.saturating_sub(1) };
+        if held_up {
+            self.eager = self.rhythm.eager;
+        }
+        held_up
+    }
+
+    /// The watch looks; a request `waits` to be read, or may.
+    pub fn tick(&mut self, waits: bool) -> Tick {
         self.quiet = (self.quiet + 1).min(self.rhythm.quiet + 1);
         self.followed = (self.followed + 1).min(self.rhythm.follow);
         // One of those that ran at the last tick still does, or as many others took as long together.
-        let slow = self.ended < self.ran;
+        let slow = waits && self.ended < self.ran;
         let takes_turns = std::mem::take(&mut self.turns) >= self.rhythm.turns;
         self.eager = if slow || takes_turns { self.rhythm.eager } else { self.eager.saturating_sub(1) };
         self.ran = self.total - self.reading - self.spares;
         self.ended = 0;
         match &mut self.alone {
+            Some(alone) if alone.seen && !waits => Tick::Go,
             Some(alone) if alone.seen => {
                 self.alone = None;
                 self.eager = self.rhythm.eager;
@@ -304,7 +343,7 @@ impl Shift {
             return Follow::AsBefore;
         }
         self.followed = 0;
-        Follow::Caller(self.caller)
+        Follow::Caller { thread: self.caller, modest: self.proud == 0 }
     }
 }
 

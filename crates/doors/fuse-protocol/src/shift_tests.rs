@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::*;
 
-const RHYTHM: Rhythm = Rhythm { eager: 1, quiet: 1, follow: 1, turns: 1 };
+const RHYTHM: Rhythm = Rhythm { eager: 1, quiet: 1, follow: 1, turns: 1, proud: 1 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Role {
@@ -34,6 +34,7 @@ struct Seen {
     left: bool,
     overloaded: bool,
     ended_meanwhile: bool,
+    held_up: bool,
 }
 
 impl World {
@@ -60,8 +61,8 @@ impl World {
         assert!(reading > 0 || alone || self.overloaded, "S1: {self:?}");
         if reading == 0 && !self.overloaded {
             let mut later = self.clone();
-            later.shift.tick();
-            later.shift.tick();
+            later.shift.tick(true);
+            later.shift.tick(true);
             assert!(later.shift.reading > 0, "S2: {self:?}");
         }
     }
@@ -143,13 +144,17 @@ impl World {
             }
         }
         if !self.shift.watch_sleeps {
-            let mut next = self.clone();
-            let late = self.shift.alone.is_some_and(|alone| alone.seen);
-            let tick = next.shift.tick();
-            seen.taken_over |= tick == Tick::WakeSpare;
-            seen.ended_meanwhile |= late && tick == Tick::Go;
-            seen.asleep |= tick == Tick::Sleep;
-            all.push(next);
+            for waits in [true, false] {
+                let mut next = self.clone();
+                let late = self.shift.is_late();
+                seen.held_up |= next.shift.is_held_up(waits);
+                let tick = next.shift.tick(waits);
+                seen.taken_over |= tick == Tick::WakeSpare;
+                assert!(waits || tick != Tick::WakeSpare, "nobody waits: {self:?}");
+                seen.ended_meanwhile |= waits && late && tick == Tick::Go;
+                seen.asleep |= tick == Tick::Sleep;
+                all.push(next);
+            }
         }
         all
     }
@@ -176,6 +181,7 @@ fn whatever_blocks_somebody_reads_within_two_ticks() {
     for (max, readers) in [(2, 1), (3, 1), (3, 2), (4, 3)] {
         let seen = explore(max, readers);
         assert!(seen.alone && seen.taken_over && seen.asleep && seen.left && seen.overloaded, "{max} {readers}");
+        assert!(seen.held_up, "{max} {readers}");
         assert!(max == 2 || seen.ended_meanwhile);
     }
 }
@@ -191,7 +197,8 @@ fn a_lone_program_is_served_by_one_thread_and_a_slow_handler_ends_that() {
         assert_eq!(world.roles[1], Role::Reading);
     }
     world = world.received(1, 7, true, true);
-    assert_eq!((world.shift.tick(), world.shift.tick()), (Tick::Go, Tick::WakeSpare));
+    let ticks = [world.shift.tick(false), world.shift.tick(false), world.shift.tick(true)];
+    assert_eq!(ticks, [Tick::Go, Tick::Go, Tick::WakeSpare]);
     world = world.spare_looks(0);
     assert_eq!(world.roles[..2], [Role::Reading, Role::Running]);
     // Eager: the reader does not run alone, another takes its place.
@@ -206,4 +213,23 @@ fn without_a_watch_nothing_is_run_alone() {
     world.shift.unwatch();
     let world = world.received(0, 7, true, true).ended(0).received(1, 7, true, true);
     assert!(world.shift.alone.is_none() && world.shift.reading > 0);
+}
+
+#[test]
+fn a_reader_that_leaves_a_request_lying_is_not_modest_for_some_time() {
+    let mut world = World::new(4, 3).received(0, 7, true, true).ended(0).received(1, 7, true, true).ended(1);
+    let modest = |world: &mut World| loop {
+        world.shift.tick(false);
+        if let Follow::Caller { modest, .. } = world.shift.follows() {
+            return modest;
+        }
+    };
+    assert!(modest(&mut world));
+    // What was taken since the last tick says that it runs.
+    world = world.received(1, 7, true, true).ended(1);
+    let found = [true, true, false, true, true].map(|waits| world.shift.is_held_up(waits));
+    assert_eq!(found, [false, false, false, false, true]);
+    assert!(!modest(&mut world));
+    assert!(!world.shift.is_held_up(false));
+    assert!(modest(&mut world));
 }

@@ -11,6 +11,10 @@ pub trait Transport: Send + Sync + 'static {
     /// Waits for one message and puts it into `buffer`; its length in bytes. Errors are those of read(2) on
     /// `/dev/fuse`: `ENODEV` once unmounted, `ECONNABORTED` once aborted.
     fn receive(&self, buffer: &mut [u8]) -> io::Result<usize>;
+    /// Whether a message waits to be received, or may. Never blocks.
+    fn has_waiting(&self) -> bool {
+        true
+    }
     /// Sends one message, whole. `ENOENT`: nobody waits for this reply any more, or the kernel no longer has what a
     /// notification is about.
     fn send(&self, parts: &[IoSlice<'_>]) -> io::Result<()>;
@@ -34,6 +38,14 @@ impl Device {
 impl Transport for Device {
     fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
         Ok(rustix::io::read(&self.0, buffer)?)
+    }
+
+    fn has_waiting(&self) -> bool {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let mut device = [PollFd::new(&self.0, PollFlags::IN)];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // A connection that has ended is told as an error: reading it tells more.
+        poll(&mut device, Some(&at_once)) != Ok(0)
     }
 
     fn send(&self, parts: &[IoSlice<'_>]) -> io::Result<()> {

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use agent::locks::{LockKind, LockRequest};
-use agent::{Agent, Announced, Found, Mode, OpenDirectory, OpenFile};
+use agent::{Agent, Announced, Attributes, Found, Mode, OpenDirectory, OpenFile};
 use fuse_protocol::{
     AttrReply, DirSink, Entry, Errno, Handle, KernelConfig, LockArgs, NodeId, Notifier, Opened, Request, init_flags,
 };
@@ -106,8 +106,11 @@ impl Door {
             Some(file) => self.agent.attributes_of_version(&file.open),
             None => self.agent.attributes(&known.node),
         };
-        let attr = convert::attr(&attributes?);
-        Ok(AttrReply { attr, valid: self.valid(known) })
+        Ok(self.told(known, &attributes?))
+    }
+
+    pub(crate) fn told(&self, known: &Known, attributes: &Attributes) -> AttrReply {
+        AttrReply { attr: convert::attr(attributes), valid: self.valid(known) }
     }
 
     pub(crate) fn open_file(&self, req: &Request, known: &Arc<Known>, mode: Mode) -> Result<Opened, Errno> {

@@ -48,8 +48,9 @@ impl Filesystem for Door {
         let open = set.handle.map(|handle| self.handles.file(handle)).transpose()?;
         let (caller, new) = (caller(req), convert::new_attributes(set));
         let open = open.as_ref().map(|file| &file.open);
-        self.agent.set_attributes(&caller, &known.node, open, &new, &|| req.interrupted())?;
-        self.attributes(&known)
+        let attributes = self.agent.set_attributes(&caller, &known.node, open, &new, &|| req.interrupted())?;
+        // The opens of an older version have its size and time.
+        if known.is_retired() { self.attributes(&known) } else { Ok(self.told(&known, &attributes)) }
     }
 
     fn readlink(&self, _req: &Request, node: NodeId) -> Done<Vec<u8>> {

@@ -102,6 +102,12 @@ impl PosixStore {
         Arc::new(PosixAnchor::new(self.root.clone(), fd, None, identity))
     }
 
+    /// As [`anchor_identified`](PosixStore::anchor_identified), of a file that the caller created just now: keeps the
+    /// read-write descriptor that this gave, without `O_APPEND` and `O_DIRECT`, for when a later open is refused.
+    pub fn anchor_created(&self, fd: Arc<OwnedFd>, identity: Identity, created: OwnedFd) -> Arc<dyn Anchor> {
+        Arc::new(PosixAnchor::new(self.root.clone(), fd, Some(created), identity))
+    }
+
     /// The identity of any file below the root: [`identity_of`](PosixStore::identity_of) without its `fstatfs`.
     pub fn identify(&self, fd: BorrowedFd) -> io::Result<Identity> {
         identity::identify(fd, self.root.handles)
