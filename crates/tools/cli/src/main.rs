@@ -7,6 +7,7 @@ mod doctor;
 mod drain;
 mod exit;
 mod guest;
+mod heap;
 mod holders;
 mod limits;
 mod link;

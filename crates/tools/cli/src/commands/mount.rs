@@ -17,7 +17,7 @@ use crate::lower::{self, Submounts};
 use crate::mounts;
 use crate::serving::{self, How, Serving};
 use crate::signals::Signals;
-use crate::{log, open_files, place, privilege};
+use crate::{heap, log, open_files, place, privilege};
 
 /// Mounts it; returns when it works, or with `--foreground` when it has ended.
 pub fn run(args: &MountArgs) -> Result<u8, Failure> {
@@ -76,6 +76,7 @@ fn background(place: &Place, how: &How, channel: &Channel) -> ! {
 
 /// Mounts and serves until unmounted.
 fn agent(place: &Place, how: &How, started: Option<&Channel>) -> Result<u8, Failure> {
+    heap::keep_small();
     let signals = Signals::block();
     let _ = open_files::raise();
     let _ = std::env::set_current_dir("/");

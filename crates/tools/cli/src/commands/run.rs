@@ -20,7 +20,7 @@ use crate::report::{Directory, Report};
 use crate::serving::{self, How, Serving};
 use crate::signals::Signals;
 use crate::supervise::{Lingered, Supervised};
-use crate::{log, lower, open_files, place, preload, privilege};
+use crate::{heap, log, lower, open_files, place, preload, privilege};
 
 /// Between two looks at signals while the agent starts: the start itself takes a few milliseconds.
 const START_LOOK: Duration = Duration::from_millis(5);
@@ -49,6 +49,7 @@ pub fn run(args: &RunArgs) -> Result<u8, Failure> {
         Plan { places: &places, command, cwd: &cwd, signals: &signals, open_files: &open_files, quiet: args.quiet };
     // Before any thread starts. It ends by itself if we do.
     let guest = Guest::start(&plan)?;
+    heap::keep_small();
     // Nothing of this process may lie below the mount or keep the directory busy.
     let _ = std::env::set_current_dir("/");
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
