@@ -15,11 +15,11 @@
 //! 1. the identification equals the reader's own record of the ring: id and capacity never come from the ring;
 //! 2. a record's commit word is bound to the ring's id and to its position, so that bytes of a former lap, of another ring
 //!    or of a payload do not pass for a record;
-//! 3. the header's CRC, bound to ring id and position, holds for header and payload CRC together;
+//! 3. the header's checksum, bound to ring id and position, holds for header and payload checksum together;
 //! 4. the payload ends inside the ring's free lap, and the file range inside what the reader granted;
-//! 5. the payload's CRC holds for the reader's private copy.
+//! 5. the payload's checksum holds for the reader's private copy.
 
-use crc_fast::{CrcAlgorithm, Digest};
+use twox_hash::XxHash3_64;
 use types::{ByteRange, Epoch};
 
 use crate::limits::{CAPACITY_MAX, CAPACITY_MIN, PAYLOAD_MAX, PAYLOAD_SHARE};
@@ -37,7 +37,7 @@ pub const RECORD_BYTES: u64 = 64;
 /// First word of a ring file.
 const MAGIC: u64 = u64::from_le_bytes(*b"forebayW");
 /// Raised with every change of this file; another one is refused.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 /// Offsets in the header page.
 pub(crate) mod at {
@@ -148,8 +148,8 @@ pub struct RecordHeader {
     pub length: u32,
     /// What it is.
     pub kind: Kind,
-    /// CRC-32C of the payload.
-    pub payload_crc: u32,
+    /// Checksum of the payload.
+    pub payload_sum: u32,
 }
 
 impl RecordHeader {
@@ -167,8 +167,8 @@ impl RecordHeader {
         shape(self.length, self.kind)
     }
 
-    /// CRC-32C of the header, bound to ring and position (3).
-    fn crc(&self, id: RingId, position: u64) -> u32 {
+    /// Checksum of the header, bound to ring and position (3).
+    fn sum(&self, id: RingId, position: u64) -> u32 {
         let mut bytes = [0u8; 64];
         let words = [
             id.0 as u64,
@@ -178,17 +178,17 @@ impl RecordHeader {
             self.epoch.0,
             self.offset,
             self.shape(),
-            u64::from(self.payload_crc),
+            u64::from(self.payload_sum),
         ];
         for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
             place.copy_from_slice(&word.to_le_bytes());
         }
-        crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, &bytes) as u32
+        XxHash3_64::oneshot(&bytes) as u32
     }
 
     /// Stores the header at `record`, the byte of its commit word, which is not touched.
     pub(crate) fn store<M: Memory>(&self, memory: &M, record: usize, id: RingId, position: u64) {
-        let sums = u64::from(self.payload_crc) | u64::from(self.crc(id, position)) << 32;
+        let sums = u64::from(self.payload_sum) | u64::from(self.sum(id, position)) << 32;
         for (at, word) in [
             (at::SEQUENCE, self.sequence),
             (at::RECORD_EPOCH, self.epoch.0),
@@ -201,7 +201,7 @@ impl RecordHeader {
         }
     }
 
-    /// Loads what stands at `record`, each word once; `None` unless its position, kind and CRC hold (3).
+    /// Loads what stands at `record`, each word once; `None` unless its position, kind and checksum hold (3).
     pub(crate) fn load<M: Memory>(memory: &M, record: usize, id: RingId, position: u64) -> Option<RecordHeader> {
         let word = |at: usize| memory.word(record + at).load(Relaxed);
         let (shape, sums) = (word(at::SHAPE), word(at::SUMS));
@@ -211,10 +211,10 @@ impl RecordHeader {
             offset: word(at::OFFSET),
             length: shape as u32,
             kind: Kind::Write,
-            payload_crc: sums as u32,
+            payload_sum: sums as u32,
         };
         let whole = word(at::POSITION) == position && header.shape() == shape;
-        (whole && header.crc(id, position) == (sums >> 32) as u32).then_some(header)
+        (whole && header.sum(id, position) == (sums >> 32) as u32).then_some(header)
     }
 }
 
@@ -238,17 +238,11 @@ pub fn capacity_is_sound(capacity: u64) -> bool {
     capacity.is_power_of_two() && (CAPACITY_MIN..=CAPACITY_MAX).contains(&capacity)
 }
 
-/// A digest for payloads.
-pub(crate) fn payload_digest() -> Digest {
-    Digest::new(CrcAlgorithm::Crc32Iscsi)
-}
-
-/// Has the checksums' library find out what the processor can, which it does at its first use and under a lock: a signal
-/// handler that interrupts that and appends itself would wait for ever.
-pub(crate) fn warm_up() {
-    let mut digest = payload_digest();
-    digest.update(&[0; 4096]);
-    let _ = (digest.finalize(), crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, &[0; 64]));
+/// Continues the checksum `before` of a payload, 0 at its start, with its next piece: XXH3 of 64 bits, seeded with what came
+/// before, of which the header keeps the low half. Takes a quarter of the copy's time where CRC-32C takes as much as the copy,
+/// for want of the widest vectors. Neither allocates nor locks: signal handlers append too.
+pub(crate) fn payload_sum(before: u64, piece: &[u8]) -> u64 {
+    XxHash3_64::oneshot_with_seed(before, piece)
 }
 
 /// Why a file is not the ring that the agent's record describes.

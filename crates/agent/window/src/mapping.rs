@@ -11,11 +11,10 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-use crc_fast::Digest;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::thread::futex;
 
-use crate::limits::COPY_CHUNK;
+use crate::layout::payload_sum;
 use crate::memory::Memory;
 use crate::persist::WriteBack;
 use crate::sync::AtomicU64;
@@ -151,19 +150,11 @@ impl Memory for Mapping {
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
     }
 
-    fn write_summed(&self, at: usize, bytes: &[u8], digest: &mut Digest) {
-        let to = self.check(at, bytes.len());
-        for (number, chunk) in bytes.chunks(COPY_CHUNK).enumerate() {
-            // SAFETY: as `write`; `number * COPY_CHUNK + chunk.len()` is at most `bytes.len()`.
-            let copy = unsafe {
-                let to = to.add(number * COPY_CHUNK);
-                std::ptr::copy_nonoverlapping(chunk.as_ptr(), to, chunk.len());
-                // Until it is published this part of the ring is written by the calling thread alone; the agent does
-                // not write payloads.
-                std::slice::from_raw_parts(to, chunk.len())
-            };
-            digest.update(copy);
-        }
+    fn sum(&self, at: usize, len: usize, before: u64) -> u64 {
+        let from = self.check(at, len);
+        // SAFETY: inside the mapping. Until it is published this part of the ring is written by the calling thread alone,
+        // which has just done so; the agent does not write payloads.
+        payload_sum(before, unsafe { std::slice::from_raw_parts(from, len) })
     }
 
     fn read(&self, at: usize, bytes: &mut [u8]) {

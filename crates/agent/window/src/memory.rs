@@ -7,10 +7,10 @@ mod heap;
 
 use std::time::Duration;
 
-use crc_fast::Digest;
-
 pub use heap::Heap;
 
+use crate::layout::payload_sum;
+use crate::limits::COPY_CHUNK;
 use crate::sync::AtomicU64;
 
 /// Memory shared by the programs that write rings and the agent that reads them.
@@ -32,11 +32,12 @@ pub trait Memory {
     /// Copies `bytes` to `at`. The caller owns that part of the ring: nobody else writes it.
     fn write(&self, at: usize, bytes: &[u8]);
 
-    /// The same, and feeds `digest` with what arrived: a program may change its buffer while it is copied, which is its
-    /// own affair, but the checksum must be that of the copy.
-    fn write_summed(&self, at: usize, bytes: &[u8], digest: &mut Digest) {
-        self.write(at, bytes);
-        digest.update(bytes);
+    /// The checksum, continued from `before`, of at most [`COPY_CHUNK`] bytes that the caller has just written at `at`: of
+    /// what arrived, because a program may change its buffer while it is copied, which is its own affair.
+    fn sum(&self, at: usize, len: usize, before: u64) -> u64 {
+        let mut copy = [0; COPY_CHUNK];
+        self.read(at, &mut copy[..len]);
+        payload_sum(before, &copy[..len])
     }
 
     /// Copies the bytes at `at` out. Another process may be changing them: the copy is then any mixture.
@@ -68,8 +69,8 @@ impl<M: Memory + ?Sized> Memory for std::sync::Arc<M> {
         (**self).write(at, bytes);
     }
 
-    fn write_summed(&self, at: usize, bytes: &[u8], digest: &mut Digest) {
-        (**self).write_summed(at, bytes, digest);
+    fn sum(&self, at: usize, len: usize, before: u64) -> u64 {
+        (**self).sum(at, len, before)
     }
 
     fn read(&self, at: usize, bytes: &mut [u8]) {

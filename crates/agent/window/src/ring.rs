@@ -34,6 +34,7 @@ pub use reader::{Damage, Found, Grant, Reader, Reason, Stop, Taken, sleep_on};
 pub use writer::{Backpressure, Refused, Writer};
 
 use crate::layout::{HEADER_BYTES, NotThisRing, RECORD_BYTES, RingId, State, at, commit_word, identify, state_of};
+use crate::limits::COPY_CHUNK;
 use crate::memory::Memory;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::{Acquire, Release};
@@ -73,10 +74,16 @@ impl<M: Memory> Ring<M> {
         self.word(at::FLAGS).load(Acquire) != 0
     }
 
-    fn flush(&self, position: u64, len: usize) {
-        let (place, first, rest) = self.parts(position, len);
-        self.memory.flush(place, first);
-        self.memory.flush(HEADER_BYTES, rest);
+    /// The pieces over which the checksum of `len` payload bytes from `position` goes, place and bytes of each: at most
+    /// [`COPY_CHUNK`], and in one piece in memory.
+    fn pieces(&self, position: u64, len: u64) -> impl Iterator<Item = (usize, usize)> {
+        let mut done = 0;
+        std::iter::from_fn(move || {
+            let wanted = (len - done).min(COPY_CHUNK as u64) as usize;
+            let (place, bytes, _) = self.parts(position + done, wanted);
+            done += bytes as u64;
+            (bytes > 0).then_some((place, bytes))
+        })
     }
 
     fn commit(&self, position: u64) -> &AtomicU64 {

@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::io::IoSlice;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -49,6 +50,34 @@ fn an_appended_write_is_taken_drained_and_its_room_given_back() {
     assert!(agent.batch(true, &mut apply));
     assert_eq!(&file[100..111], b"one over it");
     assert_eq!((agent.readers[0].used(), agent.readers[0].held()), (0, 0));
+}
+
+/// Pieces of the checksum, buffers of the program and the ring's end fall apart in every way.
+#[test]
+fn a_write_of_many_buffers_is_one_record_wherever_it_lies_in_the_ring() {
+    const CAPACITY: u64 = 256 << 10;
+    let dir = tempfile::tempdir().unwrap();
+    let create = |name: &str, len| Arc::new(Mapping::create(&dir.path().join(name), len, Medium::Volatile).unwrap());
+    let (ring, counter) = (create("ring", ring_bytes(CAPACITY)), create("sequence", COUNTER));
+    let mut reader = Reader::create(ring.clone(), grant(1, CAPACITY)).unwrap();
+    let program = Writer::new(ring, grant(1, CAPACITY).ring, CAPACITY, Sequence::new(counter)).unwrap();
+    let mut random = Random(7);
+    let all = random.bytes(FILE);
+    for _ in 0..200 {
+        let length = random.below(FILE as u64 - 1) as usize + 1;
+        let mut cuts: Vec<usize> = (0..random.below(6)).map(|_| random.below(length as u64 + 1) as usize).collect();
+        cuts.extend([0, length]);
+        cuts.sort_unstable();
+        let parts: Vec<_> = cuts.windows(2).map(|cut| IoSlice::new(&all[cut[0]..cut[1]])).collect();
+        program.append_parts(0, &parts, &mut || false).unwrap();
+        let mut taken = None;
+        reader.take(&mut |found| taken = Some(found));
+        let Some(Found::Record(record)) = taken else { panic!("{length} bytes cut at {cuts:?}: {taken:?}") };
+        let mut bytes = vec![0; length];
+        assert!(reader.copy(&record, 0, &mut bytes));
+        assert!(bytes == all[..length], "{length} bytes cut at {cuts:?}");
+        reader.release(record.end);
+    }
 }
 
 #[test]

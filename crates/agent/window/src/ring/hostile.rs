@@ -132,7 +132,7 @@ fn forged_records_never_leave_the_grant() {
                 offset: odd(&mut random),
                 length: [0, 1, 64, u32::MAX, next(&mut random) as u32, 9000][(next(&mut random) % 6) as usize],
                 kind: Kind::Write,
-                payload_crc: 0,
+                payload_sum: 0,
             };
             let place = HEADER_BYTES + slot as usize;
             header.store(&memory, place, grant().ring, position);

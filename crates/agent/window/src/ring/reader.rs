@@ -11,7 +11,7 @@ pub use sleep::sleep_on;
 
 use super::Ring;
 use crate::layout::{self, NotThisRing, RECORD_BYTES, RecordHeader, RingId, State};
-use crate::layout::{at, flag, footprint, payload_digest, payload_max};
+use crate::layout::{at, flag, footprint, payload_max, payload_sum};
 use crate::limits::{COPY_CHUNK, TAKE_BYTES_MAX};
 use crate::memory::Memory;
 use crate::sequence::Sequence;
@@ -345,15 +345,12 @@ impl<M: Memory> Reader<M> {
 
     /// Checks the payload (layout, 5).
     fn sum(&self, position: u64, header: &RecordHeader) -> Found {
-        let (mut digest, mut chunk) = (payload_digest(), [0u8; COPY_CHUNK]);
-        let (mut at, end) = (0, u64::from(header.length));
-        while at < end {
-            let part = &mut chunk[..(end - at).min(COPY_CHUNK as u64) as usize];
-            self.read(Ring::<M>::payload(position) + at, part);
-            digest.update(part);
-            at += part.len() as u64;
+        let (mut sum, mut chunk) = (0, [0u8; COPY_CHUNK]);
+        for (place, bytes) in self.ring.pieces(Ring::<M>::payload(position), u64::from(header.length)) {
+            self.ring.memory.read(place, &mut chunk[..bytes]);
+            sum = payload_sum(sum, &chunk[..bytes]);
         }
-        if digest.finalize() as u32 != header.payload_crc {
+        if sum as u32 != header.payload_sum {
             return Found::Damage(Damage { position, range: Some(header.range()), reason: Reason::Payload });
         }
         Found::Record(Taken {

@@ -6,7 +6,7 @@ use types::Epoch;
 
 use super::Ring;
 use crate::layout::{Kind, NotThisRing, RECORD_BYTES, RecordHeader, RingId, State};
-use crate::layout::{at, flag, footprint, payload_digest, payload_max, shape};
+use crate::layout::{at, flag, footprint, payload_max, shape};
 use crate::limits::{ROOM_SPINS, SLEEP_MAX};
 use crate::memory::Memory;
 use crate::sequence::Sequence;
@@ -48,7 +48,6 @@ impl<M: Memory, S: Memory> Writer<M, S> {
     /// file that is written.
     pub fn new(memory: M, id: RingId, capacity: u64, sequence: Sequence<S>) -> Result<Writer<M, S>, NotThisRing> {
         let ring = Ring::identified(memory, id, capacity)?;
-        crate::layout::warm_up();
         Ok(Writer { ring, sequence, backpressure: Backpressure::default(), payload_max: payload_max(capacity) })
     }
 
@@ -101,30 +100,38 @@ impl<M: Memory, S: Memory> Writer<M, S> {
         self.ring.word(record + at::SHAPE).store(shape(length as u32, Kind::Write), Relaxed);
         self.ring.set_state(position, State::Reserved);
         self.wait_for_room(position, need, patience)?;
-        let payload_crc = self.copy(position, parts);
+        let payload_sum = self.copy(position, length, parts);
         let header = RecordHeader {
             sequence: self.sequence.take(),
             epoch: Epoch(self.ring.word(at::EPOCH).load(Relaxed)),
             offset,
             length: length as u32,
             kind: Kind::Write,
-            payload_crc,
+            payload_sum,
         };
         self.publish(position, record, &header)
     }
 
-    /// Copies the payload to its place and flushes it. Its CRC.
-    fn copy(&self, position: u64, parts: &[IoSlice<'_>]) -> u32 {
-        let mut digest = payload_digest();
-        let mut to = Ring::<M>::payload(position);
-        for part in parts {
-            let (place, first, _) = self.ring.parts(to, part.len());
-            self.ring.memory.write_summed(place, &part[..first], &mut digest);
-            self.ring.memory.write_summed(crate::layout::HEADER_BYTES, &part[first..], &mut digest);
-            self.ring.flush(to, part.len());
-            to += part.len() as u64;
+    /// Copies the payload to its place and flushes it. The checksum of what arrived.
+    fn copy(&self, position: u64, length: u64, parts: &[IoSlice<'_>]) -> u32 {
+        let (mut parts, mut left) = (parts.iter(), &[][..]);
+        let mut sum = 0;
+        for (place, bytes) in self.ring.pieces(Ring::<M>::payload(position), length) {
+            let mut done = 0;
+            while done < bytes {
+                if left.is_empty() {
+                    // They are as long together as the pieces, unless the program changes them now.
+                    let Some(part) = parts.next() else { break };
+                    left = part;
+                }
+                let (now, rest) = left.split_at(left.len().min(bytes - done));
+                self.ring.memory.write(place + done, now);
+                (done, left) = (done + now.len(), rest);
+            }
+            sum = self.ring.memory.sum(place, bytes, sum);
+            self.ring.memory.flush(place, bytes);
         }
-        digest.finalize() as u32
+        sum as u32
     }
 
     fn publish(&self, position: u64, record: usize, header: &RecordHeader) -> Result<(), Refused> {
