@@ -7,6 +7,8 @@ pub const POLL: Duration = Duration::from_millis(50);
 /// How long the namespace of an ended command may take to vanish before its users are looked for. The kernel needs
 /// milliseconds; a loaded machine a second.
 pub const NAMESPACE_END: Duration = Duration::from_millis(300);
+/// Numbers below which lie all descriptors of an agent that has served nothing yet, where the kernel cannot close all at once.
+pub const DESCRIPTORS_AT_START: i32 = 4096;
 /// Bytes at which `agent.log` is renamed to `agent.log.1`; two files at most.
 pub const LOG_BYTES_MAX: u64 = 8 << 20;
 /// Time between plain progress lines where there is no terminal: a log of an hour's drain stays readable.

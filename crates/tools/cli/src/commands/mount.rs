@@ -95,7 +95,7 @@ fn agent(place: &Place, how: &How, started: Option<&Channel>) -> Result<u8, Fail
         tell(started, &format!("a file system mounted inside is hidden: {mount}"));
     }
     // The first request through the mount: it works, or the caller hears why not.
-    std::fs::metadata(&place.dir).map_err(|e| Failure::io(format_args!("look into {}", place.dir.display()), &e))?;
+    guest::look_into(&place.dir).map_err(|e| Failure::io(format_args!("look into {}", place.dir.display()), &e))?;
     tracing::info!("serving {}", place.dir.display());
     if let Some(windows) = &how.windows {
         out!("{}", windows.exports());
