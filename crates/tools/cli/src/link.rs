@@ -59,7 +59,7 @@ pub fn targets(buffer: Option<&Path>) -> Result<Vec<Target>, Failure> {
 }
 
 /// An error if an agent is there and does not answer; that none is there is told by who needs it.
-fn answers(target: &Target) -> Result<(), Failure> {
+pub fn answers(target: &Target) -> Result<(), Failure> {
     let asked = Client::connect(&target.burst_buffer).map(|mut client| {
         let agent = client.agent();
         client.request(&Request::Ping, |_| {}).map_err(|error| (error, agent))
@@ -73,17 +73,27 @@ fn answers(target: &Target) -> Result<(), Failure> {
     }
 }
 
-/// The accelerated directory that a path lies in, and the path relative to it. Each agent on the way to it is asked
-/// first: in a mount whose agent hangs nothing may be touched, since whoever does hangs with it.
-pub fn target(path: &Path, buffer: Option<&Path>) -> Result<(Target, PathBuf), Failure> {
-    let all = targets(buffer)?;
+/// Asks each agent on the way to a path, which is returned without links resolved: in a mount whose agent hangs nothing may
+/// be touched, since whoever does hangs with it.
+pub fn way(path: &Path, all: &[Target]) -> Result<PathBuf, Failure> {
     let lexical = std::path::absolute(path).map_err(|e| Failure::io("find the working directory", &e))?;
-    let upper = |path: &Path| all.iter().rev().find(|target| path.starts_with(&target.dir)).cloned();
-    let mut asked: Option<Target> = None;
-    mounts::walk(&lexical, |at| match upper(at) {
-        Some(found) if asked.as_ref() != Some(&found) => answers(asked.insert(found)),
+    let mut asked: Option<&Target> = None;
+    mounts::walk(&lexical, |at| match upper(at, all) {
+        Some(found) if asked != Some(found) => answers(asked.insert(found)),
         _ => Ok(()),
     })?;
+    Ok(lexical)
+}
+
+fn upper<'a>(path: &Path, all: &'a [Target]) -> Option<&'a Target> {
+    all.iter().rev().find(|target| path.starts_with(&target.dir))
+}
+
+/// The accelerated directory that a path lies in, and the path relative to it. Each agent on the way to it is asked first.
+pub fn target(path: &Path, buffer: Option<&Path>) -> Result<(Target, PathBuf), Failure> {
+    let all = targets(buffer)?;
+    let lexical = way(path, &all)?;
+    let upper = |path: &Path| upper(path, &all).cloned();
     let canonical = fs::canonicalize(&lexical);
     if let Ok(canonical) = &canonical
         && let Some(found) = upper(canonical)

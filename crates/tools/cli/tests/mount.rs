@@ -307,6 +307,12 @@ fn a_stopped_agent_is_told_of_and_nobody_hangs_with_it() {
         let (agent, dir, file) = (mounted.agent(), text(&bench.dir), bench.dir.join("f"));
         let link = bench.tree.path("link");
         std::os::unix::fs::symlink(&file, &link).unwrap();
+        // From a directory that nobody can even look into: who is there already is.
+        let stopped = bench.tree.path("stopped");
+        let script = "until [ -e $1 ]; do /bin/sleep 0.02; done; exec $0 resolve 0123456789abcdef --keep global";
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", script, env!("CARGO_BIN_EXE_forebay"), text(&stopped)]).current_dir(&bench.dir);
+        let by_identity = common::start(&mut shell, "");
         kill(agent, libc::SIGSTOP);
         let commands: [&[&str]; 6] = [
             &["status", dir],
@@ -317,6 +323,10 @@ fn a_stopped_agent_is_told_of_and_nobody_hangs_with_it() {
             &["umount", "--force", dir],
         ];
         let running = commands.map(|words| common::start(common::forebay().args(words), ""));
+        fs::write(&stopped, "").unwrap();
+        let done = by_identity.wait();
+        let said = format!("{} {done:?}", done.code);
+        assert!(said.starts_with("69") && said.contains(&format!("kill -CONT {agent}")), "{said}");
         for (words, running) in commands.iter().zip(running) {
             let done = running.wait();
             assert_eq!(done.code, 69, "{words:?}: {done:?}");

@@ -18,23 +18,28 @@ use crate::serving::{self, How};
 /// Resolves it; prints where the burst buffer's copy was saved, if it was.
 pub fn run(args: &ResolveArgs) -> Result<u8, Failure> {
     let buffer = args.burst_buffer.get();
-    let (target, file) = match identity(&args.path) {
+    let (target, file) = match identity(&args.path, buffer.as_deref())? {
         // The burst buffer, or the directory that we are in, says whose identity it is.
         Some(identity) => (of_identity(buffer.as_deref())?, PathBuf::from(identity)),
         None => link::target(&args.path, buffer.as_deref())?,
     };
     match link::connect(target.clone()) {
         Ok(link) => by_agent(link, &file, args.keep),
-        Err(failure) if failure.code == exit::UNAVAILABLE && buffer.is_some() => by_hand(target, &file, args.keep),
+        Err(failure) if failure.code == exit::UNAVAILABLE && buffer.is_some() => {
+            // One that is only stopped has its mount over the directory.
+            link::answers(&target)?;
+            by_hand(target, &file, args.keep)
+        }
         Err(failure) => Err(failure),
     }
 }
 
 /// What is no file here and looks like an identity.
-fn identity(path: &Path) -> Option<String> {
-    let text = path.to_str()?;
-    let hex = text.len() >= 8 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    (hex && std::fs::symlink_metadata(path).is_err()).then(|| text.to_string())
+fn identity(path: &Path, buffer: Option<&Path>) -> Result<Option<String>, Failure> {
+    let hex = |text: &&str| text.len() >= 8 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let Some(text) = path.to_str().filter(hex) else { return Ok(None) };
+    let lexical = link::way(path, &link::targets(buffer)?)?;
+    Ok(std::fs::symlink_metadata(lexical).is_err().then(|| text.to_string()))
 }
 
 fn of_identity(buffer: Option<&Path>) -> Result<Target, Failure> {
