@@ -62,11 +62,10 @@ impl<M: Memory> Ring<M> {
         HEADER_BYTES + (position & (self.capacity - 1)) as usize
     }
 
-    /// Where `len` bytes from `position` lie: the part before the ring's end, and how much wraps to its start.
-    fn parts(&self, position: u64, len: usize) -> (usize, usize, usize) {
+    /// Where `len` bytes from `position` begin, and how many of them lie before the ring's end; the rest is at its start.
+    fn parts(&self, position: u64, len: usize) -> (usize, usize) {
         let place = self.place(position);
-        let first = len.min(HEADER_BYTES + self.capacity as usize - place);
-        (place, first, len - first)
+        (place, len.min(HEADER_BYTES + self.capacity as usize - place))
     }
 
     /// Whether no new record may begin.
@@ -80,7 +79,7 @@ impl<M: Memory> Ring<M> {
         let mut done = 0;
         std::iter::from_fn(move || {
             let wanted = (len - done).min(COPY_CHUNK as u64) as usize;
-            let (place, bytes, _) = self.parts(position + done, wanted);
+            let (place, bytes) = self.parts(position + done, wanted);
             done += bytes as u64;
             (bytes > 0).then_some((place, bytes))
         })

@@ -363,7 +363,7 @@ impl<M: Memory> Reader<M> {
     }
 
     fn read(&self, position: u64, out: &mut [u8]) {
-        let (place, first, _) = self.ring.parts(position, out.len());
+        let (place, first) = self.ring.parts(position, out.len());
         let (before, after) = out.split_at_mut(first);
         self.ring.memory.read(place, before);
         self.ring.memory.read(layout::HEADER_BYTES, after);

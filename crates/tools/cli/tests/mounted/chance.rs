@@ -1,27 +1,24 @@
 //! Repeatable chance: the same seed gives the same story on every machine.
 
-/// A generator (SplitMix64).
-#[derive(Debug, Clone)]
-pub struct Chance(u64);
+use testkit::Random;
+
+/// A generator.
+pub struct Chance(Random);
 
 impl Chance {
     /// From a seed.
     pub fn new(seed: u64) -> Chance {
-        Chance(seed)
+        Chance(Random(seed))
     }
 
     /// The next 64 bits.
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+        self.0.next()
     }
 
     /// A number below `bound`, which is not 0.
     pub fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
+        self.0.below(bound)
     }
 
     /// One of the items.
