@@ -200,7 +200,7 @@ fn write_rate(bytes: u64) -> String {
 }
 
 /// Every key, in the order of the documentation.
-pub static KEYS: [Key; 19] = [
+pub static KEYS: [Key; 20] = [
     Key {
         name: "cache",
         syntax: "both|write-cache|preload|through|scratch",
@@ -285,6 +285,14 @@ pub static KEYS: [Key; 19] = [
         meaning: "how long attributes and clean replicas are trusted before the global store is asked again",
         read: |p, text| parse_duration(text).map(|value| p.revalidate = value),
         write: |p| format_duration(p.revalidate),
+    },
+    Key {
+        name: "negative_timeout",
+        syntax: "T",
+        default: "0s",
+        meaning: "how long a name that was not there is taken for absent without asking the global store; it hides what others make meanwhile",
+        read: |p, text| parse_duration(text).map(|value| p.negative_timeout = value),
+        write: |p| format_duration(p.negative_timeout),
     },
     Key {
         name: "on_conflict",

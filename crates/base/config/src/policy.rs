@@ -124,6 +124,8 @@ pub struct Policy {
     pub verify: Verify,
     /// `revalidate`: how long attributes and a clean replica are trusted.
     pub revalidate: Duration,
+    /// `negative_timeout`: how long a name that was not there is trusted not to be.
+    pub negative_timeout: Duration,
     /// `on_conflict`
     pub on_conflict: OnConflict,
     /// `remote_wait`: how long an open waits for another agent's mark to go.
@@ -147,6 +149,7 @@ impl Default for Policy {
             rename_commits: true,
             verify: Verify::Counts,
             revalidate: Duration::from_secs(1),
+            negative_timeout: Duration::ZERO,
             on_conflict: OnConflict::Keep,
             remote_wait: Duration::from_secs(60),
             reserve_thousandths: 50,

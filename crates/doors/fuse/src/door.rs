@@ -7,7 +7,8 @@ use std::time::Duration;
 use agent::locks::{LockKind, LockRequest};
 use agent::{Agent, Announced, Attributes, Found, Mode, OpenDirectory, OpenFile};
 use fuse_protocol::{
-    AttrReply, DirSink, Entry, Errno, Handle, KernelConfig, LockArgs, NodeId, Notifier, Opened, Request, init_flags,
+    Attr, AttrReply, DirSink, Entry, Errno, Handle, KernelConfig, LockArgs, NodeId, Notifier, Opened, Request,
+    init_flags,
 };
 
 use crate::convert;
@@ -98,6 +99,19 @@ impl Door {
         let attr = convert::attr(&found.attributes);
         let entry = Entry { node: known.id, attr, entry_valid: valid, attr_valid: valid };
         (known, entry)
+    }
+
+    /// What a lookup that found nothing tells: where the policy lets the kernel trust in it, for how long. The kernel
+    /// asks again all the same before it makes a name that must be new, or renames to it.
+    pub(crate) fn absent(&self, directory: &Known, errno: Errno) -> Result<Entry, Errno> {
+        let valid = match errno {
+            Errno::ENOENT => self.agent.policy_for(&directory.node).negative_timeout,
+            _ => Duration::ZERO,
+        };
+        if valid.is_zero() {
+            return Err(errno);
+        }
+        Ok(Entry { node: 0, attr: Attr::default(), entry_valid: valid, attr_valid: Duration::ZERO })
     }
 
     pub(crate) fn attributes(&self, known: &Known) -> Result<AttrReply, Errno> {

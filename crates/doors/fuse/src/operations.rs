@@ -31,8 +31,11 @@ impl Filesystem for Door {
     }
 
     fn lookup(&self, _req: &Request, parent: NodeId, name: &OsStr) -> Done<Entry> {
-        let found = self.agent.lookup(&self.node(parent)?.node, name)?;
-        Ok(self.entry(found, parent, Some(name)).1)
+        let directory = self.node(parent)?;
+        match self.agent.lookup(&directory.node, name) {
+            Ok(found) => Ok(self.entry(found, parent, Some(name)).1),
+            Err(error) => self.absent(&directory, error.into()),
+        }
     }
 
     fn forget(&self, node: NodeId, count: u64) {

@@ -362,7 +362,7 @@ fn bytes_spliced_through_a_pipe_arrive_even_when_it_runs_short() {
 fn a_write_that_asks_to_be_durable_is_so_whoever_carries_it() {
     in_private_namespace(|| {
         // Durable means here: in the global store, where it can be seen.
-        let stand = Stand::new(How { fsync_global: true, ..DIRECT });
+        let stand = Stand::new(How { rule: Some("fsync=global"), ..DIRECT });
         let below = |text: &[u8]| fs::read(stand.below("file")).unwrap() == text;
         let mut file = OpenOptions::new().write(true).create_new(true).open(stand.path("file")).unwrap();
         file.write_all(b"one").unwrap();

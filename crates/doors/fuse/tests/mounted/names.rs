@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 
@@ -48,6 +48,45 @@ fn rename_flags_mean_what_they_say() {
         rename("b", "c", RenameFlags::WHITEOUT).unwrap();
         let whiteout = fs::symlink_metadata(stand.path("b")).unwrap();
         assert!(whiteout.file_type().is_char_device() && whiteout.rdev() == 0);
+    });
+}
+
+#[test]
+fn a_name_that_others_make_is_there_at_once() {
+    in_private_namespace(|| {
+        let stand = Stand::new(PASSTHROUGH);
+        assert!(!stand.path("name").exists());
+        fs::write(stand.below("name"), b"others").unwrap();
+        assert_eq!(fs::read(stand.path("name")).unwrap(), b"others");
+    });
+}
+
+#[test]
+fn a_name_that_was_not_there_is_trusted_as_long_as_the_policy_says_but_never_when_it_is_made() {
+    in_private_namespace(|| {
+        let stand = Stand::new(How { rule: Some("negative_timeout=1h"), ..PASSTHROUGH });
+        let names = ["opened", "new", "directory", "link", "target", "own"];
+        for name in names {
+            assert!(!stand.path(name).exists());
+        }
+        for name in &names[..5] {
+            fs::write(stand.below(name), b"others").unwrap();
+            assert!(!stand.path(name).exists(), "{name}: asked again");
+        }
+        // Who makes a name learns the truth, and nobody's file is replaced unseen.
+        let opened = File::options().read(true).write(true).create(true).truncate(false).open(stand.path("opened"));
+        assert_eq!(std::io::read_to_string(opened.unwrap()).unwrap(), "others");
+        let there = |made: std::io::Result<()>| made.is_err_and(|error| error.kind() == ErrorKind::AlreadyExists);
+        assert!(there(File::create_new(stand.path("new")).map(drop)));
+        assert!(there(fs::create_dir(stand.path("directory"))));
+        assert!(there(symlink("opened", stand.path("link"))));
+        let moved = renameat_with(CWD, stand.path("opened"), CWD, stand.path("target"), RenameFlags::NOREPLACE);
+        assert_eq!(moved, Err(rustix::io::Errno::EXIST));
+        // Our own names are there as soon as they are made, and gone as soon as they are removed.
+        fs::write(stand.path("own"), b"own").unwrap();
+        assert_eq!(fs::read(stand.path("own")).unwrap(), b"own");
+        fs::rename(stand.path("own"), stand.path("other")).unwrap();
+        assert!(!stand.path("own").exists() && stand.path("other").exists());
     });
 }
 

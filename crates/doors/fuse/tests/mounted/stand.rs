@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use agent::{Agent, PolicyTable, WindowSettings};
-use config::Policy;
+use config::{Policy, PolicySet};
 use file_cache::{FileCache, Settings};
 use fuse_protocol::mount;
 use global_store::posix::{Options, PosixStore};
@@ -18,7 +18,7 @@ use testkit::{PATIENCE, ProcessGuard, TempTree, wait_until};
 /// Tells the serving process what to serve.
 const SERVE: &str = "FUSE_TEST_SERVE";
 const WITHOUT_PASSTHROUGH: &str = "FUSE_TEST_WITHOUT_PASSTHROUGH";
-const FSYNC_GLOBAL: &str = "FUSE_TEST_FSYNC_GLOBAL";
+const RULE: &str = "FUSE_TEST_RULE";
 /// The name of the windows' session.
 const SESSION: &str = "session";
 const NODES_MAX: &str = "FUSE_TEST_NODES_MAX";
@@ -36,11 +36,11 @@ pub struct How {
     pub passthrough: bool,
     /// Nodes that the kernel may know.
     pub nodes_max: Option<usize>,
-    /// Policy `fsync = global`: what was synced is in the global store.
-    pub fsync_global: bool,
+    /// A rule of the policy, `KEY=VALUE`.
+    pub rule: Option<&'static str>,
 }
 
-pub const PASSTHROUGH: How = How { passthrough: true, nodes_max: None, fsync_global: false };
+pub const PASSTHROUGH: How = How { passthrough: true, nodes_max: None, rule: None };
 pub const DIRECT: How = How { passthrough: false, ..PASSTHROUGH };
 
 impl Stand {
@@ -57,8 +57,8 @@ impl Stand {
         if !how.passthrough {
             command.env(WITHOUT_PASSTHROUGH, "1");
         }
-        if how.fsync_global {
-            command.env(FSYNC_GLOBAL, "1");
+        if let Some(rule) = how.rule {
+            command.env(RULE, rule);
         }
         if let Some(most) = how.nodes_max {
             command.env(NODES_MAX, most.to_string());
@@ -132,8 +132,8 @@ fn serve() {
     let flags = mount::flags_of(below.as_fd()).unwrap();
     let store = PosixStore::new(below, Options::default()).unwrap();
     let cache = FileCache::open(Settings::new(root.join("burst-buffer"), Arc::new(store.clone()), "test")).unwrap();
-    let policies =
-        PolicyTable::new(Policy { fsync_global: std::env::var_os(FSYNC_GLOBAL).is_some(), ..Policy::default() });
+    let rule = std::env::var(RULE).ok();
+    let policies = PolicyTable::new(PolicySet::parse(rule.as_deref()).unwrap().apply(Policy::default()));
     let agent = Arc::new(Agent::new(agent::Config { cache: cache.clone(), store, policies }).unwrap());
     let windows = WindowSettings::new(root.join("windows"), root.join("burst-buffer")).unwrap();
     agent.serve_windows(WindowSettings { session: SESSION.into(), ..windows }).unwrap();
