@@ -42,12 +42,15 @@ pub enum LimitsArgs {
     /// The experiment book: beds, workloads and bars in files, run and judged
     #[command(after_help = "Example: forebay limits experiments E0-4 --quick")]
     Experiments(ExperimentsArgs),
-    /// A process or group leader of a sweep, or the server of FUSE's own cost
+    /// A process or group leader of a sweep, or the measurement of a door's own cost
     #[command(hide = true)]
     Worker {
         /// Measure FUSE requests for so many nanoseconds, in this process's mount namespace
         #[arg(long)]
         crossing: Option<u64>,
+        /// Measure calls on a file for so many nanoseconds
+        #[arg(long, conflicts_with = "crossing")]
+        calls: Option<u64>,
     },
 }
 
@@ -79,11 +82,14 @@ pub struct SweepArgs {
     /// Numbers of processes in each group
     #[arg(short = 'N', long = "processes", value_name = "LIST", value_delimiter = ',', default_value = "1,2,4")]
     pub processes: Vec<u64>,
-    /// Hosts where the groups run, in turn: NAME (ssh), srun:NAME, netns:NAME. The target must be the same directory on all of them
+    /// Hosts where the groups run, in turn: NAME (ssh), srun:NAME, mpirun:NAME, netns:NAME. The target must be the same directory on all
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub hosts: Vec<String>,
+    /// Hosts that serve the target, reached as --hosts are: what crosses their interfaces is told, unequal shares and reverse traffic
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub io_nodes: Vec<String>,
     /// This program on the hosts [default: the same path as here]
-    #[arg(long, value_name = "PATH", requires = "hosts")]
+    #[arg(long, value_name = "PATH")]
     pub remote_program: Option<PathBuf>,
     /// What the processes do
     #[arg(long, value_enum, default_value = "stream")]
@@ -265,7 +271,7 @@ pub struct ExperimentsArgs {
     /// Run nothing: plot all figures that were kept as one HTML file
     #[arg(long, value_name = "FILE.html")]
     pub report: Option<PathBuf>,
-    /// Say what would be run
+    /// Say what would be run, and about how long it takes
     #[arg(long)]
     pub dry_run: bool,
 }

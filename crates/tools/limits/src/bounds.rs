@@ -35,6 +35,10 @@ pub const PHASE_PATIENCE: Duration = Duration::from_secs(300);
 pub const START_SLACK: Duration = Duration::from_millis(5);
 /// The same for each process that has to be told.
 pub const START_SLACK_EACH: Duration = Duration::from_micros(50);
+/// How long the I/O nodes' interfaces are looked at before anything runs.
+pub const QUIET_TIME: Duration = Duration::from_secs(1);
+/// What the load generator may add to an operation: more is told. A tenth of the fastest operation of a parallel file system.
+pub const GENERATOR_NS_MAX: f64 = 2000.0;
 /// Longest line of the protocol between coordinator and processes, in bytes.
 pub const LINE_MAX: usize = 64 << 20;
 /// Share of the target's free space that one cell may fill.
@@ -60,6 +64,11 @@ pub const PEER_SILENCE: Duration = Duration::from_secs(20);
 pub const PEER_LASTS: Duration = Duration::from_secs(3600);
 /// Least time between two looks at a watched program's threads.
 pub const WATCH_LOOK_MIN: Duration = Duration::from_millis(20);
+/// Most time between two looks that a long run brings about; their cost may bring more.
+pub const WATCH_LOOK_MAX: Duration = Duration::from_millis(250);
+/// The time so far is divided by that for the time between two looks: the first second has fifty, the first minute 750. More
+/// would say nothing more.
+pub const WATCH_LOOKS: u32 = 200;
 /// Threads that one look takes in: beyond, a sample is as good.
 pub const WATCH_THREADS_MAX: usize = 512;
 /// Time between two questions to Forebay's agents: each starts a process.

@@ -281,20 +281,52 @@ impl Cluster {
     }
 
     fn price_fault(&self) -> Option<(String, &'static str)> {
-        let prices = (self.clients.iter().map(|c| c.price))
-            .chain(self.io_nodes.iter().map(|node| node.price))
-            .chain(self.switches.iter().map(|switch| switch.price))
-            .chain(self.media.iter().map(|medium| medium.price));
-        let wrong = prices.flatten().any(|price| !price.is_finite() || price < 0.0);
-        wrong.then(|| ("price".to_string(), "must be zero or more"))
+        let link = |key: &'static str, link: &Link| (key, link.price);
+        let clients =
+            self.clients.iter().flat_map(|c| [("clients.price", c.price), link("clients.link.price", &c.link)]);
+        let nodes = self.io_nodes.iter().flat_map(|node| {
+            let storage = node.storage_link.as_ref().and_then(|link| link.price);
+            let own = [("io_nodes.price", node.price), link("io_nodes.link.price", &node.link)];
+            own.into_iter().chain([("io_nodes.storage_link.price", storage)])
+        });
+        let switches = self.switches.iter();
+        let switches = switches.flat_map(|s| [("switches.price", s.price), link("switches.link.price", &s.link)]);
+        let media = self.media.iter().map(|medium| ("media.price", medium.price));
+        let mut prices = clients.chain(nodes).chain(switches).chain(media);
+        let wrong = prices.find(|(_, price)| price.is_some_and(|price| !price.is_finite() || price < 0.0));
+        wrong.map(|(key, _)| (key.to_string(), "must be zero or more"))
     }
 
     /// What everything with a price costs together, in `currency`.
     pub fn price(&self) -> f64 {
-        let each = (self.clients.iter().map(|c| (c.count, c.price)))
-            .chain(self.io_nodes.iter().map(|node| (node.count, node.price)))
-            .chain(self.switches.iter().map(|switch| (switch.count, switch.price)))
-            .chain(self.media.iter().map(|medium| (medium.count, medium.price)));
-        each.map(|(count, price)| count as f64 * price.unwrap_or(0.0)).sum()
+        let own = |price: Option<f64>| price.unwrap_or(0.0);
+        let each = (self.clients.iter().map(|c| (c.count, own(c.price) + c.link.price())))
+            .chain(self.io_nodes.iter().map(|node| (node.count, own(node.price) + node.link.price())))
+            .chain(self.storage_links().map(|(count, link)| (count, link.price())))
+            .chain(self.switches.iter().map(|switch| (switch.count, own(switch.price) + switch.link.price())))
+            .chain(self.media.iter().map(|medium| (medium.count, own(medium.price))));
+        each.map(|(count, price)| count as f64 * price).sum()
+    }
+
+    /// How many of each kind of thing there are, with the names of the sections.
+    pub fn units(&self) -> [(&'static str, u64); 5] {
+        let clients = self.clients.iter().map(|c| (c.count, &c.link));
+        let nodes = self.io_nodes.iter().map(|node| (node.count, &node.link));
+        let switches = self.switches.iter().map(|switch| (switch.count, &switch.link));
+        let links = clients.chain(nodes).chain(self.storage_links()).chain(switches);
+        [
+            ("clients", self.clients.iter().map(|c| c.count).sum()),
+            ("io_nodes", self.io_nodes.iter().map(|node| node.count).sum()),
+            ("switches", self.switches.iter().map(|switch| switch.count).sum()),
+            ("media", self.media.iter().map(|medium| medium.count).sum()),
+            ("links", links.map(|(count, link)| count.saturating_mul(link.count)).fold(0, u64::saturating_add)),
+        ]
+    }
+
+    /// The links of a storage network of its own; none where there is none.
+    fn storage_links(&self) -> impl Iterator<Item = (u64, &Link)> {
+        let separate = self.storage_network.kind == StorageKind::Separate;
+        let nodes = self.io_nodes.iter().filter(move |_| separate);
+        nodes.filter_map(|node| Some((node.count, node.storage_link.as_ref()?)))
     }
 }

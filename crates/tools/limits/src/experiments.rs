@@ -29,6 +29,7 @@ use crate::args::ExperimentsArgs;
 use crate::failure::Failure;
 use crate::results;
 use crate::table::Table;
+use crate::units::format_seconds;
 
 /// Set for the process that is alone in its namespaces.
 const INSIDE: &str = "FOREBAY_LIMITS_EXPERIMENTS";
@@ -50,7 +51,13 @@ pub fn run(args: &ExperimentsArgs, print: &dyn Fn(&str)) -> Result<bool, Failure
     }
     let books = chosen(args)?;
     if args.dry_run {
-        books.iter().for_each(|book| print(&format!("{}: {}", book.id, book.title)));
+        let mut all = 0.0;
+        for book in &books {
+            let seconds = book.seconds(args.quick);
+            all += seconds;
+            print(&format!("{}: {}; about {}", book.id, book.title, format_seconds(seconds)));
+        }
+        print(&format!("about {} in all", format_seconds(all)));
         return Ok(true);
     }
     if std::env::var_os(INSIDE).is_none() {

@@ -7,6 +7,7 @@ mod media;
 mod memory;
 mod network;
 mod peer;
+mod preload;
 mod promise;
 mod show;
 mod tools;
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crossing::serve as serve_crossing;
 pub use peer::serve as serve_peer;
+pub use preload::serve as serve_calls;
 pub use show::{component, render, value};
 
 use crate::cluster::Cluster;
@@ -50,7 +52,7 @@ pub enum Component {
     Network,
     /// The wire to another host.
     Peer,
-    /// Requests through FUSE.
+    /// Requests through FUSE, calls through the preload library.
     Crossing,
     /// A device itself; `directory` is its path.
     Device,
@@ -132,8 +134,8 @@ pub struct Options {
 impl Options {
     /// What would be done, for `--dry-run`.
     pub fn estimate(&self) -> String {
-        /// Memory, checksums, network and FUSE: how many measurements of `time` each.
-        const ALWAYS: f64 = 2.0 + 2.0 + 3.0 + 3.0;
+        /// Memory, checksums, network, FUSE and the preload library: how many measurements of `time` each.
+        const ALWAYS: f64 = 2.0 + 2.0 + 3.0 + 3.0 + 1.0;
         /// A round trip, one and four streams each way, and all at once.
         const PEER: f64 = 6.0;
         let parts = ALWAYS + self.media.len() as f64 * media::MEASUREMENTS + self.peers.len() as f64 * PEER;
@@ -141,7 +143,7 @@ impl Options {
         let seconds = self.time.as_secs_f64() * parts;
         let media = self.media.iter().map(|directory| directory.display().to_string()).collect::<Vec<_>>().join(", ");
         let media = if media.is_empty() { "no directory (--media DIR)".to_string() } else { media };
-        format!("memory, checksums, network, FUSE; {media}\nabout {}", format_seconds(seconds))
+        format!("memory, checksums, network, FUSE, preload library; {media}\nabout {}", format_seconds(seconds))
     }
 }
 
@@ -168,6 +170,10 @@ impl Probe {
         match crossing::measure(&options.launcher, options.time) {
             Ok(found) => probe.measurements.extend(found),
             Err(why) => probe.findings.push(format!("the cost of FUSE was not measured: {why}")),
+        }
+        match preload::measure(&options.launcher, options.time) {
+            Ok(found) => probe.measurements.extend(found),
+            Err(why) => probe.findings.push(format!("the cost of the preload library was not measured: {why}")),
         }
         for (number, directory) in options.media.iter().enumerate() {
             progress(4 + number as u64, all, &directory.display().to_string());

@@ -47,8 +47,9 @@ fn execute(args: LimitsArgs) -> Result<ExitCode, Failure> {
             let told = |address| print(&format!("listening on {address}"));
             probe::serve_peer(&listen, &told).map(|()| ExitCode::SUCCESS)
         }
-        LimitsArgs::Worker { crossing: None } => workload::serve(&Launcher::own()?).map(|()| ExitCode::SUCCESS),
-        LimitsArgs::Worker { crossing: Some(ns) } => crossing(ns),
+        LimitsArgs::Worker { crossing: Some(ns), .. } => told(&probe::serve_crossing(Duration::from_nanos(ns))?),
+        LimitsArgs::Worker { calls: Some(ns), .. } => told(&probe::serve_calls(Duration::from_nanos(ns))?),
+        LimitsArgs::Worker { .. } => workload::serve(&Launcher::own()?).map(|()| ExitCode::SUCCESS),
     }
 }
 
@@ -68,7 +69,7 @@ fn sweep(args: &SweepArgs) -> Result<ExitCode, Failure> {
         print(&sweep::estimate(&options).render(&options));
         return Ok(ExitCode::SUCCESS);
     }
-    let launcher = Launcher::own()?.on(&wanted::hosts(args)?);
+    let launcher = Launcher::own()?.on(&wanted::hosts(args)?).seeing(&wanted::io_nodes(args)?);
     let earlier = args.output.as_deref().filter(|path| path.exists());
     let sweep = match earlier {
         Some(path) => Sweep::resume(path, options)?,
@@ -118,10 +119,9 @@ fn probe(args: &ProbeArgs) -> Result<ExitCode, Failure> {
     show(Stage::Probe(found), &text, args.json, args.output.as_deref())
 }
 
-fn crossing(ns: u64) -> Result<ExitCode, Failure> {
-    let found = probe::serve_crossing(Duration::from_nanos(ns))?;
-    let text = serde_json::to_string(&found).map_err(|error| Failure::defect(error.to_string()))?;
-    print(&text);
+/// What a child measured, for its parent.
+fn told<T: serde::Serialize>(found: &T) -> Result<ExitCode, Failure> {
+    print(&serde_json::to_string(found).map_err(|error| Failure::defect(error.to_string()))?);
     Ok(ExitCode::SUCCESS)
 }
 

@@ -6,6 +6,7 @@ mod estimate;
 mod show;
 mod statistics;
 mod suspicion;
+mod traffic;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,13 +19,15 @@ pub use cell::{Scratch, generator_ns};
 pub use estimate::estimate;
 pub use show::render;
 pub use statistics::{median, spread};
+pub use traffic::Traffic;
 
 use crate::bounds::PROCESSES_MAX;
 use crate::counters::{Behind, Counters};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::results::{Results, Stage};
-use crate::workload::{Kind, Launcher, Pattern};
+use crate::workload::{Kind, Launcher, Pattern, Task};
+use traffic::Observers;
 
 /// What was asked for: a run is resumed only if all of it is the same.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -50,6 +53,9 @@ pub struct Options {
     /// Where the groups run, in turn; empty: here.
     #[serde(default)]
     pub hosts: Vec<String>,
+    /// Hosts whose interfaces are looked at, and nothing else.
+    #[serde(default)]
+    pub io_nodes: Vec<String>,
 }
 
 /// Limits from the plan, the probe or the command line; bytes a second.
@@ -107,8 +113,14 @@ pub struct Run {
     pub resident: Option<f64>,
     /// Growth of the counters of the device behind the target: bytes read and written. None without a device.
     pub device_bytes: Option<(u64, u64)>,
-    /// Bytes received and sent over all interfaces but loopback.
+    /// Bytes received and sent over all interfaces of this machine but loopback.
     pub network_bytes: (u64, u64),
+    /// The same of each host with groups; empty without hosts.
+    #[serde(default)]
+    pub clients: Vec<Traffic>,
+    /// The same of the I/O nodes that were named.
+    #[serde(default)]
+    pub io_nodes: Vec<Traffic>,
     /// Whether the processes came to the end of their share before the deadline.
     pub exhausted: bool,
     /// Why the run does not count; none if it does.
@@ -140,6 +152,9 @@ pub struct Sweep {
     pub missing: Vec<String>,
     /// What the generator itself costs, nanoseconds an operation.
     pub generator_ns: f64,
+    /// What crossed the I/O nodes' interfaces in a second before anything ran.
+    #[serde(default)]
+    pub quiet: Vec<Traffic>,
     /// Whether everything asked for was tried.
     pub complete: bool,
     /// Directory that is being used; left behind if the sweep was killed.
@@ -191,6 +206,7 @@ impl Sweep {
             behind,
             missing: crate::counters::missing(),
             generator_ns: 0.0,
+            quiet: Vec::new(),
             complete: false,
             scratch: None,
             runs: Vec::new(),
@@ -240,12 +256,14 @@ impl Sweep {
         self.scratch = Some(scratch.path().to_path_buf());
         self.generator_ns = generator_ns(&self.options.pattern);
         save(self)?;
+        let mut observers = self.observers(launcher)?;
         if !left.is_empty() {
-            self.warm_up(launcher, &scratch)?;
+            self.quiet = observers.quiet();
+            self.warm_up(launcher, &scratch, &mut observers)?;
         }
         for (number, (groups, processes, repetition)) in left.iter().copied().enumerate() {
             progress(all - (left.len() - number) as u64, all, &format!("M={groups} N={processes}"));
-            match cell::run(self, launcher, scratch.path(), (groups, processes, repetition)) {
+            match cell::run(self, launcher, scratch.path(), (groups, processes, repetition), &mut observers) {
                 Ok(runs) => self.runs.extend(runs),
                 Err(failure) => self.holes.push(Hole { groups, processes, repetition, why: failure.message }),
             }
@@ -255,16 +273,25 @@ impl Sweep {
             }
         }
         progress(all, all, "done");
+        let unseen = observers.lost().iter().map(|lost| format!("{lost}: its traffic since then is not told"));
+        self.missing.extend(unseen);
         drop(scratch);
         self.scratch = None;
         self.complete = self.holes.is_empty() && !interrupt.came();
         save(self)
     }
 
-    fn warm_up(&self, launcher: &Launcher, scratch: &cell::Scratch) -> Result<(), Failure> {
+    fn observers(&self, launcher: &Launcher) -> Result<Observers, Failure> {
+        let (pattern, directory) = (self.options.pattern.clone(), self.options.target.clone());
+        let task = Task { pattern, directory, processes: 0, ranks: 0, seed: 0 };
+        Observers::start(launcher, &self.options.io_nodes, &task)
+    }
+
+    fn warm_up(&self, launcher: &Launcher, scratch: &cell::Scratch, observers: &mut Observers) -> Result<(), Failure> {
         let most = |list: &[u64]| list.iter().max().copied().unwrap_or(1);
         let cell = (most(&self.options.groups), most(&self.options.processes), u64::MAX);
-        (0..self.options.warm_up).try_for_each(|_| cell::run(self, launcher, scratch.path(), cell).map(|_| ()))
+        (0..self.options.warm_up)
+            .try_for_each(|_| cell::run(self, launcher, scratch.path(), cell, observers).map(|_| ()))
     }
 }
 

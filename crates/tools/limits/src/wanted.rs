@@ -28,6 +28,7 @@ pub fn options(args: &SweepArgs) -> Result<Options, Failure> {
         seed: args.seed,
         known,
         hosts: args.hosts.clone(),
+        io_nodes: args.io_nodes.clone(),
     })
 }
 
@@ -35,6 +36,12 @@ pub fn options(args: &SweepArgs) -> Result<Options, Failure> {
 pub fn hosts(args: &SweepArgs) -> Result<Vec<Host>, Failure> {
     let program = args.remote_program.as_deref();
     args.hosts.iter().map(|host| Host::parse(host, program).map_err(Failure::usage)).collect()
+}
+
+/// The I/O nodes to look at, each with its program.
+pub fn io_nodes(args: &SweepArgs) -> Result<Vec<Host>, Failure> {
+    let program = args.remote_program.as_deref();
+    args.io_nodes.iter().map(|host| Host::parse(host, program).map_err(Failure::usage)).collect()
 }
 
 fn sorted(values: &[u64]) -> Vec<u64> {

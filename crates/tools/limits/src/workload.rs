@@ -18,11 +18,17 @@ mod threads;
 mod tree;
 
 pub use block::Block;
+#[cfg(test)]
+pub use block::mix;
 pub use clock::{cpu_ns, now_ns};
 pub use fleet::{Fleet, Launcher};
 pub use histogram::Histogram;
 pub use host::Host;
+pub use layout::Places;
+#[cfg(test)]
+pub use message::send;
 pub use message::{Command, Reply, Sample, Task};
 pub use pattern::{Kind, Layout, Pattern, Preset, ReadAhead, Sync};
 pub use process::serve;
 pub use threads::together;
+pub use tree::{Names, data_file};

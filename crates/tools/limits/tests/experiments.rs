@@ -47,6 +47,7 @@ fn what_is_not_in_the_book_is_named_with_what_is() {
     assert!(said.contains("there is no experiment E9-9; there are E0-4, E0-5, E3-1"), "{said}");
     let (code, said) = experiments(&["--dry-run"], &results);
     assert!(code == Some(0) && said.contains("E4-1: ") && !results.exists(), "{said}");
+    assert!(said.lines().all(|line| line.contains("about ")) && said.contains(" in all"), "{said}");
     let (_, said) = experiments(&["--dry-run", "E4-1"], &results);
     assert!(said.contains("E4-1: ") && said.contains("E4-1-eta: ") && !said.contains("E4-2"), "{said}");
 }

@@ -9,24 +9,35 @@ use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_forebay-limits");
 
-/// `dead` refuses; `dies` hears two lines and then no more; `ahead` lives in a time namespace whose clock is a day ahead.
+/// `dead` refuses; `dies` hears two lines and then no more; `ahead` lives in a time namespace whose clock is a day ahead; to `slow` every
+/// line takes a while.
 const SSH: &str = r#"#!/bin/sh
 two_lines() { for n in 1 2; do read -r line; printf '%s\n' "$line"; done; }
+slow_lines() { while read -r line; do sleep 0.2; printf '%s\n' "$line"; done; }
 while [ "$1" != -- ]; do shift; done
 host=$2
 shift 2
 case $host in
   dead) echo "ssh: connect to host dead: No route to host" >&2; exit 255 ;;
   dies) eval "two_lines | $*" ;;
+  slow) eval "slow_lines | $*" ;;
   ahead) eval "exec unshare --time --monotonic 86400 --fork --kill-child $*" ;;
   *) eval "exec $*" ;;
 esac
 "#;
 
+/// What MPICH and Open MPI both understand.
+const MPIRUN: &str = r#"#!/bin/sh
+[ "$1 $2 $3 $4" = "-np 1 -host left" ] || exit 9
+shift 4
+exec "$@"
+"#;
+
 fn sweep(target: &Path, tools: &Path, hosts: &str, words: &[&str]) -> (Option<i32>, String, Value) {
-    let ssh = tools.join("ssh");
-    fs::write(&ssh, SSH).unwrap();
-    fs::set_permissions(&ssh, fs::Permissions::from_mode(0o755)).unwrap();
+    for (name, text) in [("ssh", SSH), ("mpirun", MPIRUN)] {
+        fs::write(tools.join(name), text).unwrap();
+        fs::set_permissions(tools.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+    }
     let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap());
     let results = tools.join("r.json");
     let _ = fs::remove_file(&results);
@@ -76,6 +87,41 @@ fn a_host_whose_clock_is_a_day_ahead_starts_and_ends_with_the_others() {
     let run = &found["runs"][0];
     assert!(run["seconds"].as_f64().unwrap() < 600.0, "{run}");
     assert!(run["group_rates"].as_array().unwrap().iter().all(|rate| rate.as_f64().unwrap() > 0.0), "{run}");
+}
+
+#[test]
+fn a_host_whose_clock_cannot_be_compared_well_enough_is_named_with_the_time_it_needs() {
+    let (target, tools) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (code, said, found) = sweep(target.path(), tools.path(), "left,slow", &["-M", "2", "-N", "1"]);
+    assert_eq!(code, Some(75), "{said}");
+    assert!(said.contains("the clock of group 1 on slow can be compared to "), "{said}");
+    assert!(said.contains("too little for phases this short: --time"), "{said}");
+    assert_eq!(found["runs"].as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn mpirun_starts_a_group_and_the_interfaces_of_hosts_and_io_nodes_are_told() {
+    let (target, tools) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let words = ["-M", "2", "-N", "2", "--io-nodes", "right,mpirun:left"];
+    let (code, said, found) = sweep(target.path(), tools.path(), "mpirun:left,right", &words);
+    assert_eq!(code, Some(0), "{said}");
+    let hosts = |key: &str| {
+        let seen = found["runs"][0][key].as_array().unwrap().iter();
+        seen.map(|host| host["host"].as_str().unwrap().to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(hosts("clients"), ["mpirun:left", "right"]);
+    assert_eq!(hosts("io_nodes"), ["right", "mpirun:left"]);
+    assert_eq!(found["quiet"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn an_io_node_that_cannot_be_reached_is_named_before_anything_runs() {
+    let (target, tools) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (code, said, _) =
+        sweep(target.path(), tools.path(), "left", &["-M", "1", "-N", "1", "--io-nodes", "right,dead"]);
+    assert_eq!(code, Some(69), "{said}");
+    assert!(said.contains("I/O node 1 on dead ended early") && said.contains("--io-nodes takes hosts"), "{said}");
+    assert_eq!(fs::read_dir(target.path()).unwrap().count(), 0);
 }
 
 #[test]

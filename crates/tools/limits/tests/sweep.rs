@@ -186,6 +186,33 @@ fn a_target_that_fills_up_makes_a_hole_and_what_was_before_is_kept() {
     assert!(!kept.is_empty() && kept.iter().all(|(m, n, _)| (*m, *n) == (1, 1)), "{said}");
 }
 
+/// Eight network namespaces of eight processes each: what any of them did is in the account, and each namespace's interfaces are
+/// told of. As root.
+#[test]
+fn sixty_four_processes_in_eight_network_namespaces_lose_no_sample() {
+    let (target, file) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let file = file.path().join("r.json");
+    let names: Vec<String> = (0..8).map(|number| format!("forebay{number}")).collect();
+    let hosts = names.iter().map(|name| format!("netns:{name}")).collect::<Vec<_>>().join(",");
+    // A network namespace has its name by a mount: in a mount namespace of our own nobody sees it, and it goes with us.
+    let setup = "mount -t tmpfs x /run && for name in $NAMES; do ip netns add $name || exit 1; done && exec \"$@\"";
+    let words = ["-M", "8", "-N", "8", "--repeat", "1", "--pattern", "mdtest-easy", "--files", "40", "--time", "60s"];
+    let inner = sweep(target.path(), &[&words[..], &["--hosts", &hosts]].concat());
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-c", setup, "sh"]).arg(inner.get_program());
+    command.args(inner.get_args()).arg("-o").arg(&file).env("NAMES", names.join(" "));
+    let (out, said) = output(command);
+    assert_eq!(out.status.code(), Some(0), "{said}");
+    let found = results(&file);
+    assert_eq!((runs(&found).len(), found["complete"].as_bool()), (3, Some(true)), "{said}");
+    for run in found["runs"].as_array().unwrap() {
+        assert_eq!((run["operations"].as_u64(), run["amount"].as_u64()), (Some(64 * 40), Some(64 * 40)), "{run}");
+        let rates = run["group_rates"].as_array().unwrap();
+        assert!(rates.len() == 8 && rates.iter().all(|rate| rate.as_f64().unwrap() > 0.0), "{run}");
+        assert_eq!(run["clients"].as_array().unwrap().len(), 8, "{run}");
+    }
+}
+
 fn children(of: u32) -> Vec<u32> {
     let text = fs::read_to_string(format!("/proc/{of}/task/{of}/children")).unwrap_or_default();
     text.split_whitespace().filter_map(|id| id.parse().ok()).collect()

@@ -1,7 +1,7 @@
 //! Watching as a user does it.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
@@ -59,20 +59,42 @@ fn the_threads_time_is_told_apart() {
     assert!(said.contains("the program's threads, when not idle: computing"), "{said}");
 }
 
+/// This program and an agent's command beside it. Other programs write them: a descriptor of ours that is open for writing may be in a
+/// child of another test, and then they could not be started.
+fn installed(directory: &Path, agent: &str) -> PathBuf {
+    let script = r#"cp "$1" "$2/forebay-limits" && printf '%s' "$3" >"$2/forebay" && chmod 755 "$2/forebay""#;
+    let mut command = Command::new("sh");
+    command.args(["-c", script, "sh", PROGRAM]).arg(directory).arg(agent);
+    assert!(command.status().unwrap().success());
+    directory.join("forebay-limits")
+}
+
 /// A program may end while an agent is asked for its status; each child's processor time is its own all the same.
 #[test]
 fn the_programs_time_is_not_taken_for_that_of_asking() {
     let directory = tempfile::tempdir().unwrap();
-    let (program, agent) = (directory.path().join("forebay-limits"), directory.path().join("forebay"));
-    fs::copy(PROGRAM, &program).unwrap();
-    // Asked at two seconds, it answers a second and a half later; the program ends meanwhile.
-    fs::write(&agent, "#!/bin/sh\nsleep 1.5\n").unwrap();
-    fs::set_permissions(&agent, fs::Permissions::from_mode(0o755)).unwrap();
+    // Asked at two seconds, it answers a second and a half later; the program ends meanwhile. Nobody would be asked if nobody was there.
+    let answer = r#"[{"agent":1,"burst_buffer":"/bb","dir":"/d","status":{}}]"#;
+    let program = installed(directory.path(), &format!("#!/bin/sh\nsleep 1.5\necho '{answer}'\n"));
     let file = directory.path().join("watch.json");
     let mut command = Command::new(program);
     command.args(["watch", "-o"]).arg(&file).args(["--", "timeout", "2.7", "sh", "-c", "while :; do :; done"]);
     assert_eq!(command.output().unwrap().status.code(), Some(124));
     let results: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    assert_eq!(results["results"]["tiers"]["agents"].as_object().unwrap().len(), 1, "{results}");
     let used = results["results"]["program_cpu_s"].as_f64().unwrap();
     assert!(used > 0.1, "{used} s in a loop of 2.7 s");
+}
+
+/// Where no agent was seen and nothing was mounted since, no process is started to ask again.
+#[test]
+fn nobody_is_asked_again_where_nobody_was_and_nothing_came() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = installed(directory.path(), "#!/bin/sh\necho asked >>\"$0.log\"\necho '[]'\n");
+    // Others may mount something meanwhile: a namespace of our own sees none of it. As root.
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private"]).arg(program).args(["watch", "--", "sleep", "4.5"]);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(fs::read_to_string(directory.path().join("forebay.log")).unwrap(), "asked\n");
 }

@@ -89,6 +89,8 @@ pub struct Link {
     /// Whether both directions have their own rate.
     #[serde(default)]
     pub duplex: Duplex,
+    /// Price of one link: interface, cable and port.
+    pub price: Option<f64>,
 }
 
 impl Link {
@@ -100,6 +102,11 @@ impl Link {
     /// What is left for data, bytes a second in one direction.
     pub fn data_bytes_per_s(&self) -> f64 {
         self.raw_bytes_per_s() * self.encoding.share() * (1.0 - self.overhead)
+    }
+
+    /// What all of them cost.
+    pub(super) fn price(&self) -> f64 {
+        self.count as f64 * self.price.unwrap_or(0.0)
     }
 
     /// The first value that cannot be.
@@ -150,7 +157,7 @@ mod tests {
     fn lanes_and_links_multiply() {
         let rate = Rate::parse("25.78125 Gbit/s").unwrap();
         let encoding = Encoding::parse("64b/66b").unwrap();
-        let link = Link { rate, encoding, lanes: 4, count: 2, overhead: 0.0, duplex: Duplex::Full };
+        let link = Link { rate, encoding, lanes: 4, count: 2, overhead: 0.0, duplex: Duplex::Full, price: None };
         assert!((link.data_bytes_per_s() - 25e9).abs() < 1.0);
         assert_eq!(link.formula(), "2 links x 4 lanes x 3.223 GB/s x 64/66");
     }

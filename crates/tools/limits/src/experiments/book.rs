@@ -7,6 +7,9 @@ use serde::Deserialize;
 
 use crate::failure::Failure;
 
+/// One simulated story, seconds: measured 0.05 to 0.1.
+const STORY_S: f64 = 0.1;
+
 /// One file.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Book {
@@ -165,6 +168,37 @@ impl Book {
         Ok(book)
     }
 
+    /// About how long a run takes, seconds: what is waited for, and what starting, draining and computing took on two processors.
+    pub fn seconds(&self, quick: bool) -> f64 {
+        let repeat = |full: u64| if quick { 1.0 } else { full as f64 };
+        match &self.experiment {
+            Experiment::Accelerate(it) => {
+                // Two phases on three sides, and a drain about as long as both; before, the limits of two sides.
+                let counts = repeat(it.processes.len() as u64);
+                let phase = if quick { it.seconds.min(2.0) } else { it.seconds };
+                counts * repeat(it.repeat) * 8.0 * phase + 10.0
+            }
+            Experiment::Share(it) => {
+                let reads = if quick { it.reads.min(10) } else { it.reads };
+                (it.sizes.len() as u64 * reads) as f64 * 0.013 + 1.0
+            }
+            Experiment::Planted(it) => {
+                let (stories, mounted) = match quick {
+                    true => (it.stories.min(33), it.mounted.len().min(2)),
+                    false => (it.stories, it.mounted.len()),
+                };
+                stories as f64 * STORY_S + mounted as f64 * (2.0 * if quick { 2.0 } else { 4.0 } + 1.0)
+            }
+            Experiment::Locks(it) => (it.sharers.len() * it.sizes.len() * it.granularities.len()) as f64 * 0.1,
+            Experiment::Sweep(it) => {
+                // Write and read, of the bed and through Forebay.
+                let cells = if quick { 1 } else { it.groups.len() * it.processes.len() };
+                let phase = if quick { it.seconds.min(1.0) } else { it.seconds };
+                cells as f64 * repeat(it.repeat) * 4.0 * (phase + 0.1) + 5.0
+            }
+        }
+    }
+
     fn fault(&self) -> Option<String> {
         let empty = match &self.experiment {
             Experiment::Accelerate(it) => {
@@ -189,16 +223,19 @@ mod tests {
     #[test]
     fn every_file_of_the_book_is_understood_and_named_for_its_experiment() {
         let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../experiments");
-        let mut found = 0;
+        let (mut found, mut all) = (0, 0.0);
         for entry in fs::read_dir(directory).unwrap() {
             let path = entry.unwrap().path();
             if path.extension().is_some_and(|form| form == "toml") {
                 let book = Book::read(&path).unwrap_or_else(|failure| panic!("{failure}"));
                 assert_eq!(path.file_stem().unwrap().to_str(), Some(&*book.id));
+                assert!(book.seconds(true) < book.seconds(false) || book.id == "E4-2", "{}", book.id);
+                all += book.seconds(false);
                 found += 1;
             }
         }
         assert!(found >= 5);
+        assert!((60.0..1200.0).contains(&all), "the whole book takes {all} s");
     }
 
     #[test]

@@ -81,6 +81,7 @@ fn swept(run: &Run<'_>, wanted: &Through, target: PathBuf) -> Result<Vec<Analysi
         seed: 1,
         known: Known::default(),
         hosts: Vec::new(),
+        io_nodes: Vec::new(),
     });
     if let Some(fault) = sweep.options.fault() {
         return Err(Failure::input(fault));

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Direction, Plan};
+use super::{Direction, Plan, Scenario};
 use crate::table::Table;
 use crate::units::{format_rate, format_share};
 
@@ -62,20 +62,35 @@ fn verdict(plan: &Plan, direction: &Direction) -> String {
 
 fn scenarios(plan: &Plan) -> String {
     let now = plan.write();
-    let mut table = Table::new(["what if", "limit", "attainable", "then binds", "P", "cost", "per further GB/s"]);
+    let mut table =
+        Table::new(["what if", "limit", "attainable", "then binds", "P", "adds", "cost", "per further GB/s"]);
     let money = |price: Option<f64>| price.map_or("-".to_string(), |price| format!("{price:.0} {}", plan.currency));
     let row = |minimum: f64, attainable: f64| [format_rate(minimum), format_rate(attainable)];
     let [limit, attainable] = row(now.minimum_bytes_per_s, now.attainable_bytes_per_s);
-    let p = format!("{:.1}", now.parallelism);
-    table.row(["(as it is)".into(), limit, attainable, now.binding.to_string(), p, "-".into(), "-".to_string()]);
+    let (p, none) = (format!("{:.1}", now.parallelism), || "-".to_string());
+    table.row(["(as it is)".into(), limit, attainable, now.binding.to_string(), p, none(), none(), none()]);
     for scenario in &plan.scenarios {
         let [limit, attainable] = row(scenario.minimum_bytes_per_s, scenario.attainable_bytes_per_s);
-        let p = format!("{:.1}", scenario.parallelism);
-        let costs = [money(scenario.cost), money(scenario.cost_per_gigabyte_per_s)];
-        let [cost, each] = costs;
-        table.row([scenario.change.clone(), limit, attainable, scenario.binding.to_string(), p, cost, each]);
+        let (p, binds) = (format!("{:.1}", scenario.parallelism), scenario.binding.to_string());
+        let gain = (scenario.attainable_bytes_per_s - now.attainable_bytes_per_s) / 1e9;
+        let each = match scenario.cost_per_gigabyte_per_s {
+            Some(price) => money(Some(price)),
+            // Without prices, what it takes is told in things.
+            None if scenario.cost.is_none() && gain > 0.0 => {
+                adds(scenario, |more| format!("{:.3}", more as f64 / gain))
+            }
+            None => none(),
+        };
+        let adds = adds(scenario, |more| format!("{more:+}"));
+        table.row([scenario.change.clone(), limit, attainable, binds, p, adds, money(scenario.cost), each]);
     }
     table.render()
+}
+
+fn adds(scenario: &Scenario, number: impl Fn(i64) -> String) -> String {
+    let each = scenario.adds.iter().map(|(name, more)| format!("{} {name}", number(*more)));
+    let all = each.collect::<Vec<_>>().join(" ");
+    if all.is_empty() { "-".to_string() } else { all }
 }
 
 fn capital(text: &str) -> String {

@@ -82,6 +82,30 @@ fn doubling_the_io_nodes_moves_the_limit_until_the_clients_bind() {
 }
 
 #[test]
+fn a_link_has_its_price_and_a_storage_network_of_its_own_costs_its_links() {
+    let priced = PAPER.replace(
+        "count = 5\nlink = { rate = \"100 Gbit/s\", encoding = \"64b/66b\" }",
+        "count = 5\nlink = { rate = \"100 Gbit/s\", encoding = \"64b/66b\", price = 1100 }",
+    );
+    let plan = plan(&priced, &["storage_network=separate", "io_nodes.links*=2", "io_nodes*=2"]);
+    let [separate, links, nodes] = plan.scenarios.as_slice() else { panic!("three scenarios") };
+    assert_eq!((separate.cost, &*separate.adds), (Some(5500.0), &[("links".to_string(), 5)][..]));
+    near(separate.cost_per_gigabyte_per_s.unwrap(), 5500.0 / 3.125);
+    assert_eq!((links.cost, &*links.adds), (Some(5500.0), &[("links".to_string(), 5)][..]));
+    let both = [("io_nodes".to_string(), 5), ("links".to_string(), 5)];
+    assert_eq!((nodes.cost, &*nodes.adds), (Some(75_500.0), &both[..]));
+    let text = render(&plan);
+    assert!(text.contains("+5 io_nodes +5 links") && text.contains("1760 EUR"), "{text}");
+}
+
+#[test]
+fn without_prices_a_gain_is_told_in_the_things_that_it_takes() {
+    let text = render(&plan(SMALL, &["io_nodes*=2", "clients.processes*=2"]));
+    assert!(text.contains("+2 io_nodes +2 links"), "{text}");
+    assert!(text.contains("0.100 io_nodes 0.100 links"), "{text}");
+}
+
+#[test]
 fn redundancy_costs_the_links_that_carry_it() {
     let media = "[[media]]\nname = \"nvme\"\ncount = 8\nread = \"5 GB/s\"\nwrite = \"3 GB/s\"\nreplicas = 2\n";
     let inside = plan(&format!("{SMALL}{media}"), &[]);
@@ -135,6 +159,7 @@ fn a_wrong_document_is_refused_with_the_field_to_change() {
         ("\"10 GB/s\"", "\"10 GB/s\", encodng = \"64b/66b\"", "encodng"),
         ("\"10 GB/s\"", "\"10 GB/s\", encoding = \"66b/64b\"", "payload comes first"),
         ("\"10 GB/s\"", "\"10 GB/s\", overhead = 3.0", "clients.link.overhead must be a share"),
+        ("\"10 GB/s\"", "\"10 GB/s\", price = -3", "clients.link.price must be zero or more"),
         ("[[io_nodes]]", "[service]\nper_load = -1.0\n[[io_nodes]]", "service.per_load must be a share"),
         ("[[io_nodes]]", "[storage_network]\nkind = \"separate\"\n[[io_nodes]]", "io_nodes.storage_link is missing"),
     ] {

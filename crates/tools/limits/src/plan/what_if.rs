@@ -21,6 +21,9 @@ pub struct Scenario {
     pub read_bytes_per_s: f64,
     /// Formula 6 then.
     pub parallelism: f64,
+    /// What comes to the cluster, or goes: a section's name and how many, links counted each.
+    #[serde(default)]
+    pub adds: Vec<(String, i64)>,
     /// Difference of the prices, in the document's currency; none if no price in the document covers the change.
     pub cost: Option<f64>,
     /// `cost` for each further GB/s that a writer can attain; none without a cost or a gain.
@@ -49,6 +52,8 @@ pub fn scenario(cluster: &Cluster, before: &Plan, text: &str) -> Result<Scenario
     let after = Plan::bare(&changed);
     // A change that no price in the document covers (a faster link, a further network) is not free: its cost is unknown.
     let cost = Some(changed.price() - cluster.price()).filter(|cost| *cost != 0.0);
+    let adds = cluster.units().into_iter().zip(changed.units());
+    let adds = adds.map(|((name, before), (_, after))| (name.to_string(), after as i64 - before as i64));
     let gain = after.write().attainable_bytes_per_s - before.write().attainable_bytes_per_s;
     Ok(Scenario {
         change: text.to_string(),
@@ -57,6 +62,7 @@ pub fn scenario(cluster: &Cluster, before: &Plan, text: &str) -> Result<Scenario
         attainable_bytes_per_s: after.write().attainable_bytes_per_s,
         read_bytes_per_s: after.read().minimum_bytes_per_s,
         parallelism: after.write().parallelism,
+        adds: adds.filter(|(_, more)| *more != 0).collect(),
         cost,
         cost_per_gigabyte_per_s: cost.filter(|cost| *cost > 0.0 && gain > 0.0).map(|cost| cost / (gain / 1e9)),
     })

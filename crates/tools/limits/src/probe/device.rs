@@ -93,6 +93,17 @@ pub fn measure(path: &Path, time: Duration) -> Result<(Vec<Measurement>, Vec<Str
     Ok((found, findings))
 }
 
+/// Scattered reads of 4 KiB a second of a file, past the page cache, [`DEVICE_DEPTH`] at a time by io_uring.
+pub fn of_file(path: &Path, time: Duration) -> io::Result<f64> {
+    let mut options = OpenOptions::new();
+    let file = options.read(true).custom_flags(OFlags::DIRECT.bits() as i32).open(path)?;
+    let size = file.metadata()?.len();
+    if size < ALIGNMENT as u64 {
+        return Err(io::Error::other("the file is empty"));
+    }
+    many(&file, Places { size, block: ALIGNMENT as u64, random: true, next: 0 }, time)
+}
+
 /// Reads a second.
 fn alone(file: &File, mut places: Places, time: Duration) -> io::Result<f64> {
     let mut blocks = Blocks::new(1, places.block as usize);

@@ -7,18 +7,18 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::statvfs;
 
-use super::{Component, Measurement, Medium, Options, Unit};
-use crate::bounds::FREE_SHARE;
+use super::{Component, Measurement, Medium, Options, Unit, device};
+use crate::bounds::{DEVICE_DEPTH, FREE_SHARE};
 use crate::counters::{Behind, Medium as Kinds};
 use crate::failure::Failure;
 use crate::sweep::Scratch;
-use crate::workload::{Histogram, Kind, Pattern, Preset, Sync, Task, now_ns, together};
+use crate::workload::{Histogram, Kind, Pattern, Preset, Sync, Task, data_file, now_ns, together};
 
 /// Streams side by side: enough to fill a device, few enough for a small machine.
 const STREAMS: u64 = 4;
 
-/// Timed measurements of one directory: 8 sequential, 4 scattered, fsync, 6 of names; filling takes a while more.
-pub const MEASUREMENTS: f64 = 19.0;
+/// Timed measurements of one directory: 8 sequential, 5 scattered, fsync, 6 of names; filling takes a while more.
+pub const MEASUREMENTS: f64 = 20.0;
 
 /// All of one directory.
 pub struct Found {
@@ -116,6 +116,9 @@ impl Bench<'_> {
             let how = if direct { "O_DIRECT" } else { "after dropping pages" };
             let words = format!("4 KiB scattered, {how}, {streams} thread{}", if streams == 1 { "" } else { "s" });
             let read = together(&task, &[Kind::Read], self.time)?;
+            if direct && streams == 1 {
+                self.ring(&task);
+            }
             fs::remove_dir_all(&task.directory)?;
             let mut task = self.task("scattered", task.pattern, streams)?;
             task.pattern.sync = if direct { Sync::Close } else { Sync::Each };
@@ -129,6 +132,17 @@ impl Bench<'_> {
             );
         }
         Ok(())
+    }
+
+    /// The same file through io_uring; a kernel may refuse that.
+    fn ring(&mut self, task: &Task) {
+        match device::of_file(&data_file(task, 0), self.time) {
+            Ok(reads) => {
+                let what = format!("read 4 KiB scattered, O_DIRECT, {DEVICE_DEPTH} at a time, io_uring");
+                self.add(what, reads, Unit::OperationsPerSecond);
+            }
+            Err(error) => self.found.findings.push(format!("{}: io_uring: {error}", self.directory.display())),
+        }
     }
 
     /// An append of 4 KiB and its fsync, as a log does.

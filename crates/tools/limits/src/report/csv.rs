@@ -13,7 +13,8 @@ struct Lines {
 impl Lines {
     fn add(&mut self, what: &str, cell: Option<(u64, u64)>, value: f64, unit: &str, note: &str) {
         let (m, n) = cell.map_or((String::new(), String::new()), |(m, n)| (m.to_string(), n.to_string()));
-        let value = format!("{value}");
+        // What is missing has no value.
+        let value = if value.is_nan() { String::new() } else { format!("{value}") };
         let fields = [self.stage, self.source.as_str(), what, m.as_str(), n.as_str(), value.as_str(), unit, note];
         self.text.push_str(&fields.map(quoted).join(","));
         self.text.push('\n');
@@ -76,6 +77,10 @@ fn stage(lines: &mut Lines, stage: &Stage) {
                 let what = format!("{} {}", sweep.options.pattern.name, run.kind);
                 let note = run.rejected.as_deref().unwrap_or("");
                 lines.add(&what, Some((run.groups, run.processes)), run.rate, unit, note);
+            }
+            for hole in &sweep.holes {
+                let what = format!("{} missing", sweep.options.pattern.name);
+                lines.add(&what, Some((hole.groups, hole.processes)), f64::NAN, "", &hole.why);
             }
         }
         Stage::Watch(watch) => {

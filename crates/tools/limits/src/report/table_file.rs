@@ -56,6 +56,8 @@ fn run(groups: u64, processes: u64, repetition: u64, rate: f64) -> Run {
         resident: None,
         device_bytes: None,
         network_bytes: (0, 0),
+        clients: Vec::new(),
+        io_nodes: Vec::new(),
         exhausted: false,
         rejected: None,
     }
@@ -80,6 +82,7 @@ fn sweep(path: &Path, runs: Vec<Run>, known: Known) -> Sweep {
         seed: 0,
         known,
         hosts: Vec::new(),
+        io_nodes: Vec::new(),
     };
     let behind = Behind { file_system: "as reported".to_string(), ..Behind::default() };
     Sweep {
@@ -87,6 +90,7 @@ fn sweep(path: &Path, runs: Vec<Run>, known: Known) -> Sweep {
         behind,
         missing: Vec::new(),
         generator_ns: 0.0,
+        quiet: Vec::new(),
         complete: true,
         scratch: None,
         runs,

@@ -22,6 +22,10 @@ fn paper() -> (tempfile::TempDir, Report) {
 fn the_papers_cluster_gets_a_verdict_in_plain_words() {
     let (_directory, report) = paper();
     let verdict = report.verdict.join("\n");
+    assert_eq!(
+        report.verdict[0],
+        "the I/O nodes' links bind; 15.9 % is lost between data sheet and programs; the client's software saturates at 8 processes"
+    );
     for part in [
         "by specification the I/O nodes' links bind writers, at 60.606 GB/s",
         "15.9 % is lost between data sheet and programs",
@@ -34,6 +38,45 @@ fn the_papers_cluster_gets_a_verdict_in_plain_words() {
     }
     assert_eq!(report.steps.len(), 2);
     assert!((report.steps[1].write_kept.unwrap() - 0.840_56).abs() < 1e-4);
+}
+
+/// A burst buffer and the directory that it accelerates: two sweeps with one pattern.
+#[test]
+fn what_is_lost_between_two_places_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let table = |name: &str, rate: u32| {
+        let path = directory.path().join(name);
+        fs::write(&path, format!("M,N,MB/s\n1,1,{rate}\n")).unwrap();
+        path
+    };
+    let paths = [table("buffer.csv", 1000), table("fast.csv", 690), table("store.csv", 2500)];
+    let verdict = Report::read(&paths).unwrap().verdict.join("\n");
+    assert!(verdict.contains("table write: 31.0 % is lost between ") && verdict.contains("fast.csv\n"), "{verdict}");
+    assert!(verdict.contains("store.csv gives 2.50 times what "), "{verdict}");
+}
+
+/// What is missing is said first and in every form: a part is never passed off as the whole.
+#[test]
+fn an_unfinished_sweep_and_its_holes_are_told_in_every_form() {
+    let directory = tempfile::tempdir().unwrap();
+    let table = directory.path().join("table.csv");
+    fs::write(&table, "M,N,MB/s\n1,1,100\n").unwrap();
+    let mut results = Report::read(std::slice::from_ref(&table)).unwrap().sources.remove(0).results;
+    let Stage::Sweep(sweep) = &mut results.stage else { panic!("a table is a sweep") };
+    sweep.complete = false;
+    let saved = directory.path().join("sweep.json");
+    results.save(&saved).unwrap();
+    let unfinished = Report::read(std::slice::from_ref(&saved)).unwrap();
+    assert!(unfinished.verdict.join("\n").contains("table: the sweep was not finished"), "{:?}", unfinished.verdict);
+    let Stage::Sweep(sweep) = &mut results.stage else { panic!("a table is a sweep") };
+    sweep.holes.push(sweep::Hole { groups: 2, processes: 1, repetition: 0, why: "group 1 on n2 ended early".into() });
+    results.save(&saved).unwrap();
+    let report = Report::read(std::slice::from_ref(&saved)).unwrap();
+    assert!(report.verdict.join("\n").contains("1 runs are missing, the first because group 1 on n2"));
+    for form in ["r.html", "r.txt", "r.json", "r.csv"] {
+        let text = report.form(Path::new(form)).unwrap();
+        assert!(text.contains("group 1 on n2 ended early"), "{form}:\n{text}");
+    }
 }
 
 #[test]

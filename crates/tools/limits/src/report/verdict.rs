@@ -105,12 +105,10 @@ fn reference<'a>(before: &'a [Step], step: &Step) -> Option<&'a Step> {
 
 /// The verdict, most important first.
 pub fn words(sources: &[Source], steps: &[Step]) -> Vec<String> {
-    let mut words = Vec::new();
-    words.extend(sources.iter().filter_map(|source| match &source.results.stage {
-        Stage::Plan(plan) => Some(binds(plan)),
-        _ => None,
-    }));
+    let mut words: Vec<String> = in_one(sources, steps).into_iter().collect();
+    words.extend(plans(sources).map(by_specification));
     words.extend(steps.iter().flat_map(losses));
+    words.extend(between(sources));
     for source in sources {
         match &source.results.stage {
             Stage::Plan(_) => {}
@@ -138,11 +136,66 @@ pub fn words(sources: &[Source], steps: &[Step]) -> Vec<String> {
     words
 }
 
+fn plans(sources: &[Source]) -> impl Iterator<Item = &Plan> {
+    sources.iter().filter_map(|source| match &source.results.stage {
+        Stage::Plan(plan) => Some(plan),
+        _ => None,
+    })
+}
+
+fn sweeps(sources: &[Source]) -> impl Iterator<Item = &Sweep> {
+    sources.iter().filter_map(|source| match &source.results.stage {
+        Stage::Sweep(sweep) => Some(sweep),
+        _ => None,
+    })
+}
+
+/// The whole in one sentence: what binds, where most is lost, where one client ends. None if there is less than two of that.
+fn in_one(sources: &[Source], steps: &[Step]) -> Option<String> {
+    let mut clauses: Vec<String> = plans(sources).take(1).map(binds).collect();
+    let kept = |step: &Step| step.write_kept.into_iter().chain(step.read_kept).fold(f64::INFINITY, f64::min);
+    let worst = steps.iter().filter(|step| kept(step) < 1.0 - LOSS).min_by(|a, b| kept(a).total_cmp(&kept(b)));
+    clauses.extend(worst.map(|step| format!("{} is lost {}", format_share(1.0 - kept(step)), step.between)));
+    let ends = sweeps(sources).flat_map(analyse).find_map(|analysis| analysis.saturation);
+    clauses.extend(ends.map(|end| {
+        let who = if end.is_software() { "the client's software" } else { "one client" };
+        format!("{who} saturates at {} processes", end.processes)
+    }));
+    (clauses.len() > 1).then(|| clauses.join("; "))
+}
+
 fn binds(plan: &Plan) -> String {
-    let write = plan.write();
-    let limit = format_rate(write.minimum_bytes_per_s);
-    let verb = if write.binding.words().ends_with("links") { "bind" } else { "binds" };
-    format!("by specification {} {verb} writers, at {limit}", write.binding.words())
+    let binding = plan.write().binding.words();
+    format!("{binding} {}", if binding.ends_with("links") { "bind" } else { "binds" })
+}
+
+fn by_specification(plan: &Plan) -> String {
+    format!("by specification {} writers, at {}", binds(plan), format_rate(plan.write().minimum_bytes_per_s))
+}
+
+/// Sweeps of one pattern in several places, for instance a burst buffer and a directory that it accelerates: each beside the first.
+fn between(sources: &[Source]) -> Vec<String> {
+    let all: Vec<&Sweep> = sweeps(sources).collect();
+    let mut words = Vec::new();
+    for (number, sweep) in all.iter().enumerate() {
+        let same = |first: &&&Sweep| {
+            first.options.pattern == sweep.options.pattern && first.options.target != sweep.options.target
+        };
+        let Some(first) = all[..number].iter().find(same) else { continue };
+        let before = analyse(first);
+        for found in analyse(sweep) {
+            let Some(other) = before.iter().find(|other| other.kind == found.kind) else { continue };
+            let ratio = found.best.rate / other.best.rate;
+            let (here, there) = (sweep.options.target.display(), first.options.target.display());
+            let name = format!("{} {}", sweep.options.pattern.name, found.kind);
+            words.push(if ratio < 1.0 {
+                format!("{name}: {} is lost between {there} and {here}", format_share(1.0 - ratio))
+            } else {
+                format!("{name}: {here} gives {ratio:.2} times what {there} does")
+            });
+        }
+    }
+    words
 }
 
 fn losses(step: &Step) -> Vec<String> {
@@ -166,7 +219,8 @@ fn sweep_words(sweep: &Sweep) -> Vec<String> {
     let name = &sweep.options.pattern.name;
     for analysis in analyse(sweep) {
         // The first sentence is the best; of the rest those that tell a cause.
-        let causes = ["one node saturates", "slow in", "too many", "do not count", "knee at", "eta"];
+        let causes =
+            ["one node saturates", "slow in", "too many", "do not count", "knee at", "eta", "flowed back", "I/O node"];
         let told = analysis.words.iter().enumerate();
         let told = told.filter(|(number, words)| *number == 0 || causes.iter().any(|cause| words.contains(cause)));
         words.extend(told.map(|(_, words)| format!("{name} {}: {words}", analysis.kind)));

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::statistics::{median, spread};
+use super::traffic;
 use super::{Known, Run, Sweep};
 use crate::bounds::{KNEE_GAIN, NEAR_TOP, SLOW_GROUP};
 use crate::units::{format_operations, format_rate, format_share};
@@ -52,11 +53,35 @@ pub struct Analysis {
     pub parallelism: Option<f64>,
     /// Best over one process alone; none if that was not measured.
     pub parallelism_measured: Option<f64>,
+    /// Where one node gains no more while several together do; none if that is not seen.
+    #[serde(default)]
+    pub saturation: Option<Saturation>,
     /// Difference of the fastest and slowest group of the best cell, as a share of their mean.
     pub imbalance: f64,
     /// All of it in words.
     pub words: Vec<String>,
 }
+
+/// One node's end.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Saturation {
+    /// N from which it gains no more.
+    pub processes: u64,
+    /// What it gives then, bytes a second.
+    pub bytes_per_s: f64,
+    /// Share of its link, if that is known.
+    pub link_share: Option<f64>,
+}
+
+impl Saturation {
+    /// Whether the client's software binds: its link is not full.
+    pub fn is_software(&self) -> bool {
+        self.link_share.is_some_and(|share| share < LINK_FULL)
+    }
+}
+
+/// From this share on a link counts as full.
+const LINK_FULL: f64 = 0.8;
 
 /// The cells of a phase, M and N rising.
 pub fn cells(runs: &[Run], kind: Kind) -> Vec<Cell> {
@@ -94,7 +119,12 @@ pub fn analyse(sweep: &Sweep) -> Vec<Analysis> {
             kinds.push(run.kind);
         }
     }
-    kinds.into_iter().filter_map(|kind| of(kind, &cells(&sweep.runs, kind), &sweep.options.known)).collect()
+    let found = kinds.into_iter().filter_map(|kind| of(kind, &cells(&sweep.runs, kind), &sweep.options.known));
+    let with_traffic = found.map(|mut found| {
+        found.words.extend(traffic::words(sweep, found.kind, (found.best.groups, found.best.processes)));
+        found
+    });
+    with_traffic.collect()
 }
 
 /// Analyses one phase's table; none if no cell counts.
@@ -117,6 +147,7 @@ pub fn of(kind: Kind, table: &[Cell], known: &Known) -> Option<Analysis> {
         eta: limit.map(|limit| best.rate / limit),
         parallelism: limit.zip(share).map(|(limit, share)| limit / share),
         parallelism_measured: one.map(|one| best.rate / one),
+        saturation: saturated(kind, &counting, known),
         imbalance: if mean > 0.0 { (high - low) / mean } else { 0.0 },
         words: Vec::new(),
     };
@@ -161,7 +192,7 @@ fn words(found: &Analysis, near: &Cell, counting: &[&Cell], table: &[Cell], know
         None if by_processes(counting).len() < 2 => None,
         None => Some("no knee yet: the largest cell still gains, a larger sweep may find more".to_string()),
     });
-    words.extend(saturated(found.kind, counting, known));
+    words.extend(found.saturation.map(|saturation| one_node(&saturation)));
     if let Some(eta) = found.eta {
         words.push(format!(
             "eta = {eta:.3}: {} of the limit is lost ({})",
@@ -190,7 +221,7 @@ fn words(found: &Analysis, near: &Cell, counting: &[&Cell], table: &[Cell], know
 }
 
 /// Whether one node saturates below its link while several nodes together do more: then its software binds.
-fn saturated(kind: Kind, cells: &[&Cell], known: &Known) -> Option<String> {
+fn saturated(kind: Kind, cells: &[&Cell], known: &Known) -> Option<Saturation> {
     if !kind.is_data() {
         return None;
     }
@@ -202,18 +233,20 @@ fn saturated(kind: Kind, cells: &[&Cell], known: &Known) -> Option<String> {
     if at == last || more < plateau * 1.5 || plateau < first.rate * 1.5 {
         return None;
     }
-    let share = known.client_bytes_per_s.map(|link| plateau / link);
-    Some(match share {
-        Some(share) if share < 0.8 => format!(
-            "one node saturates at N={at} with {}, {} of its link: the client's software binds there, not the link",
-            format_rate(plateau),
-            format_share(share)
-        ),
-        Some(share) => {
-            format!("one node saturates at N={at} with {} of its link: the link binds there", format_share(share))
+    let link_share = known.client_bytes_per_s.map(|link| plateau / link);
+    Some(Saturation { processes: at, bytes_per_s: plateau, link_share })
+}
+
+fn one_node(found: &Saturation) -> String {
+    let (at, rate) = (found.processes, format_rate(found.bytes_per_s));
+    let head = format!("one node saturates at N={at} with {rate}");
+    match found.link_share.map(format_share) {
+        Some(share) if found.is_software() => {
+            format!("{head}, {share} of its link: the client's software binds there, not the link")
         }
-        None => format!("one node saturates at N={at} with {}; several do more", format_rate(plateau)),
-    })
+        Some(share) => format!("{head}, {share} of its link: the link binds there"),
+        None => format!("{head}; several do more"),
+    }
 }
 
 fn slow_groups(best: &Cell) -> Option<String> {

@@ -9,11 +9,14 @@ use std::time::{Duration, Instant};
 use rustix::fs::statvfs;
 
 use super::suspicion;
+use super::traffic::{self, Observers};
 use super::{Run, Sweep, device_bytes};
 use crate::bounds::{CLOCK_SHARE, FREE_SHARE, PHASE_MIN, START_SLACK, START_SLACK_EACH};
 use crate::counters::Counters;
 use crate::failure::Failure;
-use crate::workload::{Block, Command, Fleet, Histogram, Kind, Launcher, Pattern, Reply, Sample, Task, now_ns};
+use crate::workload::{
+    Block, Command, Fleet, Histogram, Kind, Launcher, Names, Pattern, Places, Reply, Sample, Task, now_ns,
+};
 
 /// How a sweep's directory begins in the target.
 pub const SCRATCH: &str = ".forebay-limits.";
@@ -51,18 +54,30 @@ impl Drop for Scratch {
 }
 
 /// Runs every phase once. A failure is a hole: nothing of the run is kept.
-pub fn run(sweep: &Sweep, launcher: &Launcher, scratch: &Path, cell: (u64, u64, u64)) -> Result<Vec<Run>, Failure> {
+pub fn run(
+    sweep: &Sweep,
+    launcher: &Launcher,
+    scratch: &Path,
+    cell: (u64, u64, u64),
+    observers: &mut Observers,
+) -> Result<Vec<Run>, Failure> {
     let (groups, processes, repetition) = cell;
     let directory = scratch.join(format!("cell.{groups}.{processes}.{}", repetition.wrapping_add(1)));
     fs::create_dir(&directory).map_err(|error| Failure::output(format!("cannot make a directory: {error}")))?;
-    let result = phases(sweep, launcher, &directory, cell);
+    let result = phases(sweep, launcher, &directory, cell, observers);
     let removed = fs::remove_dir_all(&directory);
     let runs = result?;
     removed.map_err(|error| Failure::output(format!("cannot remove the files of a cell: {error}")))?;
     Ok(runs)
 }
 
-fn phases(sweep: &Sweep, launcher: &Launcher, directory: &Path, cell: (u64, u64, u64)) -> Result<Vec<Run>, Failure> {
+fn phases(
+    sweep: &Sweep,
+    launcher: &Launcher,
+    directory: &Path,
+    cell: (u64, u64, u64),
+    observers: &mut Observers,
+) -> Result<Vec<Run>, Failure> {
     let (groups, processes, repetition) = cell;
     let ranks = groups * processes;
     let pattern = bounded(&sweep.options.pattern, directory, ranks)?;
@@ -72,14 +87,8 @@ fn phases(sweep: &Sweep, launcher: &Launcher, directory: &Path, cell: (u64, u64,
     let mut fleet = Fleet::start(launcher, leaders)?;
     ready(fleet.gather(None))?;
     whole(&fleet)?;
-    let open = if sweep.options.hosts.is_empty() { Duration::ZERO } else { fleet.set_clocks() };
-    whole(&fleet)?;
-    if open * CLOCK_SHARE > Duration::from_secs_f64(sweep.options.seconds) {
-        let open = open.as_secs_f64() * 1e3;
-        return Err(Failure::unavailable(format!(
-            "the hosts' clocks can be compared to {open:.1} ms only, too little for phases this short: more --time"
-        )));
-    }
+    let far = !sweep.options.hosts.is_empty();
+    let open = if far { clocks(&mut fleet, sweep.options.seconds)? } else { Duration::ZERO };
     let mut common = u64::MAX;
     let mut runs = Vec::new();
     for kind in task.pattern.phases.iter().copied() {
@@ -87,38 +96,67 @@ fn phases(sweep: &Sweep, launcher: &Launcher, directory: &Path, cell: (u64, u64,
         fleet.tell(&prepare);
         let resident = ready(fleet.gather(Some(&prepare)))?;
         whole(&fleet)?;
+        let look = |fleet: &mut Fleet| if far { fleet.look() } else { Vec::new() };
+        let (hosts, nodes) = (look(&mut fleet), observers.look());
         let before = Counters::now();
         let at_ns = now_ns() + (START_SLACK + START_SLACK_EACH * ranks as u32 + 4 * open).as_nanos() as u64;
         let go = Command::Go { at_ns, until_ns: at_ns + (sweep.options.seconds * 1e9) as u64 };
         fleet.tell(&go);
-        let samples = match fleet.gather(Some(&go)) {
-            Reply::Done { samples, lost } if lost.is_empty() => samples,
-            Reply::Done { lost, .. } => return Err(Failure::unavailable(lost.join("; "))),
-            Reply::Failed { what } => return Err(Failure::unavailable(what)),
-            Reply::Ready { .. } | Reply::Clock { .. } => return Err(Failure::defect("a phase ended without samples")),
-        };
+        let samples = samples(fleet.gather(Some(&go)), kind, ranks)?;
         let growth = Counters::now().since(&before);
-        if samples.len() as u64 != ranks {
-            return Err(Failure::unavailable(format!("{} of {ranks} processes answered", samples.len())));
-        }
-        if let Some(sample) = samples.iter().find(|sample| sample.error.is_some()) {
-            let why = sample.error.as_deref().unwrap_or("");
-            return Err(Failure::unavailable(format!("{kind} by process {}: {why}", sample.rank)));
-        }
         if matches!(kind, Kind::Write | Kind::Create) {
             common = samples.iter().map(|sample| sample.operations).min().unwrap_or(0);
         }
-        let run = account(sweep, kind, &samples, cell, &growth, resident);
+        let mut run = account(sweep, kind, &samples, cell, &growth, resident);
+        run.clients = traffic::grown(&sweep.options.hosts, &hosts, &look(&mut fleet));
+        run.io_nodes = observers.since(&nodes);
+        whole(&fleet)?;
         runs.push(run);
     }
     Ok(runs)
+}
+
+/// Compares the hosts' clocks. Returns what they leave open, which must be little beside a phase.
+fn clocks(fleet: &mut Fleet, seconds: f64) -> Result<Duration, Failure> {
+    let (open, whose) = fleet.set_clocks();
+    whole(fleet)?;
+    if open * CLOCK_SHARE > Duration::from_secs_f64(seconds) {
+        let (open, need) = (open.as_secs_f64() * 1e3, (open * CLOCK_SHARE).as_secs_f64());
+        return Err(Failure::unavailable(format!(
+            "the clock of {whose} can be compared to {open:.1} ms only, too little for phases this short: --time {:.0}s or more",
+            need.ceil()
+        )));
+    }
+    Ok(open)
+}
+
+/// Everybody's samples, or why somebody's is missing.
+fn samples(reply: Reply, kind: Kind, ranks: u64) -> Result<Vec<Sample>, Failure> {
+    let samples = match reply {
+        Reply::Done { samples, lost } if lost.is_empty() => samples,
+        Reply::Done { lost, .. } => return Err(Failure::unavailable(lost.join("; "))),
+        Reply::Failed { what } => return Err(Failure::unavailable(what)),
+        Reply::Ready { .. } | Reply::Clock { .. } | Reply::Seen { .. } => {
+            return Err(Failure::defect("a phase ended without samples"));
+        }
+    };
+    if samples.len() as u64 != ranks {
+        return Err(Failure::unavailable(format!("{} of {ranks} processes answered", samples.len())));
+    }
+    if let Some(sample) = samples.iter().find(|sample| sample.error.is_some()) {
+        let why = sample.error.as_deref().unwrap_or("");
+        return Err(Failure::unavailable(format!("{kind} by process {}: {why}", sample.rank)));
+    }
+    Ok(samples)
 }
 
 fn ready(reply: Reply) -> Result<Option<f64>, Failure> {
     match reply {
         Reply::Ready { resident } => Ok(resident),
         Reply::Failed { what } => Err(Failure::unavailable(what)),
-        Reply::Done { .. } | Reply::Clock { .. } => Err(Failure::defect("samples without a phase")),
+        Reply::Done { .. } | Reply::Clock { .. } | Reply::Seen { .. } => {
+            Err(Failure::defect("samples without a phase"))
+        }
     }
 }
 
@@ -187,6 +225,8 @@ fn account(
         resident,
         device_bytes: device_bytes(&sweep.behind, growth),
         network_bytes: growth.network_bytes(),
+        clients: Vec::new(),
+        io_nodes: Vec::new(),
         exhausted: samples.iter().any(|sample| sample.exhausted),
         rejected: None,
     };
@@ -201,16 +241,22 @@ fn too_short(run: &Run, asked: f64) -> Option<String> {
     short.then(|| format!("it took {took:.1} ms only: too short to say anything; more --size, --files or --time"))
 }
 
-/// What the generator itself costs, nanoseconds an operation: the same bookkeeping, data and clock without the call.
+/// What the generator itself costs, nanoseconds an operation: the same bookkeeping, places, names, data and clock without the call.
 pub fn generator_ns(pattern: &Pattern) -> f64 {
     const ROUNDS: u64 = 2000;
-    let mut block = Block::new(pattern.transfer, 1);
+    let is_data = pattern.phases.iter().any(|kind| kind.is_data());
+    let (mut block, places) = (Block::new(pattern.transfer, 1), Places::new(pattern, 0, 1));
+    let mut names = Names::new(Path::new("/directory/of/the/target/with/files"), 0);
     let mut latencies = Histogram::default();
-    let round = |block: &mut Block, latencies: &mut Histogram| {
+    let mut round = || {
         let started = Instant::now();
         let mut before = now_ns();
         for index in 0..ROUNDS {
-            std::hint::black_box(block.fill(0, index * 4096, index).len());
+            if !is_data {
+                std::hint::black_box(names.of(index));
+            }
+            let offset = places.offset(index % places.slots());
+            std::hint::black_box(block.fill(0, offset, index).len());
             let after = now_ns();
             latencies.add(after - before);
             before = after;
@@ -218,5 +264,8 @@ pub fn generator_ns(pattern: &Pattern) -> f64 {
         started.elapsed().as_nanos() as f64 / ROUNDS as f64
     };
     // The best of some: what the machine does beside it is not the generator's cost.
-    (0..5).map(|_| round(&mut block, &mut latencies)).fold(f64::INFINITY, f64::min)
+    (0..5).map(|_| round()).fold(f64::INFINITY, f64::min)
 }
+
+#[cfg(test)]
+mod tests;

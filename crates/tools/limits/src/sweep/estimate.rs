@@ -64,6 +64,9 @@ impl Estimate {
             let limit = options.known.limit(Kind::Read).map_or(String::new(), format_rate);
             let words = format!("from {} a phase reads twice this memory at {limit}", format_seconds(seconds));
             table.row(["caches".to_string(), format!("{words}; shorter ones drop the files' pages first")]);
+        } else if options.pattern.phases.contains(&Kind::Read) {
+            let words = "--limit, --plan or --probe says how long a phase must be to read twice this memory";
+            table.row(["caches".to_string(), format!("the files' pages are dropped first; {words}")]);
         }
         table.render()
     }

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::analysis::{Cell, analyse, cells};
 use super::{Analysis, Sweep};
+use crate::bounds::GENERATOR_NS_MAX;
 use crate::table::Table;
 use crate::units::{format_nanoseconds, format_share};
 use crate::workload::Kind;
@@ -19,7 +20,8 @@ pub fn render(sweep: &Sweep) -> String {
     let (name, target) = (&options.pattern.name, options.target.display());
     let _ = writeln!(text, "{name} in {target} ({}{below})", sweep.behind.file_system);
     let generator = format_nanoseconds(sweep.generator_ns);
-    let _ = writeln!(text, "the load generator itself costs {generator} an operation\n");
+    let _ =
+        writeln!(text, "the load generator itself costs {generator} an operation{}\n", too_dear(sweep.generator_ns));
     let analyses = analyse(sweep);
     let mut kinds: Vec<Kind> = Vec::new();
     for run in sweep.runs.iter().filter(|run| !kinds.contains(&run.kind)).collect::<Vec<_>>() {
@@ -49,6 +51,10 @@ pub fn render(sweep: &Sweep) -> String {
         let _ = writeln!(text, "This sweep is not complete: the same command with the same -o file goes on.");
     }
     text
+}
+
+fn too_dear(generator_ns: f64) -> &'static str {
+    if generator_ns > GENERATOR_NS_MAX { ", more than its 2 us: this machine is busy or slow" } else { "" }
 }
 
 fn axis(table: &[Cell], of: impl Fn(&Cell) -> u64) -> Vec<u64> {

@@ -97,6 +97,7 @@ mod tests {
             warm_up: 0,
             seed: 0,
             hosts: Vec::new(),
+            io_nodes: Vec::new(),
             known: Known {
                 write_bytes_per_s: Some(100e6),
                 read_bytes_per_s: Some(100e6),
@@ -123,6 +124,8 @@ mod tests {
             resident,
             device_bytes: device,
             network_bytes: network,
+            clients: Vec::new(),
+            io_nodes: Vec::new(),
             exhausted: false,
             rejected: None,
         }

@@ -1,6 +1,7 @@
 //! Forebay's own account, if it runs: `forebay status --json`, which asks each agent's control socket.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -27,6 +28,9 @@ pub struct Tiers {
     agents: BTreeMap<String, Tier>,
     /// Whether there was anything before the program began: then counters grow from there, else from nothing.
     begun: bool,
+    /// What was mounted when they were last asked: an agent comes with a mount.
+    #[serde(skip)]
+    mounts: String,
 }
 
 impl Tier {
@@ -51,8 +55,14 @@ impl Tier {
 }
 
 impl Tiers {
-    /// Asks every agent that this namespace knows. Nothing happens where Forebay is not installed or does not run.
+    /// Asks every agent that this namespace knows. Nothing happens where Forebay is not installed or does not run, and no process is
+    /// started where none was seen and nothing was mounted since.
     pub fn ask(&mut self) {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        if self.begun && self.agents.is_empty() && mounts == self.mounts {
+            return;
+        }
+        self.mounts = mounts;
         let Some(program) = forebay() else { return };
         let mut command = Command::new(program);
         command.args(["status", "--json"]).stdin(Stdio::null()).stderr(Stdio::null());

@@ -8,6 +8,9 @@ const PAGE: usize = 4096;
 /// cache as a program's own buffer does.
 const STRETCHES: usize = 16;
 const STAMP: usize = 16;
+/// Stamps of neighbouring pages lie so far apart within their pages. At one place in all of them they would share one set of each of
+/// the processor's caches, and drive each other and the program out of it.
+const LINE: usize = 64;
 
 /// The buffer of one process.
 pub struct Block {
@@ -38,7 +41,9 @@ impl Block {
         let data = &mut self.bytes[from..from + self.transfer];
         let owner = owner_mark(owner);
         for (page, chunk) in data.chunks_mut(PAGE).enumerate().filter(|(_, chunk)| chunk.len() >= STAMP) {
-            chunk[..STAMP].copy_from_slice(&stamp(owner, offset + (page * PAGE) as u64));
+            let position = offset + (page * PAGE) as u64;
+            let at = place(position, chunk.len());
+            chunk[at..at + STAMP].copy_from_slice(&stamp(owner, position));
         }
         data
     }
@@ -53,8 +58,17 @@ impl Block {
         let owner = owner_mark(owner);
         let pages = self.bytes[self.start..self.start + length].chunks(PAGE).enumerate();
         let mut stamped = pages.filter(|(_, chunk)| chunk.len() >= STAMP);
-        stamped.all(|(page, chunk)| chunk[..STAMP] == stamp(owner, offset + (page * PAGE) as u64))
+        stamped.all(|(page, chunk)| {
+            let position = offset + (page * PAGE) as u64;
+            let at = place(position, chunk.len());
+            chunk[at..at + STAMP] == stamp(owner, position)
+        })
     }
+}
+
+/// Where in its page the stamp of a position lies. What is no whole page has it at its beginning.
+fn place(position: u64, length: usize) -> usize {
+    if length == PAGE { (position / PAGE as u64) as usize % (PAGE / LINE) * LINE } else { 0 }
 }
 
 fn owner_mark(owner: u64) -> u64 {
@@ -88,9 +102,20 @@ mod tests {
         assert!(block.is(sent.len(), 7, 8192));
         assert!(!block.is(sent.len(), 7, 4096));
         assert!(!block.is(sent.len(), 8, 8192));
-        block.room()[2 * 4096] ^= 1;
+        // The third page is the fifth of the file.
+        block.room()[2 * 4096 + 4 * LINE] ^= 1;
         assert!(!block.is(sent.len(), 7, 8192));
         assert!(block.is(2 * 4096, 7, 8192));
+    }
+
+    #[test]
+    fn a_reader_of_single_pages_knows_what_was_written_in_large_transfers() {
+        let (mut writer, mut reader) = (Block::new(64 * 4096 + 100, 1), Block::new(4096, 2));
+        let sent = writer.fill(3, 1 << 20, 9).to_vec();
+        for (page, data) in sent.chunks(4096).enumerate() {
+            reader.room()[..data.len()].copy_from_slice(data);
+            assert!(reader.is(data.len(), 3, (1 << 20) + page as u64 * 4096), "page {page}");
+        }
     }
 
     #[test]

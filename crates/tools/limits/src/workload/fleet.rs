@@ -13,6 +13,7 @@ use super::clock::now_ns;
 use super::host::Host;
 use super::message::{Command, Reply, receive, send};
 use crate::bounds::{CLOCK_QUESTIONS, PATIENCE, PHASE_PATIENCE};
+use crate::counters::Counters;
 use crate::failure::Failure;
 
 /// How to start another process of this program.
@@ -22,19 +23,32 @@ pub struct Launcher {
     words: Vec<OsString>,
     /// Where the groups run, in turn; none: here.
     hosts: Vec<Host>,
+    /// Hosts that are only looked at.
+    observed: Vec<Host>,
 }
 
 impl Launcher {
     /// `program WORDS worker`.
     pub fn new(program: impl Into<PathBuf>, words: &[&str]) -> Launcher {
         let words = words.iter().chain(&["worker"]).map(OsString::from).collect();
-        Launcher { program: program.into(), words, hosts: Vec::new() }
+        Launcher { program: program.into(), words, hosts: Vec::new(), observed: Vec::new() }
     }
 
     /// The same with groups on these hosts, in turn.
     pub fn on(mut self, hosts: &[Host]) -> Launcher {
         self.hosts = hosts.to_vec();
         self
+    }
+
+    /// The same with a look at these hosts.
+    pub fn seeing(mut self, hosts: &[Host]) -> Launcher {
+        self.observed = hosts.to_vec();
+        self
+    }
+
+    /// For those that only look on; none if nobody is looked at.
+    pub fn observing(&self) -> Option<Launcher> {
+        (!self.observed.is_empty()).then(|| Launcher { hosts: self.observed.clone(), ..self.clone() })
     }
 
     /// The host of a group, and what to run for it.
@@ -136,9 +150,10 @@ impl Fleet {
         }
     }
 
-    /// Compares everybody's clock with ours. Returns the largest uncertainty: half of the quickest question and answer.
-    pub fn set_clocks(&mut self) -> Duration {
-        let mut worst = 0;
+    /// Compares everybody's clock with ours. Returns the largest uncertainty, half of the quickest question and answer, and whose
+    /// it is.
+    pub fn set_clocks(&mut self) -> (Duration, String) {
+        let (mut worst, mut whose) = (0, String::new());
         for member in self.members.iter_mut().filter(|member| member.to.is_some()) {
             let mut best = u64::MAX;
             for _ in 0..CLOCK_QUESTIONS {
@@ -153,11 +168,31 @@ impl Fleet {
                 self.lost.push(format!("{} does not tell its clock", member.name));
                 member.to = None;
                 let _ = member.child.kill();
-            } else {
-                worst = worst.max(best / 2);
+            } else if best / 2 >= worst {
+                (worst, whose) = (best / 2, member.name.clone());
             }
         }
-        Duration::from_nanos(worst)
+        (Duration::from_nanos(worst), whose)
+    }
+
+    /// Asks everybody for the counters of its host, all at once. None of who was lost.
+    pub fn look(&mut self) -> Vec<Option<Counters>> {
+        self.tell(&Command::Look);
+        let deadline = Instant::now() + PATIENCE;
+        let Fleet { members, lost } = self;
+        let seen = members.iter_mut().map(|member| {
+            member.to.as_ref()?;
+            let why = match member.answer(deadline) {
+                Ok(Reply::Seen { counters }) => return Some(counters),
+                Ok(_) => "does not tell its counters".to_string(),
+                Err(why) => why,
+            };
+            lost.push(format!("{} {why}", member.name));
+            member.to = None;
+            let _ = member.child.kill();
+            None
+        });
+        seen.collect()
     }
 
     /// Who was lost so far, and why.
@@ -182,7 +217,9 @@ impl Fleet {
                     self.lost.extend(lost);
                 }
                 Ok(Reply::Ready { resident }) => residents.extend(resident),
-                Ok(Reply::Clock { .. }) => failed.push(format!("{}: told its clock unasked", member.name)),
+                Ok(Reply::Clock { .. } | Reply::Seen { .. }) => {
+                    failed.push(format!("{}: told what it was not asked", member.name));
+                }
                 Ok(Reply::Failed { what }) => failed.push(format!("{}: {what}", member.name)),
                 Err(why) => {
                     self.lost.push(format!("{} {why}", member.name));

@@ -18,17 +18,19 @@ pub struct Host {
 enum Reach {
     Ssh,
     Srun,
+    Mpirun,
     Namespace,
 }
 
 impl Host {
-    /// `NAME` (ssh), `srun:NAME`, `netns:NAME`.
+    /// `NAME` (ssh), `srun:NAME`, `mpirun:NAME`, `netns:NAME`.
     pub fn parse(text: &str, program: Option<&Path>) -> Result<Host, String> {
         let (reach, name) = match text.split_once(':') {
             Some(("srun", name)) => (Reach::Srun, name),
+            Some(("mpirun", name)) => (Reach::Mpirun, name),
             Some(("netns", name)) => (Reach::Namespace, name),
             Some(("ssh", name)) => (Reach::Ssh, name),
-            Some((other, _)) => return Err(format!("`{other}:` is no way to a host: ssh:, srun: or netns:")),
+            Some((other, _)) => return Err(format!("`{other}:` is no way to a host: ssh:, srun:, mpirun: or netns:")),
             None => (Reach::Ssh, text),
         };
         // What begins with a dash would be an option of ssh.
@@ -45,6 +47,8 @@ impl Host {
         let (first, rest): (&str, &[&str]) = match self.reach {
             Reach::Ssh => ("ssh", &["-o", "BatchMode=yes", "-o", "ServerAliveInterval=10", "--"]),
             Reach::Srun => ("srun", &["--nodes=1", "--ntasks=1", "--quiet", "--nodelist"]),
+            // As MPICH and Open MPI both say it; both hand stdin on to the first process, which is the only one.
+            Reach::Mpirun => ("mpirun", &["-np", "1", "-host"]),
             Reach::Namespace => ("ip", &["netns", "exec"]),
         };
         let mut command = Command::new(first);
@@ -52,7 +56,7 @@ impl Host {
         match self.reach {
             // A shell there reads it.
             Reach::Ssh => command.arg(quoted(program)).args(words.iter().map(|word| quoted(word))),
-            Reach::Srun | Reach::Namespace => command.arg(program).args(words),
+            Reach::Srun | Reach::Mpirun | Reach::Namespace => command.arg(program).args(words),
         };
         command
     }
@@ -83,6 +87,7 @@ mod tests {
         assert_eq!(line("a@n1"), r"ssh -o BatchMode=yes -o ServerAliveInterval=10 -- a@n1 '/opt/f b' 'it'\''s'");
         assert_eq!(line("netns:left"), "ip netns exec left /opt/f b it's");
         assert!(line("srun:n7").starts_with("srun --nodes=1 --ntasks=1 --quiet --nodelist n7 /opt"));
+        assert_eq!(line("mpirun:n7"), "mpirun -np 1 -host n7 /opt/f b it's");
         for wrong in ["", "-oProxyCommand=x", "a b", "mpi:a", "n;rm"] {
             assert!(Host::parse(wrong, None).is_err(), "{wrong}");
         }

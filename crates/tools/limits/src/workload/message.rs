@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::histogram::Histogram;
 use super::pattern::{Kind, Pattern};
 use crate::bounds::LINE_MAX;
+use crate::counters::Counters;
 use crate::failure::Failure;
 
 /// A cell's work, the same for all its processes.
@@ -52,6 +53,8 @@ pub enum Command {
     },
     /// What does your clock show? Asked of group leaders, which may be on other hosts.
     Clock,
+    /// What do your host's counters show? Asked of group leaders and of those that only look on.
+    Look,
     /// Run it.
     Go {
         /// Common start on the machine's monotonic clock, nanoseconds.
@@ -73,6 +76,11 @@ pub enum Reply {
     Clock {
         /// Nanoseconds since an origin of that host's own.
         now_ns: u64,
+    },
+    /// The counters there.
+    Seen {
+        /// Of the host, or of the network namespace.
+        counters: Counters,
     },
     /// A phase is over.
     Done {

@@ -7,15 +7,15 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use rustix::fs::{Advice, OFlags, fadvise};
-use rustix::io::{ReadWriteFlags, preadv2};
+use rustix::fs::{Advice, Mode, OFlags, fadvise, lstat, open, unlink};
+use rustix::io::{ReadWriteFlags, preadv2, retry_on_intr};
 
 use super::block::Block;
 use super::clock::{cpu_ns, now_ns};
 use super::layout::Places;
 use super::message::{Sample, Task};
 use super::pattern::{Kind, Layout, ReadAhead, Sync};
-use super::tree::{data_file, directory, small_file};
+use super::tree::{Names, data_file, directory};
 
 /// Places of a file that are looked at to see whether the page cache holds it.
 const RESIDENCY_PROBES: u64 = 16;
@@ -162,11 +162,13 @@ impl Worker {
     }
 
     fn create(&mut self, mut lap: Lap) -> io::Result<()> {
-        let directory = directory(&self.task, self.rank);
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(0o666);
+        let mut names = Names::new(&directory(&self.task, self.rank), self.rank);
         let (pattern, block, rank) = (&self.task.pattern, &mut self.block, self.rank);
         lap.run(pattern.files_max, |index| {
-            let path = small_file(&directory, rank, index);
-            let file = OpenOptions::new().write(true).create_new(true).open(path)?;
+            let path = names.of(index);
+            let file = File::from(retry_on_intr(|| open(path, flags, mode))?);
             if pattern.transfer > 0 {
                 file.write_all_at(block.fill(rank, 0, index), 0)?;
             }
@@ -179,20 +181,21 @@ impl Worker {
 
     fn stat(&mut self, mut lap: Lap) -> io::Result<()> {
         let owner = self.neighbour();
-        let directory = directory(&self.task, owner);
+        let mut names = Names::new(&directory(&self.task, owner), owner);
         let size = self.task.pattern.transfer;
         lap.run(self.common, |index| {
-            let found = fs::symlink_metadata(small_file(&directory, owner, index))?.len();
+            let found = lstat(names.of(index))?.st_size.cast_unsigned();
             if found == size { Ok(0) } else { Err(wrong(&format!("a file of {size} bytes shows {found}"))) }
         })
     }
 
     fn fetch(&mut self, mut lap: Lap) -> io::Result<()> {
         let owner = self.neighbour();
-        let directory = directory(&self.task, owner);
+        let mut names = Names::new(&directory(&self.task, owner), owner);
         let block = &mut self.block;
         lap.run(self.common, |index| {
-            let file = File::open(small_file(&directory, owner, index))?;
+            let path = names.of(index);
+            let file = File::from(retry_on_intr(|| open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()))?);
             let length = block.room().len();
             file.read_exact_at(block.room(), 0)?;
             check(block, length, owner, 0)
@@ -200,9 +203,11 @@ impl Worker {
     }
 
     fn delete(&mut self, mut lap: Lap) -> io::Result<()> {
-        let directory = directory(&self.task, self.rank);
-        let rank = self.rank;
-        lap.run(self.created, |index| fs::remove_file(small_file(&directory, rank, index)).map(|()| 0))
+        let mut names = Names::new(&directory(&self.task, self.rank), self.rank);
+        lap.run(self.created, |index| {
+            unlink(names.of(index))?;
+            Ok(0)
+        })
     }
 
     fn walk(&mut self, mut lap: Lap) -> io::Result<()> {

@@ -7,6 +7,7 @@ use super::fleet::{Fleet, Launcher};
 use super::message::{Command, Reply, Task, receive, send};
 use super::pattern::Kind;
 use super::phase::Worker;
+use crate::counters::Counters;
 use crate::failure::Failure;
 
 /// Serves until stdin ends. The first command says whether this is a group leader or a process.
@@ -36,6 +37,7 @@ fn work(from: &mut impl io::BufRead, to: &mut impl Write, mut worker: Worker) ->
                 }
             }
             Command::Clock => Reply::Clock { now_ns: now_ns() },
+            Command::Look => Reply::Seen { counters: Counters::now() },
             Command::Go { at_ns, until_ns } => go(&mut worker, kind.take(), at_ns, until_ns),
             Command::Work { .. } | Command::Lead { .. } => Reply::Failed { what: "told to begin twice".to_string() },
         };
@@ -62,13 +64,16 @@ fn lead(
     let mut fleet = Fleet::start(launcher, begin)?;
     send(to, &fleet.gather(None))?;
     while let Some(command) = receive::<Command>(from)? {
-        if matches!(command, Command::Clock) {
-            // Its processes are on this host, by the same clock.
-            send(to, &Reply::Clock { now_ns: now_ns() })?;
-            continue;
-        }
-        fleet.tell(&command);
-        send(to, &fleet.gather(Some(&command)))?;
+        // Its processes are on this host, by the same clock and with the same counters.
+        let reply = match &command {
+            Command::Clock => Reply::Clock { now_ns: now_ns() },
+            Command::Look => Reply::Seen { counters: Counters::now() },
+            _ => {
+                fleet.tell(&command);
+                fleet.gather(Some(&command))
+            }
+        };
+        send(to, &reply)?;
     }
     Ok(())
 }

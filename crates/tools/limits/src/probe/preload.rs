@@ -1,0 +1,129 @@
+//! What the preload library costs a call on a file that is not accelerated: the same calls by the same program, with it and without.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::{Component, Measurement, Unit};
+use crate::failure::Failure;
+use crate::workload::{Launcher, now_ns};
+
+/// The library's file, where the command looks for it too: beside the program, or where packages put it.
+const FILE: &str = "libforebay_preload.so";
+/// Calls of one batch: a clock's own time is spread over so many.
+const CALLS: u32 = 1000;
+/// Turns: with it and without, turn about.
+const TURNS: u32 = 5;
+
+/// Each call's extra time; the error says why it cannot be told here.
+pub fn measure(launcher: &Launcher, time: Duration) -> Result<Vec<Measurement>, String> {
+    let library = library(launcher.program()).ok_or_else(|| format!("{FILE} is not installed beside the program"))?;
+    let mut best: Vec<(String, [f64; 2])> = Vec::new();
+    for turn in 0..2 * TURNS {
+        let side = (turn % 2) as usize;
+        let preloaded = (side == 1).then_some(library.as_path());
+        for (name, ns) in side_of(launcher, preloaded, time / (2 * TURNS))? {
+            match best.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, sides)) => sides[side] = sides[side].min(ns),
+                None => {
+                    let mut sides = [f64::INFINITY; 2];
+                    sides[side] = ns;
+                    best.push((name, sides));
+                }
+            }
+        }
+    }
+    let measurement = |(name, [without, with]): (String, [f64; 2])| Measurement {
+        component: Component::Crossing,
+        directory: None,
+        what: format!("preload library, {name}: {without:.0} ns without it, extra"),
+        value: (with - without).max(0.0),
+        unit: Unit::Nanoseconds,
+    };
+    Ok(best.into_iter().map(measurement).collect())
+}
+
+fn library(program: &Path) -> Option<PathBuf> {
+    let beside = program.parent()?;
+    [beside.join(FILE), beside.join("../lib/forebay").join(FILE)].into_iter().find(|path| path.exists())
+}
+
+fn side_of(launcher: &Launcher, library: Option<&Path>, time: Duration) -> Result<Vec<(String, f64)>, String> {
+    let mut command = Command::new(launcher.program());
+    command.args(launcher.words()).arg("--calls").arg(time.as_nanos().to_string()).stdin(Stdio::null());
+    match library {
+        Some(path) => command.env("LD_PRELOAD", path),
+        None => command.env_remove("LD_PRELOAD"),
+    };
+    let output = command.output().map_err(|error| error.to_string())?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(said.lines().last().unwrap_or("the measurement failed").to_string());
+    }
+    serde_json::from_slice(&output.stdout).map_err(|error| format!("its result is not understood: {error}"))
+}
+
+/// The child: nanoseconds of a call, the best batch of each. The calls are the C library's, which is what is preloaded over.
+pub fn serve(time: Duration) -> Result<Vec<(String, f64)>, Failure> {
+    let failed = |error: io::Error| Failure::unavailable(format!("calls on a file: {error}"));
+    let path = std::env::temp_dir().join(format!("forebay-limits-calls.{}", std::process::id()));
+    let outcome = fs::write(&path, [7; 4096]).and_then(|()| batches(&path, time));
+    let _ = fs::remove_file(&path);
+    outcome.map_err(failed)
+}
+
+fn batches(path: &Path, time: Duration) -> io::Result<Vec<(String, f64)>> {
+    let file = File::open(path)?;
+    let mut room = [0; 4096];
+    let read = best(time / 2, || file.read_exact_at(&mut room, 0))?;
+    let open = best(time / 2, || File::open(path).map(drop))?;
+    Ok(vec![("read of 4 KiB".to_string(), read), ("open and close".to_string(), open)])
+}
+
+fn best(time: Duration, mut call: impl FnMut() -> io::Result<()>) -> io::Result<f64> {
+    let (began, mut best) = (Instant::now(), f64::INFINITY);
+    while best.is_infinite() || began.elapsed() < time {
+        let before = now_ns();
+        for _ in 0..CALLS {
+            call()?;
+        }
+        best = best.min((now_ns() - before) as f64 / f64::from(CALLS));
+    }
+    Ok(best)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_take_time_and_a_missing_library_is_told() {
+        let found = serve(Duration::from_millis(10)).unwrap();
+        assert_eq!(
+            found.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
+            ["read of 4 KiB", "open and close"]
+        );
+        assert!(found.iter().all(|(_, ns)| *ns > 0.0 && ns.is_finite()), "{found:?}");
+        let empty = tempfile::tempdir().unwrap();
+        let launcher = Launcher::new(empty.path().join("forebay"), &[]);
+        assert!(measure(&launcher, Duration::ZERO).unwrap_err().contains("libforebay_preload.so is not installed"));
+    }
+
+    /// A library that does nothing costs nothing, or next to it; the figures of both sides come from the same calls.
+    #[test]
+    fn both_sides_are_asked_and_compared() {
+        let directory = tempfile::tempdir().unwrap();
+        let program = directory.path().join("forebay");
+        std::os::unix::fs::symlink("/bin/sh", &program).unwrap();
+        let script = r#"[ "$1 $2" = 'worker --calls' ] || exit 9
+            case $LD_PRELOAD in *libforebay_preload.so) echo '[["read",150.0]]';; *) echo '[["read",100.0]]';; esac"#;
+        // Not a library at all: the loader says so and goes on.
+        fs::write(directory.path().join(FILE), "").unwrap();
+        let launcher = Launcher::new(&program, &["-c", script, "sh"]);
+        let [found] = &measure(&launcher, Duration::ZERO).unwrap()[..] else { panic!("one call") };
+        assert_eq!((found.value, found.what.as_str()), (50.0, "preload library, read: 100 ns without it, extra"));
+    }
+}
