@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""What the load generators of `forebay limits sweep`, fio and mdtest do for one operation: system calls, by strace, and instructions
-in user space, by callgrind. Counts, not times: the same on a busy machine. Each program is run for N and for 2 N operations; the
-difference, over N, is one operation's.
+"""What the load generators of `forebay limits sweep`, fio and mdtest do for one operation: system calls, by strace, and time in user
+space, by the kernel's account of the processes. The calls are counts, the same on a busy machine. Each program is run for N and for
+2 N operations; the difference, over N, is one operation's. The times are of the best of ROUNDS, with TIMES as many operations.
 
-  MDTEST=ior/src/mdtest benches/counts.py        BIN=target/release N=2000 (see metadata.sh for how mdtest is built)
+  MDTEST=ior/src/mdtest benches/counts.py        BIN=target/release N=2000 TIMES=50 ROUNDS=5 (see metadata.sh for how mdtest is built)
 """
 
 import collections
 import os
 import pathlib
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -19,8 +20,10 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOREBAY = os.path.join(os.environ.get("BIN", ROOT / "target/release"), "forebay")
 MDTEST = os.environ.get("MDTEST", "mdtest")
 N = int(os.environ.get("N", "2000"))
+TIMES = int(os.environ.get("TIMES", "50"))
+ROUNDS = int(os.environ.get("ROUNDS", "5"))
 # Calls that belong to an operation whoever does it.
-OWN = {"pwrite64", "pread64", "write", "read", "openat", "close", "newfstatat", "statx", "stat", "lstat", "unlink", "unlinkat"}
+OWN = {"open", "pwrite64", "pread64", "write", "read", "openat", "close", "newfstatat", "statx", "stat", "lstat", "unlink", "unlinkat"}
 
 
 def sweep(place, *words):
@@ -66,16 +69,13 @@ def calls(words, scratch):
     return found
 
 
-def instructions(words, scratch):
-    run(["valgrind", "-q", "--tool=callgrind", "--trace-children=yes", f"--callgrind-out-file={scratch}/out.%p", *words])
-    total = 0
-    for path in pathlib.Path(scratch).glob("out.*"):
-        total += sum(int(match[1]) for match in re.finditer(r"^(?:summary|totals): (\d+)", path.read_text(), re.M))
-        path.unlink()
-    return total / 2  # summary and totals say the same
+def user_ns(words, scratch):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    run(words)
+    return (resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before) * 1e9
 
 
-print(f"{'one operation':38} {'program':8} {'its calls':>10} {'other calls':>12} {'instructions':>13}")
+print(f"{'one operation':38} {'program':8} {'its calls':>10} {'other calls':>12} {'user ns':>8}")
 for what, program, command in CASES:
     if not shutil.which(command("/", 1)[0]):
         print(f"{what:38} {program:8} is missing")
@@ -94,5 +94,10 @@ for what, program, command in CASES:
         grown = {name: (number - few[name]) / count for name, number in many.items()}
         own = sum(value for name, value in grown.items() if name in OWN)
         other = {name: value for name, value in grown.items() if name not in OWN and value >= 0.01}
-        each = (of(2 * N, instructions) - of(N, instructions)) / count
-        print(f"{what:38} {program:8} {own:10.2f} {sum(other.values()):12.2f} {each:13.0f}  {other or ''}")
+        if count != N:
+            print(f"{what:38} {program:8} {own:10.2f} {sum(other.values()):12.2f} {'':8}  {other or ''}")
+            continue
+        times = TIMES
+        most = min(of(2 * N * times, user_ns) for _ in range(ROUNDS))
+        each = (most - min(of(N * times, user_ns) for _ in range(ROUNDS))) / (count * times)
+        print(f"{what:38} {program:8} {own:10.2f} {sum(other.values()):12.2f} {each:8.0f}  {other or ''}")

@@ -4,7 +4,7 @@
 # part of this tree; with Debian's mpich, libmpich-dev, autoconf, automake, pkg-config and make it is built by
 #
 #   git clone https://github.com/hpc/ior && cd ior && ./bootstrap && CC=mpicc ./configure && make
-#   MDTEST=ior/src/mdtest benches/metadata.sh [DIR]        ROUNDS=5 FILES=20000 (a process) PROCESSES="1 2" PLACES="tmpfs disk"
+#   MDTEST=ior/src/mdtest benches/metadata.sh [DIR]        ROUNDS=5 FILES=20000 (a process) PROCESSES="1 2" PLACES="tmpfs disk" SETTLE=1
 set -u
 cd "$(dirname "$0")/.." || exit 1
 # shellcheck source=scripts/environment.sh
@@ -14,6 +14,7 @@ if [ -z "${FOREBAY_BENCH_NAMESPACE:-}" ]; then
 fi
 ROUNDS=${ROUNDS:-5}
 FILES=${FILES:-20000}
+SETTLE=${SETTLE:-1}
 bin=${BIN:-$PWD/target/release}
 for program in "${MPIRUN:=mpirun}" "${MDTEST:=mdtest}" "$bin/forebay"; do
   command -v "$program" >/dev/null || { echo "$program is missing: see the head of $0" >&2 && exit 69; }
@@ -63,6 +64,7 @@ for place in ${PLACES:-tmpfs disk}; do
         [ $((round % 2)) = 0 ] && sides=(our mdtest)
         for side in "${sides[@]}"; do
           warm "$scratch/$place" "$processes"
+          sleep "$SETTLE"
           "${side}_rates" "$scratch/$place" $pattern "$processes" | sed "s/^/$side /"
         done
       done | python3 -c '
