@@ -6,7 +6,7 @@ set -euo pipefail
 
 RUST_MINOR=95 # the oldest 1.x that compiles the workspace; as rust-version in Cargo.toml
 
-packages=(build-essential pkg-config git fio sqlite3 attr acl python3 procps psmisc openssl)
+packages=(build-essential pkg-config git fio sqlite3 attr acl python3 procps psmisc openssl mpich libmpich-dev)
 [ $# -gt 0 ] && packages=("$@")
 
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo --non-interactive "$@"; fi; }
