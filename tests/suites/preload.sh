@@ -3,7 +3,7 @@
 # and in an accelerated one, without the library, with it, and with it and windows. Random operations by two processes,
 # either or both of them with windows, end in the same bytes. Real programs print and leave the same.
 #
-#   tests/suites/preload.sh [loading|windows|probes|chance|programs]...
+#   tests/suites/preload.sh [loading|windows|full|probes|chance|programs]...
 cd "$(dirname "$0")" || exit 1
 . ./report.sh
 
@@ -24,12 +24,13 @@ in_new_directory() { # SIDE COMMAND...
   (cd "$dir/here" && "$@")
 }
 
-# Environment of a program: without the library, with it, with it and windows.
-environment() { # without|forwarding|windows
+# Environment of a program: without the library, with it, with it and windows, of a size of its own.
+environment() { # without|forwarding|windows|sized
   case $1 in
     without) echo LD_PRELOAD= ;;
     forwarding) echo "LD_PRELOAD=$library FOREBAY_WINDOW=off" ;;
     windows) echo "LD_PRELOAD=$library" ;;
+    sized) echo "LD_PRELOAD=$library FOREBAY_WINDOW=1MiB" ;;
   esac
 }
 
@@ -39,18 +40,87 @@ compile() {
   for source in preload/probe/*.c; do
     gcc -O1 -w -pthread -o "$scratch/bin/$(basename "$source" .c)" "$source" || return 1
   done
-  gcc -O1 -Wall -o "$scratch/chance" preload/chance.c && gcc -O1 -Wall -o "$scratch/windowed" preload/windowed.c
+  gcc -O1 -Wall -o "$scratch/chance" preload/chance.c && gcc -O1 -Wall -o "$scratch/windowed" preload/windowed.c &&
+    gcc -O1 -Wall -o "$scratch/full" preload/full.c
 }
 
 # Proves that the rest of this suite is about windows at all.
 inside_windows() {
   local with want have
-  for with in without:0 forwarding:0 windows:1; do
+  for with in without:0 forwarding:0 windows:16777216 sized:1048576; do
     want=${with#*:}
     # shellcheck disable=SC2046
     have=$(in_new_directory accelerated env $(environment "${with%:*}") "$scratch/windowed")
-    if [ "$have" = "$want" ]; then pass "windows::${with%:*}"; else fail "windows::${with%:*}" "it has a window: '$have', not '$want'"; fi
+    if [ "$have" = "$want" ]; then pass "windows::${with%:*}"; else fail "windows::${with%:*}" "its window has '$have' bytes, not '$want'"; fi
   done
+  documented c "$scratch/documented"
+  documented python python3 "$scratch/documented.py"
+}
+
+# The examples of the documentation, in programs of their own: a window, none, a larger one.
+documented() { # LANGUAGE COMMAND...
+  local language=$1 told
+  shift
+  # shellcheck disable=SC2046
+  told=$(in_new_directory accelerated env $(environment windows) "$@" 2>&1)
+  if [ "$told" = "3 1 3 1048576" ]; then pass "windows::documented_$language"; else fail "windows::documented_$language" "$told"; fi
+}
+
+example() { # LANGUAGE
+  awk -v fence='```'"$1" '$0 == fence { inside = 1; next } /^```/ { inside = 0 } inside' ../../docs/window.md
+}
+
+compile_examples() {
+  {
+    echo '#include <fcntl.h>'
+    echo '#include <stdio.h>'
+    echo '#include <unistd.h>'
+    example c
+    cat <<'C'
+static void fill(int fd) { for (int n = 0; n < 20; n++) (void)!write(fd, "12345678", 8); }
+int main(void) {
+  struct forebay_window window = {0};
+  int fd = open("file", O_WRONLY | O_CREAT | O_TRUNC, 0644);
+  fill(fd);
+  forebay_window(fd, FOREBAY_WINDOW_GET, &window);
+  printf("%u ", window.state);
+  forebay_window_off(fd);
+  forebay_window(fd, FOREBAY_WINDOW_ON, &window);
+  printf("%u ", window.state);
+  close(fd);
+  fd = open("other", O_WRONLY | O_CREAT | O_TRUNC, 0644);
+  window.bytes = 1 << 20;
+  forebay_window(fd, FOREBAY_WINDOW_SIZE, &window);
+  fill(fd);
+  forebay_window(fd, FOREBAY_WINDOW_GET, &window);
+  printf("%u %llu\n", window.state, (unsigned long long)window.bytes);
+  return 0;
+}
+C
+  } >"$scratch/documented.c"
+  gcc -O1 -Wall -o "$scratch/documented" "$scratch/documented.c" || return 1
+  {
+    example python | sed '/^window(/d'
+    cat <<'PYTHON'
+
+def fill(f):
+    for n in range(20):
+        f.write(b"12345678")
+
+f = open("file", "wb", buffering=0)
+fill(f)
+print(window(f.fileno(), 0)[4], end=" ")
+window(f.fileno(), 2)
+window(f.fileno(), 1)
+print(window(f.fileno(), 0)[4], end=" ")
+f.close()
+f = open("other", "wb", buffering=0)
+window(f.fileno(), 3, 1 << 20)
+fill(f)
+told = window(f.fileno(), 0)
+print(told[4], told[2])
+PYTHON
+  } >"$scratch/documented.py"
 }
 
 probe() { # NAME
@@ -142,6 +212,20 @@ run_chance() {
   done
 }
 
+# A burst buffer that does not take what a window acknowledged.
+run_full() {
+  local small=$scratch/small told
+  mkdir -p "$small" && mount -t tmpfs -o size=64m small "$small" && mkdir "$small/buffer" &&
+    head -c 16M /dev/zero >"$small/filler" || return
+  mkdir -p "$global/here"
+  told=$(cd "$global/here" && timeout --kill-after=5 $CHANCE_SECONDS_MAX "$forebay" run --quiet --window --policy stage_out=manual \
+    --dir "$global" --burst-buffer "$small/buffer" -- "$scratch/full" "$small/filler" 2>"$scratch/full.stderr")
+  umount "$small"
+  if [ "$told" = "0 wrong" ]; then pass "full::what_cannot_be_drained_is_there_all_the_same"; else
+    fail "full::what_cannot_be_drained_is_there_all_the_same" "$told $(tail -n 5 "$scratch/full.stderr")"
+  fi
+}
+
 # How a command comes to load the library, and how not.
 run_loading() {
   local other=$scratch/other told
@@ -183,12 +267,12 @@ export FOREBAY_PRELOAD=${FOREBAY_PRELOAD:-$top/target/debug/libforebay_preload.s
 library=$FOREBAY_PRELOAD global=$scratch/global buffer=$scratch/buffer
 mkdir -p "$global" "$buffer" "$scratch/bin"
 [ -e "$library" ] || { fail "library" "$library is not there"; finish; }
-compile || { fail "programs of this suite" "they do not compile"; finish; }
-[ $# -gt 0 ] || set -- loading windows probes chance programs
+compile && compile_examples || { fail "programs of this suite" "they do not compile"; finish; }
+[ $# -gt 0 ] || set -- loading windows full probes chance programs
 for part in "$@"; do
   case $part in
     windows | probes) run_inside "$part" ;;
-    loading | chance | programs) "run_$part" ;;
+    loading | full | chance | programs) "run_$part" ;;
     *) fail "$part" "no such part" ;;
   esac
 done

@@ -104,7 +104,7 @@ impl Agent {
     /// The attributes that go with an open file whose data is an older version: the file's, with the size, blocks and
     /// time of that version.
     pub fn attributes_of_version(&self, open: &OpenFile) -> io::Result<Attributes> {
-        self.settle(open.node())?;
+        self.look(open.node(), &mut |_| Ok(()))?;
         let mut attributes = of_stat(&fs::fstat(open.node().fd())?);
         if let Some(replica) = open.backing() {
             let version = of_stat(&fs::fstat(replica)?);
@@ -118,17 +118,19 @@ impl Agent {
         if !node.is_regular() {
             return Ok(attributes);
         }
-        self.settle(node)?;
-        if let Some(overlay) = self.cache.attributes(node.identity()) {
-            attributes.size = overlay.size;
-            attributes.blocks = overlay.blocks;
-            attributes.mtime = overlay.mtime;
-            attributes.ctime = attributes.ctime.max(overlay.ctime);
-        } else if self.cache.settled() != before {
-            // It may have been this file's data that arrived below since.
-            attributes = of_stat(&fs::fstat(node.fd())?);
-        }
-        Ok(attributes)
+        self.look(node, &mut |pending| {
+            if let Some(overlay) = self.cache.attributes(node.identity()) {
+                attributes.size = overlay.size;
+                attributes.blocks = overlay.blocks;
+                attributes.mtime = overlay.mtime;
+                attributes.ctime = attributes.ctime.max(overlay.ctime);
+            } else if self.cache.settled() != before {
+                // It may have been this file's data that arrived below since.
+                attributes = of_stat(&fs::fstat(node.fd())?);
+            }
+            attributes.size = attributes.size.max(pending.map_or(0, |pending| pending.end()));
+            Ok(attributes)
+        })
     }
 
     /// Changes attributes as the caller, through the open file if there is one, and returns the new ones. `EINTR` if
@@ -141,7 +143,8 @@ impl Agent {
         new: &NewAttributes,
         interrupted: &dyn Fn() -> bool,
     ) -> io::Result<Attributes> {
-        self.settle(node)?;
+        // Times that are set count from after what was written before.
+        self.look(node, &mut |_| Ok(()))?;
         if new.uid.is_some() || new.gid.is_some() {
             let _as_caller = self.impersonator.become_caller(caller)?;
             let (uid, gid) = (new.uid.map(Uid::from_raw), new.gid.map(Gid::from_raw));
@@ -161,9 +164,9 @@ impl Agent {
         if let Some(size) = new.size {
             match open {
                 Some(open) => open.set_len(size)?,
-                None if node.is_regular() => {
-                    self.cache.set_len(&node.anchor(&self.store)?, size, &self.policy_for(node), interrupted)?;
-                }
+                None if node.is_regular() => self.cut(node, size, &mut || {
+                    self.cache.set_len(&node.anchor(&self.store)?, size, &self.policy_for(node), interrupted)
+                })?,
                 None => return Err(io::Error::from_raw_os_error(libc::EINVAL)),
             }
             self.drop_privileges_of(node, new.clear_set_id)?;

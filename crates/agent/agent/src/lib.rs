@@ -27,4 +27,4 @@ pub use names::{Found, NewMode};
 pub use node::Node;
 pub use open_file::{Mode, OpenFile, WriteHow};
 pub use policy_table::{PolicyError, PolicyTable};
-pub use windows::{Announced, Replayed, WindowSettings};
+pub use windows::{Announced, Replayed, WindowService, WindowSettings, WindowStatus};

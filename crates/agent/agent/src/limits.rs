@@ -73,6 +73,9 @@ pub const WINDOW_POLL: Duration = Duration::from_millis(1);
 /// How long an idle window's thread sleeps at most before it looks up from the bell.
 pub const WINDOW_SLEEP: Duration = Duration::from_millis(200);
 
+/// How long `status` waits for the drain of one file before it does without its numbers of this moment.
+pub const WINDOW_STATUS_WAIT: Duration = Duration::from_millis(100);
+
 /// How long a drain that failed waits before it is tried again.
 pub const WINDOW_RETRY: Duration = Duration::from_millis(250);
 

@@ -15,7 +15,7 @@ use crate::caller::Caller;
 use crate::limits;
 use crate::names::{Found, NewMode};
 use crate::node::Node;
-use crate::windows::{WindowRight, Windows};
+use crate::windows::{WindowRight, WindowRules, Windows};
 
 /// How a program opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -74,8 +74,7 @@ pub struct OpenFile {
     /// Its right to a window, which ends before the handle does.
     right: OnceLock<WindowRight>,
     windows: Option<Arc<Windows>>,
-    /// The policy's window: bytes, 0 for the agent's default; `None`: off.
-    window: Option<u64>,
+    rules: WindowRules,
     node: Arc<Node>,
     handle: FileHandle,
     cache: FileCache,
@@ -101,9 +100,6 @@ impl Agent {
             return Err(io::Error::from_raw_os_error(errno));
         }
         self.check_access(caller, node, mode)?;
-        if mode.truncate {
-            self.settle(node)?;
-        }
         let writes = mode.write || mode.truncate;
         let privileged = writes && self.has_privileges(node)?;
         let how = OpenHow {
@@ -114,12 +110,13 @@ impl Agent {
             sync: mode.sync,
             policy: self.policy_for(node),
         };
-        let window = how.policy.window.wish();
-        let handle = self.cache.open_unless(node.anchor(&self.store)?, how, interrupted)?;
+        let rules = WindowRules::of(&how.policy);
+        let open = |how: &OpenHow| self.cache.open_unless(node.anchor(&self.store)?, how.clone(), interrupted);
+        let handle = if mode.truncate { self.cut(node, 0, &mut || open(&how))? } else { open(&how)? };
         if mode.truncate && privileged {
             self.drop_privileges_of(node, mode.clear_set_id)?;
         }
-        Ok(self.opened(node.clone(), handle, mode, privileged, false, window))
+        Ok(self.opened(node.clone(), handle, mode, privileged, false, rules))
     }
 
     fn check_access(&self, caller: &Caller, node: &Node, mode: Mode) -> io::Result<()> {
@@ -160,7 +157,7 @@ impl Agent {
         let (found, created) = self.create_below(caller, parent, name, new, exclusive)?;
         let anchor = found.node.anchor_created(&self.store, created);
         let policy = if name.is_some() { self.policy_for(&found.node) } else { self.policy_for(parent) };
-        let window = policy.window.wish();
+        let rules = WindowRules::of(&policy);
         let how = OpenHow { read: true, write: true, truncate: false, created: true, sync: mode.sync, policy };
         let opened = self.cache.open_file(anchor, how);
         if opened.is_err()
@@ -173,7 +170,7 @@ impl Agent {
         if name.is_none() {
             self.cache.removing(found.node.identity());
         }
-        let open = self.opened(found.node.clone(), opened, mode, false, name.is_none(), window);
+        let open = self.opened(found.node.clone(), opened, mode, false, name.is_none(), rules);
         Ok((found, open))
     }
 
@@ -184,11 +181,11 @@ impl Agent {
         mode: Mode,
         privileged: bool,
         nameless: bool,
-        window: Option<u64>,
+        rules: WindowRules,
     ) -> OpenFile {
         let (cache, right, windows) = (self.cache.clone(), OnceLock::new(), self.windows.get().cloned());
         let privileged = AtomicBool::new(privileged);
-        OpenFile { right, windows, window, node, handle, cache, mode, privileged, nameless }
+        OpenFile { right, windows, rules, node, handle, cache, mode, privileged, nameless }
     }
 
     /// Writes at `offset`, or at the end.
@@ -238,11 +235,10 @@ impl Agent {
         let len = usize::try_from(len).unwrap_or(usize::MAX).min(limits::COPY_BYTES_PER_CALL);
         let mut buffer = vec![0; len.min(limits::COPY_BUFFER_BYTES)];
         let how = WriteHow { append: false, sync: to.0.mode.sync, clear_set_id };
-        from.0.settle()?;
         let mut done = 0;
         while done < len {
             let part = buffer.len().min(len - done);
-            let got = match from.0.handle.read_at(&mut buffer[..part], from.1 + done as u64) {
+            let got = match from.0.read(&mut buffer[..part], from.1 + done as u64) {
                 Err(error) if done == 0 => return Err(error),
                 Err(_) | Ok(0) => break,
                 Ok(got) => got,
@@ -291,14 +287,20 @@ impl OpenFile {
 
     /// Reads; fewer bytes than asked only at the end of the file.
     pub fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.settle()?;
-        self.handle.read_at(buffer, offset)
+        let Some(windows) = &self.windows else { return self.handle.read_at(buffer, offset) };
+        if self.rules.read_ends {
+            windows.read_ends(self.node.identity());
+        }
+        windows.look(self.node.identity(), &mut |pending| {
+            let read = self.handle.read_at(buffer, offset)?;
+            pending.map_or(Ok(read), |pending| pending.lay_over(buffer, offset, read))
+        })
     }
 
     /// Cuts or extends.
     pub fn set_len(&self, len: u64) -> io::Result<()> {
-        self.settle()?;
-        self.handle.set_len(len)
+        let Some(windows) = &self.windows else { return self.handle.set_len(len) };
+        windows.cut(self.node.identity(), len, &mut || self.handle.set_len(len))
     }
 
     /// Finds data or a hole.
@@ -315,7 +317,7 @@ impl OpenFile {
 
     /// A descriptor was closed.
     pub fn flush(&self) -> io::Result<()> {
-        let settled = self.settle();
+        let settled = if self.rules.lazy && self.has_window_right() { Ok(()) } else { self.settle() };
         self.handle.flush().and(settled)
     }
 
@@ -330,15 +332,15 @@ impl OpenFile {
     pub fn may_have_window(&self, first: bool) -> bool {
         let mode = &self.mode;
         let plain = mode.write && !mode.append && !mode.sync && !mode.direct && !mode.execute;
-        let served = self.windows.is_some() && self.window.is_some();
+        let served = self.windows.is_some() && self.rules.wish.is_some();
         let settled = served && plain && !self.nameless && !self.writes_must_pass();
         settled && self.handle.backing().is_some() && (!first || self.handle.is_unshared())
     }
 
     /// It may have one. Only while every open description of the file may.
     pub fn allow_window(&self) {
-        if let (Some(windows), Some(wish)) = (&self.windows, self.window) {
-            self.right.get_or_init(|| WindowRight::new(windows, self.node.identity(), wish));
+        if let Some(windows) = self.windows.as_ref().filter(|_| self.rules.wish.is_some()) {
+            self.right.get_or_init(|| WindowRight::new(windows, self.node.identity(), self.rules));
         }
     }
 

@@ -59,6 +59,8 @@ pub(crate) mod at {
     pub const WRITERS_WAITING: usize = 384;
     /// Rung when there is room.
     pub const ROOM_BELL: usize = 392;
+    /// Microseconds that writers slept for want of room, as they say: a number for people, of which nothing depends.
+    pub const WAITED_US: usize = 400;
     /// Not 0 while the reader sleeps.
     pub const READER_SLEEPING: usize = 448;
     /// Rung when there is a record.

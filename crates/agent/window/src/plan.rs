@@ -8,12 +8,9 @@
 //! 3. pieces that touch travel as one write, of at most [`BATCH_BYTES_MAX`] bytes;
 //! 4. room is given back only below the oldest record that is not drained.
 //!
-//! [`Turns`] gives files their turns: whoever waits longest is next, and a batch is bounded, so that nobody starves.
-//!
 //! [`Reader::known_below`]: crate::ring::Reader::known_below
 
-use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
-use std::hash::Hash;
+use std::collections::{BTreeMap, BTreeSet};
 
 use types::{ByteRange, RangeSet};
 
@@ -132,13 +129,33 @@ impl Queue {
         self.pending.is_empty()
     }
 
-    /// The newest undrained bytes within `range`, in file order: a read looks here first.
+    /// The newest undrained bytes within `range`, in file order: what a read finds of bytes that cannot be drained now.
     pub fn undrained(&self, range: ByteRange) -> Vec<Piece> {
         let mut covered = RangeSet::new();
         let mut pieces = Vec::new();
         newest(self.pending.iter().rev(), Some(range), &mut covered, &mut pieces);
         pieces.sort_by_key(|piece| piece.range.start);
         pieces
+    }
+
+    /// Where the file ends at least, by what waits; 0 when nothing does.
+    pub fn end(&self) -> u64 {
+        self.pending.values().map(|(_, part)| part.end).max().unwrap_or(0)
+    }
+
+    /// The file was cut to `len` bytes after all that waits was written: what lies behind never travels.
+    pub fn cut(&mut self, len: u64) {
+        for (key, (record, part)) in std::mem::take(&mut self.pending) {
+            let kept = part.intersection(&ByteRange::new(0, len));
+            self.bytes -= part.len() - kept.len();
+            if !kept.is_empty() {
+                self.pending.insert(key, (record, kept));
+            } else if let Some(state) = self.rings.get_mut(&key.1) {
+                state.positions.remove(&(key.2, key.3));
+            }
+        }
+        self.rings.retain(|_, ring| ring.known_below < u64::MAX || !ring.positions.is_empty());
+        self.try_at = 0;
     }
 
     /// The next batch, if there is one; ask again only after [`Queue::done`]. Without `urgent` (nobody waits and no ring is
@@ -230,35 +247,6 @@ fn merge(pieces: Vec<Piece>) -> Vec<Write> {
         }
     }
     writes
-}
-
-/// Whose turn it is: first come, first served, each file at most once in the line.
-#[derive(Debug)]
-pub struct Turns<F> {
-    line: VecDeque<F>,
-    standing: HashSet<F>,
-}
-
-impl<F> Default for Turns<F> {
-    fn default() -> Turns<F> {
-        Turns { line: VecDeque::new(), standing: HashSet::new() }
-    }
-}
-
-impl<F: Clone + Eq + Hash> Turns<F> {
-    /// Puts a file that has work at the end of the line, unless it stands there already.
-    pub fn queue(&mut self, file: F) {
-        if self.standing.insert(file.clone()) {
-            self.line.push_back(file);
-        }
-    }
-
-    /// The file that has waited longest. After one batch it queues again if it has more.
-    pub fn pick(&mut self) -> Option<F> {
-        let file = self.line.pop_front()?;
-        self.standing.remove(&file);
-        Some(file)
-    }
 }
 
 #[cfg(test)]

@@ -24,6 +24,21 @@ pub struct Fence {
     pub epoch: Epoch,
 }
 
+/// What must not come back over what happened since.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds<'a> {
+    /// Bytes that somebody else may have changed.
+    pub fences: &'a [Fence],
+    /// The file was cut to so many bytes after everything in the rings was written: what lies behind is dropped, and no loss.
+    /// `u64::MAX`: it was not.
+    pub cut: u64,
+}
+
+impl Bounds<'_> {
+    /// None.
+    pub const NONE: Bounds<'static> = Bounds { fences: &[], cut: u64::MAX };
+}
+
 /// Where recovery writes: the file's replica.
 pub trait Replay {
     /// Writes all of `bytes` at `offset`. It may be asked again after a crash, with the same bytes.
@@ -71,7 +86,7 @@ pub struct Report {
 pub fn recover<M: Memory, D: Memory>(
     rings: &mut [Reader<M>],
     drained: &Drained<D>,
-    fences: &[Fence],
+    bounds: Bounds<'_>,
     to: &mut dyn Replay,
 ) -> io::Result<Report> {
     let mut report = Report::default();
@@ -82,10 +97,11 @@ pub fn recover<M: Memory, D: Memory>(
             Found::Damage(damage) => {
                 report.lost.push(Loss { ring: id, range: damage.range, why: Why::Damaged(damage.reason) });
             }
-            Found::Record(record) => offer(&mut queue, RingSlot(number), id, record, fences, &mut report),
+            Found::Record(record) => offer(&mut queue, RingSlot(number), id, record, bounds, &mut report),
         });
         queue.leave(RingSlot(number));
     }
+    queue.cut(bounds.cut);
     while let Some(batch) = queue.batch(true) {
         for write in &batch.writes {
             copy(rings, write, to)?;
@@ -98,9 +114,9 @@ pub fn recover<M: Memory, D: Memory>(
     Ok(report)
 }
 
-fn offer(queue: &mut Queue, slot: RingSlot, id: RingId, record: Taken, fences: &[Fence], report: &mut Report) {
+fn offer(queue: &mut Queue, slot: RingSlot, id: RingId, record: Taken, bounds: Bounds<'_>, report: &mut Report) {
     let mut fenced = RangeSet::new();
-    for fence in fences.iter().filter(|fence| fence.epoch > record.epoch) {
+    for fence in bounds.fences.iter().filter(|fence| fence.epoch > record.epoch) {
         fenced.insert(fence.range.intersection(&record.range));
     }
     for range in fenced.iter() {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use common::{COUNTER, Drain, FILE, Replica, grant, ring_bytes};
 use testkit::Random;
-use window::recover::recover;
+use window::recover::{Bounds, recover};
 use window::ring::{Reader, Stop, Writer};
 use window::sequence::{Drained, Sequence};
 use window::{Mapping, Medium, Memory};
@@ -133,7 +133,7 @@ fn round(seed: u64, agent_too: bool) -> u64 {
         let mut left: Vec<_> = (0..PROGRAMS)
             .map(|p| Reader::left_behind(map(dir.path(), &format!("ring{p}")), grant_of(p)).unwrap())
             .collect();
-        let report = recover(&mut left, &Drained::new(map(dir.path(), "drained")), &[], &mut apply).unwrap();
+        let report = recover(&mut left, &Drained::new(map(dir.path(), "drained")), Bounds::NONE, &mut apply).unwrap();
         assert!(report.lost.is_empty(), "{:?}", report.lost);
     } else {
         (0..PROGRAMS).for_each(|ring| drain.end(ring));

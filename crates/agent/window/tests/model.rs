@@ -8,7 +8,7 @@ use common::{COUNTER, Drain, FILE, Image, Stepped, World, grant, ring_bytes};
 use testkit::Random;
 use types::{ByteRange, Epoch};
 use window::memory::Heap;
-use window::recover::{Fence, Report, Why, recover};
+use window::recover::{Bounds, Fence, Report, Why, recover};
 use window::ring::{Reader, Refused, Stop, Writer};
 use window::sequence::{Drained, Sequence};
 
@@ -80,10 +80,10 @@ fn recovered(image: &Image, memories: &[Vec<u8>], fences: &[Fence]) -> (Vec<u8>,
         .collect();
     let drained = Drained::new(Heap::from_image(&memories[RINGS + 1]));
     let mut replica = image.replica.clone();
-    let report = recover(&mut readers, &drained, fences, &mut replica).unwrap();
+    let report = recover(&mut readers, &drained, Bounds { fences, cut: u64::MAX }, &mut replica).unwrap();
     assert_eq!(drained.below(), u64::MAX);
     let before = replica.clone();
-    let again = recover(&mut readers, &drained, fences, &mut replica).unwrap();
+    let again = recover(&mut readers, &drained, Bounds { fences, cut: u64::MAX }, &mut replica).unwrap();
     assert!(before == replica && again.records == 0, "a second recovery does nothing");
     (replica.0, report)
 }

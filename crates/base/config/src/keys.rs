@@ -72,7 +72,7 @@ impl fmt::Display for KeyError {
 impl std::error::Error for KeyError {}
 
 /// Planned keys, which are refused rather than ignored.
-pub(crate) const ABSENT: [&str; 6] = ["rw_conflict", "small_file", "hot_extents", "redundancy", "lock", "io_timeout"];
+pub(crate) const ABSENT: [&str; 5] = ["small_file", "hot_extents", "redundancy", "lock", "io_timeout"];
 
 /// Largest edit distance at which another key is offered for a mistyped one.
 const TYPO_DISTANCE_MAX: usize = 3;
@@ -127,6 +127,8 @@ const CACHES: [(&str, Cache); 5] = [
     ("scratch", Cache::Scratch),
 ];
 const DURABLE_AT: [(&str, bool); 2] = [("fsync", false), ("close", true)];
+const CLOSE: [(&str, bool); 2] = [("drain", false), ("lazy", true)];
+const RW_CONFLICT: [(&str, bool); 2] = [("invalidate", false), ("disable", true)];
 const FSYNC: [(&str, bool); 2] = [("burst-buffer", false), ("global", true)];
 const RENAME: [(&str, bool); 2] = [("commit", true), ("lazy", false)];
 const VERIFY: [(&str, Verify); 2] = [("counts", Verify::Counts), ("full", Verify::Full)];
@@ -200,7 +202,7 @@ fn write_rate(bytes: u64) -> String {
 }
 
 /// Every key, in the order of the documentation.
-pub static KEYS: [Key; 20] = [
+pub static KEYS: [Key; 21] = [
     Key {
         name: "cache",
         syntax: "both|write-cache|preload|through|scratch",
@@ -236,11 +238,14 @@ pub static KEYS: [Key; 20] = [
         "what other nodes see: what was staged out before they open the file",
         "nodes meet in the global store alone"
     ),
-    only!(
-        "close" = "drain",
-        "what this node sees once close has returned: everything that was written",
-        "nothing is held back that a later drain could bring"
-    ),
+    Key {
+        name: "close",
+        syntax: "drain|lazy",
+        default: "drain",
+        meaning: "whether close waits until what a window acknowledged is in the burst buffer; lazy: whoever opens or looks at the file next waits for that",
+        read: |p, text| word(text, &CLOSE).map(|value| p.close_lazy = value),
+        write: |p| name(p.close_lazy, &CLOSE),
+    },
     Key {
         name: "durable_at",
         syntax: "fsync|close",
@@ -319,6 +324,14 @@ pub static KEYS: [Key; 20] = [
         meaning: "the memory in which a preloaded program's writes to an open file are acknowledged, where the agent serves windows (`--window`)",
         read: |p, text| Window::parse(text).map(|value| p.window = value),
         write: |p| p.window.format(),
+    },
+    Key {
+        name: "rw_conflict",
+        syntax: "invalidate|disable",
+        default: "invalidate",
+        meaning: "what becomes of a file's windows when it is read: they go on, or the first read ends them until everybody has closed it",
+        read: |p, text| word(text, &RW_CONFLICT).map(|value| p.read_ends_windows = value),
+        write: |p| name(p.read_ends_windows, &RW_CONFLICT),
     },
     only!(
         "read_ahead" = "off",

@@ -114,6 +114,8 @@ pub struct Policy {
     pub stage_out: StageOut,
     /// `keep_after`
     pub keep_after: KeepAfter,
+    /// `close`: true for `lazy`, false for `drain`.
+    pub close_lazy: bool,
     /// `durable_at`: true for `close`, false for `fsync`.
     pub durable_at_close: bool,
     /// `fsync`: true for `global`, false for `burst-buffer`.
@@ -136,6 +138,8 @@ pub struct Policy {
     pub rate_bytes_per_s: u64,
     /// `window`
     pub window: Window,
+    /// `rw_conflict`: true for `disable`, false for `invalidate`.
+    pub read_ends_windows: bool,
 }
 
 impl Default for Policy {
@@ -144,6 +148,7 @@ impl Default for Policy {
             cache: Cache::Both,
             stage_out: StageOut::Close,
             keep_after: KeepAfter::For(Duration::from_secs(3600)),
+            close_lazy: false,
             durable_at_close: false,
             fsync_global: false,
             rename_commits: true,
@@ -155,6 +160,7 @@ impl Default for Policy {
             reserve_thousandths: 50,
             rate_bytes_per_s: 0,
             window: Window::Auto,
+            read_ends_windows: false,
         }
     }
 }

@@ -135,7 +135,11 @@ impl Door {
         let announced = self.agent.announced(req.pid);
         if announced.is_none() {
             // Before it truncates or reads: what others were told that they wrote.
-            self.agent.end_windows(&known.node)?;
+            match self.agent.end_windows(&known.node) {
+                // What cannot be drained goes with the rest.
+                Err(_) if mode.truncate => {}
+                ended => ended?,
+            }
         }
         let open = self.agent.open(&convert::caller(req), &known.node, mode, &|| req.interrupted())?;
         self.admit(req, known, open, announced)
@@ -153,6 +157,10 @@ impl Door {
         let answer = {
             let mut state = known.open.lock();
             let wanted = announced.is_some() && state.is_all_windowed() && !self.nodes.is_split(known);
+            if wanted && state.is_closed() {
+                // What was closed without a wait may not be drained yet, and keeps the file from being nobody's.
+                self.agent.end_windows(&known.node)?;
+            }
             let windowed = wanted && open.may_have_window(state.is_closed());
             if !windowed {
                 // It may look past us. Under the lock: nobody gets a window between this and the answer.

@@ -171,28 +171,37 @@ fn size_is_limited() -> bool {
 }
 
 /// Ends the window of a descriptor, drained, and leaves it to the kernel: others are about to see its file in ways that
-/// reach no agent.
+/// reach no agent. Errors as [`end`] has them.
 #[cold]
-pub fn give_back(fd: c_int) {
-    if descriptors::forget(fd) {
-        end(fd);
-    }
+pub fn give_back(fd: c_int) -> Result<(), c_int> {
+    if descriptors::forget(fd) { end(fd) } else { Ok(()) }
 }
 
-/// Has the agent drain and end whatever window the open file has, and permit none.
-pub fn end(fd: c_int) {
+/// Has the agent drain and end whatever window the open file has, and permit none. An errno: the window has ended, and what it
+/// acknowledged is not where the kernel looks.
+pub fn end(fd: c_int) -> Result<(), c_int> {
     let _errno = KeptErrno::here();
     // SAFETY: the program's descriptor, which a call of its own is using.
     let file = unsafe { BorrowedFd::borrow_raw(fd) };
-    if control(file, &Control::new(Command::Off, 0)).is_ok() {
-        // What was appended the kernel does not know of; by the size that it is told now it appends and copies.
-        let _ = rustix::fs::fstat(file);
+    let ask = |command| control(file, &Control::new(command, 0));
+    let ended = loop {
+        match ask(Command::Off).map_err(|error| error.raw_os_error().unwrap_or(libc::EPROTO)) {
+            Err(libc::EINTR) => {}
+            ended => break ended,
+        }
+    };
+    if ended.is_err() && ask(Command::Get).is_err() {
+        return Ok(()); // no file of an agent's, or the agent has gone, which the call itself will tell
     }
+    // What was appended the kernel does not know of; by the size that it is told now it appends and copies.
+    let _ = rustix::fs::fstat(file);
+    ended.map(drop)
 }
 
 /// All of them, because the program limits the size of files.
 pub fn give_back_all() {
     for fd in 3..crate::limits::DESCRIPTORS_MAX as c_int {
-        give_back(fd);
+        // What is not drained fails the writes that follow.
+        let _ = give_back(fd);
     }
 }

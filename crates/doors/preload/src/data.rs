@@ -107,7 +107,8 @@ pub unsafe fn pwritev2(
         }
     }
     if flags & libc::RWF_APPEND != 0 {
-        agent::give_back(fd);
+        // What could not be drained fails the write itself.
+        let _ = agent::give_back(fd);
     }
     // SAFETY: the call as it came.
     unsafe { original(fd, parts, count, at, flags) }

@@ -91,13 +91,23 @@ fn replaced(from: c_int, to: c_int, result: c_int) -> c_int {
 
 /// Before the kernel looks at a file without asking the agent, or flags change that all duplicates of the descriptor share. One
 /// that is not known may be a duplicate, or inherited: its file is then written through a window by another number, or by
-/// another process.
-fn look_past(fd: c_int) {
+/// another process. An errno: what was acknowledged is not there for it to see.
+fn look_past(fd: c_int) -> Result<(), c_int> {
     if !descriptors::is_foreign(fd) {
-        agent::give_back(fd);
+        agent::give_back(fd)
     } else if fd >= 0 && agent::is_offered() && is_regular(fd) {
-        agent::end(fd);
+        agent::end(fd)
+    } else {
+        Ok(())
     }
+}
+
+/// The call fails: the kernel would show bytes from before an acknowledged write.
+#[cold]
+fn fails<T>(errno: c_int, result: T) -> T {
+    // SAFETY: the calling thread's own.
+    unsafe { *libc::__errno_location() = errno };
+    result
 }
 
 fn is_regular(fd: c_int) -> bool {
@@ -115,7 +125,8 @@ pub unsafe fn fcntl(
 ) -> c_int {
     let elsewhere = (libc::O_APPEND | libc::O_DIRECT) as usize;
     if command == libc::F_SETFL && (argument & elsewhere != 0 || !descriptors::is_foreign(fd)) {
-        look_past(fd);
+        // What could not be drained fails the writes that follow.
+        let _ = look_past(fd);
     }
     // SAFETY: the call as it came.
     unsafe { original(fd, command, argument) }
@@ -127,7 +138,8 @@ pub unsafe fn fdopen(
     fd: c_int,
     mode: *const c_char,
 ) -> *mut c_void {
-    agent::give_back(fd);
+    // What could not be drained fails the writes that follow.
+    let _ = agent::give_back(fd);
     // SAFETY: the call as it came.
     unsafe { original(fd, mode) }
 }
@@ -158,8 +170,10 @@ pub unsafe fn mmap(
     fd: c_int,
     offset: off_t,
 ) -> *mut c_void {
-    if flags & libc::MAP_ANONYMOUS == 0 {
-        look_past(fd);
+    if flags & libc::MAP_ANONYMOUS == 0
+        && let Err(errno) = look_past(fd)
+    {
+        return fails(errno, libc::MAP_FAILED);
     }
     // SAFETY: the call as it came.
     unsafe { original(at, length, protection, flags, fd, offset) }
@@ -173,7 +187,9 @@ pub unsafe fn sendfile(
     offset: *mut off_t,
     length: size_t,
 ) -> ssize_t {
-    give_back_both(from, to);
+    if let Err(errno) = give_back_both(from, to) {
+        return fails(errno, -1);
+    }
     // SAFETY: the call as it came.
     unsafe { original(to, from, offset, length) }
 }
@@ -189,16 +205,18 @@ pub unsafe fn splice(
     length: size_t,
     flags: c_uint,
 ) -> ssize_t {
-    give_back_both(from, to);
+    if let Err(errno) = give_back_both(from, to) {
+        return fails(errno, -1);
+    }
     // SAFETY: the call as it came.
     unsafe { original(from, at, to, there, length, flags) }
 }
 
 /// Before the kernel moves bytes between two descriptors by itself: what it reads comes from its own page cache, as far as it
 /// believes the file to go.
-fn give_back_both(from: c_int, to: c_int) {
-    look_past(from);
-    agent::give_back(to);
+fn give_back_both(from: c_int, to: c_int) -> Result<(), c_int> {
+    look_past(from)?;
+    agent::give_back(to)
 }
 
 /// `sendmsg`: descriptors that travel are the kernel's.
@@ -246,7 +264,8 @@ unsafe fn give_back_passed(message: *const libc::msghdr) {
                 let bytes = ((*header).cmsg_len as usize).saturating_sub(libc::CMSG_LEN(0) as usize);
                 let fds = libc::CMSG_DATA(header).cast::<c_int>();
                 for number in 0..bytes / size_of::<c_int>() {
-                    agent::give_back(fds.add(number).read_unaligned());
+                    // Whoever gets it reads through the agent.
+                    let _ = agent::give_back(fds.add(number).read_unaligned());
                 }
             }
             header = libc::CMSG_NXTHDR(message, header);

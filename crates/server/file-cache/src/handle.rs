@@ -155,6 +155,12 @@ impl FileHandle {
         self.inner.replicas.open_as(version, How::Read).is_ok_and(alone)
     }
 
+    /// Whether the file has lost its last name and nobody but this handle has it open: with the handle goes the data.
+    pub fn is_last_of_removed(&self) -> bool {
+        let live = self.file.live.lock();
+        live.unlinked && live.handles == 1
+    }
+
     fn write_replica(&self, fd: &OwnedFd, data: &[u8], offset: u64, append: bool) -> io::Result<WriteResult> {
         let end = append.then(|| self.file.append.lock());
         let offset = if end.is_some() { rustix::fs::fstat(fd)?.st_size as u64 } else { offset };

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use agent::WindowStatus;
 use file_cache::{Status, Stuck};
 use indicatif::HumanBytes;
 use serde::Serialize;
@@ -45,6 +46,8 @@ pub struct Directory {
     pub hit_rate: Option<f64>,
     /// Counters of the file cache.
     pub counters: Status,
+    /// What windows did; absent where none were served.
+    pub windows: Option<WindowStatus>,
     /// What did not reach the global store.
     pub stuck: Vec<StuckFile>,
 }
@@ -81,6 +84,7 @@ impl Directory {
             hit_rate: (opens > 0).then(|| counters.hits as f64 / opens as f64),
             stuck: stuck.collect(),
             counters,
+            windows: None,
         }
     }
 
@@ -105,6 +109,14 @@ impl Directory {
         }
         if c.spilled + c.through > 0 {
             parts.push(format!("{} opens and {} spilled files went to the global store", c.through, c.spilled));
+        }
+        if let Some(windows) = self.windows.filter(|windows| windows.attached > 0) {
+            let (bytes, waited) = (HumanBytes(windows.acknowledged_bytes), windows.waited_us as f64 / 1e6);
+            let ended = if windows.revoked > 0 { format!(", {} ended early", windows.revoked) } else { String::new() };
+            parts.push(format!(
+                "{} windows took {bytes}{ended}; programs waited {waited:.1} s for them",
+                windows.attached
+            ));
         }
         if c.errors > 0 {
             parts.push(format!("{} stage-outs failed and were tried again", c.errors));

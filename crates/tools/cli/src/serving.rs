@@ -84,7 +84,7 @@ fn windows(place: &Place, agent: &Agent, how: &How) -> Result<(), Failure> {
     let Some(windows) = &how.windows else { return Ok(()) };
     let settings = windows.settings(&place.burst_buffer);
     let dir = settings.dir.clone();
-    agent.serve_windows(settings).map_err(|e| {
+    agent.join_windows(settings, windows.service()).map_err(|e| {
         Failure::io(format_args!("use {} for windows", dir.display()), &e)
             .remedy("name a directory on a tmpfs in which only you or root may write: --window=DIR")
     })
@@ -196,6 +196,11 @@ impl Prepared {
 }
 
 impl Serving {
+    /// What windows did, if they are served.
+    pub fn windows(&self) -> Option<agent::WindowStatus> {
+        self.agent.window_status()
+    }
+
     /// True once the mount is gone, every request was answered and every file is closed.
     pub fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
@@ -209,6 +214,19 @@ impl Serving {
     /// True once somebody asked that it ends although files are in use.
     pub fn is_forced(&self) -> bool {
         self.forced.load(Ordering::Acquire)
+    }
+
+    /// Before everything is staged out: what windows acknowledged goes to the burst buffer. False, and it is told: not all does,
+    /// and stays where it is for the next start.
+    pub fn drain_windows(&self) -> bool {
+        let Err(error) = self.agent.drain_windows() else { return true };
+        let (dir, waiting) = (self.place.dir.display(), self.agent.window_status().unwrap_or_default().waiting_bytes);
+        say!(
+            "forebay: {dir}: {waiting} bytes that windows acknowledged are not in the burst buffer: {}",
+            reason(&error)
+        );
+        say!("  they are kept in memory; when there is room: forebay recover {}", self.place.burst_buffer.display());
+        false
     }
 
     /// Lets the burst buffer go; what is dirty stays in it. Then this process should end.

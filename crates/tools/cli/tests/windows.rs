@@ -155,6 +155,34 @@ fn what_a_window_acknowledged_survives_the_death_of_agent_or_of_both() {
 }
 
 #[test]
+fn windows_are_served_in_every_directory_of_a_run() {
+    in_private_namespace(|| {
+        let story = Story::new();
+        let other = story.bench.tree.dir("other");
+        let report = story.bench.tree.path("report");
+        let mut command = forebay();
+        command.arg("run").arg("--burst-buffer").arg(&story.bench.buffer).arg("--report").arg(&report);
+        command.arg("--dir").arg(&story.bench.dir).arg("--dir").arg(&other);
+        command.arg(format!("--window={}", story.bench.tree.path("rings").display()));
+        // In a directory, then in the other, and in each its own program.
+        let script = "cd \"$1\" && \"$0\" --exact writer --ignored && cd \"$2\" && \"$0\" --exact writer --ignored";
+        command.args(["--", "sh", "-c", script]).arg(std::env::current_exe().unwrap());
+        command.arg(&story.bench.dir).arg(&other);
+        command.env(LEDGER, story.bench.tree.path("ledger")).env("FOREBAY_TEST_WRITES", "300");
+        let done = start(&mut command, "").wait();
+        assert_eq!((done.code, story.acknowledged()), (0, 300), "{done:?}");
+        story.check();
+        assert!(std::fs::read(other.join("file")).unwrap() == std::fs::read(story.bench.dir.join("file")).unwrap());
+        let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&report).unwrap()).unwrap();
+        for directory in report["directories"].as_array().unwrap() {
+            let windows = &directory["windows"];
+            assert_eq!((&windows["attached"], &windows["acknowledged_writes"]), (&1.into(), &300.into()), "{windows}");
+            assert_eq!(windows["waiting_bytes"], 0);
+        }
+    });
+}
+
+#[test]
 fn a_window_directory_that_others_may_replace_is_refused() {
     in_private_namespace(|| {
         let bench = Bench::new();

@@ -34,7 +34,7 @@ impl Commands {
     pub fn run(&self, request: &Request, say: Say<'_>, gone: &dyn Fn() -> bool) -> Reply {
         let result = match request {
             Request::Ping => Ok(json!({ "pid": std::process::id() })),
-            Request::Status => serde_json::to_value(self.agent.cache().status()).map_err(io::Error::other),
+            Request::Status => self.status(),
             Request::Drain { path, wait } => self.drain(path.as_deref(), *wait, say, gone),
             Request::Stage { verb, paths, recursive, wait } => {
                 Staging { agent: self.agent.clone(), verb: *verb, recursive: *recursive }.run(paths, *wait, say, gone)
@@ -49,6 +49,13 @@ impl Commands {
             policy => self.policy(policy),
         };
         result.map_or_else(|error| failed(&error), |result| Reply::Done { result })
+    }
+
+    /// The file cache's counters, and what windows did as `windows` (null where none are served).
+    fn status(&self) -> io::Result<serde_json::Value> {
+        let mut status = serde_json::to_value(self.agent.cache().status())?;
+        status["windows"] = serde_json::to_value(self.agent.window_status())?;
+        Ok(status)
     }
 
     fn quiesce(&self, on: bool) -> io::Result<serde_json::Value> {

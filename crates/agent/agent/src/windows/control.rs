@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering;
 use file_cache::{FileHandle, OpenHow};
 use window::attach::{Command, Control, state};
 
-use super::{Announced, Replayed, WindowRight, WindowSettings, Windows, replay};
+use super::drain::Pending;
+use super::{Announced, Replayed, WindowRight, WindowService, WindowSettings, WindowStatus, Windows, replay};
 use crate::agent::Agent;
 use crate::node::Node;
 use crate::open_file::OpenFile;
@@ -26,7 +27,13 @@ impl Agent {
 
     /// Serves windows from now on; once. Errors: those of making the directory and the socket.
     pub fn serve_windows(&self, settings: WindowSettings) -> io::Result<()> {
-        let windows = Windows::start(settings)?;
+        let service = WindowService::new(settings.budget_bytes);
+        self.join_windows(settings, &service)
+    }
+
+    /// The same together with other agents of this process; `settings.budget_bytes` is the service's matter then.
+    pub fn join_windows(&self, settings: WindowSettings, service: &Arc<WindowService>) -> io::Result<()> {
+        let windows = Windows::start(settings, service)?;
         self.windows.set(windows).map_err(|_| io::ErrorKind::AlreadyExists.into())
     }
 
@@ -35,11 +42,22 @@ impl Agent {
         self.windows.get().map(|windows| windows.socket())
     }
 
+    /// Before everything is staged out: what was acknowledged is in the burst buffer, or it is said that it is not. Errors are
+    /// those of the first file for which it cannot be.
+    pub fn drain_windows(&self) -> io::Result<()> {
+        self.settle_all()
+    }
+
     /// Ends the service of windows, after the last file was closed.
     pub fn stop_windows(&self) {
         if let Some(windows) = self.windows.get() {
             windows.stop();
         }
+    }
+
+    /// What windows did; `None` where none are served.
+    pub fn window_status(&self) -> Option<WindowStatus> {
+        self.windows.get().map(|windows| windows.status())
     }
 
     /// Whether the thread that is opening a file announced it.
@@ -60,6 +78,27 @@ impl Agent {
     /// Before an answer about a file: what was acknowledged is in the burst buffer.
     pub(crate) fn settle(&self, node: &Node) -> io::Result<()> {
         self.windows.get().map_or(Ok(()), |windows| windows.settle(node.identity()))
+    }
+
+    /// What is to be seen of a file after what was acknowledged before: with what of that could not be brought to the burst
+    /// buffer, or with nothing.
+    pub(crate) fn look<T>(
+        &self,
+        node: &Node,
+        look: &mut dyn FnMut(Option<Pending<'_>>) -> io::Result<T>,
+    ) -> io::Result<T> {
+        match self.windows.get() {
+            Some(windows) => windows.look(node.identity(), look),
+            None => look(None),
+        }
+    }
+
+    /// A truncation to `len` bytes by `act`, after what was acknowledged before.
+    pub(crate) fn cut<T>(&self, node: &Node, len: u64, act: &mut dyn FnMut() -> io::Result<T>) -> io::Result<T> {
+        match self.windows.get() {
+            Some(windows) => windows.cut(node.identity(), len, act),
+            None => act(),
+        }
     }
 
     /// The same for all files.
@@ -109,7 +148,7 @@ impl Agent {
         if right.off.load(Ordering::Acquire) {
             return errno(libc::EOPNOTSUPP);
         }
-        let Some(pid) = right.windows.processes.process_of(thread).filter(|_| exclusive) else {
+        let Some(pid) = right.windows.service.processes.process_of(thread).filter(|_| exclusive) else {
             return errno(libc::EAGAIN);
         };
         if bytes > 0 {

@@ -5,7 +5,13 @@
 //!
 //! 1. what is in the burst buffer is a prefix of the file's sequence (`window::plan`);
 //! 2. a ring's room is given back only when its bytes are in the burst buffer and the mark of the drained says so;
-//! 3. a ring that ended stays, with its files, until nothing of the file is pending.
+//! 3. a ring that ended stays, with its files, until nothing of the file is pending;
+//! 4. while nothing can be brought to the burst buffer, all rings of the file have ended, and whoever looks at it finds what
+//!    they hold laid over the replica. A truncation then is written down before it is made, and applies to what they hold.
+
+mod pending;
+
+pub(crate) use pending::Pending;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,14 +20,15 @@ use std::time::Instant;
 
 use file_cache::FileHandle;
 use types::{ByteRange, Epoch};
-use window::plan::{Batch, Queue, RingSlot};
+use window::plan::{Batch, Piece, Queue, RingSlot};
 use window::ring::{Found, Grant, Reader, Stop};
 use window::sequence::{Drained, Sequence};
 use window::{Mapping, Medium, layout, sequence};
 
 use super::budget::Share;
+use super::counters::Counters;
 use super::fault;
-use super::place::{FilePlace, RingRecord, random};
+use super::place::{CutRecord, FilePlace, RingRecord, random};
 use crate::limits;
 
 /// One ring.
@@ -30,7 +37,18 @@ struct Ring {
     /// The open file that it belongs to.
     open: u64,
     ended: bool,
+    /// What its writers said that they had waited, as far as it was counted.
+    waited_us: u64,
     _share: Share,
+}
+
+impl Ring {
+    /// Counts what its writers waited since the last time.
+    fn count_waits(&mut self, counters: &Counters) {
+        let now = self.reader.waited_us();
+        Counters::add(&counters.waited_us, now.saturating_sub(self.waited_us));
+        self.waited_us = self.waited_us.max(now);
+    }
 }
 
 /// What a program gets.
@@ -58,18 +76,42 @@ pub(super) struct Drain {
     damaged: bool,
     /// The last batch could not be brought to the burst buffer.
     failing: bool,
+    /// A truncation since then.
+    cut: Option<CutRecord>,
+    counters: Arc<Counters>,
 }
 
 impl Drain {
-    pub fn new(place: FilePlace, hint: String, handle: FileHandle) -> io::Result<Drain> {
+    pub fn new(place: FilePlace, hint: String, handle: FileHandle, counters: &Arc<Counters>) -> io::Result<Drain> {
         let create =
             |path: std::path::PathBuf| Mapping::create(&path, sequence::WORD_BYTES, Medium::Volatile)?.guarded();
         let counter = Arc::new(create(place.sequence())?);
         let drained = Drained::new(create(place.drained())?);
         let sequence = Sequence::new(Arc::clone(&counter));
         let (rings, queue) = (BTreeMap::new(), Queue::new(0));
-        let (next, buffer, damaged, failing) = (0, Vec::new(), false, false);
-        Ok(Drain { place, hint, handle, sequence, counter, drained, rings, next, queue, buffer, damaged, failing })
+        let (next, buffer, damaged, failing, cut) = (0, Vec::new(), false, false, None);
+        let counters = Arc::clone(counters);
+        Ok(Drain {
+            place,
+            hint,
+            handle,
+            sequence,
+            counter,
+            drained,
+            rings,
+            next,
+            queue,
+            buffer,
+            damaged,
+            failing,
+            cut,
+            counters,
+        })
+    }
+
+    /// The file's path, as last known.
+    pub fn hint(&self) -> &str {
+        &self.hint
     }
 
     /// A ring for an open file.
@@ -86,7 +128,8 @@ impl Drain {
         fault::point("window.granted");
         let slot = RingSlot(number);
         self.queue.join(slot);
-        self.rings.insert(slot, Ring { reader, open, ended: false, _share: share });
+        self.rings.insert(slot, Ring { reader, open, ended: false, waited_us: 0, _share: share });
+        Counters::add(&self.counters.attached, 1);
         Ok(Granted { ring: memory, sequence: Arc::clone(&self.counter), id, capacity })
     }
 
@@ -94,6 +137,11 @@ impl Drain {
     pub fn capacity_of(&self, open: u64) -> Option<u64> {
         let mut rings = self.rings.values();
         rings.find(|ring| ring.open == open && !ring.ended).map(|ring| ring.reader.grant().capacity)
+    }
+
+    /// How many rings take writes.
+    pub fn windows(&self) -> usize {
+        self.rings.values().filter(|ring| !ring.ended).count()
     }
 
     /// Whether no ring is left.
@@ -105,14 +153,17 @@ impl Drain {
     pub fn end(&mut self, open: Option<u64>) {
         let ending: Vec<_> = self.rings.iter().filter(|(_, ring)| open.is_none_or(|open| ring.open == open)).collect();
         let ending: Vec<_> = ending.into_iter().map(|(slot, _)| *slot).collect();
-        ending.into_iter().for_each(|slot| self.end_ring(slot));
+        ending.into_iter().for_each(|slot| self.end_ring(slot, open.is_some()));
     }
 
-    fn end_ring(&mut self, slot: RingSlot) {
-        let Drain { rings, queue, hint, damaged, .. } = self;
+    /// `asked`: by its program.
+    fn end_ring(&mut self, slot: RingSlot, asked: bool) {
+        let Drain { rings, queue, hint, damaged, counters, .. } = self;
         let Some(ring) = rings.get_mut(&slot).filter(|ring| !ring.ended) else { return };
-        ring.reader.take_rest(&mut |found| offer(queue, slot, found, hint, damaged));
+        ring.reader.take_rest(&mut |found| offer(queue, slot, found, hint, damaged, counters));
         ring.ended = true;
+        ring.count_waits(counters);
+        Counters::add(&counters.revoked, (!asked).into());
         queue.leave(slot);
         fault::point("window.revoked");
     }
@@ -122,12 +173,13 @@ impl Drain {
         let before = self.queue.bytes();
         let slots: Vec<_> = self.rings.keys().copied().collect();
         for slot in slots {
-            let Drain { rings, queue, hint, damaged, sequence, .. } = self;
+            let Drain { rings, queue, hint, damaged, sequence, counters, .. } = self;
             let Some(ring) = rings.get_mut(&slot).filter(|ring| !ring.ended) else { continue };
-            let stop = ring.reader.take(&mut |found| offer(queue, slot, found, hint, damaged));
+            let stop = ring.reader.take(&mut |found| offer(queue, slot, found, hint, damaged, counters));
+            ring.count_waits(counters);
             queue.settle(slot, ring.reader.known_below(sequence));
             if stop == Stop::Revoke || ring.reader.memory().is_broken() {
-                self.end_ring(slot);
+                self.end_ring(slot, false);
             }
         }
         self.queue.bytes() != before
@@ -162,6 +214,8 @@ impl Drain {
             self.end(None);
             return Err(error);
         }
+        Counters::add(&self.counters.drained, batch.writes.iter().map(|write| write.range.len()).sum());
+        Counters::add(&self.counters.superseded, batch.superseded);
         fault::point("window.written");
         self.drained.advance(batch.below);
         fault::point("window.marked");
@@ -181,11 +235,7 @@ impl Drain {
             for piece in &write.pieces {
                 let start = (piece.range.start - write.range.start) as usize;
                 let place = &mut self.buffer[start..start + piece.range.len() as usize];
-                let there =
-                    self.rings.get(&piece.ring).is_some_and(|r| r.reader.copy(&piece.record, piece.skip(), place));
-                if !there {
-                    return Err(io::Error::other("a record left its ring before it was drained"));
-                }
+                copy(&self.rings, piece, place)?;
             }
             self.handle.write_acknowledged(&self.buffer, write.range.start)?;
         }
@@ -214,7 +264,7 @@ impl Drain {
                 continue;
             }
             match (late.is_empty(), rushed) {
-                (false, _) => late.into_iter().for_each(|slot| self.end_ring(slot)),
+                (false, _) => late.into_iter().for_each(|slot| self.end_ring(slot, false)),
                 // A number that no ring has: some ring lies.
                 (true, false) => self.end(None),
                 (true, true) => return Err(io::Error::other("the rings of a file do not drain")),
@@ -254,6 +304,11 @@ impl Drain {
     }
 }
 
+fn copy(rings: &BTreeMap<RingSlot, Ring>, piece: &Piece, to: &mut [u8]) -> io::Result<()> {
+    let there = rings.get(&piece.ring).is_some_and(|ring| ring.reader.copy(&piece.record, piece.skip(), to));
+    if there { Ok(()) } else { Err(io::Error::other("a record left its ring before it was drained")) }
+}
+
 impl Drop for Drain {
     fn drop(&mut self) {
         if self.rings.is_empty() {
@@ -262,9 +317,13 @@ impl Drop for Drain {
     }
 }
 
-fn offer(queue: &mut Queue, slot: RingSlot, found: Found, hint: &str, damaged: &mut bool) {
+fn offer(queue: &mut Queue, slot: RingSlot, found: Found, hint: &str, damaged: &mut bool, counters: &Counters) {
     match found {
-        Found::Record(record) => queue.offer(slot, record),
+        Found::Record(record) => {
+            Counters::add(&counters.writes, 1);
+            Counters::add(&counters.acknowledged, record.range.len());
+            queue.offer(slot, record);
+        }
         Found::Damage(damage) => {
             *damaged = true;
             tracing::error!(file = hint, ?damage, "an acknowledged write was damaged in its ring and is lost");

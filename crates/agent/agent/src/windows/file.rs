@@ -106,6 +106,11 @@ fn step(drain: &mut Drain, windows: &Windows, busy: &mut Instant) -> Next {
                 Next::Nap(limits::WINDOW_POLL)
             }
         }
+        Err(_) if drain.is_forlorn() => {
+            tracing::info!(file = drain.hint(), "what could not be drained is dropped with its file");
+            drain.abandon();
+            Next::End
+        }
         Err(_) => Next::Nap(limits::WINDOW_RETRY), // told when it began
     }
 }

@@ -2,8 +2,9 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -17,8 +18,8 @@ use rustix::net::{
 };
 use window::attach::{Kind, MESSAGE_BYTES, Message, NotAMessage};
 
-use super::Windows;
 use super::processes::{Process, Processes};
+use super::service::WindowService;
 use crate::limits;
 
 /// The served socket.
@@ -31,20 +32,21 @@ pub(super) struct Listener {
 struct Peer {
     socket: OwnedFd,
     pid: u32,
+    /// The process that connected; given to `process` when it registers.
+    connected: Option<OwnedFd>,
     process: Option<Arc<Process>>,
 }
 
 impl Listener {
-    pub fn start(windows: &Arc<Windows>) -> io::Result<Listener> {
-        let path = windows.socket();
+    pub fn start(path: &Path, service: &Arc<WindowService>) -> io::Result<Listener> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        bind(&socket, &SocketAddrUnix::new(&path)?)?;
+        bind(&socket, &SocketAddrUnix::new(path)?)?;
         // Every user of the node may ask; what it gets is decided by the open file that it shows.
-        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o666))?;
+        std::fs::set_permissions(path, PermissionsExt::from_mode(0o666))?;
         listen(&socket, 64)?;
         let stop = Arc::new(AtomicBool::new(false));
-        let (until, of) = (Arc::clone(&stop), Arc::downgrade(windows));
+        let (until, of) = (Arc::clone(&stop), Arc::downgrade(service));
         let serve = move || serve(&socket, &of, &until);
         let thread = std::thread::Builder::new().name("windows".into()).spawn(serve)?;
         Ok(Listener { stop, thread: Mutex::new(Some(thread)) })
@@ -67,7 +69,7 @@ impl Drop for Listener {
     }
 }
 
-fn serve(socket: &OwnedFd, windows: &Weak<Windows>, stop: &AtomicBool) {
+fn serve(socket: &OwnedFd, service: &Weak<WindowService>, stop: &AtomicBool) {
     let nap = Timespec { tv_sec: 0, tv_nsec: limits::CONTROL_POLL.as_nanos() as i64 };
     let mut peers: Vec<Peer> = Vec::new();
     while !stop.load(Ordering::Acquire) {
@@ -79,13 +81,13 @@ fn serve(socket: &OwnedFd, windows: &Weak<Windows>, stop: &AtomicBool) {
                 _ => continue,
             }
         };
-        let Some(windows) = windows.upgrade() else { return };
+        let Some(service) = service.upgrade() else { return };
         let mut ready = ready.into_iter();
         let somebody_new = ready.next() == Some(true);
         peers.retain_mut(|peer| {
-            let stays = ready.next() != Some(true) || answer(peer, &windows);
+            let stays = ready.next() != Some(true) || answer(peer, &service);
             if !stays && let Some(process) = peer.process.take() {
-                windows.processes.remove(&process);
+                service.processes.remove(&process);
             }
             stays
         });
@@ -93,22 +95,36 @@ fn serve(socket: &OwnedFd, windows: &Weak<Windows>, stop: &AtomicBool) {
             peers.extend(admit(socket, peers.len()));
         }
     }
-    let Some(windows) = windows.upgrade() else { return };
-    peers.iter().filter_map(|peer| peer.process.as_ref()).for_each(|process| windows.processes.remove(process));
+    let Some(service) = service.upgrade() else { return };
+    peers.iter().filter_map(|peer| peer.process.as_ref()).for_each(|process| service.processes.remove(process));
 }
 
 /// An agent without privilege serves its own user alone: it could not write for others.
 fn admit(socket: OwnedFd, peers: usize) -> Option<Peer> {
+    let connected = peer_process(&socket).ok()?;
     let peer = sockopt::socket_peercred(&socket).ok()?;
     let us = rustix::process::geteuid();
     if peers >= limits::WINDOW_PROCESSES_MAX || (!us.is_root() && peer.uid != us) {
         return None;
     }
-    Some(Peer { socket, pid: peer.pid.as_raw_pid().unsigned_abs(), process: None })
+    Some(Peer { socket, pid: peer.pid.as_raw_pid().unsigned_abs(), connected: Some(connected), process: None })
+}
+
+/// The process that connected, whoever holds its end of the socket now and whoever has its number by then.
+fn peer_process(socket: &OwnedFd) -> io::Result<OwnedFd> {
+    let mut fd: libc::c_int = -1;
+    let mut length = size_of_val(&fd) as libc::socklen_t;
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_PEERPIDFD);
+    // SAFETY: the kernel writes one descriptor into a variable of that size.
+    match unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut fd).cast(), &raw mut length) } {
+        // SAFETY: a new descriptor, nobody else's.
+        0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Answers one message; whether the connection stays.
-fn answer(peer: &mut Peer, windows: &Windows) -> bool {
+fn answer(peer: &mut Peer, service: &WindowService) -> bool {
     let mut bytes = [0; MESSAGE_BYTES + 1];
     let mut nothing: [MaybeUninit<u8>; 0] = [];
     let mut control = rustix::net::RecvAncillaryBuffer::new(&mut nothing);
@@ -119,8 +135,8 @@ fn answer(peer: &mut Peer, windows: &Windows) -> bool {
         Ok(got) => got.bytes,
     };
     match Message::from_bytes(&bytes[..got]) {
-        Ok(message) if message.kind == Kind::Hello && peer.process.is_none() => hello(peer, &windows.processes).is_ok(),
-        Ok(message) if message.kind == Kind::Fetch => fetch(peer, windows, message.token).is_ok(),
+        Ok(message) if message.kind == Kind::Hello && peer.process.is_none() => hello(peer, &service.processes).is_ok(),
+        Ok(message) if message.kind == Kind::Fetch => fetch(peer, service, message.token).is_ok(),
         Err(NotAMessage::Version(version)) => {
             tracing::info!(version, pid = peer.pid, "a preload library of another version goes without windows");
             let _ = refuse(peer, libc::EPROTO);
@@ -131,13 +147,15 @@ fn answer(peer: &mut Peer, windows: &Windows) -> bool {
 }
 
 fn hello(peer: &mut Peer, processes: &Processes) -> io::Result<()> {
-    let (process, page) = Process::new(peer.pid)?;
+    let connected = peer.connected.take().ok_or(io::ErrorKind::AlreadyExists)?;
+    let (process, page) = Process::new(peer.pid, connected)?;
     peer.process = Some(processes.add(process));
     send(&peer.socket, &Message::new(Kind::Welcome), &[page.as_fd()])
 }
 
-fn fetch(peer: &Peer, windows: &Windows, token: u64) -> io::Result<()> {
-    let Some(granted) = windows.fetch(token, peer.pid) else { return refuse(peer, libc::EAGAIN) };
+fn fetch(peer: &Peer, service: &WindowService, token: u64) -> io::Result<()> {
+    let lives = peer.process.as_ref().is_some_and(|process| process.lives());
+    let Some(granted) = service.fetch(token, peer.pid).filter(|_| lives) else { return refuse(peer, libc::EAGAIN) };
     let (ring, capacity) = (granted.id, granted.capacity);
     let message = Message { token, ring, capacity, ..Message::new(Kind::Ring) };
     send(&peer.socket, &message, &[granted.ring.as_fd(), granted.sequence.as_fd()])

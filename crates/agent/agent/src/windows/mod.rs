@@ -9,6 +9,7 @@
 
 mod budget;
 mod control;
+mod counters;
 mod drain;
 pub mod fault;
 mod file;
@@ -17,32 +18,33 @@ mod place;
 mod processes;
 mod replay;
 mod right;
+mod service;
 #[cfg(test)]
 mod tests;
 
 use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use file_cache::FileHandle;
 use parking_lot::Mutex;
 use types::Identity;
 
+pub use counters::WindowStatus;
 pub use processes::Announced;
 pub use replay::Replayed;
 pub(crate) use replay::replay;
-pub(crate) use right::WindowRight;
+pub(crate) use right::{WindowRight, WindowRules};
+pub use service::WindowService;
 pub use window::attach::CONTROL;
 
 use crate::limits;
-use budget::Budget;
-use drain::{Drain, Granted};
+use counters::Counters;
+use drain::{Drain, Granted, Pending};
 use file::FileWindow;
-use listener::Listener;
 use place::{SOCKET, Session};
-use processes::Processes;
 
 /// How windows are served.
 #[derive(Debug, Clone)]
@@ -90,14 +92,16 @@ struct Token {
 struct Entry {
     rights: u32,
     window: Option<Arc<FileWindow>>,
+    /// It was read, under `rw_conflict = disable`: it gets no window any more.
+    read: bool,
 }
 
 /// The windows of one agent.
 pub(crate) struct Windows {
     settings: WindowSettings,
     session: Session,
-    budget: Budget,
-    processes: Arc<Processes>,
+    service: Arc<WindowService>,
+    counters: Arc<Counters>,
     table: Mutex<HashMap<Identity, Entry>>,
     /// Files in the table, so that an agent without windows looks at one word.
     known: AtomicUsize,
@@ -105,27 +109,24 @@ pub(crate) struct Windows {
     numbers: AtomicU64,
     /// Files drain by turns, one batch each.
     turn: Mutex<()>,
-    listener: OnceLock<Listener>,
 }
 
 impl Windows {
     /// Serves windows from now on. Whatever earlier agents left was replayed before.
-    pub fn start(settings: WindowSettings) -> io::Result<Arc<Windows>> {
+    pub fn start(settings: WindowSettings, service: &Arc<WindowService>) -> io::Result<Arc<Windows>> {
         let session = Session::begin(&settings.dir, &settings.session, &settings.burst_buffer)?;
         let windows = Arc::new(Windows {
-            budget: Budget::new(settings.budget_bytes),
+            service: Arc::clone(service),
+            counters: Arc::default(),
             settings,
             session,
-            processes: Arc::default(),
             table: Mutex::default(),
             known: AtomicUsize::new(0),
             tokens: Mutex::default(),
             numbers: AtomicU64::new(1),
             turn: Mutex::default(),
-            listener: OnceLock::new(),
         });
-        let listener = Listener::start(&windows)?;
-        let _ = windows.listener.set(listener);
+        service.join(&windows)?;
         Ok(windows)
     }
 
@@ -137,9 +138,7 @@ impl Windows {
     /// Ends the service: no program registers any more. If everything is drained the session ends with it; else the next agent
     /// replays what is left.
     pub fn stop(&self) {
-        if let Some(listener) = self.listener.get() {
-            listener.stop();
-        }
+        self.service.leave(self);
         if self.known.load(Ordering::Acquire) == 0
             && let Err(error) = self.session.end(&self.settings.burst_buffer)
         {
@@ -147,9 +146,26 @@ impl Windows {
         }
     }
 
+    /// What they did, and what there is now.
+    pub fn status(&self) -> WindowStatus {
+        let all: Vec<_> = self.table.lock().values().filter_map(|entry| entry.window.clone()).collect();
+        let (mut windows, mut failing) = (0, 0);
+        for file in all {
+            // One whose drain takes long is not waited for: the numbers are those of a moment ago.
+            if let Some(mut slot) = file.drain.try_lock_for(limits::WINDOW_STATUS_WAIT)
+                && let Some(drain) = slot.as_mut()
+            {
+                drain.take();
+                windows += drain.windows() as u64;
+                failing += u64::from(drain.is_failing());
+            }
+        }
+        WindowStatus { windows, failing, ..self.counters.status() }
+    }
+
     /// Who is about to open with this thread, if it was announced.
     pub fn announced(&self, thread: u32) -> Option<Announced> {
-        self.processes.announced(thread)
+        self.service.processes.announced(thread)
     }
 
     fn number(&self) -> u64 {
@@ -163,7 +179,38 @@ impl Windows {
 
     /// Everything acknowledged before this call is in the burst buffer when it returns. Errors as writing there gives them.
     pub fn settle(&self, identity: &Identity) -> io::Result<()> {
-        self.with_window(identity, |drain| drain.settle())
+        self.with_window(identity, Drain::settle).map(drop)
+    }
+
+    /// Settles, and looks at the file: with what could not be brought to the burst buffer, or with nothing. Errors are those of
+    /// `look`, and `EIO` once for what was damaged.
+    pub fn look<T>(
+        &self,
+        identity: &Identity,
+        look: &mut dyn FnMut(Option<Pending<'_>>) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let over_pending = self.with_window(identity, |drain| match drain.settle() {
+            Ok(()) => Ok(None),
+            Err(_) if drain.is_failing() => look(Some(Pending(drain))).map(Some),
+            Err(error) => Err(error),
+        })?;
+        over_pending.flatten().map_or_else(|| look(None), Ok)
+    }
+
+    /// Settles, and cuts the file to `len` bytes by `act`: whether or not what was acknowledged could be brought to the burst
+    /// buffer, what of it lies behind never comes back.
+    pub fn cut<T>(&self, identity: &Identity, len: u64, act: &mut dyn FnMut() -> io::Result<T>) -> io::Result<T> {
+        let over_pending = self.with_window(identity, |drain| match drain.settle() {
+            Ok(()) => Ok(None),
+            Err(_) if drain.is_failing() => {
+                let done = drain.cut(len, act)?;
+                // Perhaps there is room now, or nothing left to bring. Its thread tries again if not.
+                let _ = drain.settle();
+                Ok(Some(done))
+            }
+            Err(error) => Err(error),
+        })?;
+        over_pending.flatten().map_or_else(act, Ok)
     }
 
     /// The same for every file.
@@ -184,23 +231,54 @@ impl Windows {
             drain.end(open);
             drain.settle()
         })
+        .map(drop)
     }
 
-    fn with_window(&self, identity: &Identity, work: impl FnOnce(&mut Drain) -> io::Result<()>) -> io::Result<()> {
+    /// The window of one open file ends, and is drained when there is time: `close = lazy`.
+    fn leave(&self, identity: &Identity, open: u64) -> io::Result<()> {
+        self.tokens.lock().retain(|_, token| token.open != open);
+        let leave = |drain: &mut Drain| {
+            drain.end(Some(open));
+            Ok(())
+        };
+        self.with_window(identity, leave).map(drop)
+    }
+
+    /// Before a read under `rw_conflict = disable`: the windows of the file end, and there are no others until everybody has closed
+    /// it. What cannot be drained the read finds all the same.
+    pub fn read_ends(&self, identity: &Identity) {
         if self.known.load(Ordering::Acquire) == 0 {
-            return Ok(());
+            return;
+        }
+        let first = match self.table.lock().get_mut(identity) {
+            Some(entry) => !std::mem::replace(&mut entry.read, true),
+            None => false,
+        };
+        if first {
+            let _ = self.end(identity, None);
+        }
+    }
+
+    /// `None`: it has no window.
+    fn with_window<T>(
+        &self,
+        identity: &Identity,
+        work: impl FnOnce(&mut Drain) -> io::Result<T>,
+    ) -> io::Result<Option<T>> {
+        if self.known.load(Ordering::Acquire) == 0 {
+            return Ok(None);
         }
         let window = self.table.lock().get(identity).and_then(|entry| entry.window.clone());
-        let Some(window) = window else { return Ok(()) };
+        let Some(window) = window else { return Ok(None) };
         let mut slot = window.drain.lock();
-        let Some(drain) = slot.as_mut() else { return Ok(()) };
+        let Some(drain) = slot.as_mut() else { return Ok(None) };
         let done = work(drain);
         if drain.is_over() {
             *slot = None;
             drop(slot);
             self.forget(&window);
         }
-        done
+        done.map(Some)
     }
 
     /// The window is over: its rings and its handle are gone.
@@ -230,6 +308,9 @@ impl Windows {
         make: &dyn Fn() -> io::Result<(FileHandle, PathBuf)>,
     ) -> io::Result<u64> {
         let not_now = || io::Error::from_raw_os_error(libc::EAGAIN);
+        if self.table.lock().get(&right.identity).is_some_and(|entry| entry.read) {
+            return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
+        }
         for _ in 0..limits::WINDOW_ATTACH_TRIES {
             let (window, fresh) = self.window_of(&right.identity, make)?;
             let mut slot = window.drain.lock();
@@ -239,11 +320,15 @@ impl Windows {
                 self.forget(&window);
                 continue;
             };
-            if drain.capacity_of(right.id).is_some() || drain.is_failing() {
+            if drain.capacity_of(right.id).is_some() || !drain.takes_rings() {
                 return Err(not_now());
             }
-            let granted =
-                self.budget.take(right.bytes()).ok_or_else(not_now).and_then(|share| drain.add(right.id, share));
+            let granted = self
+                .service
+                .budget
+                .take(right.bytes())
+                .ok_or_else(not_now)
+                .and_then(|share| drain.add(right.id, share));
             let over = drain.is_over();
             if over {
                 *slot = None;
@@ -280,7 +365,7 @@ impl Windows {
         }
         let (handle, hint) = make()?;
         let place = self.session.add(self.number(), identity, &hint)?;
-        let drain = Drain::new(place, hint.display().to_string(), handle)?;
+        let drain = Drain::new(place, hint.display().to_string(), handle, &self.counters)?;
         let window = FileWindow::new(identity.clone(), drain);
         {
             let mut table = self.table.lock();

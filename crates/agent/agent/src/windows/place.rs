@@ -9,6 +9,7 @@
 //!             sequence    the counter, shared with programs
 //!             drained     how much of it is in the burst buffer
 //!             0, 0.grant  a ring, and what was granted with it
+//!             cut         a truncation that came while the rings could not be drained
 //! ```
 //!
 //! The burst buffer keeps the list of sessions that are not over (`windows`, one `SESSION BOOT DIR` a line), so that the next
@@ -68,6 +69,23 @@ impl RingRecord {
 
     pub fn ring(&self) -> RingId {
         RingId(u128::from(self.id.0) | u128::from(self.id.1) << 64)
+    }
+}
+
+/// A file was cut, or is to be, while what is in its rings cannot be brought to the burst buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct CutRecord {
+    format: u32,
+    /// What its rings hold behind this byte never comes: the shortest of all lengths since.
+    pub keep: u64,
+    /// The length that it got last. Who replays sees to that first: whether it had it when the agent was killed is not known.
+    pub len: u64,
+}
+
+impl CutRecord {
+    /// Cut to `len` after `before`.
+    pub fn after(before: Option<CutRecord>, len: u64) -> CutRecord {
+        CutRecord { format: FORMAT, keep: before.map_or(len, |before| before.keep.min(len)), len }
     }
 }
 
@@ -218,6 +236,23 @@ impl FilePlace {
     /// Where a ring is.
     pub fn ring(&self, number: usize) -> PathBuf {
         self.path.join(number.to_string())
+    }
+
+    fn cut_path(&self) -> PathBuf {
+        self.path.join("cut")
+    }
+
+    /// The truncation that what is in the rings must respect.
+    pub fn cut(&self) -> io::Result<Option<CutRecord>> {
+        get(&self.cut_path())
+    }
+
+    /// Writes one down, before it is made; `None`: it was not made after all.
+    pub fn set_cut(&self, cut: Option<&CutRecord>) -> io::Result<()> {
+        match cut {
+            Some(cut) => put(&self.cut_path(), &serde_json::to_vec(cut)?, false),
+            None => fs::remove_file(self.cut_path()),
+        }
     }
 
     fn grant_path(&self, number: usize) -> PathBuf {

@@ -1,4 +1,7 @@
 //! The programs that registered, and what their threads announce.
+//!
+//! A process is known by a descriptor of it, not by its number: the kernel gives that to another one as soon as this one is over,
+//! while who inherited its socket may still hold it.
 
 use std::fs::File;
 use std::io;
@@ -7,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::RwLock;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use window::attach::page;
 use window::{Mapping, Medium, Memory};
@@ -14,18 +18,25 @@ use window::{Mapping, Medium, Memory};
 /// A registered process.
 pub(super) struct Process {
     pub pid: u32,
+    itself: OwnedFd,
     page: Mapping,
 }
 
 impl Process {
     /// Makes its page, which nobody can shrink.
-    pub fn new(pid: u32) -> io::Result<(Process, OwnedFd)> {
+    pub fn new(pid: u32, itself: OwnedFd) -> io::Result<(Process, OwnedFd)> {
         let memory = memfd_create("forebay-opens", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&memory, page::BYTES as u64)?;
         fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let page = Mapping::of(File::from(memory.try_clone()?), Medium::Volatile)?;
         page.word(0).store(page::identification(), Ordering::Release);
-        Ok((Process { pid, page }, memory))
+        Ok((Process { pid, itself, page }, memory))
+    }
+
+    /// Whether it has not ended: then its number is its own, and was at any time before.
+    pub fn lives(&self) -> bool {
+        let mut ended = [PollFd::new(&self.itself, PollFlags::IN)];
+        matches!(poll(&mut ended, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(0))
     }
 
     fn slot_of(&self, thread: u32) -> Option<usize> {
@@ -85,13 +96,14 @@ impl Processes {
             return None;
         }
         let owner = process_id(thread)?;
-        claims.into_iter().find(|(process, _)| process.pid == owner).map(|(process, slot)| Announced { process, slot })
+        let claim = claims.into_iter().find(|(process, _)| process.pid == owner && process.lives());
+        claim.map(|(process, slot)| Announced { process, slot })
     }
 
     /// The registered process of a thread.
     pub fn process_of(&self, thread: u32) -> Option<u32> {
         let owner = process_id(thread)?;
-        self.all.read().iter().any(|process| process.pid == owner).then_some(owner)
+        self.all.read().iter().any(|process| process.pid == owner && process.lives()).then_some(owner)
     }
 }
 

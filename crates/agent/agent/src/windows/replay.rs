@@ -7,7 +7,7 @@ use std::sync::Arc;
 use file_cache::{FileHandle, OpenHow};
 use global_store::GlobalStore;
 use types::{ByteRange, Epoch};
-use window::recover::{Loss, Replay, Report, recover};
+use window::recover::{Bounds, Loss, Replay, Report, recover};
 use window::ring::{Grant, Reader};
 use window::sequence::Drained;
 use window::{Mapping, Medium};
@@ -97,8 +97,13 @@ fn file(agent: &Agent, place: &FilePlace) -> io::Result<Option<Replayed>> {
         }
         handle => handle?,
     };
+    let mut bounds = Bounds::NONE;
+    if let Some(cut) = place.cut()? {
+        handle.set_len(cut.len)?;
+        bounds.cut = cut.keep;
+    }
     let mut to = ToReplica(handle);
-    let report = recover(&mut rings, &drained, &[], &mut to)?;
+    let report = recover(&mut rings, &drained, bounds, &mut to)?;
     fault::point("window.drained");
     note(&mut replayed, &report);
     Ok(Some(replayed))

@@ -3,9 +3,31 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use config::Policy;
 use types::Identity;
 
 use super::Windows;
+
+/// What the rules of its directory say of an open file's windows.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WindowRules {
+    /// Bytes, 0 for the agent's default; `None`: off.
+    pub wish: Option<u64>,
+    /// Close does not wait for the drain.
+    pub lazy: bool,
+    /// The first read ends the file's windows.
+    pub read_ends: bool,
+}
+
+impl WindowRules {
+    pub fn of(policy: &Policy) -> WindowRules {
+        WindowRules {
+            wish: policy.window.wish(),
+            lazy: policy.close_lazy && !policy.durable_at_close,
+            read_ends: policy.read_ends_windows,
+        }
+    }
+}
 
 /// The right of one open file to have a window. Its window ends with it.
 pub(crate) struct WindowRight {
@@ -16,11 +38,12 @@ pub(crate) struct WindowRight {
     /// Switched off by its program.
     pub(super) off: AtomicBool,
     wish: AtomicU64,
+    lazy: bool,
 }
 
 impl WindowRight {
-    /// `wish`: bytes as the policy says, 0 for the agent's default.
-    pub fn new(windows: &Arc<Windows>, identity: &Identity, wish: u64) -> WindowRight {
+    /// By the rules of its directory.
+    pub fn new(windows: &Arc<Windows>, identity: &Identity, rules: WindowRules) -> WindowRight {
         let mut table = windows.table.lock();
         table.entry(identity.clone()).or_default().rights += 1;
         windows.known.store(table.len(), Ordering::Release);
@@ -30,7 +53,8 @@ impl WindowRight {
             identity: identity.clone(),
             id: windows.number(),
             off: AtomicBool::new(false),
-            wish: AtomicU64::new(wish),
+            wish: AtomicU64::new(rules.wish.unwrap_or(0)),
+            lazy: rules.lazy,
         }
     }
 
@@ -49,7 +73,12 @@ impl WindowRight {
 
 impl Drop for WindowRight {
     fn drop(&mut self) {
-        if let Err(error) = self.windows.end(&self.identity, Some(self.id)) {
+        let ended = if self.lazy {
+            self.windows.leave(&self.identity, self.id)
+        } else {
+            self.windows.end(&self.identity, Some(self.id))
+        };
+        if let Err(error) = ended {
             tracing::error!(%error, "a window could not be drained at the last close; its ring stays, and it is tried again");
         }
         let mut table = self.windows.table.lock();

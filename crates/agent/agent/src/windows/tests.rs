@@ -1,9 +1,13 @@
 //! Windows over a real agent and a real file cache, with the program's half in the same process or in killed ones.
 
 mod killed;
+mod number;
+mod stuck;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 use config::{Policy, PolicySet};
 use file_cache::{FileCache, Settings};
@@ -14,7 +18,7 @@ use window::attach::{Command, Control, state};
 use window::client::{Registration, Window};
 use window::ring::Refused;
 
-use super::WindowSettings;
+use super::{WindowSettings, WindowStatus};
 use crate::{Agent, Caller, Config, Mode, NewMode, OpenFile, PolicyTable, WriteHow};
 
 const WRITE: Mode = Mode {
@@ -233,6 +237,85 @@ fn a_full_ring_makes_its_writer_wait_and_loses_nothing() {
 }
 
 #[test]
+fn a_lazy_close_does_not_wait_and_whoever_looks_does() {
+    let tree = tempfile::tempdir().unwrap();
+    let stand = Stand::new(tree.path(), &["close=lazy"]);
+    let mut behind = 0;
+    for number in 0..50u8 {
+        let open = stand.windowed(&format!("{number}"));
+        let window = stand.attach(&open);
+        window.append(0, &[number; 50_000]).unwrap();
+        let node = Arc::clone(open.node());
+        open.flush().unwrap();
+        drop(open);
+        assert!(window.is_revoked(), "closed");
+        behind += u64::from(stand.agent.window_status().unwrap().waiting_bytes > 0);
+        match number % 3 {
+            0 => assert_eq!(stand.agent.attributes(&node).unwrap().size, 50_000),
+            1 => assert_eq!(stand.content(&stand.windowed(&format!("{number}"))), [number; 50_000]),
+            _ => {} // drained in its own time
+        }
+    }
+    assert!(behind > 25, "{behind} of 50 were not drained when close returned");
+    wait_until("the drain", PATIENCE, || stand.agent.window_status().unwrap().waiting_bytes == 0);
+    assert!(stand.agent.drain_windows().is_ok());
+    assert!(stand.agent.cache().drain_all(&mut |_| {}, &|| false).is_empty());
+    assert_eq!(std::fs::read(tree.path().join("data/47")).unwrap(), [47; 50_000]);
+}
+
+#[test]
+fn the_first_read_ends_the_windows_of_a_file_where_reading_and_writing_exclude_each_other() {
+    let tree = tempfile::tempdir().unwrap();
+    let stand = Stand::new(tree.path(), &["rw_conflict=disable"]);
+    let open = stand.windowed("file");
+    let window = stand.attach(&open);
+    window.append(0, b"written").unwrap();
+    stand.agent.attributes(open.node()).unwrap();
+    assert!(!window.is_revoked(), "nobody has read");
+    assert_eq!(open.read(&mut [0; 7], 0).unwrap(), 7);
+    assert!(window.is_revoked());
+    assert_eq!(stand.control(&open, Control::new(Command::Attach, 0)), Err(libc::EOPNOTSUPP));
+    drop(open);
+    let open = stand.windowed("file");
+    stand.attach(&open).append(0, b"W").unwrap();
+    assert_eq!(stand.content(&open), b"Written");
+}
+
+#[test]
+fn what_windows_did_is_counted() {
+    let tree = tempfile::tempdir().unwrap();
+    let stand = Stand::new(tree.path(), &[]);
+    let status = || stand.agent.window_status().unwrap();
+    assert_eq!(status(), WindowStatus::default());
+    let (open, other) = (stand.windowed("file"), stand.windowed("other"));
+    let (window, plain) = (stand.attach(&open), stand.attach(&other));
+    window.append(0, &[1; 1000]).unwrap();
+    window.append(500, &[2; 1000]).unwrap();
+    plain.append(0, &[3; 10]).unwrap();
+    let now = status();
+    assert_eq!((now.windows, now.attached, now.revoked, now.failing), (2, 2, 0, 0));
+    assert_eq!((now.acknowledged_writes, now.acknowledged_bytes), (3, 2010));
+    open.sync(false).unwrap();
+    other.sync(false).unwrap();
+    let now = status();
+    assert_eq!((now.waiting_bytes, now.drained_bytes + now.superseded_bytes), (0, 2010));
+    drop(open);
+    assert_eq!((status().windows, status().revoked), (1, 0), "closing is no revocation");
+    stand.agent.end_windows(other.node()).unwrap();
+    assert_eq!((status().windows, status().revoked), (0, 1));
+    assert_eq!(status().waited_us, 0);
+    let (open, number) = (stand.windowed("full"), AtomicU64::new(0));
+    let window = stand.attach(&open);
+    // Until somebody had to sleep: the ring is a quarter of a MiB.
+    wait_until("a wait for room", PATIENCE, || {
+        for _ in 0..20 {
+            window.append(number.fetch_add(60_000, Relaxed), &[4; 60_000]).unwrap();
+        }
+        status().waited_us > 0
+    });
+}
+
+#[test]
 fn a_ring_that_its_program_cuts_or_scribbles_over_harms_nobody_else() {
     let tree = tempfile::tempdir().unwrap();
     let stand = Stand::new(tree.path(), &[]);
@@ -289,33 +372,4 @@ fn threads_windows_and_the_kernel_in_any_mix_end_in_the_same_bytes() {
         model[offset as usize..(offset + len) as usize].copy_from_slice(&bytes);
     }
     assert!(stand.content(&a) == model);
-}
-
-#[test]
-fn a_window_that_cannot_be_drained_ends_and_what_it_holds_comes_when_there_is_room() {
-    in_private_namespace(|| {
-        const PART: usize = 50_000;
-        let tree = TempTree::new();
-        let buffer = tree.mount_tmpfs("buffer", 64 << 20);
-        let stand = Stand::new(tree.root(), &["stage_out=manual"]);
-        let open = stand.windowed("file");
-        let window = stand.attach(&open);
-        // As the door has it: the kernel has the replica, and the file cannot go on in the global store.
-        assert!(open.use_passthrough());
-        std::fs::write(buffer.join("filler"), vec![1; 16 << 20]).unwrap();
-        let mut acknowledged = 0;
-        while window.append((acknowledged * PART) as u64, &[acknowledged as u8; PART]).is_ok() {
-            acknowledged += 1;
-            assert!(acknowledged * PART < 64 << 20, "more than there is room for");
-        }
-        assert!(window.is_revoked(), "its program would wait for room in vain");
-        let refused = stand.agent.write(&open, b"x", 0, WriteHow::default()).unwrap_err();
-        assert_eq!(refused.raw_os_error(), Some(libc::ENOSPC), "its program is told");
-        assert_eq!(stand.control(&open, Control::new(Command::Attach, 0)), Err(libc::EAGAIN));
-        std::fs::remove_file(buffer.join("filler")).unwrap();
-        let content = stand.content(&open);
-        assert_eq!(content.len(), acknowledged * PART);
-        assert!(content.chunks(PART).enumerate().all(|(number, part)| part == [number as u8; PART]));
-        stand.attach(&open).append(0, b"again").unwrap();
-    });
 }

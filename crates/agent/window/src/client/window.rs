@@ -2,6 +2,7 @@
 
 use std::io::IoSlice;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::home::Home;
 use super::registration::Link;
@@ -35,7 +36,15 @@ impl Window {
         if !self.home().is_here() {
             return Err(Refused::Revoked);
         }
-        self.writer.append_parts(offset, parts, &mut || self.link.is_alive())
+        let mut waiting_since = None;
+        let appended = self.writer.append_parts(offset, parts, &mut || {
+            waiting_since.get_or_insert_with(Instant::now);
+            self.link.is_alive()
+        });
+        if let Some(since) = waiting_since {
+            self.writer.note_wait(since.elapsed().as_micros() as u64);
+        }
+        appended
     }
 
     /// Whether every further write will be refused: the agent ended the window, or this is a forked child.

@@ -72,20 +72,25 @@ fn a_read_finds_the_newest_undrained_bytes() {
 }
 
 #[test]
-fn a_file_with_endless_work_lets_the_others_have_their_turn() {
-    let mut turns = Turns::default();
-    ["busy", "second", "third"].into_iter().for_each(|file| turns.queue(file));
-    let mut order = Vec::new();
-    for _ in 0..6 {
-        let file = turns.pick().unwrap();
-        order.push(file);
-        turns.queue("busy"); // always more to do, and told so again and again
-        turns.queue("busy");
-        if file == "third" {
-            turns.queue("second");
-        }
+fn what_was_cut_off_never_travels() {
+    let mut queue = Queue::new(0);
+    let ring = RingSlot(0);
+    queue.join(ring);
+    for (sequence, offset, len) in [(0, 0, 100), (1, 80, 100), (2, 500, 10)] {
+        queue.offer(ring, record(sequence, offset, len));
     }
-    assert_eq!(order, ["busy", "second", "third", "busy", "second", "busy"]);
+    queue.leave(ring);
+    assert_eq!(queue.end(), 510);
+    queue.cut(1000);
+    assert_eq!((queue.end(), queue.bytes()), (510, 210));
+    queue.cut(150);
+    assert_eq!((queue.end(), queue.bytes()), (150, 170));
+    let batch = queue.batch(true).unwrap();
+    assert_eq!((ranges(&batch), batch.superseded), (vec![(0, 150)], 20));
+    assert_eq!(queue.done(&batch), [(ring, u64::MAX)]);
+    queue.offer(ring, record(3, 10, 10));
+    queue.cut(0);
+    assert!(queue.is_empty() && queue.end() == 0 && queue.batch(true).is_none());
 }
 
 proptest! {

@@ -6,7 +6,7 @@ use super::*;
 use crate::layout::{Kind, RecordHeader, at, commit_word};
 use crate::limits::CAPACITY_MIN;
 use crate::memory::Heap;
-use crate::recover::{Replay, recover};
+use crate::recover::{Bounds, Replay, recover};
 use crate::sequence::{Drained, Sequence, WORD_BYTES};
 use crate::sync::Ordering::Relaxed;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ fn exercise(memory: &Arc<Heap>, reader: &mut Reader<Arc<Heap>>) {
     reader.release(u64::MAX);
     let drained = Drained::new(Heap::zeroed(WORD_BYTES));
     if let Ok(left) = Reader::left_behind(memory.clone(), grant()) {
-        let report = recover(&mut [left], &drained, &[], &mut Guarded).unwrap();
+        let report = recover(&mut [left], &drained, Bounds::NONE, &mut Guarded).unwrap();
         assert!(report.records + report.lost.len() as u64 <= CAPACITY / RECORD_BYTES);
     }
 }
@@ -189,7 +189,7 @@ fn damage_is_told_by_byte_range_and_the_rest_is_kept() {
     memory.write(HEADER_BYTES + 1088 + 64 + 500, b"!"); // in the payload of the second
     let drained = Drained::new(Heap::zeroed(WORD_BYTES));
     let left = Reader::left_behind(memory, grant()).unwrap();
-    let report = recover(&mut [left], &drained, &[], &mut Guarded).unwrap();
+    let report = recover(&mut [left], &drained, Bounds::NONE, &mut Guarded).unwrap();
     assert_eq!(report.lost.iter().map(|loss| loss.range).collect::<Vec<_>>(), [Some(ByteRange::new(11_000, 12_000))]);
     assert_eq!(
         report.replayed.iter().collect::<Vec<_>>(),

@@ -146,6 +146,11 @@ impl<M: Memory> Reader<M> {
         &self.ring.memory
     }
 
+    /// Microseconds that writers slept for want of room, as they say.
+    pub fn waited_us(&self) -> u64 {
+        self.ring.word(at::WAITED_US).load(Relaxed)
+    }
+
     /// Bytes of the ring that are taken and not yet given back.
     pub fn held(&self) -> u64 {
         self.cursor - self.tail
@@ -154,12 +159,6 @@ impl<M: Memory> Reader<M> {
     /// Bytes of the ring that writers have reserved and that are not given back, at most the capacity.
     pub fn used(&self) -> u64 {
         self.ring.word(at::HEAD).load(Acquire).saturating_sub(self.tail).min(self.ring.capacity)
-    }
-
-    /// Sets the epoch of the records that begin from now on, and allows it.
-    pub fn set_epoch(&mut self, epoch: Epoch) {
-        self.grant.epochs = *self.grant.epochs.start()..=epoch;
-        self.ring.word(at::EPOCH).store(epoch.0, Release);
     }
 
     /// Takes published records from where the last call stopped, at most about [`TAKE_BYTES_MAX`].
@@ -197,12 +196,6 @@ impl<M: Memory> Reader<M> {
             }
             self.ring.word(at::TAKEN).store(self.cursor, Release);
         }
-    }
-
-    /// Asks writers to begin nothing more. Those that have begun end as usual.
-    pub fn ask_to_drain(&self) {
-        self.ring.word(at::FLAGS).fetch_or(flag::DRAINING, AcqRel);
-        self.wake_writers();
     }
 
     /// Ends the ring: from now on only what [`Reader::take_rest`] takes is acknowledged. Wakes writers that wait for room.

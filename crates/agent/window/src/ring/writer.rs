@@ -66,6 +66,11 @@ impl<M: Memory, S: Memory> Writer<M, S> {
         self.ring.ending()
     }
 
+    /// Says that a thread slept so long for want of room, us.
+    pub fn note_wait(&self, us: u64) {
+        self.ring.word(at::WAITED_US).fetch_add(us, Relaxed);
+    }
+
     /// Writes `bytes` at `offset` of the file. `Ok` is the acknowledgement: the bytes will reach the burst buffer
     /// whatever becomes of this program and of the agent. Waits while the ring is full, as long as `patience`, asked
     /// at least every [`SLEEP_MAX`] or so, answers true.

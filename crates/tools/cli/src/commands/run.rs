@@ -102,14 +102,12 @@ fn start(
     }
 }
 
-fn bring_up(guest: Guest, places: &[Place], below: Vec<OwnedFd>, mut how: How) -> Result<Started, Failure> {
+fn bring_up(guest: Guest, places: &[Place], below: Vec<OwnedFd>, how: How) -> Result<Started, Failure> {
     let mut servings = Vec::new();
     for (place, below) in places.iter().zip(below) {
         // The mount first: if it is not possible, the burst buffer stays untouched.
         let device = guest.device()?;
         servings.push(serving::prepare(place, below, &how)?.serve(device)?);
-        // One socket is told to the command: that of the first directory.
-        how.windows = None;
     }
     let ours = |mount: &Mount| mount.is_ours() && places.iter().any(|place| place.dir == mount.point);
     let mounts =
@@ -148,6 +146,7 @@ fn finish(
     let requests = if outcome.lingered.asked { Requests::one(signals, false) } else { Requests::none(signals) };
     for serving in servings {
         let place = serving.place.clone();
+        undrained |= !serving.drain_windows();
         let (stuck, took) = drain::drain(&serving.cache, &requests, args.quiet);
         drained += took;
         if !stuck.is_empty() {
@@ -156,7 +155,9 @@ fn finish(
         }
         // To count the replicas is to read all records.
         let counters = if file.is_some() { serving.cache.status() } else { serving.cache.activity() };
-        directories.push(Directory::new(&place.dir, &place.burst_buffer, counters, &stuck, outcome.took));
+        let windows = serving.windows();
+        let directory = Directory::new(&place.dir, &place.burst_buffer, counters, &stuck, outcome.took);
+        directories.push(Directory { windows, ..directory });
         serving.stop();
     }
     let report = Report {

@@ -78,6 +78,7 @@ fn print(state: &Value) {
     let status = &state["status"];
     out!("  agent {}{}", state["agent"], if status["quiesced"] == true { ", quiesced" } else { "" });
     print_counts(status);
+    print_windows(&status["windows"]);
     print_trouble(status);
 }
 
@@ -111,6 +112,27 @@ fn print_counts(status: &Value) {
         n("misses"),
         n("through")
     );
+}
+
+/// What windows did, where they are served.
+fn print_windows(windows: &Value) {
+    if windows.is_null() {
+        return;
+    }
+    let n = |key: &str| windows[key].as_u64().unwrap_or(0);
+    out!(
+        "  windows: {} now, {} since the start, {} revoked; {} acknowledged, {} waiting, {} drained; programs waited {:.1} s for room",
+        n("windows"),
+        n("attached"),
+        n("revoked"),
+        HumanBytes(n("acknowledged_bytes")),
+        HumanBytes(n("waiting_bytes")),
+        HumanBytes(n("drained_bytes")),
+        n("waited_us") as f64 / 1e6
+    );
+    if n("failing") > 0 {
+        out!("  windows of {} files cannot be brought to the burst buffer now and are tried again", n("failing"));
+    }
 }
 
 /// What went wrong, and what needs somebody: nothing when all is well.

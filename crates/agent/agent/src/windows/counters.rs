@@ -1,0 +1,68 @@
+//! What windows did, in numbers.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use serde::Serialize;
+
+/// The windows of one agent since it started.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct WindowStatus {
+    /// Windows that there are now.
+    pub windows: u64,
+    /// Windows that there were, those included.
+    pub attached: u64,
+    /// Windows that ended although their program did not ask for it: somebody else came to the file, or they could not be drained.
+    pub revoked: u64,
+    /// Files whose windows cannot be brought to the burst buffer now.
+    pub failing: u64,
+    /// Writes that were acknowledged by a window.
+    pub acknowledged_writes: u64,
+    /// Their bytes.
+    pub acknowledged_bytes: u64,
+    /// Bytes of those that are not in the burst buffer yet.
+    pub waiting_bytes: u64,
+    /// Bytes brought to the burst buffer.
+    pub drained_bytes: u64,
+    /// Bytes that needed not be brought there, because newer ones had come or their file had been cut or removed.
+    pub superseded_bytes: u64,
+    /// Time that programs waited for room in full windows, summed over their threads, us. Waits too short to sleep do not count.
+    pub waited_us: u64,
+}
+
+/// The counters behind it.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub attached: AtomicU64,
+    pub revoked: AtomicU64,
+    pub writes: AtomicU64,
+    pub acknowledged: AtomicU64,
+    pub drained: AtomicU64,
+    pub superseded: AtomicU64,
+    pub waited_us: AtomicU64,
+}
+
+impl Counters {
+    /// Adds to one of them.
+    pub fn add(counter: &AtomicU64, number: u64) {
+        counter.fetch_add(number, Relaxed);
+    }
+
+    /// All of them; what there is now is for the caller to add.
+    pub fn status(&self) -> WindowStatus {
+        let read = |counter: &AtomicU64| counter.load(Relaxed);
+        // In this order: nothing seems to be drained before it was acknowledged.
+        let (drained_bytes, superseded_bytes) = (read(&self.drained), read(&self.superseded));
+        let acknowledged_bytes = read(&self.acknowledged);
+        WindowStatus {
+            attached: read(&self.attached),
+            revoked: read(&self.revoked),
+            acknowledged_writes: read(&self.writes),
+            acknowledged_bytes,
+            waiting_bytes: acknowledged_bytes.saturating_sub(drained_bytes + superseded_bytes),
+            drained_bytes,
+            superseded_bytes,
+            waited_us: read(&self.waited_us),
+            ..WindowStatus::default()
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! What is to be said of a file while what its rings hold cannot be brought to the burst buffer (drain, 4).
+
+use std::io;
+
+use types::ByteRange;
+
+use super::super::counters::Counters;
+use super::super::place::CutRecord;
+use super::{Drain, copy};
+
+/// What is to be laid over the replica.
+pub(crate) struct Pending<'a>(pub(in super::super) &'a Drain);
+
+impl Pending<'_> {
+    /// Where the file ends at least, by what is pending.
+    pub fn end(&self) -> u64 {
+        self.0.queue.end()
+    }
+
+    /// Lays what is pending over `bytes`, which begin at `offset` of the file and of which `read` came from the replica. How
+    /// many there are now.
+    pub fn lay_over(&self, bytes: &mut [u8], offset: u64, read: usize) -> io::Result<usize> {
+        let within = ByteRange::at(offset, bytes.len() as u64).intersection(&ByteRange::new(0, self.0.queue.end()));
+        let end = if within.is_empty() { read } else { read.max((within.end - offset) as usize) };
+        bytes[read..end].fill(0);
+        for piece in self.0.queue.undrained(within) {
+            let start = (piece.range.start - offset) as usize;
+            copy(&self.0.rings, &piece, &mut bytes[start..start + piece.range.len() as usize])?;
+        }
+        Ok(end)
+    }
+}
+
+impl Drain {
+    /// Whether a ring may be added: not while those that ended hold what cannot be drained.
+    pub fn takes_rings(&self) -> bool {
+        !self.failing && self.cut.is_none()
+    }
+
+    /// Cuts the file to `len` bytes by `act` although what is pending cannot be drained: what of it lies behind is dropped.
+    pub fn cut<T>(&mut self, len: u64, act: &mut dyn FnMut() -> io::Result<T>) -> io::Result<T> {
+        let cut = CutRecord::after(self.cut, len);
+        self.place.set_cut(Some(&cut))?;
+        let done = act();
+        if done.is_ok() {
+            self.cut = Some(cut);
+            self.drop_behind(len);
+        } else {
+            self.place.set_cut(self.cut.as_ref())?;
+        }
+        done
+    }
+
+    /// Whether what is pending has lost its meaning: the file has no name any more, and nobody else has it open.
+    pub fn is_forlorn(&self) -> bool {
+        self.handle.is_last_of_removed()
+    }
+
+    /// Drops everything.
+    pub fn abandon(&mut self) {
+        self.end(None);
+        self.drop_behind(0);
+        self.sweep();
+    }
+
+    fn drop_behind(&mut self, len: u64) {
+        let before = self.queue.bytes();
+        self.queue.cut(len);
+        Counters::add(&self.counters.superseded, before - self.queue.bytes());
+    }
+}

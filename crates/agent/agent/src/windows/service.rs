@@ -1,0 +1,67 @@
+//! What the agents of one process share: the socket, the programs that registered there, and the node's memory for windows.
+
+use std::fmt;
+use std::io;
+use std::sync::{Arc, OnceLock, Weak};
+
+use parking_lot::RwLock;
+
+use super::Windows;
+use super::budget::Budget;
+use super::drain::Granted;
+use super::listener::Listener;
+use super::processes::Processes;
+
+/// Programs register once, whatever directories they write in: an open is looked for among all who registered, and a ring is
+/// fetched from the agent whose file it is.
+pub struct WindowService {
+    pub(super) budget: Budget,
+    pub(super) processes: Processes,
+    agents: RwLock<Vec<Weak<Windows>>>,
+    listener: OnceLock<Listener>,
+}
+
+impl fmt::Debug for WindowService {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WindowService").finish_non_exhaustive()
+    }
+}
+
+impl WindowService {
+    /// A service without agents, whose windows may take `budget_bytes` together.
+    pub fn new(budget_bytes: u64) -> Arc<WindowService> {
+        Arc::new(WindowService {
+            budget: Budget::new(budget_bytes),
+            processes: Processes::default(),
+            agents: RwLock::default(),
+            listener: OnceLock::new(),
+        })
+    }
+
+    /// An agent takes part. The first one's session has the socket.
+    pub(super) fn join(self: &Arc<WindowService>, windows: &Arc<Windows>) -> io::Result<()> {
+        let mut agents = self.agents.write();
+        if self.listener.get().is_none() {
+            let listener = Listener::start(&windows.socket(), self)?;
+            let _ = self.listener.set(listener);
+        }
+        agents.push(Arc::downgrade(windows));
+        Ok(())
+    }
+
+    /// It takes part no more; with the last one the socket goes.
+    pub(super) fn leave(&self, windows: &Windows) {
+        let mut agents = self.agents.write();
+        agents.retain(|agent| !std::ptr::eq(agent.as_ptr(), windows));
+        let last = agents.is_empty();
+        drop(agents);
+        if last && let Some(listener) = self.listener.get() {
+            listener.stop();
+        }
+    }
+
+    /// The ring behind a token, once, for the process that it was made for.
+    pub(super) fn fetch(&self, token: u64, pid: u32) -> Option<Granted> {
+        self.agents.read().iter().find_map(|agent| agent.upgrade()?.fetch(token, pid))
+    }
+}

@@ -1,0 +1,109 @@
+//! A process that took another one's number.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendFlags,
+    SocketAddrUnix, SocketFlags, SocketType, connect, recvmsg, sendmsg, socket_with,
+};
+use window::attach::{Kind, MESSAGE_BYTES, Message, page};
+use window::{Mapping, Medium, Memory};
+
+use super::*;
+
+/// A process that does `work` and ends with its answer, or waits for its end if there is none. It shares our descriptors.
+fn process(work: &dyn Fn() -> Option<i32>) -> i32 {
+    // SAFETY: the child works on a copy of our memory, with system calls alone, and ends without a destructor.
+    match unsafe { libc::syscall(libc::SYS_clone, libc::CLONE_FILES | libc::SIGCHLD, 0, 0, 0, 0) } {
+        0 => match work() {
+            // SAFETY: as above.
+            Some(answer) => unsafe { libc::_exit(answer) },
+            None => loop {
+                // SAFETY: waits for the signal that ends it.
+                unsafe { libc::pause() };
+            },
+        },
+        pid => pid as i32,
+    }
+}
+
+fn ended(pid: i32) -> i32 {
+    let mut status = 0;
+    // SAFETY: our own child.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { -1 }
+}
+
+fn end(pid: i32) {
+    // SAFETY: our own child.
+    unsafe { libc::kill(pid, libc::SIGKILL) };
+    ended(pid);
+}
+
+/// A process with the number `pid`, if it can be had: the kernel gives numbers in turn.
+fn with_number(pid: i32) -> Option<i32> {
+    std::fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string()).ok()?;
+    let another = process(&|| None);
+    if another != pid {
+        end(another);
+        return None;
+    }
+    Some(another)
+}
+
+/// The page of the process that said hello on `socket`.
+fn page_of(socket: &OwnedFd) -> Mapping {
+    let mut bytes = [0; MESSAGE_BYTES];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC).unwrap();
+    assert_eq!(Message::from_bytes(&bytes).unwrap().kind, Kind::Welcome);
+    let page = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut passed) => passed.next(),
+        _ => None,
+    });
+    Mapping::handed(page.unwrap(), Medium::Volatile).unwrap()
+}
+
+#[test]
+fn a_process_with_the_number_of_one_that_registered_is_another_process() {
+    if !rustix::process::geteuid().is_root() {
+        return; // numbers are given out by root
+    }
+    let tree = tempfile::tempdir().unwrap();
+    let stand = Stand::new(tree.path(), &[]);
+    let path = stand.agent.window_socket().unwrap();
+    let address = SocketAddrUnix::new(&path).unwrap();
+    let hello = Message::new(Kind::Hello).to_bytes();
+    let say_hello = || {
+        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).ok()?;
+        connect(&socket, &address).ok()?;
+        let mut nothing = SendAncillaryBuffer::default();
+        sendmsg(&socket, &[IoSlice::new(&hello)], &mut nothing, SendFlags::NOSIGNAL).ok()?;
+        // Not before the agent has seen who it is.
+        poll(&mut [PollFd::new(&socket, PollFlags::IN)], None).ok()?;
+        Some(socket)
+    };
+    wait_until("a process with a number that was used", PATIENCE, || {
+        let registered = process(&|| {
+            use std::os::fd::IntoRawFd;
+            Some(say_hello().map_or(-1, IntoRawFd::into_raw_fd))
+        });
+        let socket = ended(registered);
+        assert!(socket > 2, "it could not connect");
+        // SAFETY: opened by the child in the table of descriptors that we share, and by nobody else.
+        let socket = unsafe { OwnedFd::from_raw_fd(socket) };
+        let page = page_of(&socket);
+        let Some(other) = with_number(registered) else { return false };
+        page.word(page::thread_at(0)).store(other as u64, std::sync::atomic::Ordering::Release);
+        let windows = stand.agent.windows.get().unwrap();
+        let taken_for_it =
+            (stand.agent.announced(other as u32).is_some(), windows.service.processes.process_of(other as u32));
+        end(other);
+        assert_eq!(taken_for_it, (false, None));
+        true
+    });
+}

@@ -1,0 +1,159 @@
+//! Windows that a full burst buffer does not take.
+
+use std::path::PathBuf;
+
+use super::*;
+use crate::NewAttributes;
+
+const PART: usize = 50_000;
+
+/// A file whose window holds what cannot be drained: `acknowledged` parts of it were acknowledged, each with bytes of its number.
+struct Stuck {
+    open: Option<OpenFile>,
+    stand: Option<Stand>,
+    acknowledged: usize,
+    filler: PathBuf,
+    tree: TempTree,
+}
+
+impl Stuck {
+    fn new() -> Stuck {
+        let tree = TempTree::new();
+        let filler = tree.mount_tmpfs("buffer", 64 << 20).join("filler");
+        let stand = Stand::new(tree.root(), &["stage_out=manual"]);
+        let open = stand.windowed("file");
+        let window = stand.attach(&open);
+        // As the door has it: the kernel has the replica, and the file cannot go on in the global store.
+        assert!(open.use_passthrough());
+        std::fs::write(&filler, vec![1; 16 << 20]).unwrap();
+        let mut acknowledged = 0;
+        while window.append((acknowledged * PART) as u64, &[acknowledged as u8; PART]).is_ok() {
+            acknowledged += 1;
+            assert!(acknowledged * PART < 64 << 20, "more than there is room for");
+        }
+        assert!(window.is_revoked(), "its program would wait for room in vain");
+        let refused = stand.agent.write(&open, b"x", 0, WriteHow::default()).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::ENOSPC), "its program is told");
+        Stuck { tree, filler, stand: Some(stand), open: Some(open), acknowledged }
+    }
+
+    fn stand(&self) -> &Stand {
+        self.stand.as_ref().unwrap()
+    }
+
+    fn open(&self) -> &OpenFile {
+        self.open.as_ref().unwrap()
+    }
+
+    /// What the file is, first cut to each of `lengths` in turn.
+    fn expected(&self, lengths: &[usize]) -> Vec<u8> {
+        let mut bytes: Vec<u8> = (0..self.acknowledged).flat_map(|number| [number as u8; PART]).collect();
+        lengths.iter().for_each(|len| bytes.resize(*len, 0));
+        bytes
+    }
+
+    fn make_room(&self) {
+        std::fs::remove_file(&self.filler).unwrap();
+    }
+
+    fn is_stuck(&self) -> bool {
+        let again = self.stand().agent.write(self.open(), b"", 0, WriteHow::default());
+        again.is_err_and(|error| error.raw_os_error() == Some(libc::ENOSPC))
+    }
+
+    /// The agent ends and another one comes.
+    fn restart(&mut self) {
+        (self.open, self.stand) = (None, None);
+        self.make_room();
+        self.stand = Some(Stand::new(self.tree.root(), &["stage_out=manual"]));
+        self.open = Some(self.stand().unannounced("file", WRITE));
+    }
+}
+
+#[test]
+fn a_window_that_cannot_be_drained_ends_and_what_it_holds_comes_when_there_is_room() {
+    in_private_namespace(|| {
+        let stuck = Stuck::new();
+        let (stand, open) = (stuck.stand(), stuck.open());
+        assert_eq!(stand.control(open, Control::new(Command::Attach, 0)), Err(libc::EAGAIN));
+        stuck.make_room();
+        assert!(stand.content(open) == stuck.expected(&[]));
+        assert!(!stuck.is_stuck());
+        stand.attach(open).append(0, b"again").unwrap();
+    });
+}
+
+#[test]
+fn a_file_whose_window_cannot_be_drained_is_read_counted_and_cut_as_ever() {
+    in_private_namespace(|| {
+        let stuck = Stuck::new();
+        let (stand, open, len) = (stuck.stand(), stuck.open(), stuck.acknowledged * PART);
+        assert!(stand.content(open) == stuck.expected(&[]), "with what only the ring holds");
+        let mut bytes = [9; 100];
+        assert_eq!(open.read(&mut bytes, len as u64 - 30).unwrap(), 30);
+        assert_eq!(open.read(&mut bytes, len as u64).unwrap(), 0);
+        let set = |new| stand.agent.set_attributes(&Caller::own(), open.node(), None, &new, &|| false);
+        set(NewAttributes { mode: Some(0o600), ..NewAttributes::default() }).unwrap();
+        // Longer, then shorter by a little: much is still to be drained.
+        let shorter = len - PART / 2;
+        open.set_len(len as u64 + 10).unwrap();
+        assert!(stand.content(open) == stuck.expected(&[len + 10]));
+        set(NewAttributes { size: Some(shorter as u64), ..NewAttributes::default() }).unwrap();
+        assert!(stand.content(open) == stuck.expected(&[shorter]));
+        assert!(stuck.is_stuck());
+        assert_eq!(stand.control(open, Control::new(Command::Off, 0)), Err(libc::ENOSPC), "it is told");
+        // What is left fits.
+        open.set_len(PART as u64 + 10).unwrap();
+        assert!(!stuck.is_stuck());
+        assert!(stand.content(open) == stuck.expected(&[PART + 10]));
+        stand.agent.write(open, b"!", 3 * PART as u64, WriteHow::default()).unwrap();
+        assert!(stand.content(open)[PART + 10..3 * PART].iter().all(|byte| *byte == 0));
+    });
+}
+
+#[test]
+fn a_file_whose_window_cannot_be_drained_is_emptied_by_an_open() {
+    in_private_namespace(|| {
+        let stuck = Stuck::new();
+        let again = stuck.stand().unannounced("file", Mode { truncate: true, ..WRITE });
+        assert!(!stuck.is_stuck());
+        assert_eq!(stuck.stand().content(&again), b"");
+    });
+}
+
+#[test]
+fn a_removed_file_takes_what_could_not_be_drained_with_it() {
+    in_private_namespace(|| {
+        let mut stuck = Stuck::new();
+        let agent = Arc::clone(&stuck.stand().agent);
+        agent.unlink(&Caller::own(), agent.root(), "file".as_ref()).unwrap();
+        assert!(stuck.stand().content(stuck.open()) == stuck.expected(&[]), "as long as somebody has it open");
+        let node = Arc::clone(stuck.open().node());
+        stuck.open = None;
+        wait_until("its end", PATIENCE, || !agent.is_windowed(&node));
+        let buffer = stuck.tree.path("buffer");
+        let free = || rustix::fs::statvfs(&buffer).map_or(0, |space| space.f_bavail * space.f_frsize);
+        wait_until("room", PATIENCE, || free() > 40 << 20);
+    });
+}
+
+#[test]
+fn what_was_cut_off_while_it_could_not_be_drained_stays_away_after_a_restart() {
+    in_private_namespace(|| {
+        for killed_before in [false, true] {
+            let mut stuck = Stuck::new();
+            let cut = stuck.acknowledged * PART - PART - 7;
+            if killed_before {
+                // The truncation is written down, and the agent goes before it makes it.
+                let windows = stuck.stand().agent.windows.get().unwrap();
+                windows.cut(stuck.open().node().identity(), cut as u64, &mut || Ok(())).unwrap();
+            } else {
+                stuck.open().set_len(cut as u64).unwrap();
+                stuck.open().set_len(cut as u64 + 20).unwrap();
+            }
+            stuck.restart();
+            let expected = if killed_before { stuck.expected(&[cut]) } else { stuck.expected(&[cut, cut + 20]) };
+            assert!(stuck.stand().content(stuck.open()) == expected, "killed before: {killed_before}");
+        }
+    });
+}
