@@ -51,6 +51,7 @@ mod sums;
 mod superblock;
 mod surface;
 mod throttle;
+mod times;
 mod withdrawal;
 
 pub use api::{DrainProgress, Keep, OpenHow, Overlay, Residency, SeekFor, SetMtime, Stuck, WriteResult};
