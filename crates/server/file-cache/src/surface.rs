@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use catalogue::{Change, Durability, State};
 use config::Policy;
 use global_store::Anchor;
-use types::Identity;
+use types::{Identity, Version};
 
 use crate::api::{DrainProgress, Keep, OpenHow, Overlay, Residency, SetMtime, Stuck};
 use crate::cache::{Counters, Inner, broken};
@@ -49,6 +49,12 @@ impl FileCache {
     ) -> io::Result<FileHandle> {
         how.write |= how.truncate;
         self.inner.open_file(anchor, &how, interrupted)
+    }
+
+    /// Has `tell` called before each removal of a replica, which nobody has open then, from whatever thread: what others keep of it
+    /// must go. It must not call back. The first one stays.
+    pub fn before_removals(&self, tell: Box<dyn Fn(Version) + Send + Sync>) {
+        let _ = self.inner.replicas.before_removal.set(tell);
     }
 
     /// What `stat` must say instead of the global copy's attributes; `None`: these are true. Never blocks on I/O of
