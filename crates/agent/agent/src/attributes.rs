@@ -116,6 +116,8 @@ impl Agent {
     /// `before`: what the cache's `settled` was before the global store was asked for `attributes`.
     pub(crate) fn overlaid(&self, node: &Node, before: u64, mut attributes: Attributes) -> io::Result<Attributes> {
         if !node.is_regular() {
+            // The first that an agent is asked, by itself.
+            file_cache::fault::pass("directory.asked");
             return Ok(attributes);
         }
         self.look(node, &mut |pending| {
@@ -157,6 +159,9 @@ impl Agent {
             let _as_caller = self.impersonator.become_caller(caller)?;
             let mode = Mode::from_raw_mode(mode & 0o7777);
             fs::chmodat(&self.descriptors, self.descriptor_name(node), mode, AtFlags::empty())?;
+        }
+        if new.uid.is_some() || new.gid.is_some() || new.mode.is_some() {
+            self.changed(node)?;
         }
         if let Some(size) = new.size {
             match open {

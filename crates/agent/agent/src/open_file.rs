@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use file_cache::{File, FileCache, FileHandle, OpenHow, SeekFor};
 use rustix::fs;
-use types::{ByteRange, Version};
+use types::ByteRange;
 
 use crate::agent::Agent;
 use crate::caller::Caller;
@@ -111,11 +111,12 @@ impl Agent {
             policy: self.policy_for(node),
         };
         let rules = WindowRules::of(&how.policy);
-        let open = |how: &OpenHow| self.cache.open_unless(node.anchor(&self.store)?, how.clone(), interrupted);
-        let handle = if mode.truncate { self.cut(node, 0, &mut || open(&how))? } else { open(&how)? };
         if mode.truncate && privileged {
+            // Before: an open that is refused cuts nothing.
             self.drop_privileges_of(node, mode.clear_set_id)?;
         }
+        let open = |how: &OpenHow| self.cache.open_unless(node.anchor(&self.store)?, how.clone(), interrupted);
+        let handle = if mode.truncate { self.cut(node, 0, &mut || open(&how))? } else { open(&how)? };
         Ok(self.opened(node.clone(), handle, mode, privileged, false, rules))
     }
 
@@ -267,11 +268,6 @@ impl OpenFile {
     /// The complete replica as an `O_PATH` descriptor, for the kernel to read and write itself.
     pub fn backing(&self) -> Option<BorrowedFd<'_>> {
         self.handle.backing()
-    }
-
-    /// The complete replica's number, wherever [`backing`](OpenFile::backing) may give it.
-    pub fn version(&self) -> Option<Version> {
-        self.handle.version()
     }
 
     /// Whether the kernel opened it to execute it.

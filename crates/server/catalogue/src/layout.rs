@@ -3,7 +3,7 @@
 //! | bytes | what |
 //! | --- | --- |
 //! | 1 | layout version, 1 |
-//! | 1 | bits 0..3 state, 3 was clean, 4 pinned, 5 orphaned, 6 removing; 7 is 0 |
+//! | 1 | bits 0..3 state, 3 was clean, 4 pinned, 5 orphaned, 6 removing, 7 synced |
 //! | 8, 8 | version of the replica, epoch |
 //! | 8, 8 + 4, 8 + 4 | base: size, mtime, ctime (seconds and nanoseconds) |
 //! | 8 | last use in seconds |
@@ -27,6 +27,7 @@ const WAS_CLEAN: u8 = 0b0000_1000;
 const PINNED: u8 = 0b0001_0000;
 const ORPHANED: u8 = 0b0010_0000;
 const REMOVING: u8 = 0b0100_0000;
+const SYNCED: u8 = 0b1000_0000;
 const CHECKSUM_BYTES: usize = 4;
 
 /// A record's bytes. A hint that is too long is dropped, a reason cut.
@@ -68,6 +69,7 @@ fn flags(record: &Record) -> u8 {
         | bit(record.pinned, PINNED)
         | bit(record.orphaned, ORPHANED)
         | bit(record.removing, REMOVING)
+        | bit(record.synced, SYNCED)
 }
 
 fn checksum(identity: &Identity, bytes: &[u8]) -> u32 {
@@ -101,9 +103,6 @@ fn parse(rest: &[u8]) -> Option<Record> {
         4 => State::Failed,
         _ => return None,
     };
-    if flags & !(STATE_MASK | WAS_CLEAN | PINNED | ORPHANED | REMOVING) != 0 {
-        return None;
-    }
     let version = Version(rest.u64()?);
     let epoch = Epoch(rest.u64()?);
     let base = Fingerprint { size: rest.u64()?, mtime: rest.timestamp()?, ctime: rest.timestamp()? };
@@ -119,6 +118,7 @@ fn parse(rest: &[u8]) -> Option<Record> {
         pinned: flags & PINNED != 0,
         orphaned: flags & ORPHANED != 0,
         removing: flags & REMOVING != 0,
+        synced: flags & SYNCED != 0,
         hint,
         used_s,
         reason,
@@ -175,6 +175,7 @@ mod tests {
             pinned: false,
             orphaned: true,
             removing: false,
+            synced: false,
             hint: PathBuf::from(std::ffi::OsString::from_vec(b"run/\xff\xfe name".to_vec())),
             used_s: 12,
             reason: "no space: 27 Б".into(),
@@ -184,8 +185,8 @@ mod tests {
     #[test]
     fn a_record_comes_back_as_it_was() {
         for state in [State::Clean, State::Dirty, State::Draining, State::Conflict, State::Failed] {
-            let (pinned, removing) = (state == State::Clean, state == State::Dirty);
-            let record = Record { state, pinned, removing, ..record() };
+            let (pinned, removing, synced) = (state == State::Clean, state == State::Dirty, state == State::Failed);
+            let record = Record { state, pinned, removing, synced, ..record() };
             assert_eq!(decode(&identity(4), &encode(&identity(4), &record)), Ok(record));
         }
     }

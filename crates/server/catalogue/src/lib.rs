@@ -51,6 +51,9 @@ pub struct Record {
     /// Its last name is about to be taken away through us, or it has none yet: if its file is then not in the global
     /// store, nobody misses the data.
     pub removing: bool,
+    /// What the replica holds may have been told to survive a crash of the machine, and the replica is on the medium: if
+    /// it is missing after one, data was lost.
+    pub synced: bool,
     /// Path relative to the accelerated directory when the record was written: a hint.
     pub hint: PathBuf,
     /// Last use, in seconds since 1970, for expiry and eviction after a restart.

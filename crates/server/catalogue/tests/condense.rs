@@ -13,7 +13,7 @@ use types::Identity;
 
 /// Some megabytes of journal: small commits, as an agent makes them, of records that become dirty, clean, and some gone.
 fn fill(catalogue: &FjallCatalogue, records: u64) {
-    let mut random = Random::new(5);
+    let mut random = Random(5);
     let commit = |change| catalogue.commit(vec![change], Durability::Process).unwrap();
     for number in 0..records {
         commit(Change::Put(identity(number), Record { state: State::Dirty, ..record(&mut random) }));
@@ -103,7 +103,7 @@ fn what_is_committed_and_read_meanwhile_is_not_lost() {
             .map(|thread| {
                 let catalogue = &catalogue;
                 scope.spawn(move || {
-                    let mut random = Random::new(thread);
+                    let mut random = Random(thread);
                     for number in 0..1000 {
                         let (who, what) = (identity(thread * 1000 + number), record(&mut random));
                         let durability = if number % 50 == 0 { Durability::Machine } else { Durability::Process };

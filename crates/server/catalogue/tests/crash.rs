@@ -31,7 +31,7 @@ fn child_commits_until_killed() {
         for thread in 0..THREADS {
             let catalogue = &catalogue;
             scope.spawn(move || {
-                let mut random = Random::new(thread);
+                let mut random = Random(thread);
                 let first = catalogue.get(&identity(thread)).unwrap().map_or(0, |record| record.used_s);
                 for round in first + 1.. {
                     let record = Record { used_s: round, reason: "x".repeat(1000), ..record(&mut random) };
@@ -51,7 +51,7 @@ fn child_commits_until_killed() {
 #[test]
 fn whatever_was_acknowledged_is_there_after_kill_9() {
     let directory = tempfile::tempdir().unwrap();
-    let mut random = Random::new(11);
+    let mut random = Random(11);
     let mut acknowledged: BTreeMap<u64, u64> = BTreeMap::new();
     for _ in 0..8 {
         let mut child = child("child_commits_until_killed", directory.path()).stderr(Stdio::piped()).spawn().unwrap();
@@ -124,7 +124,7 @@ fn tear(journal: &Path, synced: u64, end: u64, random: &mut Random) {
 
 #[test]
 fn a_machine_crash_leaves_a_prefix_with_every_durable_commit() {
-    let mut random = Random::new(12);
+    let mut random = Random(12);
     for _ in 0..6 {
         let directory = tempfile::tempdir().unwrap();
         let work = directory.path().join("work");

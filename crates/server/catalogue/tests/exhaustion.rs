@@ -15,7 +15,7 @@ fn limit(resource: Resource, current: u64) {
 
 /// Commits until it fails; the number of commits that were acknowledged, and the error.
 fn commit_until_error(catalogue: &FjallCatalogue, first: u64) -> (u64, String) {
-    let mut random = Random::new(1);
+    let mut random = Random(1);
     for number in first..first + 100_000 {
         let record = Record { used_s: number, reason: "x".repeat(1000), ..record(&mut random) };
         if let Err(error) = catalogue.commit(vec![Change::Put(identity(number), record)], Durability::Process) {

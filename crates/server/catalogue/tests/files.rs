@@ -34,7 +34,7 @@ fn another_format_is_refused_and_left_alone() {
 fn records_without_a_format_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let catalogue = FjallCatalogue::open(directory.path()).unwrap();
-    let put = Change::Put(identity(1), record(&mut Random::new(1)));
+    let put = Change::Put(identity(1), record(&mut Random(1)));
     catalogue.commit(vec![put], Durability::Machine).unwrap();
     drop(catalogue);
     fs::remove_file(directory.path().join("FORMAT")).unwrap();

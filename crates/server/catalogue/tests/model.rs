@@ -48,7 +48,7 @@ fn agrees(catalogue: &dyn Catalogue, model: &Model) {
 #[test]
 fn records_on_disk_are_those_of_a_map_through_every_reopen() {
     let directory = tempfile::tempdir().unwrap();
-    let mut random = Random::new(7);
+    let mut random = Random(7);
     let mut model = Model::new();
     for _ in 0..12 {
         let catalogue = FjallCatalogue::open(directory.path()).unwrap();
@@ -66,7 +66,7 @@ fn records_on_disk_are_those_of_a_map_through_every_reopen() {
 #[test]
 fn memory_keeps_what_it_promised_through_a_crash() {
     let catalogue = MemoryCatalogue::new();
-    let mut random = Random::new(8);
+    let mut random = Random(8);
     let (mut model, mut durable) = (Model::new(), Model::new());
     for _ in 0..2000 {
         let changes = random_changes(&mut random);
@@ -88,7 +88,7 @@ fn memory_keeps_what_it_promised_through_a_crash() {
 #[test]
 fn a_failed_commit_in_memory_changes_nothing() {
     let catalogue = MemoryCatalogue::new();
-    let mut random = Random::new(9);
+    let mut random = Random(9);
     let put = Change::Put(identity(1), record(&mut random));
     catalogue.fail_commits(1, 1);
     catalogue.commit(vec![put.clone()], Durability::Process).unwrap();
@@ -106,7 +106,7 @@ fn commits_of_many_threads_are_all_there_and_the_last_of_each_wins() {
         for thread in 0..8 {
             let catalogue = &catalogue;
             scope.spawn(move || {
-                let mut random = Random::new(thread);
+                let mut random = Random(thread);
                 for round in 0..50 {
                     let last = Record { used_s: round, ..record(&mut random) };
                     let durability = if thread == 0 { Durability::Machine } else { Durability::Process };
@@ -134,7 +134,7 @@ fn an_empty_commit_for_the_machine_makes_those_before_it_durable() {
 #[test]
 fn more_records_than_fit_in_memory_survive_a_reopen() {
     let directory = tempfile::tempdir().unwrap();
-    let mut random = Random::new(10);
+    let mut random = Random(10);
     let mut model = Model::new();
     let catalogue = FjallCatalogue::open(directory.path()).unwrap();
     for round in 0..60 {

@@ -18,11 +18,12 @@ pub(crate) fn is_wanted(copied: &Record, live: &Live) -> bool {
     !live.unlinked && live.record.as_ref().is_some_and(|record| record.version == copied.version)
 }
 
-/// What commands and renames changed in the record since the stage-out began.
+/// What commands, renames and syncs changed in the record since the stage-out began.
 pub(crate) fn follow(copied: &mut Record, live: &Live) {
     if let Some(record) = &live.record {
         copied.pinned = record.pinned;
         copied.removing = record.removing;
+        copied.synced |= record.synced;
         copied.hint.clone_from(&record.hint);
     }
 }
@@ -38,7 +39,7 @@ impl Inner {
             let live = job.file.live.lock();
             if job.is_wanted(&live) {
                 follow(&mut job.record, &live);
-                job.record.state = State::Draining;
+                (job.record.state, job.record.synced) = (State::Draining, true);
                 changes.push(Change::Put(job.file.identity.clone(), job.record.clone()));
             }
         }
@@ -112,7 +113,7 @@ impl Progress for Announcer<'_> {
             }
             follow(self.record, &live);
         }
-        self.record.state = State::Draining;
+        (self.record.state, self.record.synced) = (State::Draining, true);
         self.inner.put(self.file, self.record.clone(), Durability::Machine)?;
         {
             let mut live = self.file.live.lock();
@@ -141,79 +142,48 @@ impl Progress for Announcer<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use global_store::memory::{Fault, Operation};
 
-    use catalogue::MemoryCatalogue;
-    use global_store::memory::{Fault, MemoryStore, Operation};
+    use crate::world::World;
+    use crate::{Residency, SetMtime};
 
-    use crate::{FileCache, FileHandle, OpenHow, Residency, SetMtime, Settings};
-
-    struct World {
-        _dir: tempfile::TempDir,
-        store: MemoryStore,
-        catalogue: MemoryCatalogue,
-        cache: FileCache,
-    }
-
-    fn world() -> World {
-        let dir = tempfile::tempdir().unwrap();
-        let (store, catalogue) = (MemoryStore::new(), MemoryCatalogue::new());
-        let mut settings = Settings::new(dir.path(), Arc::new(store.clone()), "facts");
-        settings.catalogue = Some(Arc::new(catalogue.clone()));
-        settings.background = false;
-        settings.ballast_bytes = 0;
-        World { _dir: dir, store, catalogue, cache: FileCache::open(settings).unwrap() }
-    }
-
-    impl World {
-        fn open(&self) -> FileHandle {
-            let policy = Arc::new(config::Policy::default());
-            let how = OpenHow { read: true, write: true, truncate: false, created: false, sync: false, policy };
-            self.cache.open_file(self.store.anchor("f").unwrap(), how).unwrap()
-        }
-
-        fn drain(&self) -> usize {
-            self.cache.drain_all(&mut |_| {}, &|| false).len()
-        }
-
-        fn is_synced(&self) -> bool {
-            let identity = self.store.identity("f").unwrap();
-            assert_eq!(self.cache.state(&identity), Residency::Clean);
-            self.cache.inner.known(&identity).unwrap().live.lock().synced
-        }
+    fn is_synced(world: &World) -> bool {
+        assert_eq!(world.state(), Residency::Clean);
+        let identity = world.store.identity("f").unwrap();
+        world.cache.inner.known(&identity).unwrap().live.lock().synced
     }
 
     /// The next intent relies on it: a dirty record over bytes that never reached the medium destroys the global copy.
     #[test]
     fn a_clean_replica_counts_as_synced_only_if_its_own_stage_out_synced_it() {
-        let world = world();
+        let world = World::new();
         world.store.put("f", b"old");
-        world.open().write_at(b"new", 0, false).unwrap();
+        world.write(b"new");
         assert_eq!(world.drain(), 0);
-        assert!(world.is_synced());
+        assert!(is_synced(&world));
         let before = world.store.attributes("f").unwrap().fingerprint.mtime;
-        world.open().write_at(b"new", 0, false).unwrap();
+        world.write(b"new");
         let anchor = world.store.anchor("f").unwrap();
         world.cache.set_times(&anchor, SetMtime::To(before), &mut || world.store.set_mtime("f", before)).unwrap();
         world.store.clear_journal();
         assert_eq!(world.drain(), 0);
         assert_eq!(world.store.journal(), [], "nothing was copied");
-        assert!(!world.is_synced());
+        assert!(!is_synced(&world));
     }
 
     #[test]
     fn what_a_second_try_copies_is_on_the_medium_before() {
-        let world = world();
+        let world = World::new();
         world.store.put("f", b"old");
-        world.open().write_at(b"new", 0, false).unwrap();
+        world.write(b"new");
         let matching = |operation: &Operation| matches!(operation, Operation::Write(_));
         world.store.fail(Fault { matching, ..Fault::default() });
         assert_eq!(world.drain(), 1);
-        world.open().write_at(b"NEW", 0, false).unwrap();
+        world.write(b"NEW");
         let commits = world.catalogue.commits();
         assert_eq!(world.drain(), 0);
         assert_eq!(world.catalogue.commits() - commits, 2, "announced again, and concluded");
-        assert!(world.is_synced());
+        assert!(is_synced(&world));
         assert_eq!(world.store.read("f").unwrap(), b"NEW");
     }
 }

@@ -5,24 +5,58 @@
 //! with it. The same serves where the whole catalogue is lost.
 
 use std::io;
-use std::path::PathBuf;
 
 use catalogue::{Change, Durability, Record, State};
 use types::{Fingerprint, Version};
 
-use crate::brand::Brand;
 use crate::cache::{Inner, broken};
 use crate::clock;
-use crate::replica::mtime_of;
+use crate::replica::{Brand, mtime_of};
+use crate::withdrawal::is_void;
 
 impl Inner {
     /// Takes branded replicas into the catalogue that it does not call dirty. Reads every replica's attributes: for
     /// after a crash of the machine, or where records may be lost. Nothing else runs yet.
-    pub(crate) fn search(&self) -> io::Result<()> {
+    /// `crashed`: the machine died and nobody has looked since.
+    pub(crate) fn search(&self, crashed: bool) -> io::Result<()> {
         // The first record makes a lost catalogue look whole: who dies meanwhile must not leave the rest.
         self.superblock.set_unsearched(true)?;
         self.adopt_branded()?;
+        if crashed {
+            self.forget_unsynced()?;
+        }
         self.superblock.set_unsearched(false)
+    }
+
+    /// The machine died with replicas that nobody had asked it to keep. A record is written to the medium with any later
+    /// one, and where the burst buffer's file system (btrfs, for one) does not make a new file durable with another's sync, it can
+    /// come back without its replica. What was below is there: no stage-out had begun.
+    fn forget_unsynced(&self) -> io::Result<()> {
+        let mut gone = Vec::new();
+        let listed = self.catalogue.unclean(&mut |identity, record| {
+            let kept = record.synced || record.state == State::Draining || !self.superblock.is_suspect(record.version);
+            let missing =
+                || self.replicas.stat(record.version).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+            if !kept && missing() {
+                gone.push((identity, record.hint));
+            }
+        });
+        if let Err(error) = listed
+            && !matches!(error, catalogue::Error::Damaged { .. })
+        {
+            return Err(broken(error));
+        }
+        for (identity, hint) in &gone {
+            tracing::warn!(file = %hint.display(), "what was written and not synced went with the crash of the machine");
+            if self.store.is_shared()
+                && let Ok(Some(anchor)) = self.store.locate(identity, hint, false)
+            {
+                // One that stays goes when we open the file.
+                let _ = anchor.set_mark(None);
+            }
+        }
+        let changes = gone.into_iter().map(|(identity, _)| Change::Remove(identity)).collect();
+        self.catalogue.commit(changes, Durability::Machine).map_err(broken)
     }
 
     fn adopt_branded(&self) -> io::Result<()> {
@@ -37,7 +71,9 @@ impl Inner {
             if version >= self.superblock.first {
                 continue;
             }
-            if let Some(brand) = self.replicas.read_brand(version) {
+            // Who made one void may have died before its brand was gone.
+            let void = self.replicas.stat(version).is_ok_and(|stat| is_void(&stat));
+            if !void && let Some(brand) = self.replicas.read_brand(version) {
                 self.adopt_one(version, brand)?;
             }
         }
@@ -57,8 +93,7 @@ impl Inner {
             self.replicas.unbrand(version);
             return Ok(());
         }
-        let hint = self.hint_of(&brand);
-        tracing::warn!(file = %hint.display(), "a dirty replica is taken back into the catalogue");
+        tracing::warn!(file = %brand.hint.display(), "a dirty replica is taken back into the catalogue");
         let record = Record {
             state: State::Dirty,
             version,
@@ -68,18 +103,13 @@ impl Inner {
             pinned: old.is_some_and(|record| record.pinned),
             orphaned: false,
             removing: false,
-            hint,
+            // Its brand reached the medium.
+            synced: true,
+            hint: brand.hint,
             used_s: clock::wall_s(),
             reason: String::new(),
         };
         self.catalogue.commit(vec![Change::Put(brand.identity, record)], Durability::Machine).map_err(broken)
-    }
-
-    /// Where the file is, or what is left of where it was.
-    fn hint_of(&self, brand: &Brand) -> PathBuf {
-        let found = if brand.is_cut() { self.store.locate(&brand.identity, &brand.hint, false) } else { Ok(None) };
-        let found = found.ok().flatten().map(|anchor| anchor.path_hint());
-        found.filter(|hint| !hint.as_os_str().is_empty()).unwrap_or_else(|| brand.hint.clone())
     }
 
     /// Whether the global copy is not what the brand was made over, but what a stage-out of this replica leaves: the

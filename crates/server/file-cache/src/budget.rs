@@ -2,13 +2,17 @@
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-use crate::limits::{ANCHORS_KEPT, ANCHORS_SHARE, BATCH_FILES, BATCH_FILES_MIN, BATCHES_SHARE, DESCRIPTORS};
+use crate::limits::{
+    ANCHORS_BY_PATH_SHARE, ANCHORS_KEPT, ANCHORS_SHARE, BATCH_FILES, BATCH_FILES_MIN, BATCHES_SHARE, DESCRIPTORS,
+};
 
 /// The descriptors of this process, shared out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Budget {
     /// Files in memory beyond which those that nobody has open lose their anchors.
     pub(crate) anchors: usize,
+    /// The same where files are not found by identity.
+    pub(crate) anchors_by_path: usize,
     /// Files of one batch.
     pub(crate) batch: usize,
 }
@@ -31,7 +35,11 @@ impl Budget {
     fn of(descriptors: u64, streams: usize) -> Budget {
         let share = |divisor: u64, most: usize| usize::try_from(descriptors / divisor).unwrap_or(most).min(most);
         let batch = share(BATCHES_SHARE * streams.clamp(1, 64) as u64, BATCH_FILES);
-        Budget { anchors: share(ANCHORS_SHARE, ANCHORS_KEPT), batch: batch.max(BATCH_FILES_MIN) }
+        Budget {
+            anchors: share(ANCHORS_SHARE, ANCHORS_KEPT),
+            anchors_by_path: share(ANCHORS_BY_PATH_SHARE, usize::MAX),
+            batch: batch.max(BATCH_FILES_MIN),
+        }
     }
 }
 
@@ -41,10 +49,11 @@ mod tests {
 
     #[test]
     fn few_descriptors_are_shared_out_and_many_are_bounded() {
-        assert_eq!(Budget::of(1 << 20, 4), Budget { anchors: ANCHORS_KEPT, batch: BATCH_FILES });
+        let many = Budget::of(1 << 20, 4);
+        assert_eq!(many, Budget { anchors: ANCHORS_KEPT, anchors_by_path: 1 << 17, batch: BATCH_FILES });
         for descriptors in [1024, 4096, 16384] {
             let budget = Budget::of(descriptors, 4);
-            let held = 2 * budget.anchors + 3 * 4 * budget.batch;
+            let held = 2 * budget.anchors.max(budget.anchors_by_path) + 3 * 4 * budget.batch;
             assert!(held as u64 <= descriptors / 2, "{budget:?} of {descriptors}");
         }
     }

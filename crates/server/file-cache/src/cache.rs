@@ -14,7 +14,6 @@ use global_store::{Anchor, GlobalStore};
 use parking_lot::{Mutex, MutexGuard};
 use types::{Identity, Version};
 
-use crate::brand::Brand;
 use crate::budget::Budget;
 use crate::busy::Busy;
 use crate::clock::Clock;
@@ -22,14 +21,14 @@ use crate::expiry::Expiry;
 use crate::fault;
 use crate::fetches::Fetches;
 use crate::file::{Body, Descriptors, File, Live};
-use crate::limits::{BRAND_BYTES, BRAND_BYTES_MAX, IDLE_FILES};
+use crate::limits::IDLE_FILES;
 use crate::queue::Queue;
-use crate::replica::{How, Replicas};
+use crate::replica::{Brand, How, Replicas};
 use crate::settings::Settings;
 use crate::space::Spaces;
 use crate::superblock::Superblock;
 use crate::throttle::Throttle;
-use crate::withdrawal::Doubts;
+use crate::withdrawal::{Doubts, is_void};
 
 /// Event counts since the cache was opened.
 #[derive(Default)]
@@ -174,13 +173,18 @@ impl Inner {
         if file.live.lock().loaded {
             return Ok(());
         }
-        let record = if fresh { None } else { self.catalogue.get(&file.identity).map_err(broken)? };
+        let mut record = if fresh { None } else { self.catalogue.get(&file.identity).map_err(broken)? };
         let body = match &record {
             None => Body::Empty,
-            Some(record) => match self.replicas.stat(record.version) {
+            Some(found) => match self.replicas.stat(found.version) {
+                // Its removal is tried until it succeeds.
+                Ok(stat) if is_void(&stat) => {
+                    record = None;
+                    Body::Empty
+                }
                 Ok(_) => Body::Whole,
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                Err(_) if record.state == State::Clean => Body::Empty,
+                Err(_) if found.state == State::Clean => Body::Empty,
                 Err(_) => Body::Lost,
             },
         };
@@ -284,8 +288,7 @@ impl Inner {
             base: record.base,
             hint: record.hint.clone(),
         };
-        let most = if self.store.finds_by_identity() { BRAND_BYTES } else { BRAND_BYTES_MAX };
-        if let Err(error) = Replicas::brand(replica, &brand, most) {
+        if let Err(error) = Replicas::brand(replica, &brand) {
             tracing::warn!(%error, "the burst buffer keeps no extended attributes: a lost catalogue could not be rebuilt");
             self.xattrs.store(false, Ordering::Relaxed);
         }

@@ -81,6 +81,7 @@ impl Inner {
             used_s: wall_s(),
             orphaned: false,
             removing: job.record.removing && !done,
+            synced: job.record.synced && !done,
             reason: String::new(),
             ..job.record.clone()
         }

@@ -97,18 +97,13 @@ pub(crate) struct Descriptors {
     pub(crate) global: Option<(Access, Arc<dyn OpenFile>)>,
 }
 
-impl Descriptors {
-    /// One of the replica, of whatever kind.
-    pub(crate) fn of_replica(&self) -> Option<Arc<OwnedFd>> {
-        self.handle.as_ref().or(self.read.as_ref()).or(self.write.as_ref()).cloned()
-    }
-}
-
 /// The fields of a file.
 pub(crate) struct Live {
     /// The catalogue was asked for the record.
     pub(crate) loaded: bool,
     pub(crate) anchor: Option<Arc<dyn Anchor>>,
+    /// The anchor was given up although only its path, or a walk over the store, leads to the file again.
+    pub(crate) spared: bool,
     pub(crate) policy: Arc<Policy>,
     pub(crate) body: Body,
     /// The record as last committed; `None` if there is none.
@@ -167,6 +162,7 @@ impl File {
             live: Mutex::new(Live {
                 loaded: false,
                 anchor: None,
+                spared: false,
                 policy,
                 body: Body::Empty,
                 record: None,

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use catalogue::Durability;
+use catalogue::{Durability, Record};
 use config::Policy;
 use global_store::OpenFile;
 use rustix::fs::{FallocateFlags, SeekFrom};
@@ -73,11 +73,6 @@ impl FileHandle {
     pub fn backing(&self) -> Option<BorrowedFd<'_>> {
         let open = || self.inner.backing_of(&self.file, self.whole?);
         self.backing.get_or_init(open).as_ref().map(|fd| fd.as_fd())
-    }
-
-    /// The number of the complete replica that was opened; no other file or content ever has it. `None` for every other route.
-    pub fn version(&self) -> Option<Version> {
-        self.whole
     }
 
     /// Passthrough is about to be answered: from now on the kernel reads and writes past us. False: it must not be, for
@@ -299,7 +294,7 @@ impl FileHandle {
         if unsynced_record {
             let _gate = self.file.gate.lock();
             let Some(record) = self.file.live.lock().record.clone() else { return Ok(()) };
-            self.inner.put(&self.file, record, Durability::Machine)?;
+            self.inner.put(&self.file, Record { synced: true, ..record }, Durability::Machine)?;
             self.file.live.lock().intent_synced = true;
         }
         Ok(())

@@ -44,8 +44,6 @@ impl Inner {
         }
         let mut live = file.live.lock();
         live.body = Body::Whole;
-        // Until the last writer goes: who sets a time meanwhile needs no other.
-        live.fds.write = Some(Arc::new(fd));
         live.name_unsynced |= how.created;
         Ok(())
     }
@@ -59,11 +57,11 @@ impl Inner {
             live.record.as_ref().filter(|_| how.read && how.write && !secured).cloned()
         };
         let Some(record) = record else { return Ok(()) };
+        rustix::fs::fsync(&self.replicas.open_as(record.version, How::Read)?)?;
         if self.xattrs.load(Ordering::Relaxed) {
-            rustix::fs::fsync(&self.replicas.open_as(record.version, How::Read)?)?;
             file.live.lock().brand_synced = true;
         } else {
-            self.put(file, record, Durability::Machine)?;
+            self.put(file, Record { synced: true, ..record }, Durability::Machine)?;
             file.live.lock().intent_synced = true;
         }
         Ok(())
@@ -103,19 +101,22 @@ impl Inner {
                 self.record_intent(file, anchor, how, (record.version, &replica), base, false)?;
             }
             Some(record) if how.sync && !intent_synced => {
-                self.put(file, record, Durability::Machine)?;
+                rustix::fs::fsync(&self.replicas.open_as(record.version, How::Read)?)?;
+                self.put(file, Record { synced: true, ..record }, Durability::Machine)?;
                 file.live.lock().intent_synced = true;
             }
             Some(_) => {}
             None if unlinked => {}
             None => return Err(io::Error::from_raw_os_error(libc::EIO)),
         }
+        self.secure_for_mappings(file, how)?;
         if how.truncate {
+            // Last: what is refused to the program did not happen.
             let version = file.live.lock().version.unwrap_or(Version(0));
             rustix::fs::ftruncate(&self.replicas.open_as(version, How::Write)?, 0)?;
             fault::point("w0.truncated");
         }
-        self.secure_for_mappings(file, how)
+        Ok(())
     }
 
     fn record_intent(
@@ -138,6 +139,7 @@ impl Inner {
             epoch,
             base,
             was_clean,
+            synced: how.sync || old.as_ref().is_some_and(|record| record.synced),
             pinned: old.is_some_and(|record| record.pinned),
             orphaned: false,
             removing: false,
@@ -146,7 +148,9 @@ impl Inner {
             reason: String::new(),
         };
         let durability = if how.sync { Durability::Machine } else { Durability::Process };
-        if let Err(error) = self.put(file, record.clone(), durability) {
+        // Each write is acknowledged as durable from now on: its record must not outlive the replica.
+        let kept = if how.sync { rustix::fs::fsync(replica).map_err(io::Error::from) } else { Ok(()) };
+        if let Err(error) = kept.and_then(|()| self.put(file, record.clone(), durability)) {
             if self.store.is_shared() && !file.live.lock().is_unclean() {
                 // Nobody would ever take it away.
                 let _ = anchor.set_mark(None);
@@ -172,56 +176,31 @@ mod tests {
     use std::sync::atomic::Ordering;
     use std::time::Duration;
 
-    use catalogue::MemoryCatalogue;
-    use global_store::memory::MemoryStore;
+    use config::Policy;
 
-    use crate::{FileCache, OpenHow, Residency, Settings};
-
-    struct World {
-        _dir: tempfile::TempDir,
-        store: MemoryStore,
-        catalogue: MemoryCatalogue,
-        cache: FileCache,
-    }
+    use crate::Residency;
+    use crate::world::World;
 
     /// On a burst buffer without extended attributes, where who can map a file waits for a second commit of its intent.
     fn world() -> World {
-        let dir = tempfile::tempdir().unwrap();
-        let (store, catalogue) = (MemoryStore::new(), MemoryCatalogue::new());
-        store.set_shared(true);
-        store.put("f", b"old");
-        let mut settings = Settings::new(dir.path(), Arc::new(store.clone()), "facts");
-        settings.catalogue = Some(Arc::new(catalogue.clone()));
-        settings.background = false;
-        settings.ballast_bytes = 0;
-        let cache = FileCache::open(settings).unwrap();
-        cache.inner.xattrs.store(false, Ordering::Relaxed);
-        World { _dir: dir, store, catalogue, cache }
+        let world = World::new();
+        world.store.set_shared(true);
+        world.store.put("f", b"old");
+        world.cache.inner.xattrs.store(false, Ordering::Relaxed);
+        world
     }
 
-    impl World {
-        fn open(&self, truncate: bool) -> std::io::Result<crate::FileHandle> {
-            let policy = Arc::new(config::Policy::default());
-            let how = OpenHow { read: true, write: true, truncate, created: false, sync: false, policy };
-            self.cache.open_file(self.store.anchor("f").unwrap(), how)
-        }
-
-        fn state(&self) -> Residency {
-            self.cache.state(&self.store.identity("f").unwrap())
-        }
-
-        fn holds_an_anchor(&self) -> bool {
-            let known = self.cache.inner.known(&self.store.identity("f").unwrap());
-            known.is_some_and(|file| file.live.lock().anchor.is_some())
-        }
+    fn holds_an_anchor(world: &World) -> bool {
+        let known = world.cache.inner.known(&world.store.identity("f").unwrap());
+        known.is_some_and(|file| file.live.lock().anchor.is_some())
     }
 
     #[test]
     fn a_file_whose_open_failed_after_its_intent_is_staged_out_by_itself() {
         let world = world();
-        world.cache.stage_in(&world.store.anchor("f").unwrap(), &Arc::new(config::Policy::default())).unwrap();
+        world.cache.stage_in(&world.store.anchor("f").unwrap(), &Arc::new(Policy::default())).unwrap();
         world.catalogue.fail_commits(1, 1);
-        assert!(world.open(false).is_err());
+        assert!(world.open(true, false).is_err());
         assert_eq!(world.state(), Residency::Queued);
         let queued = world.cache.inner.queue.pop(Duration::MAX, &mut |_| true);
         let queued = queued.expect("nothing would ever stage it out");
@@ -231,10 +210,8 @@ mod tests {
     #[test]
     fn what_others_have_open_is_on_the_medium_before_it_is_cut() {
         let world = world();
-        let policy = Arc::new(config::Policy::default());
-        let how = OpenHow { read: true, write: false, truncate: false, created: false, sync: false, policy };
-        let _reader = world.cache.open_file(world.store.anchor("f").unwrap(), how).unwrap();
-        world.open(true).unwrap();
+        let _reader = world.open(false, false).unwrap();
+        world.open(true, true).unwrap();
         let file = world.cache.inner.known(&world.store.identity("f").unwrap()).unwrap();
         assert!(file.live.lock().synced, "a crash may leave the intent over bytes that were never copied");
     }
@@ -243,11 +220,24 @@ mod tests {
     fn a_truncation_that_was_refused_after_its_intent_did_not_happen() {
         let world = world();
         world.catalogue.fail_commits(1, 1);
-        assert!(world.open(true).is_err());
+        assert!(world.open(true, true).is_err());
         assert_eq!(world.state(), Residency::Absent);
         assert!(world.store.anchor("f").unwrap().mark().unwrap().is_none(), "a mark without a record");
-        assert!(!world.holds_an_anchor(), "each refused open would cost a descriptor");
-        assert_eq!(world.cache.drain_all(&mut |_| {}, &|| false).len(), 0);
+        assert!(!holds_an_anchor(&world), "each refused open would cost a descriptor");
+        assert_eq!(world.drain(), 0);
+        assert_eq!(world.store.read("f").unwrap(), b"old");
+    }
+
+    #[test]
+    fn a_refused_truncation_of_what_others_read_did_not_happen() {
+        let world = world();
+        let reader = world.open(false, false).unwrap();
+        world.catalogue.fail_commits(1, 1);
+        assert!(world.open(true, true).is_err());
+        let mut buffer = [0; 10];
+        assert_eq!(reader.read_at(&mut buffer, 0).unwrap(), 3, "cut under its reader");
+        drop(reader);
+        assert_eq!(world.drain(), 0);
         assert_eq!(world.store.read("f").unwrap(), b"old");
     }
 }

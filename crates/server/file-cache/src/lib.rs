@@ -15,7 +15,6 @@
 
 mod announce;
 mod api;
-mod brand;
 mod brands;
 mod budget;
 mod busy;
@@ -52,8 +51,9 @@ mod sums;
 mod superblock;
 mod surface;
 mod throttle;
-mod times;
 mod withdrawal;
+#[cfg(test)]
+mod world;
 
 pub use api::{DrainProgress, Keep, OpenHow, Overlay, Residency, SeekFor, SetMtime, Stuck, WriteResult};
 pub use check::Report;
@@ -63,7 +63,7 @@ pub use handle::FileHandle;
 pub use replica::{holds_unsaved_data, last_version};
 pub use settings::{OpenError, Settings, Space, SpaceProbe};
 pub use status::{Status, StuckStatus};
-pub use superblock::{is_damaged, remake, store_of};
+pub use superblock::{is_damaged, lock, remake, store_of};
 pub use surface::FileCache;
 
 pub use global_store::Anchor;

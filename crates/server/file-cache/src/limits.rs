@@ -97,14 +97,6 @@ pub const FETCH_ON_BYTES: u64 = 256 << 20;
 /// Most bytes of a path kept as a hint in a replica's extended attribute: ext4 gives all attributes 4 KiB.
 pub const HINT_BYTES: usize = 1024;
 
-/// What a replica's extended attribute may hold, if hints are but a help for people: as much as fits beside an ext4 inode
-/// of the usual 256 bytes under its name. One byte more takes a block of its own, and the file system's journal has to hear of
-/// each.
-pub const BRAND_BYTES: usize = 56;
-
-/// The same where files are found by their hints alone, and room to read what any version wrote.
-pub const BRAND_BYTES_MAX: usize = HINT_BYTES + 512;
-
 /// Dirty closed files whose anchors (one or two descriptors each) are kept; the others are found again by their handles.
 pub const ANCHORS_KEPT: usize = 1024;
 
@@ -113,6 +105,10 @@ pub const DESCRIPTORS: u64 = 65536;
 
 /// The share of them that anchors may hold, as a divisor: each is one or two, and the kernel's nodes get half of all.
 pub const ANCHORS_SHARE: u64 = 32;
+
+/// The same where files are found again by their paths alone: more, for that costs a walk from the root, and a walk over
+/// everything if one was moved.
+pub const ANCHORS_BY_PATH_SHARE: u64 = 8;
 
 /// The share of them that all batches may hold together, as a divisor: a file of a batch has three.
 pub const BATCHES_SHARE: u64 = 16;

@@ -54,10 +54,8 @@ impl Inner {
         }
         let mut fetches = 0;
         loop {
-            // What changes each time it is fetched is written in the global store.
-            let may_fetch = fetches < FETCH_TRIES;
             match self.gated(anchor.identity(), how.created, |file, _| {
-                self.try_open(file, &anchor, how, may_fetch).inspect_err(|_| self.leave_unopened(file))
+                self.try_open(file, &anchor, how, fetches).inspect_err(|_| self.leave_unopened(file))
             })?? {
                 Step::Opened(handle) => return Ok(handle),
                 Step::Again => {}
@@ -97,7 +95,7 @@ impl Inner {
         file: &Arc<File>,
         anchor: &Arc<dyn Anchor>,
         how: &OpenHow,
-        may_fetch: bool,
+        fetches: u32,
     ) -> io::Result<Step> {
         let (kind, clean, in_use) = {
             let mut live = file.live.lock();
@@ -110,6 +108,13 @@ impl Inner {
         if kind == Kind::Whole && !in_use && !self.has_replica(file)? {
             return if clean { self.outdated(file, false) } else { Err(io::Error::from_raw_os_error(libc::EIO)) };
         }
+        // Who comes again after a fetch was counted.
+        let missed = match kind {
+            Kind::Empty | Kind::Partial => fetches == 0,
+            Kind::Through => fetches == 0 && !in_use,
+            Kind::Whole | Kind::Lost => false,
+        };
+        Counters::add(&self.counters.misses, u64::from(missed));
         match kind {
             Kind::Lost => Err(io::Error::from_raw_os_error(libc::EIO)),
             Kind::Through if in_use => self.open_through(file, anchor, how),
@@ -118,12 +123,12 @@ impl Inner {
                 live.body = Body::Empty;
                 live.fds = Descriptors::default();
                 drop(live);
-                self.open_absent(file, anchor, how, may_fetch)
+                self.open_absent(file, anchor, how, fetches)
             }
-            Kind::Empty => self.open_absent(file, anchor, how, may_fetch),
-            Kind::Partial => self.open_partial(file, anchor, how, in_use, may_fetch),
-            Kind::Whole if clean => self.open_clean(file, anchor, how, in_use),
-            Kind::Whole => self.open_ahead(file, anchor, how),
+            Kind::Empty => self.open_absent(file, anchor, how, fetches),
+            Kind::Partial => self.open_partial(file, anchor, how, in_use, fetches),
+            Kind::Whole if clean => self.open_clean(file, anchor, how, in_use, fetches),
+            Kind::Whole => self.open_ahead(file, anchor, how, fetches),
         }
     }
 
@@ -164,11 +169,10 @@ impl Inner {
         file: &Arc<File>,
         anchor: &Arc<dyn Anchor>,
         how: &OpenHow,
-        may_fetch: bool,
+        fetches: u32,
     ) -> io::Result<Step> {
         let found = anchor.attributes()?;
         let size = found.fingerprint.size;
-        Counters::add(&self.counters.misses, 1);
         if found.links == 0 && !how.created {
             // Its data is already dropped, or will be: there is nothing to keep.
             return self.open_through(file, anchor, how);
@@ -177,7 +181,7 @@ impl Inner {
             let fresh = how.truncate || how.created || size == 0;
             let room = if fresh { BLOCK_BYTES } else { size };
             if !self.takes_writes(&how.policy)
-                || (!fresh && (size > WHOLE_FIRST_BYTES || !may_fetch))
+                || (!fresh && (size > WHOLE_FIRST_BYTES || fetches >= FETCH_TRIES))
                 || !self.has_room(room, &how.policy)
             {
                 return self.open_through(file, anchor, how);
@@ -214,7 +218,7 @@ impl Inner {
         anchor: &Arc<dyn Anchor>,
         how: &OpenHow,
         in_use: bool,
-        may_fetch: bool,
+        fetches: u32,
     ) -> io::Result<Step> {
         if !how.write {
             return self.opened(file, how);
@@ -223,14 +227,14 @@ impl Inner {
             Body::Partial(fetch) => fetch.base.size,
             _ => return Ok(Step::Again),
         };
-        if may_fetch && !how.truncate && size <= WHOLE_FIRST_BYTES && self.takes_writes(&how.policy) {
+        if fetches < FETCH_TRIES && !how.truncate && size <= WHOLE_FIRST_BYTES && self.takes_writes(&how.policy) {
             return Ok(Step::Fetch(Arc::clone(file)));
         }
         // Readers go on in the global store, whatever becomes of this open. Copies under way go on into the replica that is
         // dropped here, and are lost with it.
         self.abandon_fetch(file);
         if how.truncate || !in_use {
-            self.open_absent(file, anchor, how, may_fetch)
+            self.open_absent(file, anchor, how, fetches)
         } else {
             self.open_through(file, anchor, how)
         }
@@ -242,6 +246,7 @@ impl Inner {
         anchor: &Arc<dyn Anchor>,
         how: &OpenHow,
         in_use: bool,
+        fetches: u32,
     ) -> io::Result<Step> {
         let (base, version, checked) = {
             let live = file.live.lock();
@@ -269,7 +274,7 @@ impl Inner {
             }
             file.live.lock().checked = Some(now);
         }
-        Counters::add(&self.counters.hits, 1);
+        Counters::add(&self.counters.hits, u64::from(fetches == 0));
         self.opened(file, how)
     }
 
@@ -302,8 +307,14 @@ impl Inner {
     }
 
     /// The replica is ahead of the global copy already, or its last name is gone.
-    fn open_ahead(self: &Arc<Inner>, file: &Arc<File>, anchor: &Arc<dyn Anchor>, how: &OpenHow) -> io::Result<Step> {
-        Counters::add(&self.counters.hits, 1);
+    fn open_ahead(
+        self: &Arc<Inner>,
+        file: &Arc<File>,
+        anchor: &Arc<dyn Anchor>,
+        how: &OpenHow,
+        fetches: u32,
+    ) -> io::Result<Step> {
+        Counters::add(&self.counters.hits, u64::from(fetches == 0));
         if how.write {
             self.intend(file, anchor, how, None)?;
         }

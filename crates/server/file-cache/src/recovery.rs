@@ -25,6 +25,7 @@ use crate::replica::{How, Replicas};
 use crate::settings::{OpenError, Settings};
 use crate::space::{self, Spaces};
 use crate::superblock::{Superblock, check_owner};
+use crate::withdrawal::is_void;
 
 /// Opens everything and puts what a crash left into the queue.
 pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
@@ -84,8 +85,9 @@ pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
     });
     // Whatever the process before us was told is on the medium from here on.
     inner.catalogue.commit(Vec::new(), Durability::Machine)?;
-    if lost || inner.superblock.is_unsearched() || inner.settings.thorough {
-        inner.search().map_err(failed("look for unsaved data that the catalogue does not know"))?;
+    let crashed = inner.superblock.is_unsearched();
+    if lost || crashed || inner.settings.thorough {
+        inner.search(crashed).map_err(failed("look for unsaved data that the catalogue does not know"))?;
         ours.iter().for_each(|ours| ours.searched());
     }
     inner.adopt_unclean()?;
@@ -119,7 +121,14 @@ impl Inner {
             result => result?,
         }
         for (identity, mut record) in found {
-            let there = self.replicas.stat(record.version).is_ok();
+            let replica = self.replicas.stat(record.version);
+            if replica.as_ref().is_ok_and(is_void) {
+                self.catalogue.commit(vec![Change::Remove(identity)], Durability::Process)?;
+                // It is garbage now; a failure leaves it to the sweep.
+                let _ = self.replicas.remove(record.version);
+                continue;
+            }
+            let there = replica.is_ok();
             if !there && matches!(self.store.locate(&identity, &record.hint, false), Ok(None)) {
                 tracing::warn!(file = %record.hint.display(), "a file that was deleted is forgotten");
                 self.catalogue.commit(vec![Change::Remove(identity)], Durability::Process)?;

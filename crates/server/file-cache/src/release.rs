@@ -50,14 +50,21 @@ impl Inner {
     /// Many closed dirty files would hold all descriptors of the process: past a bound they are found again when they are
     /// staged out.
     fn spare_descriptors(&self, file: &File) {
-        if !self.store.finds_by_identity() || self.table.lock().files.len() <= self.budget.anchors {
+        let by_identity = self.store.finds_by_identity();
+        let kept = if by_identity { self.budget.anchors } else { self.budget.anchors_by_path };
+        if self.table.lock().files.len() <= kept {
             return;
         }
         // Who holds the gate may be opening the file, with its anchor.
         let Some(_gate) = file.gate.try_lock() else { return };
+        let hint = file.live.lock().record.as_ref().map(|record| record.hint.clone()).unwrap_or_default();
+        if !by_identity && !matches!(self.store.locate(&file.identity, &hint, false), Ok(Some(_))) {
+            return;
+        }
         let mut live = file.live.lock();
         if live.handles == 0 {
             live.anchor = None;
+            live.spared = !by_identity;
         }
     }
 

@@ -323,6 +323,7 @@ fn clean_record(anchor: &dyn Anchor, version: types::Version, base: Fingerprint)
         pinned: false,
         orphaned: false,
         removing: false,
+        synced: false,
         hint: anchor.path_hint(),
         used_s: wall_s(),
         reason: String::new(),

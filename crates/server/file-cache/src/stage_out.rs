@@ -147,7 +147,8 @@ impl Inner {
             return Err(end);
         }
         let gate = file.gate.lock();
-        let anchor = match self.anchor_of(file, false) {
+        let spared = file.live.lock().spared;
+        let anchor = match self.anchor_of(file, spared) {
             Ok(Some(anchor)) => anchor,
             Ok(None) => return Err(self.orphan(file)),
             Err(error) => return Err(fail(error)),

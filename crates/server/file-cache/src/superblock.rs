@@ -1,5 +1,7 @@
 //! The burst buffer's lock and its first page: who uses it, whose data it holds, which versions were given out.
 
+mod page;
+
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -7,34 +9,11 @@ use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 use rustix::fs::FlockOperation;
-use serde::{Deserialize, Serialize};
 use types::Version;
 
-use crate::limits::{START_ROOM_BYTES, VERSIONS_RESERVED};
+use crate::limits::VERSIONS_RESERVED;
 use crate::settings::OpenError;
-
-const MAGIC: &str = "forebay burst buffer";
-const FORMAT: u32 = 1;
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct Page {
-    magic: String,
-    format: u32,
-    store_id: String,
-    boot_id: String,
-    /// Who we are in marks: an agent that starts again must know its own. Empty in pages of before.
-    #[serde(default)]
-    agent_id: String,
-    /// Versions below it may have been given out.
-    reserved: u64,
-    /// Replicas with versions below it were made before the machine last started without warning.
-    trusted_from: u64,
-    /// The last agent ended in order and everything was written to the medium.
-    settled: bool,
-    /// Replicas may hold unsaved data that the catalogue does not know of, and nobody has looked to the end yet.
-    #[serde(default)]
-    unsearched: bool,
-}
+use page::{Page, new_page, read_page, start_page, write_page};
 
 /// The held lock and the page.
 pub(crate) struct Superblock {
@@ -75,7 +54,8 @@ impl Superblock {
         let mut builder = std::fs::DirBuilder::new();
         builder.recursive(true).mode(0o700).create(root).map_err(failed(root, "make the directory"))?;
         check_owner(root, true)?;
-        let lock = take_lock(root)?;
+        let lock = lock(root)?;
+        sign(&lock).map_err(failed(&root.join("forebay.lock"), "write the lock file"))?;
         let path = root.join("superblock");
         let boot = boot_id();
         let (mut page, existed) = match std::fs::read(&path) {
@@ -170,7 +150,8 @@ pub(crate) fn check_owner(path: &Path, shared: bool) -> Result<(), OpenError> {
     Err(OpenError::Unsafe { path: path.to_owned(), reason, uid })
 }
 
-fn take_lock(root: &Path) -> Result<File, OpenError> {
+/// Takes the lock that an agent holds on its burst buffer, until the file is closed. The error is `InUse` while somebody has it.
+pub fn lock(root: &Path) -> Result<File, OpenError> {
     let path = root.join("forebay.lock");
     let mut lock = OpenOptions::new()
         .read(true)
@@ -187,42 +168,13 @@ fn take_lock(root: &Path) -> Result<File, OpenError> {
         let pid = owner.split_whitespace().next().unwrap_or("(unknown)").to_owned();
         return Err(OpenError::InUse { path: root.to_owned(), pid });
     }
-    lock.set_len(0)
-        .and_then(|()| writeln!(lock, "{} {}", std::process::id(), boot_id()))
-        .map_err(failed(&path, "write the lock file"))?;
     Ok(lock)
 }
 
-fn new_page(store_id: &str, boot: &str) -> Page {
-    Page {
-        magic: MAGIC.to_owned(),
-        format: FORMAT,
-        store_id: store_id.to_owned(),
-        boot_id: boot.to_owned(),
-        agent_id: String::new(),
-        reserved: 1,
-        trusted_from: 0,
-        settled: true,
-        unsearched: false,
-    }
-}
-
-fn read_page(path: &Path, bytes: &[u8], store_id: &str) -> Result<Page, OpenError> {
-    let root = path.parent().unwrap_or(path).to_owned();
-    // The format is read by itself first: another version's page may have other fields.
-    let fields: serde_json::Value = serde_json::from_slice(bytes).unwrap_or_default();
-    if fields["magic"] != MAGIC {
-        return Err(OpenError::Superblock { path: root, what: "is damaged" });
-    }
-    let found = fields["format"].to_string();
-    let page = match serde_json::from_value::<Page>(fields) {
-        Ok(page) if page.magic == MAGIC && page.format == FORMAT => page,
-        _ => return Err(OpenError::Format { path: root, found, known: FORMAT }),
-    };
-    if page.store_id != store_id {
-        return Err(OpenError::OtherStore { path: root, found: page.store_id, wanted: store_id.to_owned() });
-    }
-    Ok(page)
+/// Says in the held lock whose it is.
+fn sign(mut lock: &File) -> io::Result<()> {
+    lock.set_len(0)?;
+    writeln!(lock, "{} {}", std::process::id(), boot_id())
 }
 
 /// Whether there is more than a superblock would leave: an agent has been here.
@@ -243,7 +195,7 @@ pub fn is_damaged(burst_buffer: &Path) -> bool {
 /// Makes a superblock for a burst buffer that lost its own and holds data of the store `store_id`. Versions up to
 /// `last` were given out. Every clean replica is compared with its checksums before it is used again.
 pub fn remake(burst_buffer: &Path, store_id: &str, last: Version) -> Result<(), OpenError> {
-    let _lock = take_lock(burst_buffer)?;
+    let _lock = lock(burst_buffer)?;
     let path = burst_buffer.join("superblock");
     if !is_damaged(burst_buffer) {
         return Ok(());
@@ -251,53 +203,6 @@ pub fn remake(burst_buffer: &Path, store_id: &str, last: Version) -> Result<(), 
     let reserved = last.0 + 1;
     let page = Page { reserved, settled: false, ..new_page(store_id, "unknown") };
     write_page(&path, &page).map_err(failed(&path, "write the superblock"))
-}
-
-fn write_page(path: &Path, page: &Page) -> io::Result<()> {
-    let fresh = path.with_extension("new");
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
-    let mut file = options.open(&fresh)?;
-    file.write_all(&serde_json::to_vec_pretty(page).map_err(io::Error::other)?)?;
-    file.sync_all()?;
-    std::fs::rename(&fresh, path)?;
-    File::open(path.parent().unwrap_or(path))?.sync_all()
-}
-
-/// Writes the page of a start. What programs wrote may have filled everything, and only a start can bring it out: then it has the
-/// room that was kept for it.
-fn start_page(root: &Path, path: &Path, page: &Page) -> io::Result<()> {
-    let room = root.join("room");
-    let low = rustix::fs::statvfs(root).is_ok_and(|now| now.f_bavail * now.f_frsize < START_ROOM_BYTES);
-    if low {
-        let _ = std::fs::remove_file(&room);
-    }
-    match write_page(path, page) {
-        // A quota shows only now.
-        Err(error) if is_full(&error) && std::fs::remove_file(&room).is_ok() => return write_page(path, page),
-        written => written?,
-    }
-    if !low && let Err(error) = keep_room(&room) {
-        tracing::debug!(%error, "no room is kept for a start");
-    }
-    Ok(())
-}
-
-fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
-}
-
-fn keep_room(room: &Path) -> io::Result<()> {
-    if std::fs::metadata(room).is_ok_and(|meta| meta.len() == START_ROOM_BYTES) {
-        return Ok(());
-    }
-    let mut options = OpenOptions::new();
-    let file = options.write(true).create(true).truncate(true).mode(0o600).custom_flags(libc::O_NOFOLLOW).open(room)?;
-    let made = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, START_ROOM_BYTES);
-    if made.is_err() {
-        std::fs::remove_file(room)?;
-    }
-    Ok(made?)
 }
 
 #[cfg(test)]

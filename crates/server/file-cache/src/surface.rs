@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use catalogue::{Change, Durability, State};
 use config::Policy;
 use global_store::Anchor;
-use types::{Identity, Version};
+use types::{Identity, Timestamp, Version};
 
 use crate::api::{DrainProgress, Keep, OpenHow, Overlay, Residency, SetMtime, Stuck};
 use crate::cache::{Counters, Inner, broken};
@@ -17,7 +17,7 @@ use crate::file::{Body, File};
 use crate::handle::FileHandle;
 use crate::limits::FETCH_TRIES;
 use crate::recovery;
-use crate::replica::{ctime_of, mtime_of};
+use crate::replica::{self, How, ctime_of, mtime_of};
 use crate::settings::{OpenError, Settings};
 
 /// The file cache. Cheap to clone. `shutdown` ends it; dropping the last clone alone leaves the threads running.
@@ -51,27 +51,18 @@ impl FileCache {
         self.inner.open_file(anchor, &how, interrupted)
     }
 
-    /// Has `tell` called before each removal of a replica, which nobody has open then, from whatever thread: what others keep of it
-    /// must go. It must not call back. The first one stays.
-    pub fn before_removals(&self, tell: Box<dyn Fn(Version) + Send + Sync>) {
-        let _ = self.inner.replicas.before_removal.set(tell);
-    }
-
     /// What `stat` must say instead of the global copy's attributes; `None`: these are true. Never blocks on I/O of
     /// the global store.
     pub fn attributes(&self, identity: &Identity) -> Option<Overlay> {
         let file = self.inner.known(identity)?;
-        let (version, held, base_ctime) = {
+        let (version, base_ctime) = {
             let live = file.live.lock();
             if !live.is_ahead() {
                 return None;
             }
-            (live.version?, live.fds.of_replica(), live.record.as_ref().map(|record| record.base.ctime))
+            (live.version?, live.record.as_ref().map(|record| record.base.ctime))
         };
-        let stat = match held {
-            Some(fd) => rustix::fs::fstat(fd).ok()?,
-            None => self.inner.replicas.stat(version).ok()?,
-        };
+        let stat = self.inner.replicas.stat(version).ok()?;
         let ctime = ctime_of(&stat);
         Some(Overlay {
             size: stat.st_size as u64,
@@ -119,8 +110,8 @@ impl FileCache {
         self.inner.gated(anchor.identity(), false, |file, _| self.inner.set_times(file, anchor, sets, apply))?
     }
 
-    /// After our own rename, link or unlink: the hint of a dirty file follows. (Changes of attributes need no word: a ctime
-    /// that moved alone is never taken for another content.)
+    /// After our own chmod, chown, rename, link or xattr: the hint of a dirty file follows. (A changed ctime alone is
+    /// never taken for another content.)
     pub fn own_change(&self, anchor: &dyn Anchor) {
         let Some(file) = self.inner.known(anchor.identity()) else { return };
         let _gate = file.gate.lock();
@@ -291,6 +282,64 @@ impl FileCache {
 }
 
 impl Inner {
+    /// Gate held.
+    fn set_times(
+        &self,
+        file: &File,
+        anchor: &Arc<dyn Anchor>,
+        sets: SetMtime,
+        apply: &mut dyn FnMut() -> io::Result<()>,
+    ) -> io::Result<()> {
+        let (record, version, left, unlinked) = {
+            let mut live = file.live.lock();
+            live.changes += 1;
+            (live.record.clone(), live.version, live.left, live.unlinked)
+        };
+        if sets == SetMtime::Keep || (record.is_none() && !unlinked) {
+            return apply();
+        }
+        // A copy cannot begin while the gate is held, but one that runs writes on.
+        let copying = file.drain.try_lock().is_none();
+        let before = anchor.attributes()?.fingerprint;
+        apply()?;
+        let after = anchor.attributes()?.fingerprint;
+        // Its next write moves the time below at once; its end sets it to the replica's.
+        let mtime = match sets {
+            SetMtime::To(time) if copying => time,
+            // As the store keeps it.
+            _ => after.mtime,
+        };
+        let Some(version) = version else { return Ok(()) };
+        // What is left of an unlinked file is its replica.
+        let Some(mut record) = record else { return self.replica_mtime(file, version, mtime) };
+        // Only what we know the global copy to be may be followed; an outsider's change stays visible.
+        let known = before.same_content(&record.base);
+        if left.is_some_and(|left| left.same_content(&before)) {
+            file.live.lock().left = Some(after);
+        }
+        if record.state == State::Clean && !known {
+            return Ok(());
+        }
+        self.replica_mtime(file, version, mtime)?;
+        if known {
+            record.base = after;
+            self.put(file, record.clone(), Durability::Process)?;
+            if record.state != State::Clean {
+                self.brand_again(file, &record);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives a whole replica a modification time.
+    fn replica_mtime(&self, file: &File, version: Version, mtime: Timestamp) -> io::Result<()> {
+        if !matches!(file.live.lock().body, Body::Whole) {
+            return Ok(());
+        }
+        let replica = self.replicas.open_as(version, How::Read)?;
+        replica::set_mtime(std::os::fd::AsFd::as_fd(&replica), mtime)
+    }
+
     /// Gate held.
     fn unlinked(&self, file: &Arc<File>) -> io::Result<()> {
         fault::point("unlink.below");

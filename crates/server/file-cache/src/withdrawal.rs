@@ -1,18 +1,56 @@
 //! Taking back the intent of an open that failed.
+//!
+//! The open of a new or truncated file makes an empty replica, commits its intent, and may have to bring it to the medium.
+//! If one of these fails the program is told so, and the file must stay what it was - also after the death of the agent,
+//! whatever the catalogue keeps:
+//!
+//! | the intent's commit | that of its removal | left | after a start |
+//! | --- | --- | --- | --- |
+//! | failed, not done | - | a replica without a record | garbage, swept |
+//! | done, or failed and done all the same | done | nothing, or a replica without a record | garbage, swept |
+//! | done, or failed and done all the same | failed | a record and its replica | would be staged out: the global copy would be cut |
+//! | | | the same without the replica | would be told as lost data |
+//!
+//! So where the removal fails the replica itself says that it is *void*, by a mode that no other file of ours has. That needs no room
+//! and no catalogue. Who finds a record of a void replica drops both.
+
+use std::io;
+use std::os::fd::AsFd;
 
 use catalogue::{Change, Durability};
 use global_store::Anchor;
 use parking_lot::Mutex;
+use rustix::fs::{Mode, Stat};
 use types::{Identity, Version};
 
 use crate::cache::Inner;
 use crate::file::File;
 use crate::limits::DOUBTS;
+use crate::replica::{How, Replicas};
+
+/// The permissions of a void replica: the sticky bit alone, which means nothing on a file.
+const VOID: Mode = Mode::SVTX;
 
 /// Fresh replicas whose intent failed and could not be taken back: the record may be there, also if its commit was answered
 /// with an error.
 #[derive(Default)]
 pub(crate) struct Doubts(Mutex<Vec<(Identity, Version)>>);
+
+/// Whether a replica is that of an open that was refused.
+pub(crate) fn is_void(replica: &Stat) -> bool {
+    replica.st_size == 0 && replica.st_mode & 0o7777 == VOID.as_raw_mode()
+}
+
+impl Replicas {
+    /// Marks an empty replica that nobody was told of: its record, if there is one, counts for nothing.
+    fn make_void(&self, version: Version) -> io::Result<()> {
+        let replica = self.open_as(version, How::Read)?;
+        rustix::fs::fchmod(&replica, VOID)?;
+        Replicas::unbrand_open(replica.as_fd());
+        // A crash of the machine may leave the record and not this.
+        Ok(rustix::fs::fsync(&replica)?)
+    }
+}
 
 impl Inner {
     /// The open of a fresh replica failed. Gate held.
@@ -26,7 +64,10 @@ impl Inner {
             let _ = anchor.set_mark(None);
         }
         if !self.take_back(&file.identity, version) {
-            // A record without its replica would tell of lost data. What is too much is left to the next start.
+            if let Err(error) = self.replicas.make_void(version) {
+                tracing::error!(%error, %version, "an open that was refused may truncate its file after all");
+            }
+            // What is too much is left to the next start.
             let mut doubts = self.doubts.0.lock();
             if doubts.len() < DOUBTS {
                 doubts.push((file.identity.clone(), version));
@@ -63,5 +104,58 @@ impl Inner {
         // It is garbage now; a failure leaves it to the next start's sweep.
         let _ = self.replicas.remove(version);
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use crate::Residency;
+    use crate::world::World;
+
+    /// The commit of the intent, the second one of who may map it, and that of taking it back: what is refused to the
+    /// program must not happen after the agent's death, whatever became of them.
+    #[test]
+    fn a_truncation_that_was_refused_and_not_taken_back_does_not_happen_after_a_crash() {
+        for (xattrs, late, after, failures) in
+            [(true, true, 0, 2), (false, true, 0, 2), (false, false, 1, 2), (false, true, 1, 2)]
+        {
+            let label = format!("xattrs {xattrs}, late {late}, after {after}");
+            let mut world = World::new();
+            world.store.set_shared(true);
+            world.store.put("f", b"old");
+            world.cache.inner.xattrs.store(xattrs, Ordering::Relaxed);
+            if late {
+                world.catalogue.fail_commits_late(after, failures);
+            } else {
+                world.catalogue.fail_commits(after, failures);
+            }
+            assert!(world.open(true, true).is_err(), "{label}");
+            assert_eq!(world.catalogue.len(), 1, "{label}: the record was taken back");
+            world.crash();
+            assert_eq!(world.state(), Residency::Absent, "{label}");
+            assert!(world.catalogue.is_empty(), "{label}");
+            assert!(world.cache.status().stuck.is_empty(), "{label}");
+            assert_eq!(world.drain(), 0, "{label}");
+            assert_eq!(world.store.read("f").unwrap(), b"old", "{label}");
+        }
+    }
+
+    /// Nor in the same life, where the file was forgotten and its record is read again.
+    #[test]
+    fn a_record_of_a_refused_truncation_is_not_believed_when_it_is_read_again() {
+        let world = World::new();
+        let identity = world.store.put("f", b"old");
+        world.catalogue.fail_commits_late(0, 2);
+        assert!(world.open(true, true).is_err());
+        world.cache.inner.table.lock().files.remove(&identity);
+        let mut buffer = [0; 10];
+        assert_eq!(world.open(false, false).unwrap().read_at(&mut buffer, 0).unwrap(), 3);
+        world.cache.housekeep();
+        world.write(b"new");
+        world.cache.housekeep();
+        assert_eq!(world.drain(), 0);
+        assert_eq!(world.store.read("f").unwrap(), b"new");
     }
 }

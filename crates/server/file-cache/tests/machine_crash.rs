@@ -43,8 +43,7 @@ fn what_msync_wrote_into_a_new_file_survives_a_crash_of_the_machine() {
     world.cache.sweep().unwrap();
     assert_eq!(world.state("f"), Residency::Queued);
     assert_eq!(read(&world.open("f", false), 10), b"First");
-    // A crash leaves no descriptors, neither of programs nor of the agent.
-    drop((mapping, handle));
+    drop(mapping);
     world.drain();
     assert_eq!(world.store.read("f").unwrap(), b"First");
 }
@@ -214,6 +213,67 @@ fn an_older_replica_does_not_replace_what_is_recorded() {
     world.drain();
     assert_eq!(world.store.read("f").unwrap(), b"newer");
     assert_eq!(world.replicas(), 1);
+}
+
+/// A burst buffer on btrfs: a new file is not on the medium because another's record is.
+#[test]
+fn an_intent_whose_replica_never_reached_the_medium_is_no_lost_data() {
+    for truncate in [false, true] {
+        let mut world = World::new();
+        world.store.set_shared(true);
+        drop(if truncate { world.store.put("f", b"old") } else { world.store.create("f") });
+        let how = file_cache::OpenHow { created: !truncate, truncate, ..world.how(true) };
+        world.cache.open_file(world.anchor("f"), how).unwrap().write_at(b"never synced", 0, false).unwrap();
+        make_durable(&world);
+        std::fs::remove_file(world.replica()).unwrap();
+        world.machine_crash();
+        assert_eq!(world.state("f"), Residency::Absent, "truncate {truncate}");
+        assert!(world.cache.status().stuck.is_empty() && world.catalogue.is_empty(), "truncate {truncate}");
+        assert!(world.anchor("f").mark().unwrap().is_none(), "a mark that nobody takes away");
+        let expected: &[u8] = if truncate { b"old" } else { b"" };
+        assert_eq!(read(&world.open("f", true), 10), expected, "truncate {truncate}");
+        world.drain();
+        assert_eq!(world.store.read("f").unwrap(), expected);
+    }
+}
+
+/// What was synced must be there. Nor is it the crash that takes a replica while the machine runs.
+#[test]
+fn a_missing_replica_is_told_as_lost_if_anything_in_it_was_synced_or_no_machine_crashed() {
+    type Story = fn(&World);
+    let by: [(&str, Story); 4] = [
+        ("fsync", |world| world.create("f").sync(false).unwrap()),
+        ("O_SYNC", |world| {
+            world.store.create("f");
+            let how = file_cache::OpenHow { created: true, sync: true, ..world.how(true) };
+            drop(world.cache.open_file(world.anchor("f"), how).unwrap());
+        }),
+        ("O_SYNC later", |world| {
+            world.write_new("f", b"data");
+            drop(
+                world
+                    .cache
+                    .open_file(world.anchor("f"), file_cache::OpenHow { sync: true, ..world.how(true) })
+                    .unwrap(),
+            );
+        }),
+        ("nothing", |world| world.write_new("f", b"data")),
+    ];
+    for (what, story) in by {
+        let mut world = World::new();
+        story(&world);
+        make_durable(&world);
+        std::fs::remove_file(world.replica()).unwrap();
+        if what == "nothing" {
+            world.crash()
+        } else {
+            world.machine_crash()
+        }
+        let stuck = world.cache.status().stuck;
+        assert_eq!(stuck.len(), 1, "{what}: {stuck:?}");
+        world.crash();
+        assert_eq!(world.cache.status().stuck.len(), 1, "{what}: told once only");
+    }
 }
 
 /// Unsaved data is shown to a person before anybody drops it, also what another version wrote.

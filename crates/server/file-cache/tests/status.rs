@@ -94,3 +94,29 @@ fn end(cache: &FileCache) {
     assert!(cache.drain_all(&mut |_| {}, &|| false).is_empty());
     cache.shutdown();
 }
+
+#[test]
+fn each_open_is_a_hit_a_miss_or_none_of_them() {
+    let world = World::new();
+    let counted = |open: &dyn Fn()| {
+        let before = world.cache.activity();
+        open();
+        let after = world.cache.activity();
+        (after.hits - before.hits, after.misses - before.misses)
+    };
+    let truncate = |name: &str| {
+        let how = OpenHow { truncate: true, ..world.how(true) };
+        drop(world.cache.open_file(world.anchor(name), how).unwrap());
+    };
+    world.store.put("small", b"old");
+    world.store.put("large", &vec![1; 3 * MIB]);
+    assert_eq!(counted(&|| drop(world.open("small", false))), (0, 1));
+    assert_eq!(counted(&|| drop(world.open("small", false))), (1, 0));
+    // Its replica would have to be synced before: an empty one takes its place.
+    assert_eq!(counted(&|| truncate("small")), (0, 1));
+    assert_eq!(counted(&|| truncate("small")), (1, 0));
+    // It is whole before its writer gets it.
+    assert_eq!(counted(&|| drop(world.open("large", true))), (0, 1));
+    world.store.put("cut", &vec![1; 3 * MIB]);
+    assert_eq!(counted(&|| truncate("cut")), (0, 1));
+}

@@ -7,22 +7,8 @@ use std::path::Path;
 use std::process::Command;
 
 use catalogue::{Record, State};
+pub use testkit::Random;
 use types::{Epoch, Fingerprint, Identity, Timestamp, Version};
-
-pub struct Random(u64);
-
-impl Random {
-    pub fn new(seed: u64) -> Random {
-        Random((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
-    }
-
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % bound
-    }
-}
 
 /// As long as that of a file of ext4.
 pub fn identity(number: u64) -> Identity {
@@ -43,6 +29,7 @@ pub fn record(random: &mut Random) -> Record {
         pinned: random.below(2) == 0,
         orphaned: random.below(2) == 0,
         removing: random.below(2) == 0,
+        synced: random.below(2) == 0,
         hint: format!("run/{}/out", random.below(1000)).into(),
         used_s: random.below(1 << 33),
         reason: String::new(),

@@ -1,0 +1,57 @@
+//! What the unit tests of this crate's modules run on: a cache over a memory store and a memory catalogue.
+
+use std::io;
+use std::sync::Arc;
+
+use catalogue::MemoryCatalogue;
+use config::Policy;
+use global_store::memory::MemoryStore;
+
+use crate::{FileCache, FileHandle, OpenHow, Residency, Settings};
+
+pub(crate) struct World {
+    _dir: tempfile::TempDir,
+    pub(crate) store: MemoryStore,
+    pub(crate) catalogue: MemoryCatalogue,
+    settings: Settings,
+    pub(crate) cache: FileCache,
+}
+
+impl World {
+    pub(crate) fn new() -> World {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, catalogue) = (MemoryStore::new(), MemoryCatalogue::new());
+        let mut settings = Settings::new(dir.path(), Arc::new(store.clone()), "facts");
+        settings.catalogue = Some(Arc::new(catalogue.clone()));
+        settings.background = false;
+        settings.ballast_bytes = 0;
+        let cache = FileCache::open(settings.clone()).unwrap();
+        World { _dir: dir, store, catalogue, settings, cache }
+    }
+
+    /// Opens `f`.
+    pub(crate) fn open(&self, write: bool, truncate: bool) -> io::Result<FileHandle> {
+        let policy = Arc::new(Policy::default());
+        let how = OpenHow { read: true, write, truncate, created: false, sync: false, policy };
+        self.cache.open_file(self.store.anchor("f").unwrap(), how)
+    }
+
+    pub(crate) fn write(&self, data: &[u8]) {
+        self.open(true, false).unwrap().write_at(data, 0, false).unwrap();
+    }
+
+    /// Stages everything out; how many files could not be.
+    pub(crate) fn drain(&self) -> usize {
+        self.cache.drain_all(&mut |_| {}, &|| false).len()
+    }
+
+    pub(crate) fn state(&self) -> Residency {
+        self.cache.state(&self.store.identity("f").unwrap())
+    }
+
+    /// What the process dying and starting again leaves.
+    pub(crate) fn crash(&mut self) {
+        self.cache.abandon();
+        self.cache = FileCache::open(self.settings.clone()).unwrap();
+    }
+}
