@@ -9,9 +9,7 @@ use std::sync::Arc;
 
 use agent::OpenFile;
 use file_cache::File;
-use fuse_protocol::{Errno, Opened, fopen};
-
-use crate::registrations::{Registration, Registrations};
+use fuse_protocol::{BackingId, Errno, Notifier, Opened, fopen};
 
 /// The way of a node's opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -39,7 +37,7 @@ pub struct OpenState {
     /// The version of the data that its opens have.
     file: Option<Arc<File>>,
     /// The kernel's registration of the replica, one a node.
-    backing: Option<Registration>,
+    backing: Option<BackingId>,
     /// The thread that was told `ESTALE` last: if it comes again it has no name to look up, and is served as it is.
     refused: Option<u32>,
 }
@@ -108,15 +106,14 @@ impl OpenState {
         open: &OpenFile,
         thread: u32,
         can: Abilities,
-        registrations: Option<&Registrations>,
+        notifier: Option<&Notifier>,
         windowed: bool,
     ) -> Result<Opened, Errno> {
         let mut offer = self.offer(open, can);
-        offer.backing &= registrations.is_some();
+        offer.backing &= notifier.is_some();
         offer.refused_before = self.refused == Some(thread);
         if offer.backing && self.backing.is_none() {
-            self.backing =
-                registrations.zip(open.version()).and_then(|(all, version)| all.begin(version, || open.backing()));
+            self.backing = register(open, notifier);
             offer.backing = self.backing.is_some();
         }
         let mut chosen = answer(self.way, self.opens, offer);
@@ -129,12 +126,12 @@ impl OpenState {
         match chosen {
             Answer::Stale => {
                 self.refused = Some(thread);
-                self.unregister_if_unused(registrations);
+                self.unregister_if_unused(notifier);
                 return Err(Errno::ESTALE);
             }
             Answer::Passthrough { direct } => {
                 self.way = Way::Passthrough;
-                opened.backing = self.backing.map(|registration| registration.id);
+                opened.backing = self.backing;
                 // The kernel's own reads and writes of a file with a window must reach the agent as well.
                 opened.flags = if direct || windowed { fopen::DIRECT_IO } else { 0 };
                 if windowed {
@@ -153,14 +150,14 @@ impl OpenState {
         self.executing += u32::from(open.executes());
         self.file = Some(open.file().clone());
         if chosen == Answer::Direct {
-            self.unregister(registrations);
+            self.unregister(notifier);
         }
         Ok(opened)
     }
 
     fn offer(&self, open: &OpenFile, can: Abilities) -> Offer {
         Offer {
-            backing: can.passthrough && open.version().is_some(),
+            backing: can.passthrough && open.backing().is_some(),
             same_file: self.file.as_ref().is_none_or(|file| Arc::ptr_eq(file, open.file())),
             writes_must_pass: open.writes_must_pass(),
             refused_before: false,
@@ -188,28 +185,37 @@ impl OpenState {
     }
 
     /// Counts a release.
-    pub fn leave(&mut self, open: &OpenFile, registrations: Option<&Registrations>) {
+    pub fn leave(&mut self, open: &OpenFile, notifier: Option<&Notifier>) {
         self.opens = self.opens.saturating_sub(1);
         self.windowed = self.windowed.saturating_sub(u32::from(open.has_window_right()));
         self.executing = self.executing.saturating_sub(u32::from(open.executes()));
         if self.opens == 0 {
             self.file = None;
             self.looked_past = false;
-            if let (Some(registration), Some(registrations)) = (self.backing.take(), registrations) {
-                registrations.leave(registration);
-            }
+            self.unregister(notifier);
         }
     }
 
-    fn unregister_if_unused(&mut self, registrations: Option<&Registrations>) {
+    fn unregister_if_unused(&mut self, notifier: Option<&Notifier>) {
         if self.opens == 0 || self.way == Way::Direct {
-            self.unregister(registrations);
+            self.unregister(notifier);
         }
     }
 
-    fn unregister(&mut self, registrations: Option<&Registrations>) {
-        if let (Some(registration), Some(registrations)) = (self.backing.take(), registrations) {
-            registrations.close(registration.id);
+    fn unregister(&mut self, notifier: Option<&Notifier>) {
+        if let (Some(id), Some(notifier)) = (self.backing.take(), notifier) {
+            // Fails only once the connection is gone, and the registration with it.
+            let _ = notifier.backing_close(id);
+        }
+    }
+}
+
+fn register(open: &OpenFile, notifier: Option<&Notifier>) -> Option<BackingId> {
+    match notifier?.backing_open(open.backing()?) {
+        Ok(id) => Some(id),
+        Err(error) => {
+            tracing::debug!(%error, "no passthrough: the kernel did not take the replica");
+            None
         }
     }
 }

@@ -1,5 +1,4 @@
-//! Asking the kernel to forget nodes before their descriptors run out: each node holds one. And ending registrations that
-//! nobody uses.
+//! Asking the kernel to forget nodes before their descriptors run out: each node holds one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +9,6 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::limits;
 use crate::nodes::Nodes;
-use crate::registrations::Registrations;
 
 /// The thread that asks; ended when dropped.
 pub struct Relief {
@@ -20,12 +18,7 @@ pub struct Relief {
 
 impl Relief {
     /// Starts it. `most` nodes are kept without asking; `None`: the process's limit of descriptors decides.
-    pub fn start(
-        nodes: Arc<Nodes>,
-        registrations: Option<Arc<Registrations>>,
-        notifier: Notifier,
-        most: Option<usize>,
-    ) -> std::io::Result<Relief> {
+    pub fn start(nodes: Arc<Nodes>, notifier: Notifier, most: Option<usize>) -> std::io::Result<Relief> {
         let most = most.unwrap_or_else(node_budget);
         let ended = Arc::new(AtomicBool::new(false));
         let stop = ended.clone();
@@ -38,7 +31,6 @@ impl Relief {
                         let _ = notifier.inval_entry(parent, &name);
                     }
                 }
-                registrations.iter().for_each(|idle| idle.expire(limits::IDLE_REGISTRATION));
                 std::thread::park_timeout(limits::RELIEF_POLL);
             }
         })?;

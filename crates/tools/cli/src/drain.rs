@@ -1,7 +1,7 @@
 //! Draining a cache that this process owns, with progress, until the second request to end.
 
 use std::cell::Cell;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use file_cache::{DrainProgress, FileCache, Residency, Stuck};
@@ -80,22 +80,57 @@ pub fn tell_data(replica: &Path) {
     }
 }
 
-/// Lists what did not reach the global store: path, state, reason, where the data is, what to do.
-pub fn list(stuck: &[Stuck], dir: &Path, burst_buffer: &Path) {
-    say!("forebay: {} files of {} are not in the global store; their data is kept:", stuck.len(), dir.display());
-    for one in stuck.iter().take(LISTED_MAX) {
-        let (path, state) = (dir.join(&one.path_hint), if one.orphaned { "orphaned" } else { one.state.name() });
-        say!("  {}: {state}: {}", path.display(), plain(&one.reason));
-        tell_data(&one.replica);
-        let file = if one.orphaned { PathBuf::from(one.identity.to_string()) } else { path };
-        if one.orphaned || matches!(one.state, Residency::Conflict | Residency::Failed) {
-            let (file, buffer) = (file.display(), burst_buffer.display());
-            say!("    to decide: forebay resolve {file} --keep burst-buffer|global|both --burst-buffer {buffer}");
+/// One file that did not reach the global store.
+pub struct Left<'a> {
+    /// Its path below the directory.
+    pub path: &'a Path,
+    /// Where it stands.
+    pub state: &'a str,
+    /// Why.
+    pub reason: &'a str,
+    /// Its data, and whether this process may look whether it is there.
+    pub data: Option<(&'a Path, bool)>,
+    /// What `forebay resolve` is to be told if somebody must decide.
+    pub resolve: Option<String>,
+}
+
+/// Lists such files: path, state, reason, where the data is, what to do.
+pub fn list_left<'a>(dir: &Path, count: usize, left: impl Iterator<Item = Left<'a>>) {
+    say!("forebay: {count} files of {} are not in the global store; their data is kept:", dir.display());
+    for one in left.take(LISTED_MAX) {
+        say!("  {}: {}: {}", dir.join(one.path).display(), one.state, plain(one.reason));
+        match one.data {
+            Some((replica, true)) => tell_data(replica),
+            Some((replica, false)) => say!("    data: {}", replica.display()),
+            None => {}
+        }
+        if let Some(words) = one.resolve {
+            say!("    to decide: forebay resolve {words}");
         }
     }
-    if stuck.len() > LISTED_MAX {
-        say!("  and {} more", stuck.len() - LISTED_MAX);
+    if count > LISTED_MAX {
+        say!("  and {} more", count - LISTED_MAX);
     }
+}
+
+/// Lists what did not reach the global store.
+pub fn list(stuck: &[Stuck], dir: &Path, burst_buffer: &Path) {
+    let left = stuck.iter().map(|one| {
+        let decide = one.orphaned || matches!(one.state, Residency::Conflict | Residency::Failed);
+        let file = || if one.orphaned { one.identity.to_string().into() } else { dir.join(&one.path_hint) };
+        let words = || {
+            let (file, buffer) = (file(), burst_buffer.display());
+            format!("{} --keep burst-buffer|global|both --burst-buffer {buffer}", file.display())
+        };
+        Left {
+            path: &one.path_hint,
+            state: if one.orphaned { "orphaned" } else { one.state.name() },
+            reason: &one.reason,
+            data: Some((&one.replica, true)),
+            resolve: decide.then(words),
+        }
+    });
+    list_left(dir, stuck.len(), left);
     say!("  {}", advice(burst_buffer));
 }
 

@@ -13,12 +13,11 @@ use std::path::{Path, PathBuf};
 
 use fuse_protocol::mount;
 use rustix::mount::{MountPropagationFlags, mount_change};
-use rustix::process::{Pid, WaitOptions, getegid, geteuid};
+use rustix::process::{Pid, getegid, geteuid};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use crate::channel::{self, Channel, Message};
 use crate::exit::{self, Failure, reason, say};
-use crate::limits::DESCRIPTORS_AT_START;
 use crate::lower::Submounts;
 use crate::open_files::Before;
 use crate::signals::Signals;
@@ -208,32 +207,5 @@ fn execute(command: &[OsString]) -> Failure {
     match error.kind() {
         io::ErrorKind::NotFound => Failure::new(exit::NOT_FOUND, format!("{name}: command not found")),
         _ => Failure::new(exit::NOT_EXECUTABLE, format!("{name}: {}", reason(&error))),
-    }
-}
-
-/// Asks for a directory's status through its mount, by a process that holds nothing of this one: an agent that was killed while it
-/// waited for its own answer would wait for ever, and so would everybody on the mount, which ends with the agent's descriptors.
-pub fn look_into(dir: &Path) -> io::Result<()> {
-    let path = CString::new(dir.as_os_str().as_bytes())?;
-    // SAFETY: the child makes system calls alone, which is all that it may where other threads ran, and ends.
-    let child = match unsafe { libc::fork() } {
-        -1 => return Err(io::Error::last_os_error()),
-        // SAFETY: in the child, on its own descriptors, a path and a status that live on its stack.
-        0 => unsafe {
-            if libc::syscall(libc::SYS_close_range, 0, libc::c_uint::MAX, 0) != 0 {
-                (0..DESCRIPTORS_AT_START).for_each(|fd| _ = libc::close(fd)); // before Linux 5.9
-            }
-            let mut status = std::mem::MaybeUninit::<libc::stat>::uninit();
-            let failed = libc::stat(path.as_ptr(), status.as_mut_ptr()) != 0;
-            libc::_exit(if failed { *libc::__errno_location() } else { 0 })
-        },
-        // SAFETY: a positive result of fork is a process id.
-        child => unsafe { Pid::from_raw_unchecked(child) },
-    };
-    let status = rustix::io::retry_on_intr(|| rustix::process::waitpid(Some(child), WaitOptions::empty()))?;
-    match status.and_then(|(_, status)| status.exit_status()) {
-        Some(0) => Ok(()),
-        Some(errno) => Err(io::Error::from_raw_os_error(errno)),
-        None => Err(io::ErrorKind::Interrupted.into()),
     }
 }

@@ -4,6 +4,10 @@ use std::time::Duration;
 
 /// How often a wait looks again: short enough to feel immediate, long enough to cost nothing.
 pub const POLL: Duration = Duration::from_millis(50);
+/// How long an agent waits for others that choose their places in the burst buffer: they need some tens of milliseconds each.
+pub const CLAIM_WAIT: Duration = Duration::from_secs(20);
+/// How often it looks: two agents that start at once should lose no time that anybody notices.
+pub const CLAIM_POLL: Duration = Duration::from_millis(5);
 /// How long the namespace of an ended command may take to vanish before its users are looked for. The kernel needs
 /// milliseconds; a loaded machine a second.
 pub const NAMESPACE_END: Duration = Duration::from_millis(300);

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use agent::control::{Client, Item, Reply, Request};
 use serde_json::Value;
 
-use crate::drain::plain;
-use crate::exit::{self, Failure, reason, say};
-use crate::limits::{LISTED_MAX, POLL, RELEASE_TRIES};
+use crate::drain::{self, Left};
+use crate::exit::{self, Failure, reason};
+use crate::limits::{POLL, RELEASE_TRIES};
 use crate::log;
 use crate::mounts::{self, Mount};
 use crate::place;
@@ -216,20 +216,18 @@ fn mute(dir: &Path, burst_buffer: &Path, agent: Option<i32>) -> Failure {
 
 /// Lists files whose data is only in the burst buffer.
 fn list(dir: &Path, stuck: &[Item]) {
-    say!("forebay: {} files of {} are not in the global store; their data is kept:", stuck.len(), dir.display());
-    for item in stuck.iter().take(LISTED_MAX) {
-        let why = plain(item.error.as_deref().unwrap_or("in use"));
-        say!("  {}: {}: {why}", dir.join(&item.path).display(), item.state);
-        if let Some(replica) = &item.replica {
-            say!("    data: {}", replica.display());
+    let left = stuck.iter().map(|item| {
+        let decide = matches!(item.state.as_str(), "conflict" | "failed");
+        let words = || format!("{} --keep burst-buffer|global|both", dir.join(&item.path).display());
+        Left {
+            path: &item.path,
+            state: &item.state,
+            reason: item.error.as_deref().unwrap_or("in use"),
+            data: item.replica.as_deref().map(|replica| (replica, false)),
+            resolve: decide.then(words),
         }
-        if matches!(item.state.as_str(), "conflict" | "failed") {
-            say!("    to decide: forebay resolve {} --keep burst-buffer|global|both", dir.join(&item.path).display());
-        }
-    }
-    if stuck.len() > LISTED_MAX {
-        say!("  and {} more", stuck.len() - LISTED_MAX);
-    }
+    });
+    drain::list_left(dir, stuck.len(), left);
 }
 
 fn refused(errno: i32, message: &str) -> Failure {

@@ -5,10 +5,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags};
-use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
+use rustix::mount::{OpenTreeFlags, open_tree};
 
 use crate::exit::reason;
-use crate::mounts;
+use crate::{apart, mounts};
 
 /// A descriptor of the directory below that mounts on top of it do not hide. With privilege a clone of its mount alone,
 /// so that submounts do not show either; without, the directory itself, which serves as long as nothing is mounted
@@ -66,8 +66,8 @@ impl Submounts {
     pub fn put(self) -> Vec<String> {
         let mut lost = Vec::new();
         for (point, clone) in self.0 {
-            if let Err(error) = move_mount(&clone, "", CWD, &point, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH) {
-                lost.push(format!("{}: {}", point.display(), reason(&error.into())));
+            if let Err(error) = apart::put_on(clone.as_fd(), &point) {
+                lost.push(format!("{}: {}", point.display(), reason(&error)));
             }
         }
         lost

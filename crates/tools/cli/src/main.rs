@@ -1,7 +1,9 @@
 //! The `forebay` program.
 
+mod apart;
 mod args;
 mod channel;
+mod claim;
 mod commands;
 mod doctor;
 mod drain;

@@ -71,7 +71,7 @@ pub fn formatted(buffer: &Path) -> Vec<PathBuf> {
 }
 
 /// One that lost its superblock may hold data all the same.
-fn is_formatted(path: &Path) -> bool {
+pub fn is_formatted(path: &Path) -> bool {
     path.join(MARKER).exists() || file_cache::is_damaged(path) && path.join("replicas").exists()
 }
 

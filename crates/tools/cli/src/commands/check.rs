@@ -7,8 +7,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 use catalogue::{Catalogue, FjallCatalogue, Record, State};
+use file_cache::OpenError;
 use global_store::posix::PosixStore;
-use rustix::fs::FlockOperation;
 
 use crate::args::CheckArgs;
 use crate::commands::recover::existing;
@@ -131,14 +131,14 @@ pub fn undrained(buffer: &Path) -> Result<u64, Failure> {
 
 /// The lock that an agent holds.
 fn lock(buffer: &Path) -> Result<File, Failure> {
-    let path = buffer.join("forebay.lock");
-    let file = File::options().read(true).write(true).create(true).truncate(false).open(&path);
-    let file = file.map_err(|e| Failure::io(format_args!("open {}", path.display()), &e))?;
-    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
-        Failure::new(exit::UNAVAILABLE, format!("the burst buffer {} is in use", buffer.display()))
-            .remedy("an agent in use checks itself: forebay status")
-    })?;
-    Ok(file)
+    file_cache::lock(buffer).map_err(|error| match error {
+        OpenError::InUse { .. } => {
+            Failure::new(exit::UNAVAILABLE, format!("the burst buffer {} is in use", buffer.display()))
+                .remedy("an agent in use checks itself: forebay status")
+        }
+        OpenError::Io { path, step, source } => Failure::io(format_args!("{step} {}", path.display()), &source),
+        other => Failure::new(exit::CANT_CREATE, other.to_string()),
+    })
 }
 
 /// The replica files by name.

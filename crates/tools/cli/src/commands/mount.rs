@@ -8,6 +8,7 @@ use file_cache::Stuck;
 
 use crate::args::MountArgs;
 use crate::channel::{self, Channel, Message};
+use crate::claim::{self, Claim};
 use crate::drain::{self, Requests};
 use crate::exit::{self, Failure, out, reason, say};
 use crate::guest::{self, Place};
@@ -17,7 +18,7 @@ use crate::lower::{self, Submounts};
 use crate::mounts;
 use crate::serving::{self, How, Serving};
 use crate::signals::Signals;
-use crate::{heap, log, open_files, place, privilege};
+use crate::{apart, heap, log, open_files, privilege};
 
 /// Mounts it; returns when it works, or with `--foreground` when it has ended.
 pub fn run(args: &MountArgs) -> Result<u8, Failure> {
@@ -27,12 +28,12 @@ pub fn run(args: &MountArgs) -> Result<u8, Failure> {
             "as an ordinary user accelerate one command, or one shell: forebay run --burst-buffer BB --dir DIR -- bash",
         ));
     }
-    let places = place::places(std::slice::from_ref(&args.dir), &buffer)?;
+    let (places, claim) = claim::places(std::slice::from_ref(&args.dir), &buffer)?;
     let place = &places[0];
     let windows = args.window.place()?;
     let how = How { rules: args.rules.set(), exclusive: args.exclusive, windows, ..How::default() };
     if args.foreground {
-        return agent(place, &how, None);
+        return agent(place, claim, &how, None);
     }
     let (ours, theirs) = channel::pair().map_err(|e| Failure::io("make a socket", &e))?;
     // SAFETY: no other thread runs yet, so the child may do all that this process may.
@@ -40,7 +41,7 @@ pub fn run(args: &MountArgs) -> Result<u8, Failure> {
         -1 => Err(Failure::io("start a process", &io::Error::last_os_error())),
         0 => {
             drop(ours);
-            background(place, &how, &theirs)
+            background(place, claim, &how, &theirs)
         }
         _ => {
             drop(theirs);
@@ -55,11 +56,11 @@ pub fn run(args: &MountArgs) -> Result<u8, Failure> {
 }
 
 /// In the forked child: its own session, then a grandchild that cannot get a terminal again.
-fn background(place: &Place, how: &How, channel: &Channel) -> ! {
+fn background(place: &Place, claim: Option<Claim>, how: &How, channel: &Channel) -> ! {
     let detached = rustix::process::setsid().map_err(io::Error::from);
     // SAFETY: still no other thread.
     let code = match detached.map(|_| unsafe { libc::fork() }) {
-        Ok(0) => match agent(place, how, Some(channel)) {
+        Ok(0) => match agent(place, claim, how, Some(channel)) {
             Ok(code) => code,
             Err(failure) => {
                 // Whoever mounted has gone if it had started already; then the log has it.
@@ -75,7 +76,7 @@ fn background(place: &Place, how: &How, channel: &Channel) -> ! {
 }
 
 /// Mounts and serves until unmounted.
-fn agent(place: &Place, how: &How, started: Option<&Channel>) -> Result<u8, Failure> {
+fn agent(place: &Place, claim: Option<Claim>, how: &How, started: Option<&Channel>) -> Result<u8, Failure> {
     heap::keep_small();
     let signals = Signals::block();
     let _ = open_files::raise();
@@ -85,6 +86,7 @@ fn agent(place: &Place, how: &How, started: Option<&Channel>) -> Result<u8, Fail
     let below = lower::open(&place.dir).map_err(busy)?;
     let (submounts, mut lost) = Submounts::take(&place.dir).map_err(busy)?;
     let prepared = serving::prepare(place, below, how)?;
+    drop(claim);
     stay_below(place);
     let device = guest::open_device()?;
     guest::mount_over(place, &device)?;
@@ -95,7 +97,7 @@ fn agent(place: &Place, how: &How, started: Option<&Channel>) -> Result<u8, Fail
         tell(started, &format!("a file system mounted inside is hidden: {mount}"));
     }
     // The first request through the mount: it works, or the caller hears why not.
-    guest::look_into(&place.dir).map_err(|e| Failure::io(format_args!("look into {}", place.dir.display()), &e))?;
+    apart::look_into(&place.dir).map_err(|e| Failure::io(format_args!("look into {}", place.dir.display()), &e))?;
     tracing::info!("serving {}", place.dir.display());
     if let Some(windows) = &how.windows {
         out!("{}", windows.exports());

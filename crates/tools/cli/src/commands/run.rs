@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal as OsSignal, kill_process};
 
 use crate::args::RunArgs;
+use crate::claim::{self, Claim};
 use crate::drain::{self, Requests};
 use crate::exit::{self, Failure, say};
 use crate::guest::{Guest, Place, Plan};
@@ -20,7 +21,7 @@ use crate::report::{Directory, Report};
 use crate::serving::{self, How, Serving};
 use crate::signals::Signals;
 use crate::supervise::{Lingered, Supervised};
-use crate::{heap, log, lower, open_files, place, preload, privilege};
+use crate::{heap, log, lower, open_files, preload, privilege};
 
 /// Between two looks at signals while the agent starts: the start itself takes a few milliseconds.
 const START_LOOK: Duration = Duration::from_millis(5);
@@ -28,7 +29,7 @@ const START_LOOK: Duration = Duration::from_millis(5);
 /// Runs it. The exit status is the command's, or 75 when data could not be drained.
 pub fn run(args: &RunArgs) -> Result<u8, Failure> {
     let buffer = args.burst_buffer.required()?;
-    let places = place::places(&args.dirs(), &buffer)?;
+    let (places, claim) = claim::places(&args.dirs(), &buffer)?;
     let cwd = std::env::current_dir().map_err(|e| Failure::io("find the working directory", &e))?;
     let report = args.report.as_ref().map(|file| cwd.join(file));
     let mut below = Vec::new();
@@ -58,8 +59,7 @@ pub fn run(args: &RunArgs) -> Result<u8, Failure> {
         say!("forebay: without root all data goes through the agent, which is slower (no passthrough)");
     }
     let how = How { rules: args.rules.set(), windows, ..How::default() };
-    let pid = guest.pid;
-    let started = start(guest, pid, places, below, how, &signals)?;
+    let started = start(guest, places, claim, below, how, &signals)?;
     let outcome = supervise(args, &started, &signals);
     finish(args, report, started.servings, outcome, &signals)
 }
@@ -76,16 +76,17 @@ struct Started {
 /// and the mounts with the child.
 fn start(
     guest: Guest,
-    child: Pid,
     places: Vec<Place>,
+    claim: Option<Claim>,
     below: Vec<OwnedFd>,
     how: How,
     signals: &Signals,
 ) -> Result<Started, Failure> {
     let (sender, receiver) = mpsc::channel();
+    let child = guest.pid;
     std::thread::spawn(move || {
         // Nobody listens any more when this process is about to end.
-        let _ = sender.send(bring_up(guest, &places, below, how));
+        let _ = sender.send(bring_up(guest, &places, claim, below, how));
     });
     loop {
         match receiver.recv_timeout(START_LOOK) {
@@ -102,13 +103,20 @@ fn start(
     }
 }
 
-fn bring_up(guest: Guest, places: &[Place], below: Vec<OwnedFd>, how: How) -> Result<Started, Failure> {
+fn bring_up(
+    guest: Guest,
+    places: &[Place],
+    claim: Option<Claim>,
+    below: Vec<OwnedFd>,
+    how: How,
+) -> Result<Started, Failure> {
     let mut servings = Vec::new();
     for (place, below) in places.iter().zip(below) {
         // The mount first: if it is not possible, the burst buffer stays untouched.
         let device = guest.device()?;
         servings.push(serving::prepare(place, below, &how)?.serve(device)?);
     }
+    drop(claim);
     let ours = |mount: &Mount| mount.is_ours() && places.iter().any(|place| place.dir == mount.point);
     let mounts =
         mounts::seen_by(guest.pid.as_raw_nonzero().get()).unwrap_or_default().into_iter().filter(ours).collect();

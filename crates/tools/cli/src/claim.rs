@@ -1,0 +1,52 @@
+//! Who chooses a place in a burst buffer.
+//!
+//! Two agents that start at once for two directories would both find a fresh burst buffer empty, and both take the first
+//! place. So one at a time looks and takes: the directory of the burst buffer is locked from the look until the chosen places
+//! have superblocks of their own, which is short, since a fresh place has nothing to recover.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::io::Errno;
+
+use crate::exit::Failure;
+use crate::guest::Place;
+use crate::limits::{CLAIM_POLL, CLAIM_WAIT};
+use crate::place;
+
+/// The right to choose, until it is dropped. A process forked meanwhile shares it, and must not drop it.
+pub struct Claim(OwnedFd);
+
+impl Claim {
+    /// Waits for it. `None` where it cannot be had: the directory is not there, its file system has no locks, or somebody
+    /// who is no agent of ours holds it. Then agents that start at once may find the place in use, and are told.
+    pub fn wait(burst_buffer: &Path) -> Option<Claim> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = rustix::fs::open(burst_buffer, flags, Mode::empty()).ok()?;
+        let deadline = Instant::now() + CLAIM_WAIT;
+        loop {
+            match flock(&dir, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Some(Claim(dir)),
+                Err(Errno::WOULDBLOCK | Errno::INTR) if Instant::now() < deadline => std::thread::sleep(CLAIM_POLL),
+                Err(_) => return None,
+            }
+        }
+    }
+}
+
+/// The places of directories, and the right to them while one is new: keep it until they are opened.
+pub fn places(dirs: &[PathBuf], burst_buffer: &Path) -> Result<(Vec<Place>, Option<Claim>), Failure> {
+    let claim = Claim::wait(burst_buffer);
+    let places = place::places(dirs, burst_buffer)?;
+    let new = places.iter().any(|place| !place::is_formatted(&place.burst_buffer));
+    Ok((places, claim.filter(|_| new)))
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        // Not the close: a child may have the descriptor too.
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
+}
