@@ -174,9 +174,15 @@ bench_scale() {
   done
 }
 
+# A server's requests beside a socket copy into files and a bare ping-pong; built by
+# `cargo build --release -p server --example requests`.
+bench_server() {
+  target/release/examples/requests "${FOREBAY_BENCH_FAST:-/dev/shm}" 1 "$ROUNDS" >>"$out/values" || exit 1
+}
+
 # shellcheck source=benches/preload.sh
 . benches/preload.sh
-[ $# -gt 0 ] || set -- data calls large small beside scale preload window
+[ $# -gt 0 ] || set -- data calls large small beside scale preload window server
 for bench in "$@"; do
   echo "measuring: $bench" >&2
   "bench_$bench"

@@ -10,6 +10,7 @@ use file_cache::{FileCache, Residency};
 use global_store::posix::PosixStore;
 use rustix::fs::{self, Mode, OFlags};
 
+use crate::burst_buffer::BurstBuffer;
 use crate::caller::Impersonator;
 use crate::locks::LockTable;
 use crate::node::Node;
@@ -28,7 +29,7 @@ pub struct Config {
 
 /// POSIX meaning on one node over one accelerated directory. All methods may be called from any thread.
 pub struct Agent {
-    pub(crate) cache: FileCache,
+    pub(crate) cache: Arc<dyn BurstBuffer>,
     pub(crate) store: PosixStore,
     pub(crate) policies: PolicyTable,
     pub(crate) impersonator: Impersonator,
@@ -43,15 +44,20 @@ pub struct Agent {
 impl Agent {
     /// An agent over an opened cache. Call it in the process that will serve: descriptors are named through `/proc`.
     pub fn new(config: Config) -> io::Result<Agent> {
+        Agent::over(Arc::new(config.cache), config.store, config.policies)
+    }
+
+    /// An agent over any burst buffer.
+    pub fn over(cache: Arc<dyn BurstBuffer>, store: PosixStore, policies: PolicyTable) -> io::Result<Agent> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let descriptors = fs::open("/proc/self/fd", flags, Mode::empty())?;
-        let root = fs::openat(config.store.root(), ".", flags, Mode::empty())?;
+        let root = fs::openat(store.root(), ".", flags, Mode::empty())?;
         let stat = fs::fstat(&root)?;
-        let root = Arc::new(Node::new(&config.store, root, stat.st_mode, stat.st_ino)?);
+        let root = Arc::new(Node::new(&store, root, stat.st_mode, stat.st_ino)?);
         Ok(Agent {
-            cache: config.cache,
-            store: config.store,
-            policies: config.policies,
+            cache,
+            store,
+            policies,
             impersonator: Impersonator::new(),
             locks: LockTable::default(),
             windows: OnceLock::new(),
@@ -65,8 +71,8 @@ impl Agent {
         &self.root
     }
 
-    /// The file cache below.
-    pub fn cache(&self) -> &FileCache {
+    /// Where the data is.
+    pub fn cache(&self) -> &Arc<dyn BurstBuffer> {
         &self.cache
     }
 

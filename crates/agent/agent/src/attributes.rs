@@ -2,7 +2,6 @@
 
 use std::io;
 
-use file_cache::SetMtime;
 use rustix::fs::{self, AtFlags, FileType, Gid, Mode, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid};
 use types::Timestamp;
 
@@ -10,7 +9,7 @@ use crate::agent::Agent;
 use crate::caller::Caller;
 use crate::limits;
 use crate::node::Node;
-use crate::open_file::OpenFile;
+use crate::open_file::{self, OpenFile};
 
 /// Attributes of a node as programs see them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -121,7 +120,7 @@ impl Agent {
             return Ok(attributes);
         }
         self.look(node, &mut |pending| {
-            if let Some(overlay) = self.cache.attributes(node.identity()) {
+            if let Some(overlay) = self.cache.attributes(node.identity())? {
                 attributes.size = overlay.size;
                 attributes.blocks = overlay.blocks;
                 attributes.mtime = overlay.mtime;
@@ -189,12 +188,21 @@ impl Agent {
         if !node.is_regular() {
             return apply();
         }
-        let sets = match new.mtime {
-            None => SetMtime::Keep,
-            Some(NewTime::Now) => SetMtime::Now,
-            Some(NewTime::At(time)) => SetMtime::To(time),
-        };
-        self.cache.set_times(&node.anchor(&self.store)?, sets, &mut apply)
+        if self.cache.is_shared() {
+            self.check_times(caller, node, new)?;
+        }
+        self.cache.set_times(&node.anchor(&self.store)?, [new.atime, new.mtime], &mut apply)
+    }
+
+    /// Whether the caller may set times, where somebody else does it: its owner may, and who may write may set both to now.
+    fn check_times(&self, caller: &Caller, node: &Node, new: &NewAttributes) -> io::Result<()> {
+        if caller.uid == 0 || caller.uid == fs::fstat(node.fd())?.st_uid {
+            return Ok(());
+        }
+        if new.atime != Some(NewTime::Now) || new.mtime != Some(NewTime::Now) {
+            return Err(io::Error::from_raw_os_error(libc::EPERM));
+        }
+        self.check_access(caller, node, open_file::Mode { write: true, ..open_file::Mode::default() })
     }
 
     /// The global store's space.

@@ -5,6 +5,7 @@
 
 mod agent;
 mod attributes;
+mod burst_buffer;
 mod caller;
 pub mod control;
 mod directory;
@@ -14,12 +15,14 @@ mod names;
 mod node;
 mod open_file;
 mod policy_table;
+mod remote;
 mod set_id;
 pub mod windows;
 mod xattr;
 
 pub use agent::{Agent, Config};
 pub use attributes::{Attributes, NewAttributes, NewTime, Space};
+pub use burst_buffer::{BurstBuffer, DataVersion, OpenData, ServerState};
 pub use caller::{Caller, Impersonator};
 pub use directory::{DirectoryEntry, OpenDirectory};
 pub use file_cache::SeekFor;
@@ -27,4 +30,5 @@ pub use names::{Found, NewMode};
 pub use node::Node;
 pub use open_file::{Mode, OpenFile, WriteHow};
 pub use policy_table::{PolicyError, PolicyTable};
+pub use remote::{Interruption, RemoteBuffer, set_interruption};
 pub use windows::{Announced, Replayed, WindowService, WindowSettings, WindowStatus};

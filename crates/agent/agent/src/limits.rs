@@ -57,6 +57,18 @@ pub const CONTROL_BEAT: Duration = Duration::from_secs(1);
 /// How long an agent may say nothing before a command takes it for stopped: ten beats, so that a busy machine is not.
 pub const CONTROL_SILENCE: Duration = Duration::from_secs(10);
 
+/// How long the question for a server's counters waits for it: less than a command takes for an agent that hangs.
+pub const SERVER_STATUS: Duration = Duration::from_secs(5);
+
+/// How long a release waits until the server has heard of it; then it is told behind the kernel's back.
+pub const SERVER_RELEASE: Duration = Duration::from_secs(2);
+
+/// Different rules that are remembered in the form in which they are sent to a server.
+pub const SERVER_POLICIES_MAX: usize = 64;
+
+/// Written files that are remembered before those that the server calls clean are forgotten, and again at twice what is left.
+pub const SERVER_WRITTEN: usize = 1 << 16;
+
 /// How long a request waits for a writer that is in the midst of an append before its ring ends and it goes to the kernel: a
 /// busy machine may take a thread away for a time slice or two in the midst of a copy.
 pub const WINDOW_HOLE_WAIT: Duration = Duration::from_millis(50);

@@ -6,11 +6,12 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use file_cache::{File, FileCache, FileHandle, OpenHow, SeekFor};
+use file_cache::{OpenHow, SeekFor};
 use rustix::fs;
 use types::ByteRange;
 
 use crate::agent::Agent;
+use crate::burst_buffer::{BurstBuffer, DataVersion, OpenData};
 use crate::caller::Caller;
 use crate::limits;
 use crate::names::{Found, NewMode};
@@ -76,8 +77,8 @@ pub struct OpenFile {
     windows: Option<Arc<Windows>>,
     rules: WindowRules,
     node: Arc<Node>,
-    handle: FileHandle,
-    cache: FileCache,
+    handle: Box<dyn OpenData>,
+    cache: Arc<dyn BurstBuffer>,
     mode: Mode,
     /// The file had set-id bits or capabilities when it was opened for writing, and no write has taken them yet.
     privileged: AtomicBool,
@@ -120,7 +121,7 @@ impl Agent {
         Ok(self.opened(node.clone(), handle, mode, privileged, false, rules))
     }
 
-    fn check_access(&self, caller: &Caller, node: &Node, mode: Mode) -> io::Result<()> {
+    pub(crate) fn check_access(&self, caller: &Caller, node: &Node, mode: Mode) -> io::Result<()> {
         if caller.uid == 0 {
             return Ok(());
         }
@@ -155,12 +156,16 @@ impl Agent {
         exclusive: bool,
         mode: Mode,
     ) -> io::Result<(Found, OpenFile)> {
+        if name.is_none() && self.cache.is_shared() {
+            // Without a name a server cannot find it; programs then make a name and remove it.
+            return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
+        }
         let (found, created) = self.create_below(caller, parent, name, new, exclusive)?;
         let anchor = found.node.anchor_created(&self.store, created);
         let policy = if name.is_some() { self.policy_for(&found.node) } else { self.policy_for(parent) };
         let rules = WindowRules::of(&policy);
         let how = OpenHow { read: true, write: true, truncate: false, created: true, sync: mode.sync, policy };
-        let opened = self.cache.open_file(anchor, how);
+        let opened = self.cache.open_unless(anchor, how, &|| false);
         if opened.is_err()
             && let Some(name) = name
         {
@@ -178,13 +183,13 @@ impl Agent {
     fn opened(
         &self,
         node: Arc<Node>,
-        handle: FileHandle,
+        handle: Box<dyn OpenData>,
         mode: Mode,
         privileged: bool,
         nameless: bool,
         rules: WindowRules,
     ) -> OpenFile {
-        let (cache, right, windows) = (self.cache.clone(), OnceLock::new(), self.windows.get().cloned());
+        let (cache, right, windows) = (Arc::clone(&self.cache), OnceLock::new(), self.windows.get().cloned());
         let privileged = AtomicBool::new(privileged);
         OpenFile { right, windows, rules, node, handle, cache, mode, privileged, nameless }
     }
@@ -261,8 +266,8 @@ impl OpenFile {
     }
 
     /// The version of the data that is open.
-    pub fn file(&self) -> &Arc<File> {
-        self.handle.file()
+    pub fn data(&self) -> DataVersion {
+        self.handle.data()
     }
 
     /// The complete replica as an `O_PATH` descriptor, for the kernel to read and write itself.

@@ -72,7 +72,7 @@ impl fmt::Display for KeyError {
 impl std::error::Error for KeyError {}
 
 /// Planned keys, which are refused rather than ignored.
-pub(crate) const ABSENT: [&str; 5] = ["small_file", "hot_extents", "redundancy", "lock", "io_timeout"];
+pub(crate) const ABSENT: [&str; 4] = ["small_file", "hot_extents", "redundancy", "lock"];
 
 /// Largest edit distance at which another key is offered for a mistyped one.
 const TYPO_DISTANCE_MAX: usize = 3;
@@ -202,7 +202,7 @@ fn write_rate(bytes: u64) -> String {
 }
 
 /// Every key, in the order of the documentation.
-pub static KEYS: [Key; 21] = [
+pub static KEYS: [Key; 22] = [
     Key {
         name: "cache",
         syntax: "both|write-cache|preload|through|scratch",
@@ -345,6 +345,14 @@ pub static KEYS: [Key; 21] = [
         meaning: "how long an open waits for another node that holds the file dirty",
         read: |p, text| parse_duration(text).map(|value| p.remote_wait = value),
         write: |p| format_duration(p.remote_wait),
+    },
+    Key {
+        name: "io_timeout",
+        syntax: "T",
+        default: "30s",
+        meaning: "how long a read waits for the server of a burst buffer before it fails with ETIMEDOUT",
+        read: |p, text| parse_duration(text).map(|value| p.io_timeout = value),
+        write: |p| format_duration(p.io_timeout),
     },
     Key {
         name: "passthrough_reserve",

@@ -132,6 +132,8 @@ pub struct Policy {
     pub on_conflict: OnConflict,
     /// `remote_wait`: how long an open waits for another agent's mark to go.
     pub remote_wait: Duration,
+    /// `io_timeout`: how long what changes nothing waits for a server of the burst buffer.
+    pub io_timeout: Duration,
     /// `passthrough_reserve`: share of the burst buffer kept free for kernel writes, in thousandths.
     pub reserve_thousandths: u32,
     /// `rate`: most bytes a second staged out, 0 for no limit.
@@ -157,6 +159,7 @@ impl Default for Policy {
             negative_timeout: Duration::ZERO,
             on_conflict: OnConflict::Keep,
             remote_wait: Duration::from_secs(60),
+            io_timeout: Duration::from_secs(30),
             reserve_thousandths: 50,
             rate_bytes_per_s: 0,
             window: Window::Auto,

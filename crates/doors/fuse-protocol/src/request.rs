@@ -36,6 +36,12 @@ impl Request {
         self.channel.interrupts.interrupted(self.unique)
     }
 
+    /// The same question for somebody who does not have the request.
+    pub fn interruption(&self) -> impl Fn() -> bool + use<> {
+        let (channel, unique) = (Arc::clone(&self.channel), self.unique);
+        move || channel.interrupts.interrupted(unique)
+    }
+
     /// A request of no session, for tests of handlers.
     pub fn detached(uid: u32, gid: u32, pid: u32) -> Request {
         Request { unique: 0, uid, gid, pid, channel: Arc::new(Channel::new(Arc::new(Nowhere(None)))) }

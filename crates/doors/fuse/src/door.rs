@@ -75,8 +75,9 @@ impl Door {
 
     /// How long the kernel may trust names and attributes.
     fn valid(&self, known: &Known) -> Duration {
-        let windowed = self.agent.is_windowed(&known.node);
-        if windowed || self.nodes.is_split(known) {
+        // Others change a window's file, and a shared burst buffer's.
+        let shared = known.node.is_regular() && self.agent.cache().is_shared();
+        if shared || self.agent.is_windowed(&known.node) || self.nodes.is_split(known) {
             Duration::ZERO
         } else {
             self.agent.policy_for(&known.node).revalidate
@@ -208,6 +209,8 @@ impl Door {
         sink: &mut DirSink<'_>,
     ) -> Result<(), Errno> {
         let parent_known = self.node(parent)?;
+        // What a server says of each file would be asked for again, and while it is away each would wait for it.
+        let plus = plus && !self.agent.cache().is_shared();
         directory.read(offset, |entry| {
             let (name, kind) = (entry.name.as_os_str(), convert::kind(entry.kind));
             if !plus || name == "." || name == ".." {

@@ -70,7 +70,7 @@ impl Handles {
     pub fn outdated(&self, known: &Known) -> Option<Arc<FileOf>> {
         let files = self.files.read();
         let mut of_node = files.values().filter(|file| file.known.id == known.id);
-        of_node.find(|file| !file.open.file().is_current()).cloned()
+        of_node.find(|file| !file.open.data().is_current()).cloned()
     }
 
     /// All open files.

@@ -11,6 +11,7 @@ mod opens;
 mod operations;
 mod relief;
 mod waits;
+mod working;
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -5,10 +5,7 @@
 //! node's way is chosen at the first of its opens and kept: passthrough until the last close, direct until the kernel
 //! forgets it. What no longer fits is answered `ESTALE`: the kernel looks the name up again and gets a new node.
 
-use std::sync::Arc;
-
-use agent::OpenFile;
-use file_cache::File;
+use agent::{DataVersion, OpenFile};
 use fuse_protocol::{BackingId, Errno, Notifier, Opened, fopen};
 
 /// The way of a node's opens.
@@ -35,7 +32,7 @@ pub struct OpenState {
     /// Opens by the kernel to execute it: programs that run, but for scripts.
     executing: u32,
     /// The version of the data that its opens have.
-    file: Option<Arc<File>>,
+    data: Option<DataVersion>,
     /// The kernel's registration of the replica, one a node.
     backing: Option<BackingId>,
     /// The thread that was told `ESTALE` last: if it comes again it has no name to look up, and is served as it is.
@@ -148,7 +145,7 @@ impl OpenState {
         self.opens += 1;
         self.looked_past |= !open.has_window_right();
         self.executing += u32::from(open.executes());
-        self.file = Some(open.file().clone());
+        self.data = Some(open.data());
         if chosen == Answer::Direct {
             self.unregister(notifier);
         }
@@ -158,7 +155,7 @@ impl OpenState {
     fn offer(&self, open: &OpenFile, can: Abilities) -> Offer {
         Offer {
             backing: can.passthrough && open.backing().is_some(),
-            same_file: self.file.as_ref().is_none_or(|file| Arc::ptr_eq(file, open.file())),
+            same_file: self.data.as_ref().is_none_or(|data| *data == open.data()),
             writes_must_pass: open.writes_must_pass(),
             refused_before: false,
         }
@@ -190,7 +187,7 @@ impl OpenState {
         self.windowed = self.windowed.saturating_sub(u32::from(open.has_window_right()));
         self.executing = self.executing.saturating_sub(u32::from(open.executes()));
         if self.opens == 0 {
-            self.file = None;
+            self.data = None;
             self.looked_past = false;
             self.unregister(notifier);
         }

@@ -30,7 +30,8 @@ impl Filesystem for Door {
         self.handles.clear_directories();
     }
 
-    fn lookup(&self, _req: &Request, parent: NodeId, name: &OsStr) -> Done<Entry> {
+    fn lookup(&self, req: &Request, parent: NodeId, name: &OsStr) -> Done<Entry> {
+        let _working = self.work_for(req);
         let directory = self.node(parent)?;
         match self.agent.lookup(&directory.node, name) {
             Ok(found) => Ok(self.entry(found, parent, Some(name)).1),
@@ -42,11 +43,13 @@ impl Filesystem for Door {
         self.nodes.forget(node, count);
     }
 
-    fn getattr(&self, _req: &Request, node: NodeId, _handle: Option<Handle>) -> Done<AttrReply> {
+    fn getattr(&self, req: &Request, node: NodeId, _handle: Option<Handle>) -> Done<AttrReply> {
+        let _working = self.work_for(req);
         self.attributes(&*self.node(node)?)
     }
 
     fn setattr(&self, req: &Request, node: NodeId, set: &SetAttr) -> Done<AttrReply> {
+        let _working = self.work_for(req);
         let known = self.node(node)?;
         let open = set.handle.map(|handle| self.handles.file(handle)).transpose()?;
         let (caller, new) = (caller(req), convert::new_attributes(set));
@@ -66,6 +69,7 @@ impl Filesystem for Door {
     }
 
     fn mknod(&self, req: &Request, parent: NodeId, name: &OsStr, mode: u32, umask: u32, rdev: u32) -> Done<Entry> {
+        let _working = self.work_for(req);
         let new = NewMode { mode, umask };
         let found = self.agent.make_node(&caller(req), &self.node(parent)?.node, name, new, rdev)?;
         Ok(self.entry(found, parent, Some(name)).1)
@@ -78,6 +82,7 @@ impl Filesystem for Door {
     }
 
     fn unlink(&self, req: &Request, parent: NodeId, name: &OsStr) -> Done<()> {
+        let _working = self.work_for(req);
         Ok(self.agent.unlink(&caller(req), &self.node(parent)?.node, name)?)
     }
 
@@ -94,18 +99,21 @@ impl Filesystem for Door {
         new_name: &OsStr,
         flags: u32,
     ) -> Done<()> {
+        let _working = self.work_for(req);
         let (from, to) = (self.node(parent)?, self.node(to)?);
         let (from, to) = ((&*from.node, name), (&*to.node, new_name));
         Ok(self.agent.rename(&caller(req), from, to, flags, &|| req.interrupted())?)
     }
 
     fn link(&self, req: &Request, node: NodeId, to: NodeId, new_name: &OsStr) -> Done<Entry> {
+        let _working = self.work_for(req);
         let (known, parent) = (self.node(node)?, self.node(to)?);
         let found = self.agent.link(&caller(req), &known.node, &parent.node, new_name)?;
         Ok(self.entry(found, to, Some(new_name)).1)
     }
 
     fn open(&self, req: &Request, node: NodeId, flags: i32, kill_suidgid: bool) -> Done<Opened> {
+        let _working = self.work_for(req);
         let mode = Mode { clear_set_id: kill_suidgid, ..Mode::from_flags(flags) };
         self.open_file(req, &self.node(node)?, mode)
     }
@@ -119,31 +127,36 @@ impl Filesystem for Door {
         umask: u32,
         flags: i32,
     ) -> Done<(Entry, Opened)> {
+        let _working = self.work_for(req);
         self.create_file(req, parent, Some(name), NewMode { mode, umask }, flags)
     }
 
     fn tmpfile(&self, req: &Request, parent: NodeId, mode: u32, umask: u32, flags: i32) -> Done<(Entry, Opened)> {
+        let _working = self.work_for(req);
         self.create_file(req, parent, None, NewMode { mode, umask }, flags)
     }
 
-    fn read(&self, _req: &Request, _node: NodeId, handle: Handle, offset: u64, buffer: &mut [u8]) -> Done<usize> {
+    fn read(&self, req: &Request, _node: NodeId, handle: Handle, offset: u64, buffer: &mut [u8]) -> Done<usize> {
+        let _working = self.work_for(req);
         Ok(self.handles.file(handle)?.open.read(buffer, offset)?)
     }
 
     fn write(
         &self,
-        _req: &Request,
+        req: &Request,
         _node: NodeId,
         handle: Handle,
         offset: u64,
         data: &[u8],
         how: WriteHow,
     ) -> Done<usize> {
+        let _working = self.work_for(req);
         let file = self.handles.file(handle)?;
         Ok(self.agent.write(&file.open, data, offset, convert::write_how(how))?)
     }
 
-    fn flush(&self, _req: &Request, _node: NodeId, handle: Handle, owner: u64) -> Done<()> {
+    fn flush(&self, req: &Request, _node: NodeId, handle: Handle, owner: u64) -> Done<()> {
+        let _working = self.work_for(req);
         let file = self.handles.file(handle)?;
         // Closing any descriptor of a file ends all of its process's POSIX locks on it.
         self.agent.locks().unlock(file.known.node.identity(), owner, 0, u64::MAX);
@@ -154,7 +167,8 @@ impl Filesystem for Door {
         self.release_file(handle, flock_owner);
     }
 
-    fn fsync(&self, _req: &Request, _node: NodeId, handle: Handle, data_only: bool) -> Done<()> {
+    fn fsync(&self, req: &Request, _node: NodeId, handle: Handle, data_only: bool) -> Done<()> {
+        let _working = self.work_for(req);
         Ok(self.handles.file(handle)?.open.sync(data_only)?)
     }
 
@@ -207,6 +221,7 @@ impl Filesystem for Door {
         flags: i32,
         kill_sgid: bool,
     ) -> Done<()> {
+        let _working = self.work_for(req);
         let node = self.node(node)?;
         Ok(self.agent.set_xattr(&caller(req), &node.node, name, value, flags as u32, kill_sgid)?)
     }
@@ -220,6 +235,7 @@ impl Filesystem for Door {
     }
 
     fn removexattr(&self, req: &Request, node: NodeId, name: &CStr) -> Done<()> {
+        let _working = self.work_for(req);
         Ok(self.agent.remove_xattr(&caller(req), &self.node(node)?.node, name)?)
     }
 
@@ -252,11 +268,13 @@ impl Filesystem for Door {
     }
 
     fn fallocate(&self, req: &Request, _node: NodeId, handle: Handle, offset: u64, len: u64, mode: i32) -> Done<()> {
+        let _working = self.work_for(req);
         let file = self.handles.file(handle)?;
         Ok(self.agent.allocate(&file.open, mode as u32, ByteRange::at(offset, len), req.uid != 0)?)
     }
 
-    fn lseek(&self, _req: &Request, _node: NodeId, handle: Handle, offset: u64, whence: i32) -> Done<u64> {
+    fn lseek(&self, req: &Request, _node: NodeId, handle: Handle, offset: u64, whence: i32) -> Done<u64> {
+        let _working = self.work_for(req);
         let what = match whence {
             libc::SEEK_DATA => SeekFor::Data,
             libc::SEEK_HOLE => SeekFor::Hole,
@@ -292,6 +310,7 @@ impl Filesystem for Door {
         len: u64,
         _flags: u64,
     ) -> Done<usize> {
+        let _working = self.work_for(req);
         let (source, target) = (self.handles.file(from.1)?, self.handles.file(to.1)?);
         Ok(self.agent.copy((&source.open, from.2), (&target.open, to.2), len, req.uid != 0)?)
     }

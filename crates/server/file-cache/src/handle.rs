@@ -1,5 +1,7 @@
 //! One open file description.
 
+mod append;
+
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -226,6 +228,21 @@ impl FileHandle {
                 }
             }
             Route::Partial => errno(libc::EIO),
+        }
+    }
+
+    /// Bytes of the file as this handle reads it.
+    pub fn size(&self) -> io::Result<u64> {
+        match self.route(false)? {
+            Route::Replica(fd) => Ok(rustix::fs::fstat(&fd)?.st_size as u64),
+            Route::Global(global) => Ok(global.attributes()?.fingerprint.size),
+            Route::Partial => {
+                let base = match &self.file.live.lock().body {
+                    Body::Partial(fetch) => Some(fetch.base.size),
+                    _ => None,
+                };
+                base.map_or_else(|| self.size(), Ok)
+            }
         }
     }
 

@@ -6,6 +6,12 @@ use std::time::Duration;
 /// enough that one changed byte does not send much.
 pub const BLOCK_BYTES: u64 = 1 << 20;
 
+/// Where the kernel stops a write of a process that is killed: between two pages.
+pub const PAGE_BYTES: u64 = 4096;
+
+/// Most bytes that are searched for an append that may have been done: what many others could have appended meanwhile.
+pub const APPEND_SEARCHED_BYTES: u64 = 8 << 20;
+
 /// Files up to this size are fetched inside `open` and staged out in batches; they have no checksum file.
 pub const SMALL_BYTES: u64 = BLOCK_BYTES;
 

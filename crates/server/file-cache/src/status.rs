@@ -1,6 +1,6 @@
 //! What an operator sees.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use catalogue::State;
 
@@ -10,7 +10,7 @@ use crate::limits::STUCK_LISTED;
 use crate::surface::FileCache;
 
 /// The file cache's state at one moment. Counters start at zero when the cache is opened.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Status {
     /// Replicas known, whatever their state.
     pub files: u64,
@@ -75,7 +75,7 @@ pub struct Status {
 }
 
 /// A file whose data cannot reach the global store, or the catalogue when it takes no changes (without an identity).
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct StuckStatus {
     /// Path relative to the accelerated directory, as last known.
     pub path: String,

@@ -9,7 +9,9 @@ use std::time::Duration;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use config::PolicySet;
 
+use crate::commands::serve::ServeArgs;
 use crate::exit::{self, Failure};
+use crate::server::ServerArgs;
 use crate::window::WindowArgs;
 
 pub use files::{DrainArgs, PolicyCommand, StageArgs, StageCommand};
@@ -40,6 +42,11 @@ pub enum Command {
         after_help = "Example: forebay mount /scratch/project --burst-buffer /nvme/buffer --policy keep_after=1d"
     )]
     Mount(MountArgs),
+    /// Keep the files' data of other processes' or machines' accelerated directories
+    #[command(
+        after_help = "Example: forebay serve /lustre/project --burst-buffer /nvme/buffer --listen tcp:0.0.0.0:4711 --secret /etc/forebay.key"
+    )]
+    Serve(ServeArgs),
     /// Drain an accelerated directory and end its acceleration
     #[command(after_help = "Example: forebay umount /scratch/project")]
     Umount(UmountArgs),
@@ -151,6 +158,8 @@ fn duration(text: &str) -> Result<Duration, String> {
 pub struct RunArgs {
     #[command(flatten)]
     pub burst_buffer: BurstBuffer,
+    #[command(flatten)]
+    pub server: ServerArgs,
     /// Directory to accelerate; may be repeated [default: the current one] [env: FOREBAY_DIRS, colon-separated]
     #[arg(long = "dir", value_name = "DIR")]
     pub dirs: Vec<PathBuf>,
@@ -194,6 +203,8 @@ pub struct MountArgs {
     pub dir: PathBuf,
     #[command(flatten)]
     pub burst_buffer: BurstBuffer,
+    #[command(flatten)]
+    pub server: ServerArgs,
     #[command(flatten)]
     pub rules: Rules,
     #[command(flatten)]

@@ -2,9 +2,11 @@
 
 use std::cell::Cell;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-use file_cache::{DrainProgress, FileCache, Residency, Stuck};
+use agent::BurstBuffer;
+use file_cache::{DrainProgress, Residency, Stuck};
 
 use crate::exit::say;
 use crate::limits::LISTED_MAX;
@@ -44,7 +46,7 @@ impl<'a> Requests<'a> {
 
 /// Stages out everything dirty, until there are too many `requests` to end. Returns what did not reach the global
 /// store, and how long it took.
-pub fn drain(cache: &FileCache, requests: &Requests<'_>, quiet: bool) -> (Vec<Stuck>, Duration) {
+pub fn drain(cache: &Arc<dyn BurstBuffer>, requests: &Requests<'_>, quiet: bool) -> (Vec<Stuck>, Duration) {
     let mut progress = Progress::new("draining", quiet);
     let mut show = |now: DrainProgress| progress.update(state(now));
     let stuck = cache.drain_all(&mut show, &|| requests.give_up());

@@ -22,6 +22,7 @@ mod preload;
 mod privilege;
 mod progress;
 mod report;
+mod server;
 mod serving;
 mod signals;
 mod supervise;
@@ -44,6 +45,7 @@ fn dispatch(command: Command) -> Result<ExitCode, Failure> {
     let code = match &command {
         Command::Run(args) => commands::run::run(args),
         Command::Mount(args) => commands::mount::run(args),
+        Command::Serve(args) => commands::serve::run(args),
         Command::Umount(args) => commands::umount::run(args),
         Command::Status(args) => commands::status::run(args),
         Command::Stage(command) => commands::stage::run(command),

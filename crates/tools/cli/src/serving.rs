@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use agent::control::{Listener, SOCKET};
-use agent::{Agent, Config, PolicyTable};
+use agent::{Agent, BurstBuffer, PolicyTable};
 use config::{Policy, PolicySet};
 use file_cache::{FileCache, OpenError, Settings};
 use global_store::posix::{Options, PosixStore};
@@ -17,6 +17,7 @@ use global_store::posix::{Options, PosixStore};
 use crate::exit::{self, Failure, reason, say};
 use crate::guest::Place;
 use crate::privilege;
+use crate::server::ServerAt;
 use crate::window::WindowPlace;
 
 /// The file in a burst buffer that says which directory it serves.
@@ -37,6 +38,8 @@ pub struct How {
     pub thorough: bool,
     /// Windows are served, here.
     pub windows: Option<WindowPlace>,
+    /// The data is there instead of here.
+    pub server: Option<ServerAt>,
 }
 
 /// An opened cache, not yet served.
@@ -44,28 +47,92 @@ pub struct Prepared {
     /// Where.
     pub place: Place,
     /// The data.
+    pub cache: Arc<dyn BurstBuffer>,
+    /// What serves names.
+    pub agent: Arc<Agent>,
+}
+
+/// The directory below a place.
+struct Below {
+    store: PosixStore,
+    /// Which directory it is, whatever it is called: the same on every node that mounts it.
+    identity: String,
+    base: Policy,
+}
+
+impl Below {
+    fn new(place: &Place, below: OwnedFd, how: &How) -> Result<Below, Failure> {
+        let failed = |e: io::Error| Failure::io(format_args!("use {}", place.dir.display()), &e);
+        let identity = PosixStore::id_of(below.as_fd()).map_err(failed)?;
+        let options = Options { shared: how.exclusive.then_some(false), ..Options::default() };
+        let store = PosixStore::new(below, options).map_err(failed)?;
+        Ok(Below { store, identity, base: how.rules.apply(Policy::default()) })
+    }
+
+    fn policies(&self, place: &Place) -> Result<PolicyTable, Failure> {
+        PolicyTable::load(self.base.clone(), place.burst_buffer.join(POLICIES))
+            .map_err(|error| Failure::new(exit::NO_INPUT, error.to_string()).remedy("mend that file, or remove it"))
+    }
+}
+
+/// An opened cache with the directory below it.
+pub struct Opened {
+    /// The data.
     pub cache: FileCache,
-    agent: Arc<Agent>,
+    /// The directory below.
+    pub store: PosixStore,
+    /// Which directory that is.
+    pub identity: String,
+    policies: PolicyTable,
 }
 
 /// Opens the cache of a place over the directory below, and recovers what an earlier agent left.
-pub fn prepare(place: &Place, below: OwnedFd, how: &How) -> Result<Prepared, Failure> {
-    let failed = |e: io::Error| Failure::io(format_args!("use {}", place.dir.display()), &e);
-    let identity = PosixStore::id_of(below.as_fd()).map_err(failed)?;
-    let options = Options { shared: how.exclusive.then_some(false), ..Options::default() };
-    let store = PosixStore::new(below, options).map_err(failed)?;
-    let base = how.rules.apply(Policy::default());
-    let mut settings = Settings::new(&place.burst_buffer, Arc::new(store.clone()), identity);
-    settings.policy = Arc::new(base.clone());
+pub fn open(place: &Place, below: OwnedFd, how: &How) -> Result<Opened, Failure> {
+    let below = Below::new(place, below, how)?;
+    let policies = below.policies(place)?;
+    let mut settings = Settings::new(&place.burst_buffer, Arc::new(below.store.clone()), below.identity.clone());
+    settings.policy = Arc::new(below.base);
     settings.agent_id = agent_id();
     settings.background = !how.idle;
     settings.thorough = how.thorough;
-    // Before anything is staged out under rules that nobody meant.
-    let policies = PolicyTable::load(base, place.burst_buffer.join(POLICIES))
-        .map_err(|error| Failure::new(exit::NO_INPUT, error.to_string()).remedy("mend that file, or remove it"))?;
     let cache = FileCache::open(settings).map_err(|error| cannot_open(place, &error))?;
     remember_directory(place);
-    let agent = Agent::new(Config { cache: cache.clone(), store, policies }).map_err(failed)?;
+    Ok(Opened { cache, store: below.store, identity: below.identity, policies })
+}
+
+impl Opened {
+    /// With an agent over it.
+    pub fn prepared(self, place: &Place, how: &How) -> Result<Prepared, Failure> {
+        prepared(place, Arc::new(self.cache), self.store, self.policies, how)
+    }
+}
+
+/// The cache of a place alone, with everything in it that was acknowledged.
+pub fn cache_of(place: &Place, below: OwnedFd, how: &How) -> Result<FileCache, Failure> {
+    let opened = open(place, below, how)?;
+    let cache = opened.cache.clone();
+    opened.prepared(place, how)?;
+    Ok(cache)
+}
+
+/// The burst buffer of a place, here or at a server, with an agent over it.
+pub fn prepare(place: &Place, below: OwnedFd, how: &How) -> Result<Prepared, Failure> {
+    let Some(server) = &how.server else { return open(place, below, how)?.prepared(place, how) };
+    let below = Below::new(place, below, how)?;
+    let policies = below.policies(place)?;
+    let cache = server.connect(&below.identity, &agent_id(), below.base.io_timeout)?;
+    prepared(place, cache, below.store, policies, how)
+}
+
+fn prepared(
+    place: &Place,
+    cache: Arc<dyn BurstBuffer>,
+    store: PosixStore,
+    policies: PolicyTable,
+    how: &How,
+) -> Result<Prepared, Failure> {
+    let agent = Agent::over(Arc::clone(&cache), store, policies)
+        .map_err(|e| Failure::io(format_args!("use {}", place.dir.display()), &e))?;
     windows(place, &agent, how)?;
     Ok(Prepared { place: place.clone(), cache, agent: Arc::new(agent) })
 }
@@ -154,7 +221,7 @@ pub struct Serving {
     /// Where.
     pub place: Place,
     /// The data.
-    pub cache: FileCache,
+    pub cache: Arc<dyn BurstBuffer>,
     ended: Arc<AtomicBool>,
     asked_to_end: Arc<AtomicBool>,
     forced: Arc<AtomicBool>,

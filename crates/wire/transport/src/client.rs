@@ -112,8 +112,8 @@ pub struct Client {
     greeting: Greeting,
     pool: Pool,
     outstanding: Outstanding,
-    /// Said once per outage.
-    away: Mutex<bool>,
+    /// Since when it does not answer; said once per outage.
+    away: Mutex<Option<Instant>>,
 }
 
 /// How one try of a call ended without an answer.
@@ -146,7 +146,7 @@ impl Client {
         let session = random().map_err(|e| CallError::Failed { errno: libc::EIO, reason: e.to_string() })?;
         let greeting = Greeting { session, store: Text::cut(who.store), agent: Text::cut(who.agent) };
         let (pool, outstanding) = (Pool::default(), Outstanding::default());
-        let client = Client { address, secret, greeting, pool, outstanding, away: Mutex::new(false) };
+        let client = Client { address, secret, greeting, pool, outstanding, away: Mutex::default() };
         client.call(Call { within: Some(wait), ..Call::new(&Message::Ping {}) })?;
         Ok(client)
     }
@@ -154,6 +154,11 @@ impl Client {
     /// Where the server is.
     pub fn address(&self) -> &Address {
         &self.address
+    }
+
+    /// For how long nobody could be connected to; `None`: the last who tried could, or nobody had to.
+    pub fn away(&self) -> Option<Duration> {
+        self.away.lock().map(|since| since.elapsed())
     }
 
     /// Asks and waits for the answer. Lost connections are made anew and the request is sent again.
@@ -171,6 +176,7 @@ impl Client {
             let reused = place.connection.is_some();
             match self.try_once(&mut place, &mut call, &mut sent, &patience) {
                 Ok((Message::Failed { code, reason }, _)) => {
+                    self.is_back();
                     return Err(CallError::Failed { errno: code.errno(), reason: reason.as_str().to_owned() });
                 }
                 Ok((message, data_bytes)) => {
@@ -219,9 +225,9 @@ impl Client {
         // A wait of nothing is refused by the system, and is no answer of the server's.
         let link = self.address.connect(left.max(TICK)).map_err(Trouble::Connection)?;
         let mut framed = Framed::new(link);
-        match handshake::greet(&mut framed, &self.greeting, self.secret.as_ref()) {
+        match handshake::greet(&mut framed, &self.greeting, self.secret.as_ref(), patience) {
             Ok(instance) => Ok(Connection { framed, instance }),
-            Err(Outcome::Broken(error)) => Err(Trouble::Connection(error)),
+            Err(Outcome::Broken(error)) => Err(Trouble::of(error, patience)),
             // It is full for the moment.
             Err(Outcome::Refused(Refused { errno: libc::EAGAIN, reason })) => {
                 Err(Trouble::Connection(io::Error::new(io::ErrorKind::ConnectionRefused, reason)))
@@ -231,13 +237,15 @@ impl Client {
     }
 
     fn is_away(&self, error: &io::Error) {
-        if !std::mem::replace(&mut *self.away.lock(), true) {
+        let mut away = self.away.lock();
+        if away.is_none() {
+            *away = Some(Instant::now());
             tracing::info!(server = %self.address, %error, "the server does not answer: its requests wait");
         }
     }
 
     fn is_back(&self) {
-        if std::mem::take(&mut *self.away.lock()) {
+        if self.away.lock().take().is_some() {
             tracing::info!(server = %self.address, "the server answers again");
         }
     }

@@ -21,6 +21,12 @@ impl Patience<'_> {
         Patience { until: Some(Instant::now() + wait), interrupted: &|| false }
     }
 
+    /// The same, and no longer than this from now on.
+    pub(crate) fn at_most(&self, wait: Duration) -> Patience<'_> {
+        let end = Instant::now() + wait;
+        Patience { until: Some(self.until.map_or(end, |until| until.min(end))), interrupted: self.interrupted }
+    }
+
     /// `ETIMEDOUT` or `EINTR` once it has ended.
     pub(crate) fn check(&self) -> io::Result<()> {
         if (self.interrupted)() {
@@ -116,10 +122,7 @@ impl Framed {
         while self.filled.is_empty() {
             self.fill(patience)?;
         }
-        let rest = Patience {
-            until: Some(patience.until.map_or(Instant::now() + FRAME, |until| until.min(Instant::now() + FRAME))),
-            interrupted: patience.interrupted,
-        };
+        let rest = patience.at_most(FRAME);
         let mut head = [0; HEADER_BYTES];
         self.take(&mut head, &rest)?;
         let header = Header::decode(&head).map_err(broken)?;

@@ -66,9 +66,15 @@ fn next(framed: &mut Framed, patience: &Patience<'_>) -> Result<Message, Outcome
     }
 }
 
-/// The client's side; returns the session's memory that the server has.
-pub fn greet(framed: &mut Framed, greeting: &Greeting, secret: Option<&Secret>) -> Result<[u8; 16], Outcome> {
-    let patience = Patience::within(HANDSHAKE);
+/// The client's side; returns the session's memory that the server has. Waits as long as `patience` says, and no longer than
+/// a handshake may take.
+pub(crate) fn greet(
+    framed: &mut Framed,
+    greeting: &Greeting,
+    secret: Option<&Secret>,
+    patience: &Patience<'_>,
+) -> Result<[u8; 16], Outcome> {
+    let patience = patience.at_most(HANDSHAKE);
     let ours: [u8; 32] = random()?;
     let Versions { min, max } = Versions::OURS;
     let (session, store, agent) = (greeting.session, greeting.store.clone(), greeting.agent.clone());

@@ -2,7 +2,7 @@
 //! lost copy of one that the client is done with changes nothing any more.
 //!
 //! 1. A request below the session's *oldest* is stale and is not executed.
-//! 2. A request begins only when every running one with the same target and a number below its *oldest*, and every running
+//! 2. A request begins only when every running one with a target in common and a number below its *oldest*, and every running
 //!    copy of itself, has ended.
 //! 3. An answer that is to be remembered is given again, until the session's oldest passes it.
 
@@ -13,11 +13,12 @@ use parking_lot::{Condvar, Mutex};
 use wire::Message;
 
 use crate::limits::{ANSWERS_MAX, FRAME};
+use crate::session::Targets;
 
 #[derive(Default)]
 struct Inner {
     oldest: u64,
-    running: Vec<(u64, u64)>,
+    running: Vec<(u64, Targets)>,
     answers: BTreeMap<u64, Message>,
     /// Answers up to this number were dropped for want of room.
     dropped: u64,
@@ -47,11 +48,11 @@ pub(crate) enum Verdict {
 }
 
 impl Ledger {
-    pub(crate) fn enter(&self, request: u64, oldest: u64, target: u64) -> Verdict {
-        self.enter_until(request, oldest, target, Instant::now() + FRAME)
+    pub(crate) fn enter(&self, request: u64, oldest: u64, targets: Targets) -> Verdict {
+        self.enter_until(request, oldest, targets, Instant::now() + FRAME)
     }
 
-    fn enter_until(&self, request: u64, oldest: u64, target: u64, until: Instant) -> Verdict {
+    fn enter_until(&self, request: u64, oldest: u64, targets: Targets, until: Instant) -> Verdict {
         let mut inner = self.inner.lock();
         loop {
             if oldest > inner.oldest {
@@ -68,9 +69,10 @@ impl Ledger {
             if request <= inner.dropped {
                 return Verdict::Fail(libc::EIO);
             }
-            let blocks = |&(number, of): &(u64, u64)| number == request || (of == target && number < oldest);
+            let shares = |of: &Targets| of.iter().any(|one| targets.contains(one));
+            let blocks = |(number, of): &(u64, Targets)| *number == request || (*number < oldest && shares(of));
             if !inner.running.iter().any(blocks) {
-                inner.running.push((request, target));
+                inner.running.push((request, targets));
                 return Verdict::Execute;
             }
             if self.ended.wait_until(&mut inner, until).timed_out() {
@@ -114,7 +116,7 @@ mod tests {
 
     use super::*;
 
-    const FILE: u64 = 7;
+    const FILE: Targets = [7, 7];
 
     #[test]
     fn what_was_answered_is_answered_again_and_not_done_again() {
@@ -132,7 +134,7 @@ mod tests {
         assert_eq!(ledger.enter(1, 1, FILE), Verdict::Execute);
         // A neighbour that the client sent beside it does not wait, nor does another file's request.
         assert_eq!(ledger.enter(2, 1, FILE), Verdict::Execute);
-        assert_eq!(ledger.enter(3, 3, FILE + 1), Verdict::Execute);
+        assert_eq!(ledger.enter(3, 3, [8, 9]), Verdict::Execute);
         ledger.leave(2, None);
         let (other, entered) = (Arc::clone(&ledger), Arc::new(AtomicBool::new(false)));
         let flag = Arc::clone(&entered);
@@ -144,6 +146,16 @@ mod tests {
         assert!(!entered.load(Ordering::SeqCst));
         ledger.leave(1, None);
         assert_eq!(waiter.join().unwrap(), Verdict::Execute);
+    }
+
+    #[test]
+    fn a_request_waits_for_one_with_which_it_has_one_of_two_targets_in_common() {
+        let ledger = Ledger::default();
+        assert_eq!(ledger.enter(1, 1, [7, 100]), Verdict::Execute);
+        for targets in [[7, 8], [8, 7], [100, 100], [9, 100]] {
+            assert_eq!(ledger.enter_until(2, 2, targets, Instant::now()), Verdict::Late, "{targets:?}");
+        }
+        assert_eq!(ledger.enter(2, 2, [8, 101]), Verdict::Execute);
     }
 
     #[test]

@@ -10,7 +10,7 @@
 //! 1. A request is executed at most once within a session's memory, however often it is sent, if doing it twice would
 //!    differ from doing it once ([`Service::remembers`]).
 //! 2. Once a client was answered, or has given up, no lost copy of that request changes anything after a later change of
-//!    the same file has begun ([`Service::target`]).
+//!    the same file has begun ([`Service::targets`]).
 //! 3. Nothing is read from a peer that has not proved who it is, but a handshake of bounded size and time.
 //! 4. Every wait ends: by its deadline, by an interruption, or - where a caller wants neither - by an answer.
 
@@ -34,4 +34,4 @@ pub use link::{Link, Peer};
 pub use listener::{Access, Server};
 pub use pool::Lane;
 pub use secret::{Secret, SecretError};
-pub use session::Service;
+pub use session::{Service, Targets};

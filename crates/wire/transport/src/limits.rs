@@ -18,16 +18,17 @@ pub const CONNECT: Duration = Duration::from_secs(5);
 /// is not hammered.
 pub const RETRY: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
 
-/// Connections of one client by lane: small requests are short, so few connections serve many threads; large ones fill
-/// the network with a few; what may wait for disks has one for nearly every thread of a FUSE session.
-pub const LANE_CONNECTIONS: [usize; 3] = [8, 6, 32];
+/// Most connections of one client by lane, each made when all others of its lane wait. What needs no disk is short; data may
+/// have to come from a global store that hangs, with some of the 64 threads of a FUSE session waiting for it; what may wait
+/// for disks by its nature has one for every other thread.
+pub const LANE_CONNECTIONS: [usize; 4] = [4, 24, 16, 32];
 
 /// A request with more data than this, asked or brought, takes the lane of large ones: 16 KiB passes a 10 Gb/s network in
 /// the time of one round trip.
 pub const SMALL_BYTES: usize = 16 << 10;
 
-/// Connections that one server has at most, each a thread: some twenty busy nodes, hundreds of quiet ones.
-pub const CONNECTIONS_MAX: usize = 1024;
+/// Connections that one server has at most, each a thread: some twenty-seven nodes that use all of theirs, hundreds of quiet ones.
+pub const CONNECTIONS_MAX: usize = 2048;
 
 /// Connections in their handshake at once, so that strangers cannot take the places of clients.
 pub const STRANGERS_MAX: usize = 64;

@@ -3,9 +3,10 @@
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::Duration;
 
-use rustix::net::sockopt;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
 use crate::address::Address;
 use crate::limits::{KEEP_ALIVE, TICK, UNCONFIRMED_MS};
@@ -84,11 +85,21 @@ pub(crate) fn tcp(stream: TcpStream) -> io::Result<Box<dyn Link>> {
     Ok(Box::new(stream))
 }
 
+/// Connects at once or not at all: a server that stands still has a queue that may be full, in which others wait for ever.
+fn connect_unix(path: &Path) -> io::Result<UnixStream> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
+}
+
 impl Address {
     /// Connects within about `wait`.
     pub fn connect(&self, wait: Duration) -> io::Result<Box<dyn Link>> {
         match self {
-            Address::Unix(path) => unix(UnixStream::connect(path)?),
+            Address::Unix(path) => unix(connect_unix(path)?),
             Address::Tcp(place) => {
                 let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
                 for address in place.to_socket_addrs()? {

@@ -294,10 +294,10 @@ impl<V: Service> Shared<V> {
     /// `None`: nobody waits for an answer any more, or has waited too long on this connection.
     fn answer(&self, held: &Held<V::Session>, frame: Frame, data: &[u8], out: &mut Vec<u8>) -> Option<Message> {
         let Frame { header, message } = frame;
-        let Some(target) = self.service.target(&held.state, &message) else {
+        let Some(targets) = self.service.targets(&held.state, &message) else {
             return Some(self.handle(held, message, data, out));
         };
-        match held.ledger.enter(header.request, header.oldest, target) {
+        match held.ledger.enter(header.request, header.oldest, targets) {
             Verdict::Execute => {}
             Verdict::Answer(answer) => return Some(answer),
             Verdict::Stale | Verdict::Late => return None,

@@ -12,12 +12,14 @@ use crate::limits::{LANE_CONNECTIONS, SMALL_BYTES, TICK};
 /// Which connections a request takes: what is quick never waits for what is large or slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lane {
-    /// Little data, and no disk but perhaps that of a small read.
-    Small = 0,
+    /// No data, and no disk: what is known of a file.
+    Quick = 0,
+    /// Little data.
+    Small = 1,
     /// Much data.
-    Large = 1,
-    /// It may wait: for disks, for the global store, for others.
-    Slow = 2,
+    Large = 2,
+    /// It waits by its nature: for disks, for the global store, for others.
+    Slow = 3,
 }
 
 impl Lane {
@@ -26,8 +28,8 @@ impl Lane {
         let bytes = match message {
             Message::Read { len, .. } => *len as usize,
             Message::Write { .. } | Message::Append { .. } => data_bytes,
-            Message::Attributes { .. } | Message::State { .. } | Message::Ping {} | Message::Close { .. } => 0,
-            Message::Seek { .. } | Message::End { .. } | Message::SetLen { .. } | Message::Flush { .. } => 0,
+            Message::Attributes { .. } | Message::State { .. } | Message::Ping {} => return Lane::Quick,
+            Message::Seek { .. } | Message::End { .. } | Message::SetLen { .. } => 0,
             _ => return Lane::Slow,
         };
         if bytes > SMALL_BYTES { Lane::Large } else { Lane::Small }
@@ -55,7 +57,7 @@ struct Track {
 /// All connections of a client.
 #[derive(Default)]
 pub(crate) struct Pool {
-    lanes: [Track; 3],
+    lanes: [Track; LANE_CONNECTIONS.len()],
 }
 
 /// A place in a lane, with a connection or the right to make one.

@@ -14,6 +14,12 @@ use crate::limits::{SECRET_BYTES_MAX, SECRET_BYTES_MIN};
 #[derive(Clone)]
 pub struct Secret([u8; 32]);
 
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
 /// Why a file is no secret.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {

@@ -13,6 +13,10 @@ use crate::ledger::Ledger;
 use crate::limits::{SESSION_IDLE, SESSIONS_MAX};
 use crate::secret::random;
 
+/// What a request changes, as numbers: a file, and for an open and a close the handle too. One that has but one thing to say says
+/// it twice.
+pub type Targets = [u64; 2];
+
 /// What a server does with requests. The calls come from many threads.
 pub trait Service: Send + Sync + 'static {
     /// What it keeps for a client; dropped when the client is gone.
@@ -21,8 +25,8 @@ pub trait Service: Send + Sync + 'static {
     /// A new client, whose directory has this identity. The error is told to it.
     fn begin(&self, store: &str, agent: &str) -> Result<Self::Session, (i32, String)>;
 
-    /// Which file a request changes, as a hash; `None` for what changes nothing.
-    fn target(&self, session: &Self::Session, message: &Message) -> Option<u64>;
+    /// What a request changes; `None` for what changes nothing.
+    fn targets(&self, session: &Self::Session, message: &Message) -> Option<Targets>;
 
     /// Whether doing it twice differs from doing it once. What is not remembered and sent again is done again, also over
     /// what somebody else has written between: where programs answer each other in one file, its writes are remembered too.

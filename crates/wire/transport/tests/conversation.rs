@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use support::*;
 use testkit::wait_until;
-use transport::{Address, Call, CallError, Client, Server, limits};
+use transport::{Address, Call, CallError, Client, Lane, Server, limits};
 use wire::Message;
 use wire::limits::DATA_BYTES_MAX;
 
@@ -185,14 +185,66 @@ fn a_small_request_does_not_wait_behind_large_ones() {
     let client = client_of(&server.addresses()[0]);
     log.hold();
     std::thread::scope(|scope| {
-        for thread in 0..12 {
+        let large = limits::LANE_CONNECTIONS[Lane::Large as usize];
+        for thread in 0..large as u64 + 4 {
             let client = &client;
             scope.spawn(move || write(client, thread << 20, &vec![1; 256 << 10]));
         }
-        wait_until("every connection for large requests is taken", BOUND, || log.standing.load(Ordering::SeqCst) == 6);
+        let taken = || log.standing.load(Ordering::SeqCst) == large;
+        wait_until("every connection for large requests is taken", BOUND, taken);
         assert_eq!(read(&client, 0, &mut [0; 512], BOUND).unwrap(), 0);
         log.release();
     });
+}
+
+#[test]
+fn what_is_known_of_a_file_is_told_though_every_small_request_hangs() {
+    let log = Arc::new(Log::default());
+    let server = serve(&log);
+    let client = client_of(&server.addresses()[0]);
+    log.hold();
+    std::thread::scope(|scope| {
+        let small = limits::LANE_CONNECTIONS[Lane::Small as usize];
+        for thread in 0..small as u64 + 4 {
+            let client = &client;
+            scope.spawn(move || write(client, thread << 10, &[1; 100]));
+        }
+        let taken = || log.standing.load(Ordering::SeqCst) == small;
+        wait_until("every connection for small requests is taken", BOUND, taken);
+        client.call(Call { within: Some(BOUND), ..Call::new(&Message::Ping {}) }).unwrap();
+        log.release();
+    });
+}
+
+#[test]
+fn a_server_that_accepts_and_says_nothing_costs_no_more_than_the_callers_patience() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("socket");
+    // As a stopped server does: the kernel takes connections for it, until there are too many.
+    let mute = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let tcp_address = Address::Tcp(tcp.local_addr().unwrap().to_string());
+    for address in [Address::Unix(socket), tcp_address] {
+        let began = Instant::now();
+        let outcome = Client::connect(address, None, who(), Duration::from_millis(300)).err();
+        assert!(matches!(outcome, Some(CallError::TimedOut)), "{outcome:?}");
+        assert!(began.elapsed() < limits::HANDSHAKE / 2, "{:?}", began.elapsed());
+    }
+    drop((mute, tcp));
+}
+
+#[test]
+fn a_unix_socket_whose_queue_is_full_is_no_hang() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("socket");
+    let mute = rustix::net::socket(rustix::net::AddressFamily::UNIX, rustix::net::SocketType::STREAM, None).unwrap();
+    let place = rustix::net::SocketAddrUnix::new(&socket).unwrap();
+    rustix::net::bind(&mute, &place).unwrap();
+    rustix::net::listen(&mute, 0).unwrap();
+    let first = std::os::unix::net::UnixStream::connect(&socket).unwrap();
+    let outcome = Client::connect(Address::Unix(socket), None, who(), Duration::from_millis(300)).err();
+    assert!(matches!(outcome, Some(CallError::TimedOut)), "{outcome:?}");
+    drop(first);
 }
 
 #[test]
@@ -237,7 +289,7 @@ fn a_request_that_only_waited_is_not_taken_for_one_that_was_forgotten() {
     let log = Arc::new(Log::default());
     let server = serve(&log);
     let client = client_of(&server.addresses()[0]);
-    let connections = limits::LANE_CONNECTIONS[1];
+    let connections = limits::LANE_CONNECTIONS[Lane::Large as usize];
     log.hold();
     std::thread::scope(|scope| {
         // The last of them finds no connection, and is not sent while others fill the server's memory.

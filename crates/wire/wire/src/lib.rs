@@ -15,10 +15,12 @@ mod codec;
 mod header;
 pub mod limits;
 mod message;
+mod values;
 mod version;
 
 pub use code::Code;
 pub use codec::{Bytes, DecodeError, Path, Text};
 pub use header::{HEADER_BYTES, Header};
-pub use message::{Message, NewTime, job, open, seek};
+pub use message::Message;
+pub use values::{NewTime, job, open, seek};
 pub use version::{VERSION_MAX, VERSION_MIN, Versions};

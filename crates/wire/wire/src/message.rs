@@ -7,79 +7,7 @@ use types::{Identity, Timestamp};
 
 use crate::code::Code;
 use crate::codec::{DecodeError, Field, Path, Reader, Text};
-
-/// Bits of [`Message::Open`].
-pub mod open {
-    /// For reading.
-    pub const READ: u32 = 1;
-    /// For writing.
-    pub const WRITE: u32 = 2;
-    /// The content goes.
-    pub const TRUNCATE: u32 = 4;
-    /// The client created the file just now, empty.
-    pub const CREATED: u32 = 8;
-    /// `O_SYNC`, `O_DSYNC`.
-    pub const SYNC: u32 = 16;
-    /// All of them; others are refused.
-    pub const ALL: u32 = 31;
-}
-
-/// Values of [`Message::Begin`]'s verb.
-pub mod job {
-    /// Stage the file out.
-    pub const STAGE_OUT: u8 = 1;
-    /// Stage the file in.
-    pub const STAGE_IN: u8 = 2;
-}
-
-/// Values of [`Message::Seek`]'s target.
-pub mod seek {
-    /// `SEEK_DATA`
-    pub const DATA: u8 = 1;
-    /// `SEEK_HOLE`
-    pub const HOLE: u8 = 2;
-}
-
-/// What becomes of one of a file's times.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NewTime {
-    /// It stays.
-    Keep,
-    /// The moment of setting.
-    Now,
-    /// This moment.
-    At(Timestamp),
-}
-
-impl Field for NewTime {
-    fn put(&self, out: &mut Vec<u8>) {
-        match self {
-            NewTime::Keep => out.push(0),
-            NewTime::Now => out.push(1),
-            NewTime::At(time) => {
-                out.push(2);
-                time.put(out);
-            }
-        }
-    }
-    fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        match u8::take(from)? {
-            0 => Ok(NewTime::Keep),
-            1 => Ok(NewTime::Now),
-            2 => Ok(NewTime::At(Timestamp::take(from)?)),
-            _ => Err(DecodeError::Value),
-        }
-    }
-}
-
-impl Field for Code {
-    fn put(&self, out: &mut Vec<u8>) {
-        self.number().put(out);
-    }
-    fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        Ok(Code::from_number(u16::take(from)?))
-    }
-}
+use crate::values::NewTime;
 
 macro_rules! messages {
     ($($(#[doc = $doc:literal])* $name:ident = $number:literal { $($(#[doc = $field_doc:literal])* $field:ident: $kind:ty,)* })*) => {
@@ -164,7 +92,7 @@ messages! {
     Open = 32 {
         /// Chosen by the client.
         handle: u64,
-        /// Bits of [`open`].
+        /// Bits of [`open`](crate::open).
         flags: u32,
         /// Which file.
         identity: Identity,
@@ -227,7 +155,7 @@ messages! {
         handle: u64,
         /// From where.
         offset: u64,
-        /// A value of [`seek`].
+        /// A value of [`seek`](crate::seek).
         target: u8,
     }
     /// `fsync`
@@ -296,7 +224,7 @@ messages! {
     Begin = 54 {
         /// Chosen by the client.
         job: u64,
-        /// A value of [`job`].
+        /// A value of [`job`](crate::job).
         verb: u8,
         /// Which file.
         identity: Identity,
@@ -326,6 +254,11 @@ messages! {
     Status = 58 { }
     /// Answered by `Done`.
     Ping = 59 { }
+    /// The client is about to remove the last name.
+    Removing = 60 {
+        /// Which file.
+        identity: Identity,
+    }
 
     /// It is done.
     Done = 128 { }

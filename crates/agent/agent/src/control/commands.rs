@@ -51,16 +51,27 @@ impl Commands {
         result.map_or_else(|error| failed(&error), |result| Reply::Done { result })
     }
 
-    /// The file cache's counters, and what windows did as `windows` (null where none are served).
-    fn status(&self) -> io::Result<serde_json::Value> {
-        let mut status = serde_json::to_value(self.agent.cache().status())?;
-        status["windows"] = serde_json::to_value(self.agent.window_status())?;
-        Ok(status)
+    fn quiesce(&self, on: bool) -> io::Result<serde_json::Value> {
+        self.agent.cache().quiesce(on)?;
+        Ok(serde_json::Value::Null)
     }
 
-    fn quiesce(&self, on: bool) -> io::Result<serde_json::Value> {
-        self.agent.cache().quiesce(on);
-        Ok(serde_json::Value::Null)
+    /// The file cache's counters, what windows did as `windows` (null where none are served), and how it stands with a
+    /// server as `server` (absent where there is none).
+    fn status(&self) -> io::Result<serde_json::Value> {
+        let cache = self.agent.cache();
+        let counters = cache.status();
+        let Some(server) = cache.server() else {
+            let mut status = serde_json::to_value(counters?)?;
+            status["windows"] = serde_json::to_value(self.agent.window_status())?;
+            return Ok(status);
+        };
+        // Who looks wants to know most of all when it does not answer.
+        let answers = counters.is_ok();
+        let mut status = serde_json::to_value(counters.unwrap_or_default())?;
+        let away = server.away.filter(|_| !answers).map(|away| away.as_secs());
+        status["server"] = json!({ "address": server.address, "answers": answers, "away_s": away });
+        Ok(status)
     }
 
     fn drain(
@@ -77,7 +88,7 @@ impl Commands {
             return staging.run(&[path], wait, say, gone);
         }
         self.agent.settle_all()?;
-        let cache = self.agent.cache().clone();
+        let cache = Arc::clone(self.agent.cache());
         if !wait {
             let drain = move || report_stuck(&cache.drain_all(&mut |_| {}, &|| false));
             std::thread::Builder::new().name("drain".into()).spawn(drain)?;

@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use file_cache::{FileHandle, OpenHow};
+use file_cache::OpenHow;
 use window::attach::{Command, Control, state};
 
 use super::drain::Pending;
 use super::{Announced, Replayed, WindowRight, WindowService, WindowSettings, WindowStatus, Windows, replay};
 use crate::agent::Agent;
+use crate::burst_buffer::OpenData;
 use crate::node::Node;
 use crate::open_file::OpenFile;
 
@@ -158,12 +159,12 @@ impl Agent {
     }
 
     /// A handle for the drain of a file, and the file's path.
-    fn drain_handle(&self, node: &Arc<Node>) -> io::Result<(FileHandle, PathBuf)> {
+    fn drain_handle(&self, node: &Arc<Node>) -> io::Result<(Box<dyn OpenData>, PathBuf)> {
         let anchor = node.anchor(&self.store)?;
         let hint = anchor.path_hint();
         let policy = self.policy_for(node);
         let how = OpenHow { read: false, write: true, truncate: false, created: false, sync: false, policy };
-        Ok((self.cache.open_file(anchor, how)?, hint))
+        Ok((self.cache.open_unless(anchor, how, &|| false)?, hint))
     }
 }
 

@@ -18,7 +18,6 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
-use file_cache::FileHandle;
 use types::{ByteRange, Epoch};
 use window::plan::{Batch, Piece, Queue, RingSlot};
 use window::ring::{Found, Grant, Reader, Stop};
@@ -29,6 +28,7 @@ use super::budget::Share;
 use super::counters::Counters;
 use super::fault;
 use super::place::{CutRecord, FilePlace, RingRecord, random};
+use crate::burst_buffer::OpenData;
 use crate::limits;
 
 /// One ring.
@@ -64,7 +64,7 @@ pub(super) struct Drain {
     place: FilePlace,
     hint: String,
     /// Writes what is drained. It keeps the file open for writing as long as there are windows.
-    handle: FileHandle,
+    handle: Box<dyn OpenData>,
     sequence: Sequence<Arc<Mapping>>,
     counter: Arc<Mapping>,
     drained: Drained<Mapping>,
@@ -82,7 +82,12 @@ pub(super) struct Drain {
 }
 
 impl Drain {
-    pub fn new(place: FilePlace, hint: String, handle: FileHandle, counters: &Arc<Counters>) -> io::Result<Drain> {
+    pub fn new(
+        place: FilePlace,
+        hint: String,
+        handle: Box<dyn OpenData>,
+        counters: &Arc<Counters>,
+    ) -> io::Result<Drain> {
         let create =
             |path: std::path::PathBuf| Mapping::create(&path, sequence::WORD_BYTES, Medium::Volatile)?.guarded();
         let counter = Arc::new(create(place.sequence())?);

@@ -28,7 +28,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use file_cache::FileHandle;
 use parking_lot::Mutex;
 use types::Identity;
 
@@ -40,6 +39,7 @@ pub(crate) use right::{WindowRight, WindowRules};
 pub use service::WindowService;
 pub use window::attach::CONTROL;
 
+use crate::burst_buffer::OpenData;
 use crate::limits;
 use counters::Counters;
 use drain::{Drain, Granted, Pending};
@@ -305,7 +305,7 @@ impl Windows {
         self: &Arc<Windows>,
         right: &WindowRight,
         pid: u32,
-        make: &dyn Fn() -> io::Result<(FileHandle, PathBuf)>,
+        make: &dyn Fn() -> io::Result<(Box<dyn OpenData>, PathBuf)>,
     ) -> io::Result<u64> {
         let not_now = || io::Error::from_raw_os_error(libc::EAGAIN);
         if self.table.lock().get(&right.identity).is_some_and(|entry| entry.read) {
@@ -357,7 +357,7 @@ impl Windows {
     fn window_of(
         self: &Arc<Windows>,
         identity: &Identity,
-        make: &dyn Fn() -> io::Result<(FileHandle, PathBuf)>,
+        make: &dyn Fn() -> io::Result<(Box<dyn OpenData>, PathBuf)>,
     ) -> io::Result<(Arc<FileWindow>, bool)> {
         let there = |table: &HashMap<Identity, Entry>| table.get(identity).and_then(|entry| entry.window.clone());
         if let Some(window) = there(&self.table.lock()) {

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use file_cache::{FileHandle, OpenHow};
+use file_cache::OpenHow;
 use global_store::GlobalStore;
 use types::{ByteRange, Epoch};
 use window::recover::{Bounds, Loss, Replay, Report, recover};
@@ -15,6 +15,7 @@ use window::{Mapping, Medium};
 use super::fault;
 use super::place::{FilePlace, Session};
 use crate::agent::Agent;
+use crate::burst_buffer::OpenData;
 
 /// What became of one file's rings.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +31,7 @@ pub struct Replayed {
 }
 
 /// Where replayed bytes go.
-struct ToReplica(FileHandle);
+struct ToReplica(Box<dyn OpenData>);
 
 impl Replay for ToReplica {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
@@ -89,7 +90,7 @@ fn file(agent: &Agent, place: &FilePlace) -> io::Result<Option<Replayed>> {
     let drained = Drained::new(Mapping::open(&place.drained(), Medium::Volatile)?);
     let policy = agent.policies().for_path(&hint);
     let how = OpenHow { read: false, write: true, truncate: false, created: false, sync: false, policy };
-    let handle = match agent.cache.open_file(anchor, how) {
+    let handle = match agent.cache.open_unless(anchor, how, &|| false) {
         Err(error) if error.raw_os_error() == Some(libc::EIO) => {
             replayed.lost.push("its data is lost from the burst buffer, and these writes to it".to_owned());
             note(&mut replayed, &Report::default());

@@ -108,6 +108,13 @@ impl PosixStore {
         Arc::new(PosixAnchor::new(self.root.clone(), fd, Some(created), identity))
     }
 
+    /// Sets the times of the file with this identity, as this process. `ESTALE`: it is not there.
+    pub fn set_times(&self, identity: &Identity, hint: &Path, times: &fs::Timestamps) -> io::Result<()> {
+        let found = locate::locate(&self.root, identity, hint, !self.root.opens_handles)?;
+        let fd = found.ok_or_else(|| io::Error::from_raw_os_error(libc::ESTALE))?;
+        Ok(fs::utimensat(fs::CWD, proc_path(fd.as_fd()), times, fs::AtFlags::empty())?)
+    }
+
     /// The identity of any file below the root: [`identity_of`](PosixStore::identity_of) without its `fstatfs`.
     pub fn identify(&self, fd: BorrowedFd) -> io::Result<Identity> {
         identity::identify(fd, self.root.handles)

@@ -179,7 +179,7 @@ fn repair(buffer: &Path, asked: Option<&Path>) -> Result<(), Failure> {
     }
     set_catalogue_aside(buffer)?;
     let how = How { idle: true, thorough: true, ..How::default() };
-    let cache = serving::prepare(&place, below, &how)?.cache;
+    let cache = serving::cache_of(&place, below, &how)?;
     let report = cache.check(true, true);
     cache.shutdown();
     let report = report.map_err(|e| Failure::io("check the burst buffer", &e))?;

@@ -6,6 +6,7 @@ pub mod policy;
 pub mod recover;
 pub mod resolve;
 pub mod run;
+pub mod serve;
 pub mod stage;
 pub mod status;
 pub mod umount;

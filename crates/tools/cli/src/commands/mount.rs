@@ -22,7 +22,8 @@ use crate::{apart, heap, log, open_files, privilege};
 
 /// Mounts it; returns when it works, or with `--foreground` when it has ended.
 pub fn run(args: &MountArgs) -> Result<u8, Failure> {
-    let buffer = args.burst_buffer.required()?;
+    let buffer = args.server.directory(&args.burst_buffer)?;
+    let server = args.server.get()?;
     if !privilege::has_admin() {
         return Err(Failure::new(exit::NO_PERMISSION, "mounting for the whole node needs root").remedy(
             "as an ordinary user accelerate one command, or one shell: forebay run --burst-buffer BB --dir DIR -- bash",
@@ -31,7 +32,7 @@ pub fn run(args: &MountArgs) -> Result<u8, Failure> {
     let (places, claim) = claim::places(std::slice::from_ref(&args.dir), &buffer)?;
     let place = &places[0];
     let windows = args.window.place()?;
-    let how = How { rules: args.rules.set(), exclusive: args.exclusive, windows, ..How::default() };
+    let how = How { rules: args.rules.set(), exclusive: args.exclusive, windows, server, ..How::default() };
     if args.foreground {
         return agent(place, claim, &how, None);
     }

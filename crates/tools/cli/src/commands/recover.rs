@@ -79,7 +79,7 @@ fn one(place: &Place, requests: &Requests<'_>) -> Result<u8, Failure> {
     let below = lower::open(&place.dir).map_err(|e| Failure::io(format_args!("use {}", place.dir.display()), &e))?;
     let prepared = serving::prepare(place, below, &How { thorough: true, ..How::default() })?;
     let (stuck, _) = drain::drain(&prepared.cache, requests, false);
-    let counters = prepared.cache.activity();
+    let counters = prepared.cache.activity().unwrap_or_default();
     prepared.cache.shutdown();
     say!(
         "forebay: {}: staged out {} files, {} bytes",

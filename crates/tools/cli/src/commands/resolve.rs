@@ -67,7 +67,7 @@ fn by_agent(mut link: Link, file: &Path, keep: KeepArg) -> Result<u8, Failure> {
 fn by_hand(target: Target, file: &Path, keep: KeepArg) -> Result<u8, Failure> {
     let below = lower::open(&target.dir).map_err(|e| Failure::io(format_args!("use {}", target.dir.display()), &e))?;
     let place = Place { dir: target.dir, burst_buffer: target.burst_buffer };
-    let cache = serving::prepare(&place, below, &How { idle: true, ..How::default() })?.cache;
+    let cache = serving::cache_of(&place, below, &How { idle: true, ..How::default() })?;
     let wanted = file.to_string_lossy();
     let stuck = cache.activity().stuck.into_iter().find(|one| one.path == wanted || one.identity == wanted);
     let resolved = stuck.and_then(|one| from_hex(&one.identity)).map(|identity| {

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use file_cache::Status;
 use rustix::process::{Pid, Signal as OsSignal, kill_process};
 
 use crate::args::RunArgs;
@@ -28,7 +29,8 @@ const START_LOOK: Duration = Duration::from_millis(5);
 
 /// Runs it. The exit status is the command's, or 75 when data could not be drained.
 pub fn run(args: &RunArgs) -> Result<u8, Failure> {
-    let buffer = args.burst_buffer.required()?;
+    let buffer = args.server.directory(&args.burst_buffer)?;
+    let server = args.server.get()?;
     let (places, claim) = claim::places(&args.dirs(), &buffer)?;
     let cwd = std::env::current_dir().map_err(|e| Failure::io("find the working directory", &e))?;
     let report = args.report.as_ref().map(|file| cwd.join(file));
@@ -55,10 +57,10 @@ pub fn run(args: &RunArgs) -> Result<u8, Failure> {
     let _ = std::env::set_current_dir("/");
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
     log::start(if let [only] = &*places { &only.burst_buffer } else { &buffer });
-    if !args.quiet && !privilege::administrates_machine() {
+    let how = How { rules: args.rules.set(), windows, server, ..How::default() };
+    if !args.quiet && how.server.is_none() && !privilege::administrates_machine() {
         say!("forebay: without root all data goes through the agent, which is slower (no passthrough)");
     }
-    let how = How { rules: args.rules.set(), windows, ..How::default() };
     let started = start(guest, places, claim, below, how, &signals)?;
     let outcome = supervise(args, &started, &signals);
     finish(args, report, started.servings, outcome, &signals)
@@ -141,6 +143,16 @@ fn supervise(args: &RunArgs, started: &Started, signals: &Signals) -> Outcome {
     Outcome { status, took, lingered }
 }
 
+/// What was done for the command; nothing where a server did it, for others too.
+fn counters(serving: &Serving, all: bool) -> std::io::Result<Status> {
+    match (serving.cache.server(), all) {
+        (Some(_), _) => Ok(Status::default()),
+        (None, true) => serving.cache.status(),
+        // To count the replicas is to read all records.
+        (None, false) => serving.cache.activity(),
+    }
+}
+
 fn finish(
     args: &RunArgs,
     file: Option<PathBuf>,
@@ -161,8 +173,7 @@ fn finish(
             undrained = true;
             drain::list(&stuck, &place.dir, &place.burst_buffer);
         }
-        // To count the replicas is to read all records.
-        let counters = if file.is_some() { serving.cache.status() } else { serving.cache.activity() };
+        let counters = counters(&serving, file.is_some()).unwrap_or_default();
         let windows = serving.windows();
         let directory = Directory::new(&place.dir, &place.burst_buffer, counters, &stuck, outcome.took);
         directories.push(Directory { windows, ..directory });

@@ -77,9 +77,23 @@ fn print(state: &Value) {
     }
     let status = &state["status"];
     out!("  agent {}{}", state["agent"], if status["quiesced"] == true { ", quiesced" } else { "" });
-    print_counts(status);
-    print_windows(&status["windows"]);
-    print_trouble(status);
+    if print_server(&status["server"]) {
+        print_counts(status);
+        print_windows(&status["windows"]);
+        print_trouble(status);
+    }
+}
+
+/// The server with the burst buffer, if there is one; whether there are counters.
+fn print_server(server: &Value) -> bool {
+    let Some(address) = server["address"].as_str() else { return true };
+    if server["answers"] == true {
+        out!("  server {address} answers; what follows is of all that it serves");
+        return true;
+    }
+    let since = server["away_s"].as_u64().map_or(String::new(), |seconds| format!(", for {seconds} s now"));
+    out!("  server {address} does not answer{since}: what changes data waits for it, reads fail after io_timeout");
+    false
 }
 
 fn print_counts(status: &Value) {

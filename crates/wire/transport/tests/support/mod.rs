@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-use transport::{Access, Address, Client, Secret, Server, Service, Who};
+use transport::{Access, Address, Client, Secret, Server, Service, Targets, Who};
 use wire::{Code, Message, Text};
 
 /// What a test lets a call take at most.
@@ -70,8 +70,8 @@ impl Service for Served {
         Ok(Guest(Arc::clone(&self.0)))
     }
 
-    fn target(&self, _session: &Guest, message: &Message) -> Option<u64> {
-        matches!(message, Message::Write { .. } | Message::Append { .. } | Message::SetLen { .. }).then_some(1)
+    fn targets(&self, _session: &Guest, message: &Message) -> Option<Targets> {
+        matches!(message, Message::Write { .. } | Message::Append { .. } | Message::SetLen { .. }).then_some([1, 1])
     }
 
     fn remembers(&self, message: &Message) -> bool {

@@ -80,6 +80,7 @@ fn file_requests() -> Vec<Message> {
         Message::Pin { identity: identity(), pinned: true },
         Message::Status {},
         Message::Ping {},
+        Message::Removing { identity: identity() },
     ]
 }
 

@@ -1,0 +1,282 @@
+//! The seam between an agent and the data of its files: a file cache in this process, or one behind a server.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use config::Policy;
+use file_cache::{
+    Anchor, DrainProgress, File, FileCache, FileHandle, Keep, OpenHow, Overlay, Residency, SeekFor, SetMtime, Status,
+    Stuck, WriteResult,
+};
+use types::Identity;
+
+use crate::attributes::NewTime;
+
+/// Where the data of files is. The methods mean what those of [`FileCache`] mean; with a server in between they may fail
+/// for want of it.
+pub trait BurstBuffer: Send + Sync {
+    /// Opens a file; `EINTR` if `interrupted` says so while it waits.
+    fn open_unless(
+        &self,
+        anchor: Arc<dyn Anchor>,
+        how: OpenHow,
+        interrupted: &dyn Fn() -> bool,
+    ) -> io::Result<Box<dyn OpenData>>;
+    /// What `stat` must say instead of the global copy's attributes.
+    fn attributes(&self, identity: &Identity) -> io::Result<Option<Overlay>>;
+    /// Moves whenever a global copy may have become the truth about its file.
+    fn settled(&self) -> u64;
+    /// `truncate(2)`; `EINTR` if `interrupted` says so while it waits.
+    fn set_len(
+        &self,
+        anchor: &Arc<dyn Anchor>,
+        len: u64,
+        policy: &Arc<Policy>,
+        interrupted: &dyn Fn() -> bool,
+    ) -> io::Result<()>;
+    /// `utimens` by somebody who may; `apply` does it as the caller, on this node.
+    fn set_times(
+        &self,
+        anchor: &Arc<dyn Anchor>,
+        times: [Option<NewTime>; 2],
+        apply: &mut dyn FnMut() -> io::Result<()>,
+    ) -> io::Result<()>;
+    /// After our own change of names or attributes.
+    fn own_change(&self, anchor: &dyn Anchor);
+    /// The last name is about to be taken away through us.
+    fn removing(&self, identity: &Identity);
+    /// The last name is gone through us.
+    fn unlinked(&self, identity: &Identity);
+    /// Whether the replica holds what the global copy lacks; true where nobody can tell.
+    fn is_dirty(&self, identity: &Identity) -> bool;
+    /// Stages a file out now and waits.
+    fn drain_file(&self, identity: &Identity, interrupted: &dyn Fn() -> bool) -> Result<(), Stuck>;
+    /// Stages out every dirty file - with a server: that this agent opened for writing - and waits.
+    fn drain_all(&self, progress: &mut dyn FnMut(DrainProgress), interrupted: &dyn Fn() -> bool) -> Vec<Stuck>;
+    /// Copies a whole file up and waits.
+    fn stage_in(&self, anchor: &Arc<dyn Anchor>, policy: &Arc<Policy>) -> io::Result<()>;
+    /// Drops a clean replica.
+    fn evict(&self, identity: &Identity) -> io::Result<()>;
+    /// Pins or unpins a replica.
+    fn pin(&self, identity: &Identity, pinned: bool) -> io::Result<()>;
+    /// Where a file's data is; absent where nobody can tell.
+    fn state(&self, identity: &Identity) -> Residency;
+    /// Ends a conflict, a failure or an orphan. `EOPNOTSUPP`: that is decided on the server.
+    fn resolve(&self, identity: &Identity, keep: Keep) -> io::Result<Option<PathBuf>>;
+    /// Whether new writes go to the global store. `EOPNOTSUPP`: that is decided on the server.
+    fn quiesce(&self, on: bool) -> io::Result<()>;
+    /// Counters; with a server: of all that it serves.
+    fn status(&self) -> io::Result<Status>;
+    /// The same without those that mean to read the whole catalogue.
+    fn activity(&self) -> io::Result<Status>;
+    /// The server in between.
+    fn server(&self) -> Option<ServerState>;
+    /// Lets it go; nothing may be used afterwards.
+    fn shutdown(&self);
+    /// Whether other nodes open the same files through the same burst buffer: the kernel must ask before it believes.
+    fn is_shared(&self) -> bool;
+}
+
+/// One open file description. Dropping it is its release. The methods mean what those of [`FileHandle`] mean.
+pub trait OpenData: Send + Sync {
+    /// The version of the data that is open.
+    fn data(&self) -> DataVersion;
+    /// The complete replica, for the kernel to read and write itself.
+    fn backing(&self) -> Option<BorrowedFd<'_>>;
+    /// The kernel is to be given the replica. False: it must not be.
+    fn use_passthrough(&self) -> bool;
+    /// Reads; fewer bytes than asked only at the end of the file.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// Writes all of `data`.
+    fn write_at(&self, data: &[u8], offset: u64, append: bool) -> io::Result<WriteResult>;
+    /// Writes what was acknowledged before: the errors of stage-outs are not told.
+    fn write_acknowledged(&self, data: &[u8], offset: u64) -> io::Result<()>;
+    /// Whether nobody else has the file open or mapped; false where nobody can tell.
+    fn is_unshared(&self) -> bool;
+    /// Whether the file has lost its last name and nobody but this handle has it open; false where nobody can tell.
+    fn is_last_of_removed(&self) -> bool;
+    /// `ftruncate`
+    fn set_len(&self, len: u64) -> io::Result<()>;
+    /// `fallocate`
+    fn fallocate(&self, mode: u32, offset: u64, len: u64) -> io::Result<()>;
+    /// `SEEK_DATA`, `SEEK_HOLE`
+    fn seek(&self, offset: u64, what: SeekFor) -> io::Result<u64>;
+    /// `fsync`, `fdatasync`
+    fn sync(&self, data_only: bool) -> io::Result<()>;
+    /// One `close` of a descriptor.
+    fn flush(&self) -> io::Result<()>;
+}
+
+/// How it stands with a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerState {
+    /// Where it listens.
+    pub address: String,
+    /// For how long it has not answered; `None`: it answers, as far as anybody has asked.
+    pub away: Option<Duration>,
+}
+
+/// A version of a file's data; equal ones are one version.
+#[derive(Clone)]
+pub enum DataVersion {
+    /// In this process.
+    Here(Arc<File>),
+    /// As the server numbers it.
+    There(u64),
+}
+
+impl DataVersion {
+    /// Whether it is known not to be the file's newest.
+    pub fn is_current(&self) -> bool {
+        match self {
+            DataVersion::Here(file) => file.is_current(),
+            DataVersion::There(_) => true,
+        }
+    }
+}
+
+impl PartialEq for DataVersion {
+    fn eq(&self, other: &DataVersion) -> bool {
+        match (self, other) {
+            (DataVersion::Here(one), DataVersion::Here(other)) => Arc::ptr_eq(one, other),
+            (DataVersion::There(one), DataVersion::There(other)) => one == other,
+            _ => false,
+        }
+    }
+}
+
+impl BurstBuffer for FileCache {
+    fn open_unless(
+        &self,
+        anchor: Arc<dyn Anchor>,
+        how: OpenHow,
+        interrupted: &dyn Fn() -> bool,
+    ) -> io::Result<Box<dyn OpenData>> {
+        Ok(Box::new(FileCache::open_unless(self, anchor, how, interrupted)?))
+    }
+    fn attributes(&self, identity: &Identity) -> io::Result<Option<Overlay>> {
+        Ok(FileCache::attributes(self, identity))
+    }
+    fn settled(&self) -> u64 {
+        FileCache::settled(self)
+    }
+    fn set_len(
+        &self,
+        anchor: &Arc<dyn Anchor>,
+        len: u64,
+        policy: &Arc<Policy>,
+        interrupted: &dyn Fn() -> bool,
+    ) -> io::Result<()> {
+        FileCache::set_len(self, anchor, len, policy, interrupted)
+    }
+    fn set_times(
+        &self,
+        anchor: &Arc<dyn Anchor>,
+        [_, mtime]: [Option<NewTime>; 2],
+        apply: &mut dyn FnMut() -> io::Result<()>,
+    ) -> io::Result<()> {
+        let sets = match mtime {
+            None => SetMtime::Keep,
+            Some(NewTime::Now) => SetMtime::Now,
+            Some(NewTime::At(time)) => SetMtime::To(time),
+        };
+        FileCache::set_times(self, anchor, sets, apply)
+    }
+    fn own_change(&self, anchor: &dyn Anchor) {
+        FileCache::own_change(self, anchor);
+    }
+    fn removing(&self, identity: &Identity) {
+        FileCache::removing(self, identity);
+    }
+    fn unlinked(&self, identity: &Identity) {
+        FileCache::unlinked(self, identity);
+    }
+    fn is_dirty(&self, identity: &Identity) -> bool {
+        FileCache::is_dirty(self, identity)
+    }
+    fn drain_file(&self, identity: &Identity, interrupted: &dyn Fn() -> bool) -> Result<(), Stuck> {
+        FileCache::drain_file(self, identity, interrupted)
+    }
+    fn drain_all(&self, progress: &mut dyn FnMut(DrainProgress), interrupted: &dyn Fn() -> bool) -> Vec<Stuck> {
+        FileCache::drain_all(self, progress, interrupted)
+    }
+    fn stage_in(&self, anchor: &Arc<dyn Anchor>, policy: &Arc<Policy>) -> io::Result<()> {
+        FileCache::stage_in(self, anchor, policy)
+    }
+    fn evict(&self, identity: &Identity) -> io::Result<()> {
+        FileCache::evict(self, identity)
+    }
+    fn pin(&self, identity: &Identity, pinned: bool) -> io::Result<()> {
+        FileCache::pin(self, identity, pinned)
+    }
+    fn state(&self, identity: &Identity) -> Residency {
+        FileCache::state(self, identity)
+    }
+    fn resolve(&self, identity: &Identity, keep: Keep) -> io::Result<Option<PathBuf>> {
+        FileCache::resolve(self, identity, keep)
+    }
+    fn quiesce(&self, on: bool) -> io::Result<()> {
+        FileCache::quiesce(self, on);
+        Ok(())
+    }
+    fn status(&self) -> io::Result<Status> {
+        Ok(FileCache::status(self))
+    }
+    fn activity(&self) -> io::Result<Status> {
+        Ok(FileCache::activity(self))
+    }
+    fn server(&self) -> Option<ServerState> {
+        None
+    }
+    fn shutdown(&self) {
+        FileCache::shutdown(self);
+    }
+    fn is_shared(&self) -> bool {
+        false
+    }
+}
+
+impl OpenData for FileHandle {
+    fn data(&self) -> DataVersion {
+        DataVersion::Here(Arc::clone(self.file()))
+    }
+    fn backing(&self) -> Option<BorrowedFd<'_>> {
+        FileHandle::backing(self)
+    }
+    fn use_passthrough(&self) -> bool {
+        FileHandle::use_passthrough(self)
+    }
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        FileHandle::read_at(self, buffer, offset)
+    }
+    fn write_at(&self, data: &[u8], offset: u64, append: bool) -> io::Result<WriteResult> {
+        FileHandle::write_at(self, data, offset, append)
+    }
+    fn write_acknowledged(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        FileHandle::write_acknowledged(self, data, offset)
+    }
+    fn is_unshared(&self) -> bool {
+        FileHandle::is_unshared(self)
+    }
+    fn is_last_of_removed(&self) -> bool {
+        FileHandle::is_last_of_removed(self)
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        FileHandle::set_len(self, len)
+    }
+    fn fallocate(&self, mode: u32, offset: u64, len: u64) -> io::Result<()> {
+        FileHandle::fallocate(self, mode, offset, len)
+    }
+    fn seek(&self, offset: u64, what: SeekFor) -> io::Result<u64> {
+        FileHandle::seek(self, offset, what)
+    }
+    fn sync(&self, data_only: bool) -> io::Result<()> {
+        FileHandle::sync(self, data_only)
+    }
+    fn flush(&self) -> io::Result<()> {
+        FileHandle::flush(self)
+    }
+}

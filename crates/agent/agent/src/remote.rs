@@ -1,0 +1,312 @@
+//! A burst buffer behind a server. Names stay on this node; what a program reads and writes travels.
+//!
+//! The server may be gone for a while, or be another process than it was. Reads and looks at a file wait for it for
+//! `io_timeout` and then fail with `ETIMEDOUT`; what changes data waits until the server is back, or until the program is
+//! interrupted. A handle that the server does not know any more is opened anew under its number and the request is sent
+//! again. Invariant: no write is reported done that the server has not answered.
+
+mod drains;
+mod handle;
+mod interruption;
+mod later;
+mod written;
+
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use config::{Policy, PolicySet};
+use file_cache::{Anchor, DrainProgress, Keep, OpenHow, Overlay, Residency, Status, Stuck};
+use parking_lot::Mutex;
+use transport::{Call, CallError, Client};
+use types::Identity;
+use wire::{Message, Text};
+
+use crate::attributes::NewTime;
+use crate::burst_buffer::{BurstBuffer, OpenData, ServerState};
+use crate::limits;
+use handle::RemoteHandle;
+use later::Later;
+use written::Written;
+
+pub use interruption::{Interruption, is_interrupted, set_interruption};
+
+/// The burst buffer of a server.
+pub struct RemoteBuffer {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    client: Client,
+    /// How long a question that changes nothing waits.
+    patience: Duration,
+    /// Numbers of handles and jobs.
+    numbers: AtomicU64,
+    settled: Mutex<Settled>,
+    written: Written,
+    later: Later,
+    /// Rules as they are sent.
+    policies: Mutex<Vec<(Policy, Text)>>,
+}
+
+/// The server's count of settled files.
+#[derive(Default)]
+struct Settled {
+    heard: u64,
+    /// How often another number was heard than the time before.
+    moves: u64,
+}
+
+fn hint_of(path: &Path) -> wire::Path {
+    wire::Path::new(path.as_os_str().as_bytes()).unwrap_or_default()
+}
+
+fn unexpected(answer: &Message) -> io::Error {
+    tracing::error!(answer = answer.name(), "the server gave an answer to another question");
+    io::Error::from_raw_os_error(libc::EPROTO)
+}
+
+impl RemoteBuffer {
+    /// Over a connected client. `patience`: how long a question that changes nothing waits for an answer.
+    pub fn new(client: Client, patience: Duration) -> RemoteBuffer {
+        RemoteBuffer {
+            inner: Arc::new(Inner {
+                client,
+                patience,
+                numbers: AtomicU64::new(1),
+                settled: Mutex::default(),
+                written: Written::default(),
+                later: Later::default(),
+                policies: Mutex::default(),
+            }),
+        }
+    }
+}
+
+impl Settled {
+    fn hear(&mut self, settled: u64) {
+        if settled != self.heard {
+            (self.heard, self.moves) = (settled, self.moves + 1);
+        }
+    }
+}
+
+impl Inner {
+    fn number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Asks what changes nothing.
+    fn ask(&self, message: &Message) -> Result<Message, CallError> {
+        self.ask_unless(message, &is_interrupted)
+    }
+
+    fn ask_unless(&self, message: &Message, interrupted: &dyn Fn() -> bool) -> Result<Message, CallError> {
+        let call = Call { within: Some(self.patience), interrupted, ..Call::new(message) };
+        self.client.call(call).map(|answer| answer.message)
+    }
+
+    /// Tells what has happened already, at once or when the server is there again.
+    fn tell(self: &Arc<Inner>, message: Message) {
+        let call = Call { within: Some(limits::SERVER_RELEASE), ..Call::new(&message) };
+        // Not over those that wait: the end of a file comes after what was done to it.
+        if self.is_telling() || matches!(self.client.call(call), Err(CallError::TimedOut)) {
+            self.tell_later(message);
+        }
+    }
+
+    /// Asks for a change, for as long as it takes.
+    fn change(&self, message: &Message) -> io::Result<()> {
+        let call = Call { interrupted: &is_interrupted, ..Call::new(message) };
+        match self.client.call(call)?.message {
+            Message::Done {} => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn policy(&self, policy: &Policy) -> Text {
+        let mut known = self.policies.lock();
+        if let Some((_, text)) = known.iter().find(|(one, _)| one == policy) {
+            return text.clone();
+        }
+        if known.len() >= limits::SERVER_POLICIES_MAX {
+            known.clear();
+        }
+        let text = Text::cut(PolicySet::of(policy).to_toml());
+        known.push((policy.clone(), text.clone()));
+        text
+    }
+
+    fn resides(&self, identity: &Identity, interrupted: &dyn Fn() -> bool) -> Result<(Residency, bool), CallError> {
+        match self.ask_unless(&Message::State { identity: identity.clone() }, interrupted)? {
+            Message::Resides { state, dirty } => Ok((residency(state), dirty)),
+            other => Err(CallError::Failed { errno: libc::EPROTO, reason: unexpected(&other).to_string() }),
+        }
+    }
+
+    /// A file is about to be written; [`Written::end`] follows.
+    fn begin_write(&self, identity: &Identity, hint: &Path) {
+        if !self.written.begin(identity, hint) {
+            return;
+        }
+        for identity in self.written.idle() {
+            if self.resides(&identity, &is_interrupted).is_ok_and(|(_, dirty)| !dirty) {
+                self.written.forget(&identity);
+            }
+        }
+    }
+}
+
+fn residency(number: u8) -> Residency {
+    match number {
+        1 => Residency::Fetching,
+        2 => Residency::Clean,
+        3 => Residency::Dirty,
+        4 => Residency::Queued,
+        5 => Residency::Draining,
+        6 => Residency::Conflict,
+        7 => Residency::Failed,
+        _ => Residency::Absent,
+    }
+}
+
+fn new_time(time: Option<NewTime>) -> wire::NewTime {
+    match time {
+        None => wire::NewTime::Keep,
+        Some(NewTime::Now) => wire::NewTime::Now,
+        Some(NewTime::At(at)) => wire::NewTime::At(at),
+    }
+}
+
+impl BurstBuffer for RemoteBuffer {
+    /// Interrupted as every wait for the server is: by the death of the program.
+    fn open_unless(
+        &self,
+        anchor: Arc<dyn Anchor>,
+        how: OpenHow,
+        _interrupted: &dyn Fn() -> bool,
+    ) -> io::Result<Box<dyn OpenData>> {
+        Ok(Box::new(RemoteHandle::open(&self.inner, &*anchor, &how)?))
+    }
+
+    fn attributes(&self, identity: &Identity) -> io::Result<Option<Overlay>> {
+        match self.inner.ask(&Message::Attributes { identity: identity.clone() })? {
+            Message::Overlay { settled, known, size, blocks, mtime, ctime } => {
+                self.inner.settled.lock().hear(settled);
+                Ok(known.then_some(Overlay { size, blocks, mtime, ctime }))
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// As last heard: whoever compares it with a later one has asked for attributes in between.
+    fn settled(&self) -> u64 {
+        self.inner.settled.lock().moves
+    }
+
+    fn set_len(
+        &self,
+        anchor: &Arc<dyn Anchor>,
+        len: u64,
+        policy: &Arc<Policy>,
+        _interrupted: &dyn Fn() -> bool,
+    ) -> io::Result<()> {
+        let hint = anchor.path_hint();
+        self.inner.begin_write(anchor.identity(), &hint);
+        let (identity, hint, policy) = (anchor.identity().clone(), hint_of(&hint), self.inner.policy(policy));
+        let done = self.inner.change(&Message::Truncate { identity, hint, policy, len });
+        self.inner.written.end(anchor.identity());
+        done
+    }
+
+    fn set_times(
+        &self,
+        anchor: &Arc<dyn Anchor>,
+        [atime, mtime]: [Option<NewTime>; 2],
+        _apply: &mut dyn FnMut() -> io::Result<()>,
+    ) -> io::Result<()> {
+        let (identity, hint) = (anchor.identity().clone(), hint_of(&anchor.path_hint()));
+        let (atime, mtime) = (new_time(atime), new_time(mtime));
+        self.inner.change(&Message::SetTimes { identity, hint, atime, mtime })
+    }
+
+    fn own_change(&self, anchor: &dyn Anchor) {
+        let (identity, hint) = (anchor.identity().clone(), hint_of(&anchor.path_hint()));
+        // It is a hint: the identity finds the file all the same.
+        let _ = self.inner.ask(&Message::OwnChange { identity, hint });
+    }
+
+    fn removing(&self, identity: &Identity) {
+        if let Err(error) = self.inner.ask(&Message::Removing { identity: identity.clone() }) {
+            tracing::warn!(%error, %identity, "the server was not told that a file is about to be removed");
+        }
+    }
+
+    fn unlinked(&self, identity: &Identity) {
+        self.inner.written.remove(identity);
+        self.inner.tell(Message::Unlinked { identity: identity.clone() });
+    }
+
+    fn is_dirty(&self, identity: &Identity) -> bool {
+        self.inner.resides(identity, &is_interrupted).map_or(true, |(_, dirty)| dirty)
+    }
+
+    fn drain_file(&self, identity: &Identity, interrupted: &dyn Fn() -> bool) -> Result<(), Stuck> {
+        self.inner.drain_file(identity, interrupted)
+    }
+
+    fn drain_all(&self, progress: &mut dyn FnMut(DrainProgress), interrupted: &dyn Fn() -> bool) -> Vec<Stuck> {
+        self.inner.drain_all(progress, interrupted)
+    }
+
+    fn stage_in(&self, anchor: &Arc<dyn Anchor>, policy: &Arc<Policy>) -> io::Result<()> {
+        self.inner.stage_in(&**anchor, policy)
+    }
+
+    fn evict(&self, identity: &Identity) -> io::Result<()> {
+        self.inner.change(&Message::Evict { identity: identity.clone() })
+    }
+
+    fn pin(&self, identity: &Identity, pinned: bool) -> io::Result<()> {
+        self.inner.change(&Message::Pin { identity: identity.clone(), pinned })
+    }
+
+    fn state(&self, identity: &Identity) -> Residency {
+        self.inner.resides(identity, &is_interrupted).map_or(Residency::Absent, |(state, _)| state)
+    }
+
+    fn resolve(&self, _identity: &Identity, _keep: Keep) -> io::Result<Option<PathBuf>> {
+        Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP))
+    }
+
+    fn quiesce(&self, _on: bool) -> io::Result<()> {
+        Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP))
+    }
+
+    fn status(&self) -> io::Result<Status> {
+        let mut report = vec![0; wire::limits::DATA_BYTES_MAX as usize];
+        let message = Message::Status {};
+        let within = Some(self.inner.patience.min(limits::SERVER_STATUS));
+        let call = Call { into: &mut report, within, ..Call::new(&message) };
+        let answer = self.inner.client.call(call)?;
+        serde_json::from_slice(&report[..answer.data_bytes]).map_err(io::Error::other)
+    }
+
+    fn activity(&self) -> io::Result<Status> {
+        self.status()
+    }
+
+    fn server(&self) -> Option<ServerState> {
+        let client = &self.inner.client;
+        Some(ServerState { address: client.address().to_string(), away: client.away() })
+    }
+
+    fn shutdown(&self) {}
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+}

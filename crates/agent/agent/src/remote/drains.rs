@@ -1,0 +1,127 @@
+//! What takes long: a job on the server, and the question whether it has ended.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use config::Policy;
+use file_cache::{Anchor, DrainProgress, Residency, Stuck};
+use transport::{Call, CallError};
+use types::Identity;
+use wire::{Message, Text, job};
+
+use super::{Inner, hint_of, residency, unexpected};
+
+fn path(bytes: &wire::Path) -> PathBuf {
+    use std::os::unix::ffi::OsStrExt;
+    PathBuf::from(std::ffi::OsStr::from_bytes(bytes.as_slice()))
+}
+
+impl Inner {
+    /// Runs a job to its end; a server that has forgotten it begins it anew.
+    fn job(&self, begin: &Message, number: u64, interrupted: &dyn Fn() -> bool) -> Result<Message, CallError> {
+        let ask = |message: &Message| {
+            self.client.call(Call { interrupted, ..Call::new(message) }).map(|answer| answer.message)
+        };
+        loop {
+            match ask(begin)? {
+                Message::Done {} => {}
+                other => return Ok(other),
+            }
+            loop {
+                match ask(&Message::Poll { job: number })? {
+                    Message::Pending {} if interrupted() => return Err(CallError::Interrupted),
+                    Message::Pending {} => {}
+                    Message::Unknown {} => break,
+                    outcome => return Ok(outcome),
+                }
+            }
+        }
+    }
+
+    pub(super) fn drain_file(&self, identity: &Identity, interrupted: &dyn Fn() -> bool) -> Result<(), Stuck> {
+        let (hint, job) = (self.written.hint(identity), self.number());
+        let begin = Message::Begin {
+            job,
+            verb: job::STAGE_OUT,
+            identity: identity.clone(),
+            hint: hint_of(&hint),
+            policy: Text::default(),
+        };
+        match self.job(&begin, job, interrupted) {
+            Ok(Message::Done {}) => {
+                self.written.forget(identity);
+                Ok(())
+            }
+            Ok(Message::Stuck { identity, hint, state, orphaned, code, reason, replica }) => Err(Stuck {
+                path_hint: path(&hint),
+                identity,
+                state: residency(state),
+                orphaned,
+                reason: reason.as_str().to_owned(),
+                errno: code.errno(),
+                replica: path(&replica),
+            }),
+            Ok(other) => Err(self.stuck(identity, libc::EPROTO, unexpected(&other).to_string())),
+            Err(error) => Err(self.stuck(identity, error.errno(), error.to_string())),
+        }
+    }
+
+    /// Not in the global store for a reason that the server did not tell.
+    fn stuck(&self, identity: &Identity, errno: i32, reason: String) -> Stuck {
+        Stuck {
+            path_hint: self.written.hint(identity),
+            identity: identity.clone(),
+            state: Residency::Dirty,
+            orphaned: false,
+            reason,
+            errno,
+            replica: PathBuf::from(self.client.address().to_string()),
+        }
+    }
+
+    /// Every file that this agent opened for writing. The server stages them out by itself and several at a time: most are
+    /// clean when their turn comes.
+    pub(super) fn drain_all(
+        &self,
+        progress: &mut dyn FnMut(DrainProgress),
+        interrupted: &dyn Fn() -> bool,
+    ) -> Vec<Stuck> {
+        let mut stuck = Vec::new();
+        let all = self.written.all();
+        for (done, identity) in all.iter().enumerate() {
+            progress(DrainProgress { files_done: done as u64, files_left: (all.len() - done) as u64, bytes_left: 0 });
+            if self.resides(identity, interrupted).is_ok_and(|(_, dirty)| !dirty) {
+                self.written.forget(identity);
+                continue;
+            }
+            let Err(one) = self.drain_file(identity, interrupted) else { continue };
+            let ended = one.errno == libc::EINTR;
+            stuck.push(one);
+            if ended {
+                return stuck;
+            }
+        }
+        // What was copied while a program here goes on writing is not all of it.
+        for identity in self.written.open() {
+            let busy = io::Error::from_raw_os_error(libc::EBUSY);
+            stuck.push(self.stuck(&identity, libc::EBUSY, busy.to_string()));
+        }
+        stuck
+    }
+
+    pub(super) fn stage_in(&self, anchor: &dyn Anchor, policy: &Arc<Policy>) -> io::Result<()> {
+        let job = self.number();
+        let begin = Message::Begin {
+            job,
+            verb: job::STAGE_IN,
+            identity: anchor.identity().clone(),
+            hint: hint_of(&anchor.path_hint()),
+            policy: self.policy(policy),
+        };
+        match self.job(&begin, job, &super::is_interrupted)? {
+            Message::Done {} => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! An open file whose data is at the server.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use file_cache::{Anchor, OpenHow, SeekFor, WriteResult};
+use transport::{Call, CallError};
+use types::Identity;
+use wire::limits::DATA_BYTES_MAX;
+use wire::{Message, Text, open, seek};
+
+use super::{Inner, hint_of, is_interrupted, unexpected};
+use crate::burst_buffer::{DataVersion, OpenData};
+
+/// An open file.
+pub(super) struct RemoteHandle {
+    inner: Arc<Inner>,
+    number: u64,
+    identity: Identity,
+    hint: PathBuf,
+    flags: u32,
+    policy: Text,
+    patience: Duration,
+    version: AtomicU64,
+    /// Of an appender: no byte from here on was written by an append that was not answered.
+    end: AtomicU64,
+    end_is_known: AtomicBool,
+}
+
+/// A request about a handle, its answer's data, and how it waits.
+struct Asked<'a> {
+    message: Message,
+    data: &'a [u8],
+    into: &'a mut [u8],
+    /// It changes data: it waits for the server however long.
+    changes: bool,
+    once: bool,
+}
+
+impl Asked<'_> {
+    fn new(message: Message, changes: bool) -> Asked<'static> {
+        Asked { message, data: &[], into: &mut [], changes, once: false }
+    }
+}
+
+impl RemoteHandle {
+    pub(super) fn open(inner: &Arc<Inner>, anchor: &dyn Anchor, how: &OpenHow) -> io::Result<RemoteHandle> {
+        let bit = |set: bool, bit: u32| if set { bit } else { 0 };
+        let handle = RemoteHandle {
+            inner: Arc::clone(inner),
+            number: inner.number(),
+            identity: anchor.identity().clone(),
+            hint: anchor.path_hint(),
+            flags: bit(how.read, open::READ) | bit(how.write || how.truncate, open::WRITE) | bit(how.sync, open::SYNC),
+            policy: inner.policy(&how.policy),
+            patience: how.policy.io_timeout,
+            version: AtomicU64::new(0),
+            end: AtomicU64::new(0),
+            end_is_known: AtomicBool::new(false),
+        };
+        if handle.writes() {
+            inner.begin_write(&handle.identity, &handle.hint);
+        }
+        // Another node's mark, or a whole file to be staged in, may have to be waited for.
+        let within = (!handle.writes()).then(|| how.policy.io_timeout + how.policy.remote_wait);
+        let first = bit(how.truncate, open::TRUNCATE) | bit(how.created, open::CREATED);
+        match handle.open_as(first, within) {
+            // Whatever the lost server made of it, the file is there now, and as empty as it should be.
+            Err(CallError::Lost) => handle.open_as(bit(how.truncate, open::TRUNCATE), within)?,
+            other => other?,
+        }
+        Ok(handle)
+    }
+
+    fn writes(&self) -> bool {
+        self.flags & open::WRITE != 0
+    }
+
+    fn open_as(&self, more: u32, within: Option<Duration>) -> Result<(), CallError> {
+        let message = Message::Open {
+            handle: self.number,
+            flags: self.flags | more,
+            identity: self.identity.clone(),
+            hint: hint_of(&self.hint),
+            policy: self.policy.clone(),
+        };
+        let once = more & open::CREATED != 0;
+        match self
+            .inner
+            .client
+            .call(Call { within, once, interrupted: &is_interrupted, ..Call::new(&message) })?
+            .message
+        {
+            Message::Opened { version } => {
+                self.version.store(version, Ordering::Release);
+                Ok(())
+            }
+            other => Err(CallError::Failed { errno: libc::EPROTO, reason: unexpected(&other).to_string() }),
+        }
+    }
+
+    /// Asks; a server that does not know the handle any more opens it anew first.
+    fn ask(&self, asked: Asked<'_>) -> Result<(Message, usize), CallError> {
+        let within = (!asked.changes).then_some(self.patience);
+        loop {
+            let call = Call {
+                message: &asked.message,
+                data: asked.data,
+                into: &mut *asked.into,
+                within,
+                once: asked.once,
+                interrupted: &is_interrupted,
+            };
+            let answer = self.inner.client.call(call)?;
+            match answer.message {
+                Message::Unknown {} => self.open_as(0, within)?,
+                message => return Ok((message, answer.data_bytes)),
+            }
+        }
+    }
+
+    fn done(&self, message: Message) -> io::Result<()> {
+        match self.ask(Asked::new(message, true))? {
+            (Message::Done {}, _) => Ok(()),
+            (other, _) => Err(unexpected(&other)),
+        }
+    }
+
+    fn position(&self, message: Message, changes: bool) -> io::Result<u64> {
+        match self.ask(Asked::new(message, changes))? {
+            (Message::Position { offset }, _) => Ok(offset),
+            (other, _) => Err(unexpected(&other)),
+        }
+    }
+
+    fn written(&self, message: Message, data: &[u8], once: bool) -> Result<u64, CallError> {
+        match self.ask(Asked { data, once, ..Asked::new(message, true) })? {
+            (Message::Written { offset }, _) => Ok(offset),
+            (other, _) => Err(CallError::Failed { errno: libc::EPROTO, reason: unexpected(&other).to_string() }),
+        }
+    }
+
+    fn append(&self, data: &[u8]) -> io::Result<u64> {
+        if !self.end_is_known.load(Ordering::Acquire) {
+            self.end.fetch_max(self.position(Message::End { handle: self.number }, true)?, Ordering::AcqRel);
+            self.end_is_known.store(true, Ordering::Release);
+        }
+        // As it was when the append was first sent.
+        let end = self.end.load(Ordering::Acquire);
+        let mut again = false;
+        loop {
+            match self.written(Message::Append { handle: self.number, end, again }, data, true) {
+                Err(CallError::Lost) => again = true,
+                Err(error) => return Err(error.into()),
+                Ok(offset) => {
+                    self.end.fetch_max(offset + data.len() as u64, Ordering::AcqRel);
+                    return Ok(offset);
+                }
+            }
+        }
+    }
+}
+
+impl OpenData for RemoteHandle {
+    fn data(&self) -> DataVersion {
+        DataVersion::There(self.version.load(Ordering::Acquire))
+    }
+
+    fn backing(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn use_passthrough(&self) -> bool {
+        false
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut done = 0;
+        while done < buffer.len() {
+            let part = (buffer.len() - done).min(DATA_BYTES_MAX as usize);
+            let message = Message::Read { handle: self.number, offset: offset + done as u64, len: part as u32 };
+            let into = &mut buffer[done..done + part];
+            match self.ask(Asked { message, data: &[], into, changes: false, once: false })? {
+                (Message::Bytes {}, got) if got == part => done += got,
+                (Message::Bytes {}, got) => return Ok(done + got),
+                (other, _) => return Err(unexpected(&other)),
+            }
+        }
+        Ok(done)
+    }
+
+    fn write_at(&self, data: &[u8], offset: u64, append: bool) -> io::Result<WriteResult> {
+        let mut first = None;
+        let mut at = offset;
+        for part in data.chunks(DATA_BYTES_MAX as usize) {
+            let began = if append {
+                self.append(part)?
+            } else {
+                self.written(Message::Write { handle: self.number, offset: at }, part, false)?
+            };
+            first.get_or_insert(began);
+            at += part.len() as u64;
+        }
+        Ok(WriteResult { written: data.len(), offset: first.unwrap_or(offset) })
+    }
+
+    fn write_acknowledged(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        self.write_at(data, offset, false).map(|_| ())
+    }
+
+    /// Nobody can tell.
+    fn is_last_of_removed(&self) -> bool {
+        false
+    }
+
+    /// Other nodes may have it.
+    fn is_unshared(&self) -> bool {
+        false
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.end_is_known.store(false, Ordering::Release);
+        self.end.store(0, Ordering::Release);
+        self.done(Message::SetLen { handle: self.number, len })
+    }
+
+    fn fallocate(&self, mode: u32, offset: u64, len: u64) -> io::Result<()> {
+        self.done(Message::Allocate { handle: self.number, mode, offset, len })
+    }
+
+    fn seek(&self, offset: u64, what: SeekFor) -> io::Result<u64> {
+        let target = match what {
+            SeekFor::Data => seek::DATA,
+            SeekFor::Hole => seek::HOLE,
+        };
+        self.position(Message::Seek { handle: self.number, offset, target }, false)
+    }
+
+    fn sync(&self, data_only: bool) -> io::Result<()> {
+        self.done(Message::Sync { handle: self.number, data_only })
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        // Only a writer has something to be told.
+        if self.writes() { self.done(Message::Flush { handle: self.number }) } else { Ok(()) }
+    }
+}
+
+impl Drop for RemoteHandle {
+    fn drop(&mut self) {
+        // A server that never hears of it would keep the file open, and never stage it out.
+        self.inner.tell(Message::Close { handle: self.number });
+        if self.writes() {
+            self.inner.written.end(&self.identity);
+        }
+    }
+}

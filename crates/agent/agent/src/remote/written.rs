@@ -1,0 +1,85 @@
+//! What this agent wrote: its drains stage that out, and no more of what the server has.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use parking_lot::Mutex;
+use types::Identity;
+
+use crate::limits::SERVER_WRITTEN;
+
+#[derive(Default)]
+struct One {
+    hint: PathBuf,
+    /// Open for writing so often.
+    writers: usize,
+}
+
+#[derive(Default)]
+struct Table {
+    files: HashMap<Identity, One>,
+    /// How many there are when clean ones are looked for the next time.
+    full: usize,
+}
+
+/// The files that this agent wrote and does not know to be clean.
+#[derive(Default)]
+pub(super) struct Written(Mutex<Table>);
+
+impl Written {
+    /// A file is opened for writing, or cut. True: there are many; [`idle`](Written::idle) ones may be clean by now.
+    pub fn begin(&self, identity: &Identity, hint: &Path) -> bool {
+        let mut table = self.0.lock();
+        let one = table.files.entry(identity.clone()).or_default();
+        one.hint = hint.to_owned();
+        one.writers += 1;
+        let many = table.files.len() >= table.full.max(SERVER_WRITTEN);
+        if many {
+            table.full = table.files.len() * 2;
+        }
+        many
+    }
+
+    /// The end of a `begin`.
+    pub fn end(&self, identity: &Identity) {
+        if let Some(one) = self.0.lock().files.get_mut(identity) {
+            one.writers = one.writers.saturating_sub(1);
+        }
+    }
+
+    /// It is in the global store, unless somebody goes on writing.
+    pub fn forget(&self, identity: &Identity) {
+        let mut table = self.0.lock();
+        if table.files.get(identity).is_some_and(|one| one.writers == 0) {
+            table.files.remove(identity);
+        }
+    }
+
+    /// It is gone, whoever has it open.
+    pub fn remove(&self, identity: &Identity) {
+        self.0.lock().files.remove(identity);
+    }
+
+    pub fn hint(&self, identity: &Identity) -> PathBuf {
+        self.0.lock().files.get(identity).map(|one| one.hint.clone()).unwrap_or_default()
+    }
+
+    pub fn all(&self) -> Vec<Identity> {
+        self.0.lock().files.keys().cloned().collect()
+    }
+
+    /// Those that nobody has open for writing.
+    pub fn idle(&self) -> Vec<Identity> {
+        self.those(|one| one.writers == 0)
+    }
+
+    /// The others.
+    pub fn open(&self) -> Vec<Identity> {
+        self.those(|one| one.writers > 0)
+    }
+
+    fn those(&self, which: impl Fn(&One) -> bool) -> Vec<Identity> {
+        let table = self.0.lock();
+        table.files.iter().filter(|(_, one)| which(one)).map(|(identity, _)| identity.clone()).collect()
+    }
+}

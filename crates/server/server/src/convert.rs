@@ -1,0 +1,65 @@
+//! Between the words of the wire and those of the file cache.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use file_cache::{Overlay, Residency, Stuck};
+use wire::{Code, Message, Text};
+
+pub(crate) fn path(bytes: &wire::Path) -> &Path {
+    Path::new(OsStr::from_bytes(bytes.as_slice()))
+}
+
+/// A path for people or a hint: one that is too long is left out.
+fn told(path: &Path) -> wire::Path {
+    wire::Path::new(path.as_os_str().as_bytes()).unwrap_or_default()
+}
+
+/// The numbers of residencies on the wire are their order in the file cache's own list.
+pub(crate) fn residency(state: Residency) -> u8 {
+    match state {
+        Residency::Absent => 0,
+        Residency::Fetching => 1,
+        Residency::Clean => 2,
+        Residency::Dirty => 3,
+        Residency::Queued => 4,
+        Residency::Draining => 5,
+        Residency::Conflict => 6,
+        Residency::Failed => 7,
+    }
+}
+
+pub(crate) fn overlay(settled: u64, overlay: Option<Overlay>) -> Message {
+    let known = overlay.is_some();
+    let Overlay { size, blocks, mtime, ctime } = overlay.unwrap_or(Overlay {
+        size: 0,
+        blocks: 0,
+        mtime: types::Timestamp::default(),
+        ctime: types::Timestamp::default(),
+    });
+    Message::Overlay { settled, known, size, blocks, mtime, ctime }
+}
+
+pub(crate) fn stuck(stuck: &Stuck) -> Message {
+    Message::Stuck {
+        identity: stuck.identity.clone(),
+        hint: told(&stuck.path_hint),
+        state: residency(stuck.state),
+        orphaned: stuck.orphaned,
+        code: Code::from_errno(stuck.errno),
+        reason: Text::cut(stuck.reason.as_str()),
+        replica: told(&stuck.replica),
+    }
+}
+
+pub(crate) fn failed(error: &io::Error) -> Message {
+    let errno = match (error.raw_os_error(), error.kind()) {
+        (Some(errno), _) => errno,
+        (None, io::ErrorKind::NotFound) => libc::ENOENT,
+        (None, io::ErrorKind::InvalidInput) => libc::EINVAL,
+        (None, _) => libc::EIO,
+    };
+    Message::failed(errno, error.to_string())
+}

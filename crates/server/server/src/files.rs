@@ -1,0 +1,106 @@
+//! Requests that name a file, open or not.
+
+use std::io;
+
+use file_cache::SetMtime;
+use rustix::fs::{Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
+use types::Identity;
+use wire::{Message, NewTime, job};
+
+use crate::convert;
+use crate::jobs::Job;
+use crate::service::{Files, Session};
+
+fn done(result: io::Result<()>) -> io::Result<Message> {
+    result.map(|()| Message::Done {})
+}
+
+fn timespec(time: NewTime) -> Timespec {
+    match time {
+        NewTime::Keep => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        NewTime::Now => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
+        NewTime::At(at) => Timespec { tv_sec: at.seconds, tv_nsec: at.nanos.into() },
+    }
+}
+
+impl Files {
+    pub(crate) fn on_file(&self, session: &Session, message: Message) -> io::Result<Message> {
+        match message {
+            Message::Attributes { identity } => {
+                let overlay = self.cache.attributes(&identity);
+                // The count afterwards: if there is nothing because it settled just now, the agent asks its own mount again.
+                let settled = self.start.wrapping_add(self.cache.settled());
+                Ok(convert::overlay(settled, overlay))
+            }
+            Message::Truncate { identity, hint, policy, len } => {
+                let policy = self.policies.get(policy.as_str())?;
+                done(self.cache.set_len(&self.anchor(&identity, &hint)?, len, &policy, &|| false))
+            }
+            Message::SetTimes { identity, hint, atime, mtime } => self.set_times(&identity, &hint, atime, mtime),
+            Message::OwnChange { identity, hint } => {
+                if self.cache.is_dirty(&identity) {
+                    self.cache.own_change(&*self.anchor(&identity, &hint)?);
+                }
+                Ok(Message::Done {})
+            }
+            Message::Removing { identity } => {
+                self.cache.removing(&identity);
+                Ok(Message::Done {})
+            }
+            Message::Unlinked { identity } => {
+                self.cache.unlinked(&identity);
+                Ok(Message::Done {})
+            }
+            Message::State { identity } => {
+                let state = convert::residency(self.cache.state(&identity));
+                Ok(Message::Resides { state, dirty: self.cache.is_dirty(&identity) })
+            }
+            Message::Begin { job, verb, identity, hint, policy } => {
+                self.begin_job(session, (job, verb), identity, &hint, policy.as_str())
+            }
+            Message::Poll { job } => Ok(session.jobs.poll(job)),
+            Message::Evict { identity } => done(self.cache.evict(&identity)),
+            Message::Pin { identity, pinned } => done(self.cache.pin(&identity, pinned)),
+            _ => Err(io::Error::from_raw_os_error(libc::EPROTO)),
+        }
+    }
+
+    fn set_times(&self, identity: &Identity, hint: &wire::Path, atime: NewTime, mtime: NewTime) -> io::Result<Message> {
+        let anchor = self.anchor(identity, hint)?;
+        let times = Timestamps { last_access: timespec(atime), last_modification: timespec(mtime) };
+        let mut apply = || self.store.set_times(identity, convert::path(hint), &times);
+        let sets = match mtime {
+            NewTime::Keep => SetMtime::Keep,
+            NewTime::Now => SetMtime::Now,
+            NewTime::At(time) => SetMtime::To(time),
+        };
+        done(self.cache.set_times(&anchor, sets, &mut apply))
+    }
+
+    fn begin_job(
+        &self,
+        session: &Session,
+        (number, verb): (u64, u8),
+        identity: Identity,
+        hint: &wire::Path,
+        policy: &str,
+    ) -> io::Result<Message> {
+        let cache = self.cache.clone();
+        match verb {
+            job::STAGE_OUT => done(session.jobs.begin(number, move |job: &Job| {
+                match cache.drain_file(&identity, &|| job.is_forgotten()) {
+                    Ok(()) => Message::Done {},
+                    Err(stuck) => convert::stuck(&stuck),
+                }
+            })),
+            job::STAGE_IN => {
+                let (anchor, policy) = (self.anchor(&identity, hint)?, self.policies.get(policy)?);
+                done(session.jobs.begin(number, move |_: &Job| match cache.stage_in(&anchor, &policy) {
+                    Ok(()) => Message::Done {},
+                    Err(error) => convert::failed(&error),
+                }))
+            }
+            _ => Err(io::Error::from_raw_os_error(libc::EINVAL)),
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! A client's open files.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+
+use file_cache::{FileHandle, OpenHow, SeekFor};
+use parking_lot::RwLock;
+use types::Identity;
+use wire::limits::DATA_BYTES_MAX;
+use wire::{Message, open, seek};
+
+use crate::limits::HANDLES_MAX;
+use crate::service::{Files, Session, hash};
+
+struct Open {
+    handle: FileHandle,
+    identity: Identity,
+    /// The file as a hash.
+    target: u64,
+    version: u64,
+}
+
+/// A client's open files, by the numbers that it chose.
+#[derive(Default)]
+pub(crate) struct Handles(RwLock<HashMap<u64, Arc<Open>>>);
+
+fn errno<T>(errno: i32) -> io::Result<T> {
+    Err(io::Error::from_raw_os_error(errno))
+}
+
+impl Files {
+    pub(crate) fn open(
+        &self,
+        session: &Session,
+        number: u64,
+        flags: u32,
+        identity: &Identity,
+        hint: &wire::Path,
+        policy: &str,
+    ) -> io::Result<Message> {
+        if flags & !open::ALL != 0 {
+            return errno(libc::EINVAL);
+        }
+        let handles = &session.handles;
+        if let Some(open) = handles.get(number) {
+            // Sent again.
+            return if open.identity == *identity {
+                Ok(Message::Opened { version: open.version })
+            } else {
+                errno(libc::EEXIST)
+            };
+        }
+        if handles.len() >= HANDLES_MAX {
+            return errno(libc::ENFILE);
+        }
+        let has = |bit: u32| flags & bit != 0;
+        let how = OpenHow {
+            read: has(open::READ),
+            write: has(open::WRITE),
+            truncate: has(open::TRUNCATE),
+            created: has(open::CREATED),
+            sync: has(open::SYNC),
+            policy: self.policies.get(policy)?,
+        };
+        let handle = self.cache.open_file(self.anchor(identity, hint)?, how)?;
+        let version = self.versions.number(handle.file());
+        let open = Open { handle, identity: identity.clone(), target: hash(identity), version };
+        handles.0.write().insert(number, Arc::new(open));
+        Ok(Message::Opened { version })
+    }
+}
+
+impl Handles {
+    fn get(&self, number: u64) -> Option<Arc<Open>> {
+        self.0.read().get(&number).map(Arc::clone)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.read().len()
+    }
+
+    /// The file of a handle as a hash; one that is not open changes nothing but itself.
+    pub(crate) fn target(&self, number: u64) -> u64 {
+        self.0.read().get(&number).map_or(number, |open| open.target)
+    }
+
+    pub(crate) fn close(&self, number: u64) {
+        let closed = self.0.write().remove(&number);
+        // Outside the lock: the last close of a file is work.
+        drop(closed);
+    }
+
+    /// A request that names a handle.
+    pub(crate) fn request(&self, message: Message, data: &[u8], out: &mut Vec<u8>) -> io::Result<Message> {
+        let number = match message {
+            Message::Read { handle, .. }
+            | Message::Write { handle, .. }
+            | Message::Append { handle, .. }
+            | Message::SetLen { handle, .. }
+            | Message::Allocate { handle, .. }
+            | Message::Seek { handle, .. }
+            | Message::Sync { handle, .. }
+            | Message::Flush { handle }
+            | Message::End { handle } => handle,
+            _ => return errno(libc::EPROTO),
+        };
+        let Some(open) = self.get(number) else { return Ok(Message::Unknown {}) };
+        perform(&open.handle, message, data, out)
+    }
+}
+
+fn perform(handle: &FileHandle, message: Message, data: &[u8], out: &mut Vec<u8>) -> io::Result<Message> {
+    match message {
+        Message::Read { offset, len, .. } => {
+            out.resize(len.min(DATA_BYTES_MAX) as usize, 0);
+            let got = handle.read_at(out, offset)?;
+            out.truncate(got);
+            Ok(Message::Bytes {})
+        }
+        Message::Write { offset, .. } => {
+            handle.write_at(data, offset, false).map(|result| Message::Written { offset: result.offset })
+        }
+        Message::Append { end, again: true, .. } => {
+            handle.append_again(data, end).map(|result| Message::Written { offset: result.offset })
+        }
+        Message::Append { .. } => {
+            handle.write_at(data, 0, true).map(|result| Message::Written { offset: result.offset })
+        }
+        Message::SetLen { len, .. } => handle.set_len(len).map(|()| Message::Done {}),
+        Message::Allocate { mode, offset, len, .. } => handle.fallocate(mode, offset, len).map(|()| Message::Done {}),
+        Message::Seek { offset, target, .. } => {
+            let what = match target {
+                seek::DATA => SeekFor::Data,
+                seek::HOLE => SeekFor::Hole,
+                _ => return errno(libc::EINVAL),
+            };
+            handle.seek(offset, what).map(|offset| Message::Position { offset })
+        }
+        Message::Sync { data_only, .. } => handle.sync(data_only).map(|()| Message::Done {}),
+        Message::Flush { .. } => handle.flush().map(|()| Message::Done {}),
+        Message::End { .. } => handle.size().map(|offset| Message::Position { offset }),
+        _ => errno(libc::EPROTO),
+    }
+}

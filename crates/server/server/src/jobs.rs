@@ -1,0 +1,79 @@
+//! What may take long runs in a thread of its own, and its client asks for the end.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::{Condvar, Mutex};
+use wire::Message;
+
+use crate::limits::{JOB_FORGOTTEN, JOB_WAIT, JOBS_MAX};
+
+struct State {
+    outcome: Option<Message>,
+    asked: Instant,
+}
+
+/// One job.
+pub(crate) struct Job {
+    state: Mutex<State>,
+    ended: Condvar,
+}
+
+impl Job {
+    /// Whether its client has given it up.
+    pub(crate) fn is_forgotten(&self) -> bool {
+        self.state.lock().asked.elapsed() >= JOB_FORGOTTEN
+    }
+}
+
+/// The jobs of one client.
+#[derive(Default)]
+pub(crate) struct Jobs(Mutex<HashMap<u64, Arc<Job>>>);
+
+impl Jobs {
+    /// Begins a job; one with this number goes on. `EAGAIN`: there are too many.
+    pub(crate) fn begin(&self, number: u64, work: impl FnOnce(&Job) -> Message + Send + 'static) -> io::Result<()> {
+        let mut jobs = self.0.lock();
+        if jobs.contains_key(&number) {
+            return Ok(());
+        }
+        jobs.retain(|_, job| !job.is_forgotten());
+        if jobs.len() >= JOBS_MAX {
+            return Err(io::Error::from_raw_os_error(libc::EAGAIN));
+        }
+        let state = Mutex::new(State { outcome: None, asked: Instant::now() });
+        let job = Arc::new(Job { state, ended: Condvar::new() });
+        let own = Arc::clone(&job);
+        std::thread::Builder::new().name("job".into()).spawn(move || {
+            let outcome = work(&own);
+            own.state.lock().outcome = Some(outcome);
+            own.ended.notify_all();
+        })?;
+        jobs.insert(number, job);
+        Ok(())
+    }
+
+    /// Waits a moment for the end.
+    pub(crate) fn poll(&self, number: u64) -> Message {
+        let Some(job) = self.0.lock().get(&number).map(Arc::clone) else { return Message::Unknown {} };
+        let until = Instant::now() + JOB_WAIT;
+        let mut state = job.state.lock();
+        state.asked = Instant::now();
+        while state.outcome.is_none() {
+            if job.ended.wait_until(&mut state, until).timed_out() {
+                break;
+            }
+        }
+        let outcome = state.outcome.clone();
+        drop(state);
+        match outcome {
+            None => Message::Pending {},
+            Some(outcome) => {
+                self.0.lock().remove(&number);
+                outcome
+            }
+        }
+    }
+}

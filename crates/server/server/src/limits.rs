@@ -1,0 +1,21 @@
+//! The server's bounds, each with its reason.
+
+use std::time::Duration;
+
+/// Open handles of one client: more open files than a busy node's programs have.
+pub const HANDLES_MAX: usize = 1 << 18;
+
+/// Jobs of one client at once: each is a thread. A client that drains asks for one file after the other.
+pub const JOBS_MAX: usize = 64;
+
+/// How long one question about a job waits for its end.
+pub const JOB_WAIT: Duration = Duration::from_millis(500);
+
+/// A job that nobody has asked about for so long is given up.
+pub const JOB_FORGOTTEN: Duration = Duration::from_secs(30);
+
+/// Different rules that are remembered in their parsed form; beyond it all are forgotten.
+pub const POLICIES_MAX: usize = 1024;
+
+/// Versions of files whose numbers are looked through before those that are gone are dropped.
+pub const VERSIONS_SWEPT: usize = 4096;

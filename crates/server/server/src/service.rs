@@ -1,0 +1,138 @@
+//! Which request is whose.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::sync::Arc;
+
+use file_cache::FileCache;
+use global_store::posix::PosixStore;
+use global_store::{Anchor, GlobalStore};
+use transport::{Service, Targets};
+use types::Identity;
+use wire::Message;
+
+use crate::convert;
+use crate::handles::Handles;
+use crate::jobs::Jobs;
+use crate::policies::Policies;
+use crate::versions::Versions;
+
+/// The files of one global store, as agents ask for them.
+pub struct Files {
+    pub(crate) cache: FileCache,
+    pub(crate) store: PosixStore,
+    pub(crate) policies: Policies,
+    pub(crate) versions: Versions,
+    /// Far above every number that an earlier server can have given.
+    pub(crate) start: u64,
+    store_id: String,
+}
+
+/// One agent.
+pub struct Session {
+    pub(crate) handles: Handles,
+    pub(crate) jobs: Jobs,
+    agent: String,
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        tracing::info!(agent = self.agent, open = self.handles.len(), "an agent is gone");
+    }
+}
+
+impl Files {
+    /// Over an opened cache and the directory below it, whose identity in hex is `store_id`.
+    pub fn new(cache: FileCache, store: PosixStore, store_id: impl Into<String>) -> Files {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let start = now.map_or(0, |now| now.as_nanos()) as u64;
+        let (policies, versions) = (Policies::default(), Versions::beginning_at(start));
+        Files { cache, store, policies, versions, start, store_id: store_id.into() }
+    }
+
+    /// The file below. `ESTALE`: it is not there any more.
+    pub(crate) fn anchor(&self, identity: &Identity, hint: &wire::Path) -> io::Result<Arc<dyn Anchor>> {
+        let scan = !self.store.finds_by_identity();
+        let found = self.store.locate(identity, convert::path(hint), scan)?;
+        found.ok_or_else(|| io::Error::from_raw_os_error(libc::ESTALE))
+    }
+}
+
+/// A file as a number; two files with the same one only wait for each other.
+pub(crate) fn hash(identity: &Identity) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    identity.hash(&mut hasher);
+    hasher.finish()
+}
+
+impl Service for Files {
+    type Session = Session;
+
+    fn begin(&self, store: &str, agent: &str) -> Result<Session, (i32, String)> {
+        if store != self.store_id {
+            let reason = "the server serves another directory: name the one that both mount, on both sides";
+            return Err((libc::EXDEV, reason.into()));
+        }
+        tracing::info!(agent, "an agent has come");
+        Ok(Session { handles: Handles::default(), jobs: Jobs::default(), agent: agent.into() })
+    }
+
+    fn targets(&self, session: &Session, message: &Message) -> Option<Targets> {
+        let one = |target: u64| Some([target; 2]);
+        match message {
+            Message::Write { handle, .. }
+            | Message::Append { handle, .. }
+            | Message::SetLen { handle, .. }
+            | Message::Allocate { handle, .. } => one(session.handles.target(*handle)),
+            // The close of a handle whose open was given up comes after that.
+            Message::Open { handle, identity, .. } => Some([hash(identity), *handle]),
+            Message::Close { handle } => Some([session.handles.target(*handle), *handle]),
+            Message::Truncate { identity, .. }
+            | Message::SetTimes { identity, .. }
+            | Message::OwnChange { identity, .. }
+            | Message::Unlinked { identity }
+            | Message::Removing { identity }
+            | Message::Evict { identity }
+            | Message::Pin { identity, .. } => one(hash(identity)),
+            Message::Begin { job, .. } => one(*job),
+            _ => None,
+        }
+    }
+
+    fn remembers(&self, message: &Message) -> bool {
+        // Everything else may be done twice: it names its place, or its handle.
+        matches!(message, Message::Append { .. })
+    }
+
+    fn handle(&self, session: &Session, message: Message, data: &[u8], out: &mut Vec<u8>) -> Message {
+        let answer = match message {
+            Message::Ping {} => Ok(Message::Done {}),
+            Message::Status {} => serde_json::to_writer(&mut *out, &self.cache.status())
+                .map(|()| Message::Report {})
+                .map_err(io::Error::other),
+            Message::Open { handle, flags, identity, hint, policy } => {
+                self.open(session, handle, flags, &identity, &hint, policy.as_str())
+            }
+            Message::Close { handle } => {
+                session.handles.close(handle);
+                Ok(Message::Done {})
+            }
+            on_file @ (Message::Attributes { .. }
+            | Message::Truncate { .. }
+            | Message::SetTimes { .. }
+            | Message::OwnChange { .. }
+            | Message::Unlinked { .. }
+            | Message::Removing { .. }
+            | Message::State { .. }
+            | Message::Begin { .. }
+            | Message::Poll { .. }
+            | Message::Evict { .. }
+            | Message::Pin { .. }) => self.on_file(session, on_file),
+            on_handle => session.handles.request(on_handle, data, out),
+        };
+        answer.unwrap_or_else(|error| {
+            out.clear();
+            convert::failed(&error)
+        })
+    }
+}

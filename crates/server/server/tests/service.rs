@@ -1,0 +1,200 @@
+//! The service without a network: what each request does, also when it comes twice.
+
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use config::{Policy, PolicySet};
+use file_cache::{FileCache, Settings};
+use global_store::posix::{Options, PosixStore};
+use server::Files;
+use testkit::TempTree;
+use transport::Service;
+use types::Identity;
+use wire::{Code, Message, Path, Text, job, open, seek};
+
+struct Stand {
+    tree: TempTree,
+    files: Files,
+    session: <Files as Service>::Session,
+    cache: FileCache,
+}
+
+impl Stand {
+    fn new() -> Stand {
+        let tree = TempTree::new();
+        tree.dir("data");
+        let root: OwnedFd = File::open(tree.path("data")).unwrap().into();
+        let store = PosixStore::new(root, Options { shared: Some(false), ..Options::default() }).unwrap();
+        let cache = FileCache::open(Settings::new(tree.path("bb"), Arc::new(store.clone()), "id")).unwrap();
+        let files = Files::new(cache.clone(), store, "id");
+        let session = files.begin("id", "test").unwrap();
+        Stand { tree, files, session, cache }
+    }
+
+    fn ask(&self, message: Message, data: &[u8]) -> (Message, Vec<u8>) {
+        let mut out = Vec::new();
+        let answer = self.files.handle(&self.session, message, data, &mut out);
+        (answer, out)
+    }
+
+    fn create(&self, name: &str) -> Identity {
+        let file: OwnedFd = File::create(self.tree.path("data").join(name)).unwrap().into();
+        PosixStore::identity_of(file.as_fd()).unwrap()
+    }
+
+    fn open(&self, handle: u64, identity: &Identity, flags: u32) -> Message {
+        let policy = Text::cut(PolicySet::of(&Policy::default()).to_toml());
+        let (identity, hint) = (identity.clone(), Path::default());
+        self.ask(Message::Open { handle, flags, identity, hint, policy }, &[]).0
+    }
+
+    fn append(&self, end: u64, again: bool, data: &[u8]) -> Message {
+        self.ask(Message::Append { handle: 1, end, again }, data).0
+    }
+
+    fn content(&self) -> Vec<u8> {
+        self.ask(Message::Read { handle: 1, offset: 0, len: 1 << 20 }, &[]).1
+    }
+}
+
+impl Drop for Stand {
+    fn drop(&mut self) {
+        self.cache.shutdown();
+    }
+}
+
+const BOTH: u32 = open::READ | open::WRITE;
+
+#[test]
+fn an_open_that_is_sent_again_opens_nothing_twice() {
+    let stand = Stand::new();
+    let identity = stand.create("file");
+    let first = stand.open(1, &identity, BOTH | open::CREATED);
+    assert!(matches!(first, Message::Opened { .. }), "{first:?}");
+    assert_eq!(stand.open(1, &identity, BOTH | open::CREATED), first);
+    assert_eq!(stand.open(2, &identity, open::READ), first, "the same version");
+    assert_eq!(stand.cache.status().handles, 2);
+    let other = stand.create("other");
+    assert!(matches!(stand.open(1, &other, BOTH), Message::Failed { code: Code::Exists, .. }));
+    assert!(matches!(stand.open(3, &other, 1 << 20), Message::Failed { code: Code::Invalid, .. }));
+    for handle in [1, 1, 2, 77] {
+        assert_eq!(stand.ask(Message::Close { handle }, &[]).0, Message::Done {});
+    }
+    assert_eq!(stand.cache.status().handles, 0);
+    assert_eq!(stand.ask(Message::Write { handle: 1, offset: 0 }, b"x").0, Message::Unknown {});
+}
+
+#[test]
+fn an_append_that_a_killed_server_may_have_done_is_looked_for() {
+    let stand = Stand::new();
+    let identity = stand.create("log");
+    stand.open(1, &identity, BOTH | open::CREATED);
+    let written = |offset| Message::Written { offset };
+    assert_eq!(stand.append(0, false, b"one "), written(0));
+    assert_eq!(stand.append(0, true, b"one "), written(0), "it was done");
+    assert_eq!(stand.append(4, true, b"two "), written(4), "it was not");
+    // Others appended before and after it.
+    assert_eq!(stand.append(4, false, b"three "), written(8));
+    assert_eq!(stand.append(0, true, b"two "), written(4));
+    assert_eq!(stand.content(), b"one two three ");
+    // The server died in the middle of it: between two pages.
+    let long = vec![b'x'; 5000];
+    assert_eq!(stand.append(14, false, &long[..4096 - 14]), written(14));
+    assert_eq!(stand.append(14, true, &long), written(14));
+    assert_eq!(stand.content(), [b"one two three ", long.as_slice()].concat());
+    // What somebody else appended is not a part of it, though it begins so.
+    assert_eq!(stand.append(5014, false, b"fo"), written(5014));
+    assert_eq!(stand.append(5014, true, b"four"), written(5016));
+    assert_eq!(&stand.content()[5014..], b"fofour");
+}
+
+#[test]
+fn the_close_of_a_handle_waits_for_its_open() {
+    let stand = Stand::new();
+    let identity = stand.create("file");
+    let policy = Text::cut(PolicySet::of(&Policy::default()).to_toml());
+    let open = Message::Open { handle: 5, flags: BOTH, identity, hint: Path::default(), policy };
+    let targets = |message: &Message| stand.files.targets(&stand.session, message).unwrap();
+    let shared = |one: &Message, other: &Message| targets(one).iter().any(|target| targets(other).contains(target));
+    // The program was killed while its open waited: nobody else will ever close it.
+    assert!(shared(&open, &Message::Close { handle: 5 }));
+    assert!(!shared(&open, &Message::Close { handle: 6 }));
+    // Nor may the open, which may cut the file, happen after later writes by another handle.
+    assert!(matches!(stand.ask(open.clone(), &[]).0, Message::Opened { .. }));
+    assert!(shared(&open, &Message::Write { handle: 5, offset: 0 }));
+    assert!(shared(&Message::Write { handle: 5, offset: 0 }, &Message::Close { handle: 5 }));
+}
+
+#[test]
+fn what_settled_is_told_and_never_the_same_after_another_start() {
+    let (first, second) = (Stand::new(), Stand::new());
+    let identity = first.create("file");
+    let settled = |stand: &Stand| match stand.ask(Message::Attributes { identity: identity.clone() }, &[]).0 {
+        Message::Overlay { settled, known, .. } => (settled, known),
+        other => panic!("{other:?}"),
+    };
+    assert_ne!(settled(&first).0, settled(&second).0);
+    first.open(1, &identity, BOTH | open::CREATED);
+    first.ask(Message::Write { handle: 1, offset: 0 }, b"abc");
+    let (before, known) = settled(&first);
+    assert!(known);
+    first.ask(Message::Close { handle: 1 }, &[]);
+    assert!(first.cache.drain_all(&mut |_| {}, &|| false).is_empty());
+    let (after, known) = settled(&first);
+    assert!(!known && after != before, "whoever looked below before must look again");
+}
+
+#[test]
+fn data_travels_and_is_found_by_position() {
+    let stand = Stand::new();
+    let identity = stand.create("file");
+    stand.open(1, &identity, BOTH | open::CREATED);
+    assert_eq!(stand.ask(Message::Write { handle: 1, offset: 3 }, b"abc").0, Message::Written { offset: 3 });
+    let (answer, data) = stand.ask(Message::Read { handle: 1, offset: 1, len: 100 }, &[]);
+    assert_eq!((answer, data.as_slice()), (Message::Bytes {}, b"\0\0abc".as_slice()));
+    assert_eq!(stand.ask(Message::End { handle: 1 }, &[]).0, Message::Position { offset: 6 });
+    assert_eq!(stand.ask(Message::SetLen { handle: 1, len: 5 }, &[]).0, Message::Done {});
+    let past = Message::Seek { handle: 1, offset: 5, target: seek::DATA };
+    assert!(matches!(stand.ask(past, &[]).0, Message::Failed { code: Code::NoDeviceOrAddress, .. }));
+    let Message::Overlay { known, size, .. } = stand.ask(Message::Attributes { identity: identity.clone() }, &[]).0
+    else {
+        panic!("no attributes");
+    };
+    assert!(known && size == 5);
+    let resides = stand.ask(Message::State { identity }, &[]).0;
+    assert_eq!(resides, Message::Resides { state: 3, dirty: true });
+    let (answer, report) = stand.ask(Message::Status {}, &[]);
+    assert_eq!(answer, Message::Report {});
+    let status: file_cache::Status = serde_json::from_slice(&report).unwrap();
+    assert_eq!(status.dirty, 1);
+}
+
+#[test]
+fn a_job_ends_and_its_outcome_is_told_once() {
+    let stand = Stand::new();
+    let identity = stand.create("file");
+    stand.open(1, &identity, BOTH | open::CREATED);
+    stand.ask(Message::Write { handle: 1, offset: 0 }, b"abc");
+    stand.ask(Message::Close { handle: 1 }, &[]);
+    let begin =
+        Message::Begin { job: 9, verb: job::STAGE_OUT, identity, hint: Path::default(), policy: Text::default() };
+    assert_eq!(stand.ask(begin.clone(), &[]).0, Message::Done {});
+    assert_eq!(stand.ask(begin, &[]).0, Message::Done {}, "it goes on");
+    let outcome = testkit::wait_for("the end of the job", testkit::PATIENCE, || {
+        Some(stand.ask(Message::Poll { job: 9 }, &[]).0).filter(|answer| *answer != Message::Pending {})
+    });
+    assert_eq!(outcome, Message::Done {});
+    assert_eq!(stand.ask(Message::Poll { job: 9 }, &[]).0, Message::Unknown {});
+    assert_eq!(std::fs::read(stand.tree.path("data/file")).unwrap(), b"abc");
+}
+
+#[test]
+fn another_directory_is_refused_and_a_file_that_is_gone_is_stale() {
+    let stand = Stand::new();
+    assert_eq!(stand.files.begin("other", "test").err().unwrap().0, libc::EXDEV);
+    let identity = stand.create("file");
+    std::fs::remove_file(stand.tree.path("data/file")).unwrap();
+    assert!(matches!(stand.open(1, &identity, BOTH), Message::Failed { code: Code::Stale, .. }));
+    assert!(matches!(stand.ask(Message::Done {}, &[]).0, Message::Failed { code: Code::Protocol, .. }));
+}

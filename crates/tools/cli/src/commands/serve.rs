@@ -1,0 +1,92 @@
+//! `forebay serve`: a burst buffer for the agents of other processes and machines.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use agent::control::{Listener, SOCKET};
+use clap::Args;
+use server::Files;
+use transport::{Access, Address, Server};
+
+use crate::args::{BurstBuffer, Rules};
+use crate::exit::{self, Failure, reason, say};
+use crate::limits::POLL;
+use crate::server::read_secret;
+use crate::serving::{self, How};
+use crate::signals::Signals;
+use crate::{claim, drain, heap, log, lower, open_files};
+
+/// `forebay serve`
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// The directory that is accelerated, as it is mounted here
+    pub dir: PathBuf,
+    #[command(flatten)]
+    pub burst_buffer: BurstBuffer,
+    /// Where to listen, unix:PATH or tcp:HOST:PORT; may be repeated
+    #[arg(long, value_name = "ADDR", required = true)]
+    pub listen: Vec<Address>,
+    /// The secret that agents on the network must have; a file that only its owner may read
+    #[arg(long, value_name = "FILE")]
+    pub secret: Option<PathBuf>,
+    /// Serve whoever reaches the TCP port, without a secret
+    #[arg(long, conflicts_with = "secret")]
+    pub anonymous: bool,
+    #[command(flatten)]
+    pub rules: Rules,
+    /// No other machine changes the directory but through this server: leave no marks on files
+    #[arg(long)]
+    pub exclusive: bool,
+}
+
+/// Serves until it is told to end; then drains.
+pub fn run(args: &ServeArgs) -> Result<u8, Failure> {
+    let buffer = args.burst_buffer.required()?;
+    let access = Access { secret: read_secret(args.secret.as_deref())?, anonymous: args.anonymous };
+    let (places, claim) = claim::places(std::slice::from_ref(&args.dir), &buffer)?;
+    let place = &places[0];
+    heap::keep_small();
+    let signals = Signals::block();
+    let _ = open_files::raise();
+    log::start(&place.burst_buffer);
+    let how = How { rules: args.rules.set(), exclusive: args.exclusive, ..How::default() };
+    let below = lower::open(&place.dir).map_err(|e| Failure::io(format_args!("use {}", place.dir.display()), &e))?;
+    let opened = serving::open(place, below, &how)?;
+    let (cache, store, identity) = (opened.cache.clone(), opened.store.clone(), opened.identity.clone());
+    let prepared = opened.prepared(place, &how)?;
+    drop(claim);
+    let asked = Arc::new(AtomicBool::new(false));
+    let on_shutdown = {
+        let asked = Arc::clone(&asked);
+        Box::new(move |_force| asked.store(true, Ordering::Release))
+    };
+    let control = Listener::start(Arc::clone(&prepared.agent), &place.burst_buffer, on_shutdown)
+        .map_err(|e| Failure::io("listen for commands", &e))?;
+    let server = Server::start(Files::new(cache, store, identity), &args.listen, access).map_err(|e| refused(&e))?;
+    for address in server.addresses() {
+        say!("forebay: serving {} at {address}", place.dir.display());
+        tracing::info!("serving {} at {address}", place.dir.display());
+    }
+    while !asked.swap(false, Ordering::AcqRel) && !signals.next(POLL).is_some_and(|signal| signal.asks_to_end()) {}
+    // What agents had open is closed with it, and staged out with the rest.
+    drop(server);
+    let (stuck, _) = drain::drain(&prepared.cache, &drain::Requests::one(&signals, false), false);
+    prepared.cache.shutdown();
+    let _ = std::fs::remove_file(place.burst_buffer.join(SOCKET));
+    // Not dropped: that would wait for its thread, which the end of this process stops at once.
+    std::mem::forget(control);
+    if stuck.is_empty() {
+        return Ok(0);
+    }
+    drain::list(&stuck, &place.dir, &place.burst_buffer);
+    Ok(exit::UNDRAINED)
+}
+
+fn refused(error: &std::io::Error) -> Failure {
+    if error.kind() == std::io::ErrorKind::PermissionDenied && error.raw_os_error().is_none() {
+        return Failure::new(exit::USAGE, reason(error))
+            .remedy("name a file with --secret, on both sides, or allow everybody with --anonymous");
+    }
+    Failure::io("listen", error)
+}

@@ -1,0 +1,110 @@
+//! A burst buffer behind a server: which one, and where the agent then keeps what is its own.
+
+use std::fs;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent::{BurstBuffer, RemoteBuffer};
+use clap::Args;
+use transport::{Address, CallError, Client, Secret, SecretError, Who};
+
+use crate::args;
+use crate::exit::{self, Failure};
+
+/// How long the first connection may take: a server that is being started with its agents is waited for.
+const FIRST_CONNECTION: Duration = Duration::from_secs(10);
+
+/// How old the directory of an agent that does not answer is when it is removed: its log may still be wanted.
+const LEFT: Duration = Duration::from_secs(24 * 3600);
+
+/// `--server`
+#[derive(Debug, Clone, Default, Args)]
+pub struct ServerArgs {
+    /// Keep files' data at a server (`forebay serve`) instead of in a directory here: unix:PATH or tcp:HOST:PORT
+    #[arg(long, value_name = "ADDR", conflicts_with_all = ["burst_buffer", "window"])]
+    server: Option<Address>,
+    /// The secret that the server on the network and its agents share; a file that only its owner may read
+    #[arg(long, value_name = "FILE", requires = "server")]
+    secret: Option<PathBuf>,
+}
+
+/// A server to be used.
+#[derive(Debug, Clone)]
+pub struct ServerAt {
+    address: Address,
+    secret: Option<Secret>,
+}
+
+impl ServerArgs {
+    /// The server, if one is named.
+    pub fn get(&self) -> Result<Option<ServerAt>, Failure> {
+        let Some(address) = self.server.clone() else { return Ok(None) };
+        Ok(Some(ServerAt { address, secret: read_secret(self.secret.as_deref())? }))
+    }
+
+    /// Where the agent keeps what is its own: the burst buffer, or with a server a directory of this process.
+    pub fn directory(&self, burst_buffer: &args::BurstBuffer) -> Result<PathBuf, Failure> {
+        if self.server.is_some() { own_directory() } else { burst_buffer.required() }
+    }
+}
+
+/// Reads a secret, if one is named.
+pub fn read_secret(path: Option<&Path>) -> Result<Option<Secret>, Failure> {
+    path.map(Secret::read).transpose().map_err(|error| {
+        let code = match &error {
+            SecretError::Read { .. } => exit::NO_INPUT,
+            SecretError::Open { .. } | SecretError::Short { .. } => exit::NO_PERMISSION,
+        };
+        let source = std::error::Error::source(&error).map(|source| format!(": {source}")).unwrap_or_default();
+        Failure::new(code, format!("{error}{source}"))
+    })
+}
+
+/// A fresh directory in `forebay-agents-UID`, where what runs is: control socket, log and rules of one agent.
+fn own_directory() -> Result<PathBuf, Failure> {
+    let user = rustix::process::geteuid();
+    let runtime = if user.is_root() { PathBuf::from("/run") } else { std::env::temp_dir() };
+    let all = runtime.join(format!("forebay-agents-{}", user.as_raw()));
+    let failed = |e: std::io::Error| Failure::io(format_args!("make a directory in {}", all.display()), &e);
+    let random = fs::read_to_string("/proc/sys/kernel/random/uuid").map_err(failed)?;
+    let own = all.join(random.trim());
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(&own).map_err(failed)?;
+    let found = fs::symlink_metadata(&all).map_err(failed)?;
+    if !found.is_dir() || found.uid() != user.as_raw() || found.mode() & 0o077 != 0 {
+        return Err(Failure::new(exit::NO_PERMISSION, format!("{} is not this user's alone", all.display())));
+    }
+    remove_left(&all);
+    Ok(own)
+}
+
+/// What agents that ended long ago have left.
+fn remove_left(all: &Path) {
+    for entry in fs::read_dir(all).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let age = entry.metadata().and_then(|found| found.modified()).ok().and_then(|then| then.elapsed().ok());
+        // Several directories of one `run` have theirs inside.
+        let inside = fs::read_dir(&path).into_iter().flatten().flatten().map(|entry| entry.path());
+        let lives = || inside.chain([path.clone()]).any(|dir| agent::control::Client::connect(&dir).is_ok());
+        if age.is_some_and(|age| age > LEFT) && !lives() {
+            let _ = fs::remove_dir_all(&path);
+        }
+    }
+}
+
+impl ServerAt {
+    /// Connects for the directory with this identity.
+    pub fn connect(&self, directory: &str, name: &str, patience: Duration) -> Result<Arc<dyn BurstBuffer>, Failure> {
+        let who = Who { store: directory.to_owned(), agent: name.to_owned() };
+        match Client::connect(self.address.clone(), self.secret.clone(), who, FIRST_CONNECTION) {
+            Ok(client) => Ok(Arc::new(RemoteBuffer::new(client, patience))),
+            Err(CallError::TimedOut) => {
+                Err(Failure::new(exit::UNAVAILABLE, format!("no server answers at {}", self.address))
+                    .remedy("start it there: forebay serve DIR --burst-buffer BB --listen ADDR"))
+            }
+            Err(CallError::Refused { errno: libc::EACCES, reason }) => Err(Failure::new(exit::NO_PERMISSION, reason)),
+            Err(error) => Err(Failure::new(exit::UNAVAILABLE, error.to_string())),
+        }
+    }
+}
