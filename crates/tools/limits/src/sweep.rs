@@ -1,6 +1,7 @@
 //! Stage 3: M groups x N processes run the ideal workload, over a grid of M and N, each with new files.
 
 mod analysis;
+mod best;
 mod cell;
 mod estimate;
 mod show;
@@ -123,6 +124,9 @@ pub struct Run {
     pub io_nodes: Vec<Traffic>,
     /// Whether the processes came to the end of their share before the deadline.
     pub exhausted: bool,
+    /// Files whose size was not what was written when they were looked at.
+    #[serde(default)]
+    pub odd: u64,
     /// Why the run does not count; none if it does.
     pub rejected: Option<String>,
 }
@@ -259,7 +263,7 @@ impl Sweep {
         let mut observers = self.observers(launcher)?;
         if !left.is_empty() {
             self.quiet = observers.quiet();
-            self.warm_up(launcher, &scratch, &mut observers)?;
+            self.warm_up(launcher, &scratch, &mut observers);
         }
         for (number, (groups, processes, repetition)) in left.iter().copied().enumerate() {
             progress(all - (left.len() - number) as u64, all, &format!("M={groups} N={processes}"));
@@ -287,11 +291,16 @@ impl Sweep {
         Observers::start(launcher, &self.options.io_nodes, &task)
     }
 
-    fn warm_up(&self, launcher: &Launcher, scratch: &cell::Scratch, observers: &mut Observers) -> Result<(), Failure> {
+    /// What fails here fails again where it counts, and is a hole there.
+    fn warm_up(&mut self, launcher: &Launcher, scratch: &cell::Scratch, observers: &mut Observers) {
         let most = |list: &[u64]| list.iter().max().copied().unwrap_or(1);
         let cell = (most(&self.options.groups), most(&self.options.processes), u64::MAX);
-        (0..self.options.warm_up)
-            .try_for_each(|_| cell::run(self, launcher, scratch.path(), cell, observers).map(|_| ()))
+        for _ in 0..self.options.warm_up {
+            if let Err(failure) = cell::run(self, launcher, scratch.path(), cell, observers) {
+                self.missing.push(format!("the warm-up did not come to its end: {}", failure.message));
+                return;
+            }
+        }
     }
 }
 

@@ -59,6 +59,7 @@ fn run(groups: u64, processes: u64, repetition: u64, rate: f64) -> Run {
         clients: Vec::new(),
         io_nodes: Vec::new(),
         exhausted: false,
+        odd: 0,
         rejected: None,
     }
 }

@@ -219,8 +219,18 @@ fn sweep_words(sweep: &Sweep) -> Vec<String> {
     let name = &sweep.options.pattern.name;
     for analysis in analyse(sweep) {
         // The first sentence is the best; of the rest those that tell a cause.
-        let causes =
-            ["one node saturates", "slow in", "too many", "do not count", "knee at", "eta", "flowed back", "I/O node"];
+        let causes = [
+            "one node saturates",
+            "slow in",
+            "too many",
+            "do not count",
+            "knee at",
+            "eta",
+            "flowed back",
+            "I/O node",
+            "processors were",
+            "showed another",
+        ];
         let told = analysis.words.iter().enumerate();
         let told = told.filter(|(number, words)| *number == 0 || causes.iter().any(|cause| words.contains(cause)));
         words.extend(told.map(|(_, words)| format!("{name} {}: {words}", analysis.kind)));

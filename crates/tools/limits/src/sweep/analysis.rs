@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::statistics::{median, spread};
-use super::traffic;
 use super::{Known, Run, Sweep};
+use super::{best, traffic};
 use crate::bounds::{KNEE_GAIN, NEAR_TOP, SLOW_GROUP};
 use crate::units::{format_operations, format_rate, format_share};
 use crate::workload::Kind;
@@ -121,7 +121,9 @@ pub fn analyse(sweep: &Sweep) -> Vec<Analysis> {
     }
     let found = kinds.into_iter().filter_map(|kind| of(kind, &cells(&sweep.runs, kind), &sweep.options.known));
     let with_traffic = found.map(|mut found| {
-        found.words.extend(traffic::words(sweep, found.kind, (found.best.groups, found.best.processes)));
+        let cell = (found.best.groups, found.best.processes);
+        found.words.extend(best::words(sweep, found.kind, cell));
+        found.words.extend(traffic::words(sweep, found.kind, cell));
         found
     });
     with_traffic.collect()
@@ -187,6 +189,7 @@ fn words(found: &Analysis, near: &Cell, counting: &[&Cell], table: &[Cell], know
         words.push(format!("within 5 % of it already with M={m} N={n} ({near})"));
     }
     words.extend(match found.knee {
+        Some(1) => Some("knee at 1 process: two gain less than a quarter".to_string()),
         Some(knee) => Some(format!("knee at {knee} processes: doubling them gains less than a quarter")),
         // One number of processes is no curve.
         None if by_processes(counting).len() < 2 => None,

@@ -228,6 +228,7 @@ fn account(
         clients: Vec::new(),
         io_nodes: Vec::new(),
         exhausted: samples.iter().any(|sample| sample.exhausted),
+        odd: samples.iter().map(|sample| sample.odd).sum(),
         rejected: None,
     };
     run.rejected =

@@ -127,6 +127,7 @@ mod tests {
             clients: Vec::new(),
             io_nodes: Vec::new(),
             exhausted: false,
+            odd: 0,
             rejected: None,
         }
     }

@@ -214,6 +214,7 @@ mod tests {
             clients,
             io_nodes,
             exhausted: false,
+            odd: 0,
             rejected: None,
         }
     }

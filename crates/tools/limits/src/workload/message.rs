@@ -137,6 +137,9 @@ pub struct Sample {
     pub exhausted: bool,
     /// Latencies of its operations.
     pub latencies: Histogram,
+    /// Files that showed another size than was written: attributes that lag behind.
+    #[serde(default)]
+    pub odd: u64,
     /// Why it ended early.
     pub error: Option<String>,
 }
