@@ -39,6 +39,8 @@ pub const START_SLACK_EACH: Duration = Duration::from_micros(50);
 pub const QUIET_TIME: Duration = Duration::from_secs(1);
 /// What the load generator may add to an operation: more is told. A tenth of the fastest operation of a parallel file system.
 pub const GENERATOR_NS_MAX: f64 = 2000.0;
+/// Up to transfers of so many bytes, the largest of the presets.
+pub const GENERATOR_TRANSFER: u64 = 2 << 20;
 /// Longest line of the protocol between coordinator and processes, in bytes.
 pub const LINE_MAX: usize = 64 << 20;
 /// Share of the target's free space that one cell may fill.

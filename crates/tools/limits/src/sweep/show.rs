@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::analysis::{Cell, analyse, cells};
 use super::{Analysis, Sweep};
-use crate::bounds::GENERATOR_NS_MAX;
+use crate::bounds::{GENERATOR_NS_MAX, GENERATOR_TRANSFER};
 use crate::table::Table;
 use crate::units::{format_nanoseconds, format_share};
 use crate::workload::Kind;
@@ -20,8 +20,11 @@ pub fn render(sweep: &Sweep) -> String {
     let (name, target) = (&options.pattern.name, options.target.display());
     let _ = writeln!(text, "{name} in {target} ({}{below})", sweep.behind.file_system);
     let generator = format_nanoseconds(sweep.generator_ns);
-    let _ =
-        writeln!(text, "the load generator itself costs {generator} an operation{}\n", too_dear(sweep.generator_ns));
+    let _ = writeln!(
+        text,
+        "the load generator itself costs {generator} an operation{}\n",
+        too_dear(sweep.generator_ns, options.pattern.transfer)
+    );
     let analyses = analyse(sweep);
     let mut kinds: Vec<Kind> = Vec::new();
     for run in sweep.runs.iter().filter(|run| !kinds.contains(&run.kind)).collect::<Vec<_>>() {
@@ -53,8 +56,14 @@ pub fn render(sweep: &Sweep) -> String {
     text
 }
 
-fn too_dear(generator_ns: f64) -> &'static str {
-    if generator_ns > GENERATOR_NS_MAX { ", more than its 2 us: this machine is busy or slow" } else { "" }
+/// Every page of a transfer gets its stamp: transfers beyond the largest of the presets may cost more, in their proportion.
+fn too_dear(generator_ns: f64, transfer: u64) -> &'static str {
+    let large = transfer as f64 / GENERATOR_TRANSFER as f64;
+    if generator_ns > GENERATOR_NS_MAX * large.max(1.0) {
+        ", more than its 2 us: this machine is busy or slow"
+    } else {
+        ""
+    }
 }
 
 fn axis(table: &[Cell], of: impl Fn(&Cell) -> u64) -> Vec<u64> {
