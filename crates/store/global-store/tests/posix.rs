@@ -133,6 +133,23 @@ fn a_file_that_left_the_root_has_no_hint_but_stays_itself() {
 }
 
 #[test]
+fn hints_stay_relative_to_a_root_that_moves() {
+    for options in [Options::default(), NO_HANDLES] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        fs::create_dir_all(path("above/root/d")).unwrap();
+        let store = store(&path("above/root"), options);
+        let anchor = create(&store, &path("above/root/d/a"));
+        assert_eq!(anchor.path_hint(), Path::new("d/a"));
+        fs::rename(path("above"), path("moved")).unwrap();
+        assert_eq!(anchor.path_hint(), Path::new("d/a"));
+        fs::create_dir_all(path("above/root/d")).unwrap();
+        fs::rename(path("moved/root/d/a"), path("above/root/d/a")).unwrap();
+        assert_eq!(anchor.path_hint(), Path::new(""), "where the root was");
+    }
+}
+
+#[test]
 fn a_detached_clone_gives_relative_hints_handles_and_syncs() {
     let directory = tempfile::tempdir().unwrap();
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;

@@ -81,15 +81,14 @@ impl PosixAnchor {
         if fs::fstat(&self.fd)?.st_nlink == 0 {
             return Ok(PathBuf::new());
         }
-        let (root, path) = (proc_link(self.root.fd.as_fd())?, proc_link(self.fd.as_fd())?);
-        let Ok(below) = path.strip_prefix(&root) else { return Ok(PathBuf::new()) };
+        let Some(below) = self.root.below(&proc_link(self.fd.as_fd())?)? else { return Ok(PathBuf::new()) };
         // This name is gone and another remains - or the file is really called so.
         if below.as_os_str().as_bytes().ends_with(DELETED)
-            && locate::at_path(&self.root, &self.identity, below)?.is_none()
+            && locate::at_path(&self.root, &self.identity, &below)?.is_none()
         {
             return Ok(PathBuf::new());
         }
-        Ok(below.to_path_buf())
+        Ok(below)
     }
 
     /// Syncs the directory of `path` if the file is still in it.

@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use parking_lot::RwLock;
 use rustix::fs::{self, FileType, Mode, OFlags};
 use types::{Fingerprint, Identity, Timestamp};
 
@@ -44,6 +45,8 @@ struct Root {
     /// Whether we may open files by their handles.
     opens_handles: bool,
     shared: bool,
+    /// Where the kernel said last that the root is.
+    link: RwLock<PathBuf>,
 }
 
 impl PosixStore {
@@ -66,7 +69,8 @@ impl PosixStore {
             None => sharing::is_shared(root.as_fd(), stat.st_dev)?,
         };
         let opens_handles = handles && readable.as_ref().is_some_and(|fd| opens_handles(fd.as_fd()));
-        Ok(PosixStore { root: Arc::new(Root { fd: root, readable, handles, opens_handles, shared }) })
+        let link = RwLock::default();
+        Ok(PosixStore { root: Arc::new(Root { fd: root, readable, handles, opens_handles, shared, link }) })
     }
 
     /// The accelerated directory.
@@ -169,6 +173,25 @@ impl Root {
             None => fs::sync(),
         }
         Ok(())
+    }
+}
+
+impl Root {
+    /// What follows the root in an absolute path; `None`: it is elsewhere. The root's own path is asked for when it does not
+    /// fit any more, or where hints are all there is to find a file by: after some renames above it an old one may fit wrongly.
+    fn below(&self, path: &Path) -> io::Result<Option<PathBuf>> {
+        if self.opens_handles {
+            let link = self.link.read();
+            if !link.as_os_str().is_empty()
+                && let Ok(below) = path.strip_prefix(&*link)
+            {
+                return Ok(Some(below.to_path_buf()));
+            }
+        }
+        let root = proc_link(self.fd.as_fd())?;
+        let below = path.strip_prefix(&root).ok().map(Path::to_path_buf);
+        *self.link.write() = root;
+        Ok(below)
     }
 }
 
