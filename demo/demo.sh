@@ -2,14 +2,14 @@
 # Unmodified programs on a slow global store, first directly, then accelerated in the same paths; every file they leave
 # is compared by checksum. Prints one table. Needs root; everything is mounted in a private namespace and removed.
 #
-#   demo/demo.sh [PROGRAM...]      BANDWIDTH=120MB/s LATENCY=2ms are what the slow store is made to do
+#   demo/demo.sh [PROGRAM...]      BANDWIDTH=120MB/s LATENCY=2ms are what the slow store is made to do; POLICY=negative_timeout=1s
 set -u
 cd "$(dirname "$0")/.." || exit 1
 # shellcheck source=scripts/environment.sh
 . scripts/environment.sh
 if [ -z "${FOREBAY_DEMO_NAMESPACE:-}" ]; then
   sudo=()
-  [ "$(id -u)" = 0 ] || sudo=(sudo --preserve-env=PATH,HOME,BANDWIDTH,LATENCY)
+  [ "$(id -u)" = 0 ] || sudo=(sudo --preserve-env=PATH,HOME,BANDWIDTH,LATENCY,POLICY)
   # Process 1 of the namespace is this script; when it ends, whatever is left of the demonstration ends with it.
   FOREBAY_DEMO_NAMESPACE=1 exec "${sudo[@]}" env FOREBAY_DEMO_NAMESPACE=1 \
     timeout --kill-after=20 1500 unshare --mount --propagation private --pid --fork --kill-child --mount-proc "$0" "$@"
@@ -18,6 +18,8 @@ fi
 BANDWIDTH=${BANDWIDTH:-120MB/s}
 LATENCY=${LATENCY:-2ms}
 PROGRAM_SECONDS_MAX=240
+# Nobody else makes names in this store.
+POLICY=${POLICY:-negative_timeout=1s}
 top=$PWD
 bin=$top/target/debug
 scratch=$(mktemp -d "${FOREBAY_DEMO_DIR:-/tmp}/forebay-demo-XXXXXX")
@@ -90,7 +92,7 @@ run_one() { # PROGRAM
   set_aside && mkdir "$dir" && drop_caches
 
   mkdir "$buffer" && began=$(now)
-  if ! "$bin/forebay" run --quiet --dir "$dir" --burst-buffer "$buffer" -- \
+  if ! "$bin/forebay" run --quiet --policy "$POLICY" --dir "$dir" --burst-buffer "$buffer" -- \
     bash "$scratch/timed" "$dir" "$script" "$scratch/seconds" $PROGRAM_SECONDS_MAX >"$scratch/$name.accelerated" 2>&1 </dev/null; then
     echo "$name failed under forebay run:" && tail -n 20 "$scratch/$name.accelerated"
     bad=1
@@ -113,7 +115,7 @@ start_store
 make_input
 [ $# -gt 0 ] || set -- unpack pack checkpoint parallel git database
 echo "The store: $BANDWIDTH, $LATENCY a request (slowfs). The burst buffer: $(stat -f -c %T "$scratch") on $(nproc) processors, load $(cut -d ' ' -f 1 /proc/loadavg)."
-echo "direct: the program on the store; perceived: accelerated, until it ends; drained: until all is in the store."
+echo "direct: the program on the store; perceived: accelerated (--policy $POLICY), until it ends; drained: until all is in the store."
 echo
 printf '%-12s %6s %6s %9s %7s %9s %8s %9s %7s %8s  %s\n' program files MB direct MB/s perceived MB/s drained MB/s gain same
 printf '%-12s %6s %6s %9s %7s %9s %8s %9s %7s %8s  %s\n' "" "" "" s "" s "" s "" "" files
