@@ -94,16 +94,19 @@ fn a_stop_key_stops_the_command_and_its_files_go_on_when_it_continues() {
         command.args(["--ctty", "--wait", "bash", "--norc", "--noediting", "-i"]).current_dir(&bench.dir);
         command.env("PS1", "ready> ").env("FOREBAY_BURST_BUFFER", &bench.buffer);
         command.env("FOREBAY", env!("CARGO_BIN_EXE_forebay"));
+        // What it waits for is no program: a shell cannot stop while one that it starts is stopped before it runs.
+        let go = bench.tree.path("go");
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &go, rustix::fs::FileType::Fifo, mode, 0).unwrap();
         let mut terminal = Terminal::start(&mut command);
         terminal.shows("ready> ");
-        terminal
-            .press(b"$FOREBAY run -- sh -c 'echo u''p; while ! [ -e go ]; do sleep 0.01; done; echo e''nd | tee f'\n");
+        terminal.press(b"$FOREBAY run -- sh -c 'echo u''p; read line < ../go; echo e''nd | tee f'\n");
         terminal.shows("up\r\n");
         terminal.press(b"\x1a");
         terminal.shows("Stopped");
         terminal.shows("ready> ");
-        std::fs::write(bench.dir.join("go"), "").unwrap();
         terminal.press(b"fg\n");
+        std::fs::write(&go, "\n").unwrap();
         terminal.shows("end\r\n");
         terminal.shows("ready> ");
         assert_eq!(bench.read("f"), "end\n");
