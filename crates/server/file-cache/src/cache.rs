@@ -296,14 +296,14 @@ impl Inner {
 
     /// The file's anchor, found again if nobody holds it. `None`: it is not in the store.
     pub(crate) fn anchor_of(&self, file: &File, scan: bool) -> io::Result<Option<Arc<dyn Anchor>>> {
-        let hint = {
+        let (hint, spared) = {
             let live = file.live.lock();
             if let Some(anchor) = &live.anchor {
                 return Ok(Some(Arc::clone(anchor)));
             }
-            live.record.as_ref().map(|record| record.hint.clone()).unwrap_or_default()
+            (live.record.as_ref().map(|record| record.hint.clone()).unwrap_or_default(), live.spared)
         };
-        let anchor = self.store.locate(&file.identity, &hint, scan)?;
+        let anchor = self.store.locate(&file.identity, &hint, scan || spared)?;
         file.live.lock().anchor = anchor.clone();
         Ok(anchor)
     }

@@ -147,8 +147,7 @@ impl Inner {
             return Err(end);
         }
         let gate = file.gate.lock();
-        let spared = file.live.lock().spared;
-        let anchor = match self.anchor_of(file, spared) {
+        let anchor = match self.anchor_of(file, false) {
             Ok(Some(anchor)) => anchor,
             Ok(None) => return Err(self.orphan(file)),
             Err(error) => return Err(fail(error)),
@@ -169,11 +168,8 @@ impl Inner {
         if self.store.is_shared() {
             let other = crate::marks::foreign(&*anchor, &self.settings.agent_id).map_err(fail)?;
             if let Some(whose) = other {
-                return Err(self.record_conflict(
-                    file,
-                    record,
-                    &format!("the global copy is marked as dirty by {whose}"),
-                ));
+                let reason = format!("the global copy is marked as dirty by {whose}");
+                return Err(self.record_conflict(file, record, &reason));
             }
         }
         // After a sync that failed the system takes the bytes for written: only writing them again makes a sync tell.
