@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use config::Policy;
 use file_cache::{
-    Anchor, DrainProgress, File, FileCache, FileHandle, Keep, OpenHow, Overlay, Residency, SeekFor, SetMtime, Status,
-    Stuck, WriteResult,
+    Anchor, DrainProgress, File, FileCache, FileHandle, Foresee, Keep, OpenHow, Overlay, Residency, SeekFor, SetMtime,
+    Status, Stuck, WriteResult,
 };
-use types::Identity;
+use types::{ByteRange, Identity};
 
 use crate::attributes::NewTime;
 
@@ -90,6 +90,8 @@ pub trait OpenData: Send + Sync {
     fn use_passthrough(&self) -> bool;
     /// Reads; fewer bytes than asked only at the end of the file.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// Before a read of `range`: what will be read next may be fetched first. Nothing where that is for somebody else to see.
+    fn read_ahead(&self, _range: ByteRange, _foresee: Foresee<'_>) {}
     /// Writes all of `data`.
     fn write_at(&self, data: &[u8], offset: u64, append: bool) -> io::Result<WriteResult>;
     /// Writes what was acknowledged before: the errors of stage-outs are not told.
@@ -251,6 +253,9 @@ impl OpenData for FileHandle {
     }
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         FileHandle::read_at(self, buffer, offset)
+    }
+    fn read_ahead(&self, range: ByteRange, foresee: Foresee<'_>) {
+        FileHandle::read_ahead(self, range, foresee);
     }
     fn write_at(&self, data: &[u8], offset: u64, append: bool) -> io::Result<WriteResult> {
         FileHandle::write_at(self, data, offset, append)

@@ -15,6 +15,7 @@ mod names;
 mod node;
 mod open_file;
 mod policy_table;
+mod reader;
 mod remote;
 mod set_id;
 pub mod windows;

@@ -27,6 +27,9 @@ pub const COPY_BUFFER_BYTES: usize = 1 << 20;
 /// What `stat` calls the preferred size of an I/O: the block of the burst buffer.
 pub const PREFERRED_IO_BYTES: u32 = 1 << 20;
 
+/// Bytes fetched ahead of one open file's reads before anything else of the file: some seconds of a slow store.
+pub const READ_AHEAD_BYTES: u64 = 32 << 20;
+
 /// Most locks, held and waiting, on one file: a bound on what one program can make the agent remember.
 pub const LOCKS_PER_FILE_MAX: usize = 1 << 16;
 

@@ -16,6 +16,7 @@ use crate::caller::Caller;
 use crate::limits;
 use crate::names::{Found, NewMode};
 use crate::node::Node;
+use crate::reader::Reader;
 use crate::windows::{WindowRight, WindowRules, Windows};
 
 /// How a program opens.
@@ -76,6 +77,7 @@ pub struct OpenFile {
     right: OnceLock<WindowRight>,
     windows: Option<Arc<Windows>>,
     rules: WindowRules,
+    reader: Reader,
     node: Arc<Node>,
     handle: Box<dyn OpenData>,
     cache: Arc<dyn BurstBuffer>,
@@ -111,14 +113,14 @@ impl Agent {
             sync: mode.sync,
             policy: self.policy_for(node),
         };
-        let rules = WindowRules::of(&how.policy);
+        let (rules, reader) = (WindowRules::of(&how.policy), Reader::new(&how.policy));
         if mode.truncate && privileged {
             // Before: an open that is refused cuts nothing.
             self.drop_privileges_of(node, mode.clear_set_id)?;
         }
         let open = |how: &OpenHow| self.cache.open_unless(node.anchor(&self.store)?, how.clone(), interrupted);
         let handle = if mode.truncate { self.cut(node, 0, &mut || open(&how))? } else { open(&how)? };
-        Ok(self.opened(node.clone(), handle, mode, privileged, false, rules))
+        Ok(self.opened(node.clone(), handle, mode, privileged, false, rules, reader))
     }
 
     pub(crate) fn check_access(&self, caller: &Caller, node: &Node, mode: Mode) -> io::Result<()> {
@@ -163,7 +165,7 @@ impl Agent {
         let (found, created) = self.create_below(caller, parent, name, new, exclusive)?;
         let anchor = found.node.anchor_created(&self.store, created);
         let policy = if name.is_some() { self.policy_for(&found.node) } else { self.policy_for(parent) };
-        let rules = WindowRules::of(&policy);
+        let (rules, reader) = (WindowRules::of(&policy), Reader::new(&policy));
         let how = OpenHow { read: true, write: true, truncate: false, created: true, sync: mode.sync, policy };
         let opened = self.cache.open_unless(anchor, how, &|| false);
         if opened.is_err()
@@ -176,10 +178,11 @@ impl Agent {
         if name.is_none() {
             self.cache.removing(found.node.identity());
         }
-        let open = self.opened(found.node.clone(), opened, mode, false, name.is_none(), rules);
+        let open = self.opened(found.node.clone(), opened, mode, false, name.is_none(), rules, reader);
         Ok((found, open))
     }
 
+    #[allow(clippy::too_many_arguments, reason = "what an open file is made of")]
     fn opened(
         &self,
         node: Arc<Node>,
@@ -188,10 +191,11 @@ impl Agent {
         privileged: bool,
         nameless: bool,
         rules: WindowRules,
+        reader: Reader,
     ) -> OpenFile {
         let (cache, right, windows) = (Arc::clone(&self.cache), OnceLock::new(), self.windows.get().cloned());
         let privileged = AtomicBool::new(privileged);
-        OpenFile { right, windows, rules, node, handle, cache, mode, privileged, nameless }
+        OpenFile { right, windows, rules, reader, node, handle, cache, mode, privileged, nameless }
     }
 
     /// Writes at `offset`, or at the end.
@@ -293,6 +297,7 @@ impl OpenFile {
 
     /// Reads; fewer bytes than asked only at the end of the file.
     pub fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.reader.reads(&*self.handle, ByteRange::at(offset, buffer.len() as u64));
         let Some(windows) = &self.windows else { return self.handle.read_at(buffer, offset) };
         if self.rules.read_ends {
             windows.read_ends(self.node.identity());

@@ -1,7 +1,7 @@
 //! The window: the node's memory tier for one open file, a write queue that is its own journal and a read queue.
 //!
-//! The agent serves windows where it is told to; programs hold the half in [`client`]. The read queue and the detector
-//! have no user yet.
+//! The agent serves windows where it is told to; programs hold the half in [`client`]. The detector says what to stage in first; the read
+//! queue has no user yet.
 //!
 //! * [`ring`]: records of bytes in shared memory; appending one is acknowledging the write. [`layout`] has the bytes.
 //! * [`sequence`]: the order of a file's writes over the rings of several programs.

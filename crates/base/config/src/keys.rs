@@ -333,11 +333,14 @@ pub static KEYS: [Key; 22] = [
         read: |p, text| word(text, &RW_CONFLICT).map(|value| p.read_ends_windows = value),
         write: |p| name(p.read_ends_windows, &RW_CONFLICT),
     },
-    only!(
-        "read_ahead" = "off",
-        "how far ahead of a pattern of reads the global store is read; a file that is staged in is copied in file order from where it was read last",
-        "files are staged in as a whole"
-    ),
+    Key {
+        name: "read_ahead",
+        syntax: "auto|off|N",
+        default: "auto",
+        meaning: "how far ahead of a pattern of reads a file that is being staged in is fetched before anything else; off: in file order from where it was read last",
+        read: |p, text| Window::parse(text).map(|value| p.read_ahead = value),
+        write: |p| p.read_ahead.format(),
+    },
     Key {
         name: "remote_wait",
         syntax: "T",

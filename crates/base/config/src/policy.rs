@@ -63,7 +63,7 @@ pub enum OnConflict {
     DirtyWins,
 }
 
-/// The window of an open file, where the agent serves windows.
+/// The window of an open file, for its writes where the agent serves windows or ahead of its reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Window {
     /// As the agent chooses.
@@ -76,7 +76,7 @@ pub enum Window {
 }
 
 impl Window {
-    /// Bytes wanted, 0 for the agent's choice; `None`: no window.
+    /// Bytes wanted, 0 for the agent's choice; `None`: none.
     pub fn wish(self) -> Option<u64> {
         match self {
             Window::Auto => Some(0),
@@ -90,7 +90,7 @@ impl Window {
             "auto" => Ok(Window::Auto),
             "off" => Ok(Window::Off),
             size => match parse_size(size)? {
-                0 => Err("0 is no size of a window: write off".to_string()),
+                0 => Err("0 is no size: write off".to_string()),
                 bytes => Ok(Window::Size(bytes)),
             },
         }
@@ -140,6 +140,8 @@ pub struct Policy {
     pub rate_bytes_per_s: u64,
     /// `window`
     pub window: Window,
+    /// `read_ahead`: bytes of the burst buffer, for each open file.
+    pub read_ahead: Window,
     /// `rw_conflict`: true for `disable`, false for `invalidate`.
     pub read_ends_windows: bool,
 }
@@ -163,6 +165,7 @@ impl Default for Policy {
             reserve_thousandths: 50,
             rate_bytes_per_s: 0,
             window: Window::Auto,
+            read_ahead: Window::Auto,
             read_ends_windows: false,
         }
     }

@@ -6,6 +6,17 @@ use std::sync::Arc;
 use config::Policy;
 use types::{Identity, Timestamp};
 
+/// How a read of a file that is being staged in found its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fared {
+    /// In the burst buffer.
+    Hit,
+    /// On their way.
+    Late,
+    /// Some had to be asked for.
+    Miss,
+}
+
 /// How a file is opened.
 #[derive(Debug, Clone)]
 pub struct OpenHow {

@@ -7,6 +7,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::cache::Inner;
 use crate::file::{Body, File};
+use crate::stage_in::Claim;
 
 /// Files that wait for a background fetch.
 #[derive(Default)]
@@ -35,6 +36,11 @@ impl Fetches {
         }
     }
 
+    /// Whether a file waits for a fetcher.
+    fn is_waiting(&self) -> bool {
+        !self.state.lock().0.is_empty()
+    }
+
     pub(crate) fn close(&self) {
         self.state.lock().1 = true;
         self.changed.notify_all();
@@ -45,22 +51,30 @@ impl Inner {
     /// The body of a background fetcher.
     pub(crate) fn fetch_in_background(self: &Arc<Inner>) {
         while let Some(file) = self.fetches.pop() {
-            loop {
-                let block = {
-                    let live = file.live.lock();
-                    match &live.body {
-                        Body::Partial(fetch) if !self.is_dead() => fetch.next_block(),
-                        _ => None,
-                    }
-                };
-                let Some(block) = block else { break };
-                if let Err(error) = self.fetch_block(&file, block) {
+            while let Some(claim) = self.next_claim(&file) {
+                if let Err(error) = self.fetch_claimed(&file, claim) {
                     tracing::warn!(%error, file = %file.identity, "a stage-in failed; readers will try again");
                     self.stop_fetch(&file);
                     break;
                 }
+                if self.fetches.is_waiting() {
+                    self.fetches.push(&file); // its turn comes again
+                    break;
+                }
             }
         }
+    }
+
+    /// The next block for this fetcher; `None`: the file has no more need of it.
+    fn next_claim(&self, file: &Arc<File>) -> Option<Claim> {
+        let mut live = file.live.lock();
+        let Body::Partial(fetch) = &mut live.body else { return None };
+        let wanted = !self.is_dead() && fetch.fetchers <= fetch.fetchers_max;
+        if wanted && let Some(block) = fetch.next_block() {
+            return Claim::of(fetch, block);
+        }
+        fetch.fetchers = fetch.fetchers.saturating_sub(1);
+        None
     }
 
     fn stop_fetch(&self, file: &Arc<File>) {
@@ -69,6 +83,7 @@ impl Inner {
         let unused = live.handles == 0;
         if let Body::Partial(fetch) = &mut live.body {
             fetch.started = false;
+            fetch.fetchers = fetch.fetchers.saturating_sub(1);
         }
         drop(live);
         if unused {

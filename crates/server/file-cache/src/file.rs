@@ -10,7 +10,7 @@
 //! 4. the table of files (`cache.rs`).
 //! 5. `live`: the fields. Held for moments, over no I/O but the lease probe.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use catalogue::{Record, State};
 use config::{Policy, StageOut};
 use global_store::{Access, Anchor, OpenFile};
 use parking_lot::{Condvar, Mutex, RwLock};
-use types::{Fingerprint, Identity, RangeSet, Version};
+use types::{ByteRange, Fingerprint, Identity, RangeSet, Version};
 
 use crate::api::Residency;
 use crate::limits::BLOCK_BYTES;
@@ -58,6 +58,12 @@ pub(crate) struct Fetch {
     pub(crate) claimed: BTreeSet<u64>,
     /// Where the last reader was: the next block to fetch.
     pub(crate) wanted: u64,
+    /// Blocks that readers are expected to want, the nearest first: before all others.
+    pub(crate) ahead: VecDeque<u64>,
+    /// Background fetchers that have it, or will.
+    pub(crate) fetchers: u32,
+    /// How many there may be: more, the more often a reader came before what was expected of it.
+    pub(crate) fetchers_max: u32,
     pub(crate) sums: Vec<u64>,
     pub(crate) source: Arc<dyn OpenFile>,
     pub(crate) replica: Arc<OwnedFd>,
@@ -72,18 +78,23 @@ impl Fetch {
         self.present.contains(crate::sums::block_range(block, self.base.size))
     }
 
-    /// A block that nobody has or copies, from `wanted` onwards and around.
-    pub(crate) fn next_block(&self) -> Option<u64> {
+    /// A block that nobody has or copies: the nearest that is expected to be wanted, else from `wanted` onwards and around.
+    pub(crate) fn next_block(&mut self) -> Option<u64> {
+        while let Some(block) = self.ahead.pop_front() {
+            if !self.claimed.contains(&block) && !self.has_block(block) {
+                return Some(block);
+            }
+        }
         let size = self.base.size;
         let from = self.wanted.min(size) / BLOCK_BYTES * BLOCK_BYTES;
-        let ranges = [types::ByteRange::new(from, size), types::ByteRange::new(0, from)];
+        let ranges = [ByteRange::new(from, size), ByteRange::new(0, from)];
         let gaps = ranges.into_iter().flat_map(|range| self.present.missing(range));
         gaps.flat_map(|gap| gap.start / BLOCK_BYTES..gap.end.div_ceil(BLOCK_BYTES))
             .find(|block| !self.claimed.contains(block))
     }
 
     pub(crate) fn is_complete(&self) -> bool {
-        self.present.contains(types::ByteRange::new(0, self.base.size))
+        self.present.contains(ByteRange::new(0, self.base.size))
     }
 }
 

@@ -18,6 +18,7 @@ use crate::cache::Inner;
 use crate::file::{Body, File};
 use crate::lease::{self, Nobody};
 use crate::open::is_full;
+use crate::read_partial::Foresee;
 use crate::replica::{self, How};
 
 /// One open file description. Dropping it is its release.
@@ -104,6 +105,14 @@ impl FileHandle {
                     }
                 }
             }
+        }
+    }
+
+    /// Before a read of `range`: `foresee` is asked what will be read next, if the file is being staged in. It is called under the
+    /// file's lock and must not wait.
+    pub fn read_ahead(&self, range: ByteRange, foresee: Foresee<'_>) {
+        if self.whole.is_none() {
+            self.inner.read_ahead(&self.file, range, foresee);
         }
     }
 

@@ -38,6 +38,7 @@ mod marks;
 mod open;
 mod outcome;
 mod queue;
+mod read_partial;
 mod recovery;
 mod release;
 mod replica;
@@ -55,11 +56,12 @@ mod withdrawal;
 #[cfg(test)]
 mod world;
 
-pub use api::{DrainProgress, Keep, OpenHow, Overlay, Residency, SeekFor, SetMtime, Stuck, WriteResult};
+pub use api::{DrainProgress, Fared, Keep, OpenHow, Overlay, Residency, SeekFor, SetMtime, Stuck, WriteResult};
 pub use check::Report;
 pub use clock::Clock;
 pub use file::File;
 pub use handle::FileHandle;
+pub use read_partial::{Absent, Foresee};
 pub use replica::{holds_unsaved_data, last_version};
 pub use settings::{OpenError, Settings, Space, SpaceProbe};
 pub use status::{Status, StuckStatus};

@@ -12,6 +12,12 @@ pub const PAGE_BYTES: u64 = 4096;
 /// Most bytes that are searched for an append that may have been done: what many others could have appended meanwhile.
 pub const APPEND_SEARCHED_BYTES: u64 = 8 << 20;
 
+/// Blocks that readers of one file are expected to want next: the read-ahead of a few streams.
+pub const AHEAD_BLOCKS_MAX: usize = 128;
+
+/// Background fetchers that one file has at most, so that others have theirs too: four requests under way hide most of a round trip.
+pub const FETCHERS_PER_FILE_MAX: u32 = 4;
+
 /// Files up to this size are fetched inside `open` and staged out in batches; they have no checksum file.
 pub const SMALL_BYTES: u64 = BLOCK_BYTES;
 

@@ -56,7 +56,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The defaults for a directory: 4 streams, 2 fetches, 16 MiB of ballast, background threads on.
+    /// The defaults for a directory: 4 streams, 8 fetches, 16 MiB of ballast, background threads on.
     pub fn new(burst_buffer: impl Into<PathBuf>, store: Arc<dyn GlobalStore>, store_id: impl Into<String>) -> Settings {
         Settings {
             burst_buffer: burst_buffer.into(),
@@ -65,7 +65,7 @@ impl Settings {
             catalogue: None,
             policy: Arc::new(Policy::default()),
             streams: 4,
-            fetches: 2,
+            fetches: 8,
             ballast_bytes: 16 << 20,
             space: None,
             clock: None,

@@ -4,7 +4,7 @@
 //! copies it itself. The replica has no record until it is whole and the global copy was read to be unchanged, so a
 //! crash leaves garbage and no lie. If the global copy changed meanwhile, open files go on in the global store.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -18,10 +18,27 @@ use crate::cache::{Counters, Inner};
 use crate::clock::wall_s;
 use crate::fault;
 use crate::file::{Body, Fetch, File};
-use crate::limits::{BLOCK_BYTES, FETCH_TRIES, POLL, SMALL_BYTES};
+use crate::limits::{FETCH_TRIES, POLL, SMALL_BYTES};
 use crate::open::is_full;
 use crate::replica;
 use crate::sums::{self, Sums};
+
+/// A block that one thread copies.
+pub(crate) struct Claim {
+    block: u64,
+    range: ByteRange,
+    source: Arc<dyn OpenFile>,
+    replica: Arc<OwnedFd>,
+}
+
+impl Claim {
+    /// `None`: another thread has it.
+    pub(crate) fn of(fetch: &mut Fetch, block: u64) -> Option<Claim> {
+        let range = sums::block_range(block, fetch.base.size);
+        let fresh = fetch.claimed.insert(block);
+        fresh.then(|| Claim { block, range, source: Arc::clone(&fetch.source), replica: Arc::clone(&fetch.replica) })
+    }
+}
 
 /// Whose error ended the copy of a block.
 enum Broken {
@@ -45,6 +62,9 @@ impl Inner {
             present: RangeSet::new(),
             claimed: BTreeSet::new(),
             wanted: 0,
+            ahead: VecDeque::new(),
+            fetchers: 0,
+            fetchers_max: 1,
             sums: vec![0; sums::blocks_of(base.size) as usize],
             source,
             replica: Arc::new(replica),
@@ -116,20 +136,25 @@ impl Inner {
 
     /// Fetches one block, or waits for who does. False: the file is not being fetched any more.
     pub(crate) fn fetch_block(&self, file: &Arc<File>, block: u64) -> io::Result<bool> {
-        let (source, replica, range) = {
+        let claim = {
             let mut live = file.live.lock();
             loop {
                 let Body::Partial(fetch) = &mut live.body else { return Ok(false) };
                 if fetch.has_block(block) {
                     return Ok(true);
                 }
-                if fetch.claimed.insert(block) {
-                    let range = sums::block_range(block, fetch.base.size);
-                    break (Arc::clone(&fetch.source), Arc::clone(&fetch.replica), range);
+                if let Some(claim) = Claim::of(fetch, block) {
+                    break claim;
                 }
                 file.moved.wait_for(&mut live, POLL);
             }
         };
+        self.fetch_claimed(file, claim)
+    }
+
+    /// Fetches a block that this thread alone copies. False: the file is not being fetched any more.
+    pub(crate) fn fetch_claimed(&self, file: &Arc<File>, claim: Claim) -> io::Result<bool> {
+        let Claim { block, range, source, replica } = claim;
         let start = Instant::now();
         let copied = copy_block(&*source, &replica, range);
         fault::point("p1.range");
@@ -242,30 +267,6 @@ impl Inner {
         }
     }
 
-    /// A read of a file that is being fetched. `None`: it is not any more.
-    pub(crate) fn read_partial(&self, file: &Arc<File>, buffer: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
-        let (size, replica) = {
-            let mut live = file.live.lock();
-            let Body::Partial(fetch) = &mut live.body else { return Ok(None) };
-            fetch.wanted = offset.saturating_add(buffer.len() as u64);
-            if !fetch.started {
-                fetch.started = true;
-                self.fetches.push(file);
-            }
-            (fetch.base.size, Arc::clone(&fetch.replica))
-        };
-        let range = ByteRange::at(offset, buffer.len() as u64).intersection(&ByteRange::new(0, size));
-        if range.is_empty() {
-            return Ok(Some(0));
-        }
-        for block in range.start / BLOCK_BYTES..range.end.div_ceil(BLOCK_BYTES) {
-            if !self.fetch_block(file, block)? {
-                return Ok(None);
-            }
-        }
-        replica::read_full(&replica, &mut buffer[..range.len() as usize], range.start).map(Some)
-    }
-
     /// Where a file that is being fetched comes from.
     pub(crate) fn source_of(&self, file: &File) -> Option<Arc<dyn OpenFile>> {
         match &file.live.lock().body {
@@ -282,7 +283,7 @@ impl Inner {
             }
             let block = {
                 let mut live = file.live.lock();
-                let Body::Partial(fetch) = &live.body else { return Ok(()) };
+                let Body::Partial(fetch) = &mut live.body else { return Ok(()) };
                 match fetch.next_block() {
                     Some(block) => block,
                     None => {

@@ -46,6 +46,12 @@ pub struct Status {
     pub misses: u64,
     /// Opens served from the global store.
     pub through: u64,
+    /// Reads of files that were being staged in which found their bytes here.
+    pub read_hits: u64,
+    /// Such reads that waited for bytes on their way.
+    pub read_late: u64,
+    /// Such reads that had to ask for bytes themselves.
+    pub read_misses: u64,
     /// Bytes copied up.
     pub staged_in_bytes: u64,
     /// Files copied up.
@@ -125,6 +131,9 @@ impl FileCache {
             hits: read(&counters.hits),
             misses: read(&counters.misses),
             through: read(&counters.through),
+            read_hits: read(&counters.read_hits),
+            read_late: read(&counters.read_late),
+            read_misses: read(&counters.read_misses),
             staged_in_bytes: read(&counters.in_bytes),
             staged_in_files: read(&counters.in_files),
             staged_in_us: read(&counters.in_us),

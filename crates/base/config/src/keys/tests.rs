@@ -51,9 +51,7 @@ fn planned_keys_and_atomic_publication_are_refused_with_the_reason() {
     let mut policy = Policy::default();
     let refusal = (key("publish").unwrap().read)(&mut policy, "atomic").unwrap_err();
     assert!(refusal.contains("not available"), "{refusal}");
-    for (name, value) in
-        [("consistency", "strict"), ("unavailable", "30s"), ("atime", "relative"), ("read_ahead", "auto")]
-    {
+    for (name, value) in [("consistency", "strict"), ("unavailable", "30s"), ("atime", "relative")] {
         let refusal = (key(name).unwrap().read)(&mut policy, value).unwrap_err();
         assert!(refusal.contains("not available"), "{name}: {refusal}");
     }

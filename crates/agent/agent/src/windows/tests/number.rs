@@ -12,41 +12,13 @@ use rustix::net::{
 use window::attach::{Kind, MESSAGE_BYTES, Message, page};
 use window::{Mapping, Medium, Memory};
 
+use super::fork::{end, ended, process};
 use super::*;
-
-/// A process that does `work` and ends with its answer, or waits for its end if there is none. It shares our descriptors.
-fn process(work: &dyn Fn() -> Option<i32>) -> i32 {
-    // SAFETY: the child works on a copy of our memory, with system calls alone, and ends without a destructor.
-    match unsafe { libc::syscall(libc::SYS_clone, libc::CLONE_FILES | libc::SIGCHLD, 0, 0, 0, 0) } {
-        0 => match work() {
-            // SAFETY: as above.
-            Some(answer) => unsafe { libc::_exit(answer) },
-            None => loop {
-                // SAFETY: waits for the signal that ends it.
-                unsafe { libc::pause() };
-            },
-        },
-        pid => pid as i32,
-    }
-}
-
-fn ended(pid: i32) -> i32 {
-    let mut status = 0;
-    // SAFETY: our own child.
-    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
-    if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { -1 }
-}
-
-fn end(pid: i32) {
-    // SAFETY: our own child.
-    unsafe { libc::kill(pid, libc::SIGKILL) };
-    ended(pid);
-}
 
 /// A process with the number `pid`, if it can be had: the kernel gives numbers in turn.
 fn with_number(pid: i32) -> Option<i32> {
     std::fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string()).ok()?;
-    let another = process(&|| None);
+    let another = process(libc::CLONE_FILES, &|| None);
     if another != pid {
         end(another);
         return None;
@@ -88,7 +60,7 @@ fn a_process_with_the_number_of_one_that_registered_is_another_process() {
         Some(socket)
     };
     wait_until("a process with a number that was used", PATIENCE, || {
-        let registered = process(&|| {
+        let registered = process(libc::CLONE_FILES, &|| {
             use std::os::fd::IntoRawFd;
             Some(say_hello().map_or(-1, IntoRawFd::into_raw_fd))
         });

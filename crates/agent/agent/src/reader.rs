@@ -1,0 +1,47 @@
+//! What an open file's reads say of those to come: the detector of the window, for files that are being staged in.
+
+use config::Policy;
+use file_cache::Fared;
+use parking_lot::Mutex;
+use types::ByteRange;
+use window::detector::{Detector, Outcome};
+
+use crate::burst_buffer::OpenData;
+use crate::limits;
+
+/// Looks at the reads of one open file.
+pub(crate) struct Reader {
+    /// Bytes to keep ahead; 0: none.
+    budget: u64,
+    /// Made by the first read of a file that is not whole in the burst buffer.
+    detector: Mutex<Option<Box<Detector>>>,
+}
+
+impl Reader {
+    /// By the rules of the file's directory.
+    pub fn new(policy: &Policy) -> Reader {
+        let budget = match policy.read_ahead.wish() {
+            None => 0,
+            Some(0) => limits::READ_AHEAD_BYTES,
+            Some(bytes) => bytes,
+        };
+        Reader { budget, detector: Mutex::new(None) }
+    }
+
+    /// `range` is about to be read.
+    pub fn reads(&self, data: &dyn OpenData, range: ByteRange) {
+        if self.budget == 0 {
+            return;
+        }
+        data.read_ahead(range, &mut |size, fared, absent| {
+            let outcome = match fared {
+                Fared::Hit => Outcome::Hit,
+                Fared::Late => Outcome::Late,
+                Fared::Miss => Outcome::Miss,
+            };
+            let mut detector = self.detector.lock();
+            let detector = detector.get_or_insert_with(|| Box::new(Detector::new(self.budget)));
+            detector.read(range.intersection(&ByteRange::new(0, size)), outcome, size, absent)
+        });
+    }
+}

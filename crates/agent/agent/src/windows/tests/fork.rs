@@ -1,0 +1,56 @@
+//! Processes that a program with a window makes.
+
+use super::*;
+
+/// A process that does `work` and ends with its answer, or waits for its end if there is none. `flags`: those of clone(2).
+pub(super) fn process(flags: i32, work: &dyn Fn() -> Option<i32>) -> i32 {
+    // SAFETY: the child works on a copy of our memory, with system calls alone, and ends without a destructor.
+    match unsafe { libc::syscall(libc::SYS_clone, flags | libc::SIGCHLD, 0, 0, 0, 0) } {
+        0 => match work() {
+            // SAFETY: as above.
+            Some(answer) => unsafe { libc::_exit(answer) },
+            None => loop {
+                // SAFETY: waits for the signal that ends it.
+                unsafe { libc::pause() };
+            },
+        },
+        pid => pid as i32,
+    }
+}
+
+/// Its answer; -1 if a signal ended it.
+pub(super) fn ended(pid: i32) -> i32 {
+    let mut status = 0;
+    // SAFETY: our own child.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { -1 }
+}
+
+/// Ends it.
+pub(super) fn end(pid: i32) {
+    // SAFETY: our own child.
+    unsafe { libc::kill(pid, libc::SIGKILL) };
+    ended(pid);
+}
+
+#[test]
+fn a_forked_child_has_no_window_and_its_parent_keeps_its_own() {
+    let tree = tempfile::tempdir().unwrap();
+    let stand = Stand::new(tree.path(), &[]);
+    let open = stand.windowed("file");
+    let window = stand.attach(&open);
+    window.append(0, b"before").unwrap();
+    let child = process(0, &|| {
+        let refused = window.append(0, b"child!") == Err(Refused::Revoked) && window.is_revoked();
+        Some(i32::from(!refused || stand.registration.is_here()))
+    });
+    assert_eq!(ended(child), 0);
+    assert!(!window.is_revoked() && stand.registration.is_here());
+    window.append(6, b" after").unwrap();
+    assert_eq!(stand.content(&open), b"before after");
+    // A child that dies in the middle of nothing takes nothing with it; one that shares the descriptors closes nothing of ours.
+    end(process(libc::CLONE_FILES, &|| None));
+    window.append(12, b"!").unwrap();
+    assert_eq!(stand.content(&open), b"before after!");
+    assert_eq!(stand.agent.window_status().unwrap().revoked, 0);
+}
