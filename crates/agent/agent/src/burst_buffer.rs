@@ -11,7 +11,7 @@ use file_cache::{
     Anchor, DrainProgress, File, FileCache, FileHandle, Foresee, Keep, OpenHow, Overlay, Residency, SeekFor, SetMtime,
     Status, Stuck, WriteResult,
 };
-use types::{ByteRange, Identity};
+use types::{ByteRange, Identity, Version};
 
 use crate::attributes::NewTime;
 
@@ -68,6 +68,8 @@ pub trait BurstBuffer: Send + Sync {
     fn resolve(&self, identity: &Identity, keep: Keep) -> io::Result<Option<PathBuf>>;
     /// Whether new writes go to the global store. `EOPNOTSUPP`: that is decided on the server.
     fn quiesce(&self, on: bool) -> io::Result<()>;
+    /// Has `tell` called before each removal of a replica that the kernel may have; the first one stays.
+    fn before_removals(&self, tell: Box<dyn Fn(Version) + Send + Sync>);
     /// Counters; with a server: of all that it serves.
     fn status(&self) -> io::Result<Status>;
     /// The same without those that mean to read the whole catalogue.
@@ -84,6 +86,8 @@ pub trait BurstBuffer: Send + Sync {
 pub trait OpenData: Send + Sync {
     /// The version of the data that is open.
     fn data(&self) -> DataVersion;
+    /// The number of the complete replica, wherever [`backing`](OpenData::backing) may give it.
+    fn version(&self) -> Option<Version>;
     /// The complete replica, for the kernel to read and write itself.
     fn backing(&self) -> Option<BorrowedFd<'_>>;
     /// The kernel is to be given the replica. False: it must not be.
@@ -224,6 +228,9 @@ impl BurstBuffer for FileCache {
         FileCache::quiesce(self, on);
         Ok(())
     }
+    fn before_removals(&self, tell: Box<dyn Fn(Version) + Send + Sync>) {
+        FileCache::before_removals(self, tell);
+    }
     fn status(&self) -> io::Result<Status> {
         Ok(FileCache::status(self))
     }
@@ -244,6 +251,9 @@ impl BurstBuffer for FileCache {
 impl OpenData for FileHandle {
     fn data(&self) -> DataVersion {
         DataVersion::Here(Arc::clone(self.file()))
+    }
+    fn version(&self) -> Option<Version> {
+        FileHandle::version(self)
     }
     fn backing(&self) -> Option<BorrowedFd<'_>> {
         FileHandle::backing(self)

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use file_cache::{OpenHow, SeekFor};
 use rustix::fs;
-use types::ByteRange;
+use types::{ByteRange, Version};
 
 use crate::agent::Agent;
 use crate::burst_buffer::{BurstBuffer, DataVersion, OpenData};
@@ -277,6 +277,11 @@ impl OpenFile {
     /// The complete replica as an `O_PATH` descriptor, for the kernel to read and write itself.
     pub fn backing(&self) -> Option<BorrowedFd<'_>> {
         self.handle.backing()
+    }
+
+    /// The complete replica's number, wherever [`backing`](OpenFile::backing) may give it.
+    pub fn version(&self) -> Option<Version> {
+        self.handle.version()
     }
 
     /// Whether the kernel opened it to execute it.

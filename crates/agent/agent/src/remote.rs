@@ -22,7 +22,7 @@ use config::{Policy, PolicySet};
 use file_cache::{Anchor, DrainProgress, Keep, OpenHow, Overlay, Residency, Status, Stuck};
 use parking_lot::Mutex;
 use transport::{Call, CallError, Client};
-use types::Identity;
+use types::{Identity, Version};
 use wire::{Message, Text};
 
 use crate::attributes::NewTime;
@@ -285,6 +285,9 @@ impl BurstBuffer for RemoteBuffer {
     fn quiesce(&self, _on: bool) -> io::Result<()> {
         Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP))
     }
+
+    /// The kernel of this node has none.
+    fn before_removals(&self, _tell: Box<dyn Fn(Version) + Send + Sync>) {}
 
     fn status(&self) -> io::Result<Status> {
         let mut report = vec![0; wire::limits::DATA_BYTES_MAX as usize];

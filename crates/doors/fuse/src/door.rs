@@ -16,13 +16,14 @@ use crate::handles::{FileOf, Handles};
 use crate::limits;
 use crate::nodes::{Known, Nodes};
 use crate::opens::Abilities;
+use crate::registrations::Registrations;
 
 /// The file system that the kernel sees.
 pub struct Door {
     pub(crate) agent: Arc<Agent>,
     pub(crate) nodes: Arc<Nodes>,
     pub(crate) handles: Handles,
-    notifier: OnceLock<Notifier>,
+    registrations: OnceLock<Arc<Registrations>>,
     can: OnceLock<Abilities>,
     passthrough: bool,
 }
@@ -31,14 +32,28 @@ impl Door {
     /// A door over an agent. `passthrough`: whether to use it where the kernel offers it.
     pub fn new(agent: Arc<Agent>, passthrough: bool) -> Door {
         let nodes = Arc::new(Nodes::new(agent.root().clone()));
-        let (handles, notifier, can) = (Handles::default(), OnceLock::new(), OnceLock::new());
-        Door { agent, nodes, handles, notifier, can, passthrough }
+        let (handles, registrations, can) = (Handles::default(), OnceLock::new(), OnceLock::new());
+        Door { agent, nodes, handles, registrations, can, passthrough }
     }
 
     /// The way to the kernel; without it nothing is passed through.
     pub fn connect(&self, notifier: Notifier) {
+        let registrations = Arc::new(Registrations::new(notifier));
+        let idle = Arc::downgrade(&registrations);
         // A second connection would be a mistake of the caller's; the first stays.
-        let _ = self.notifier.set(notifier);
+        if self.registrations.set(registrations).is_ok() {
+            self.agent.cache().before_removals(Box::new(move |version| {
+                idle.upgrade().iter().for_each(|idle| idle.end(version));
+            }));
+        }
+    }
+
+    pub(crate) fn registrations(&self) -> Option<&Arc<Registrations>> {
+        self.registrations.get()
+    }
+
+    fn notifier(&self) -> Option<&Notifier> {
+        self.registrations.get().map(|registrations| registrations.notifier())
     }
 
     /// What is wanted of what the kernel offers: the flags and the stack depth of passthrough.
@@ -87,7 +102,7 @@ impl Door {
     /// The next lookup of this file finds a new node; other names may go on leading to this one.
     fn retire(&self, known: &Known) {
         self.nodes.retire(known);
-        if let Some(notifier) = self.notifier.get() {
+        if let Some(notifier) = self.notifier() {
             // Attributes alone: takes no lock that the request in hand could hold. A node that is gone needs none.
             let _ = notifier.inval_inode(known.id, -1, 0);
         }
@@ -167,7 +182,7 @@ impl Door {
                 // It may look past us. Under the lock: nobody gets a window between this and the answer.
                 self.agent.end_windows(&known.node)?;
             }
-            state.admit(&open, req.pid, can, self.notifier.get(), windowed)
+            state.admit(&open, req.pid, can, self.registrations.get().map(Arc::as_ref), windowed)
         };
         let mut opened = answer.inspect_err(|_| {
             self.retire(known);
@@ -180,7 +195,7 @@ impl Door {
         })?;
         if open.has_window_right() {
             announced.iter().for_each(Announced::grant);
-            if let Some(notifier) = self.notifier.get() {
+            if let Some(notifier) = self.notifier() {
                 // What the kernel was told of it would hold for a while, and writes to a window it does not see.
                 let _ = notifier.inval_inode(known.id, -1, 0);
             }
@@ -196,8 +211,8 @@ impl Door {
             self.agent.locks().unlock_flock(identity, owner);
         }
         self.agent.locks().release_handle(identity, handle);
-        // The kernel's registration ends before the replica's user does, so that an unused replica has none.
-        file.known.open.lock().leave(&file.open, self.notifier.get());
+        // The kernel's registration is left before the replica's user goes: who removes an unused replica finds it.
+        file.known.open.lock().leave(&file.open, self.registrations.get().map(Arc::as_ref));
     }
 
     pub(crate) fn list(

@@ -1,5 +1,6 @@
 //! The door over a kernel that the test plays: what the real one does only in rare orders.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
@@ -9,13 +10,23 @@ use config::Policy;
 use file_cache::{FileCache, Residency, Settings};
 use fuse_protocol::{BackingId, Filesystem, Session, Threads, Transport};
 use global_store::posix::{Options, PosixStore};
+use parking_lot::Mutex;
 use testkit::{PATIENCE, TempTree, wait_until};
 
 use super::*;
 use crate::nodes::ROOT;
 
-/// A kernel that takes every backing file.
-struct Obliging;
+/// A kernel that takes every backing file, under the next number.
+#[derive(Default)]
+struct Obliging {
+    backing: Mutex<(i32, BTreeSet<i32>)>,
+}
+
+impl Obliging {
+    fn registered(&self) -> Vec<i32> {
+        self.backing.lock().1.iter().copied().collect()
+    }
+}
 
 impl Transport for Obliging {
     fn receive(&self, _: &mut [u8]) -> io::Result<usize> {
@@ -27,15 +38,20 @@ impl Transport for Obliging {
     }
 
     fn backing_open(&self, _: BorrowedFd<'_>) -> io::Result<BackingId> {
-        Ok(BackingId(1))
+        let mut backing = self.backing.lock();
+        backing.0 += 1;
+        let id = backing.0;
+        backing.1.insert(id);
+        Ok(BackingId(id))
     }
 
-    fn backing_close(&self, _: BackingId) -> io::Result<()> {
+    fn backing_close(&self, id: BackingId) -> io::Result<()> {
+        assert!(self.backing.lock().1.remove(&id.0), "{id:?} is closed twice");
         Ok(())
     }
 }
 
-fn with_door(test: impl FnOnce(&TempTree, &Arc<Door>)) {
+fn with_door(test: impl FnOnce(&TempTree, &Arc<Door>, &Obliging)) {
     let tree = TempTree::new();
     tree.dir("data");
     let root = fs::File::open(tree.path("data")).unwrap().into();
@@ -44,11 +60,12 @@ fn with_door(test: impl FnOnce(&TempTree, &Arc<Door>)) {
     let policies = PolicyTable::new(Policy { revalidate: Duration::ZERO, ..Policy::default() });
     let agent = Agent::new(Config { cache: cache.clone(), store, policies }).unwrap();
     let door = Arc::new(Door::new(Arc::new(agent), true));
-    door.connect(Session::over(door.clone(), Arc::new(Obliging), Threads::default()).notifier());
+    let kernel_side = Arc::new(Obliging::default());
+    door.connect(Session::over(door.clone(), kernel_side.clone(), Threads::default()).notifier());
     let offered = init_flags::PASSTHROUGH | init_flags::DIRECT_IO_ALLOW_MMAP;
     let kernel = KernelConfig { minor: 45, flags: offered, max_readahead: 0, can_passthrough: true };
     door.init(&kernel).unwrap();
-    test(&tree, &door);
+    test(&tree, &door, &kernel_side);
     door.destroy();
     cache.shutdown();
 }
@@ -60,7 +77,7 @@ fn large(byte: u8) -> Vec<u8> {
 
 #[test]
 fn an_open_is_refused_once_at_most() {
-    with_door(|tree, door| {
+    with_door(|tree, door, _| {
         let req = Request::detached(0, 0, 1);
         let look = || door.lookup(&req, ROOT, OsStr::new("file")).unwrap().node;
         let open = |node| door.open(&req, node, libc::O_RDONLY, false);
@@ -96,5 +113,56 @@ fn an_open_is_refused_once_at_most() {
         for (node, opened) in [(second, passed), (third, opened)] {
             door.release(&req, node, opened.handle, 0, None);
         }
+    });
+}
+
+#[test]
+fn a_registration_outlives_the_last_close_and_not_its_replica() {
+    with_door(|tree, door, kernel| {
+        let req = Request::detached(0, 0, 1);
+        let close = |node, opened: Opened| door.release(&req, node, opened.handle, 0, None);
+        let look = |name: &str| door.lookup(&req, ROOT, OsStr::new(name)).unwrap().node;
+        let open = |node| door.open(&req, node, libc::O_RDONLY, false).unwrap();
+        fs::write(tree.path("data/file"), "small").unwrap();
+        let node = look("file");
+        let first = open(node);
+        let id = first.backing.expect("a small file is whole at once").0;
+        let second = open(node);
+        close(node, first);
+        assert_eq!(second.backing, Some(BackingId(id)));
+        close(node, second);
+        assert_eq!(kernel.registered(), [id], "left");
+        // Also by another number, which the kernel has once it forgot the first.
+        door.forget(node, 1);
+        let node = look("file");
+        let third = open(node);
+        assert_eq!((third.backing, kernel.registered()), (Some(BackingId(id)), vec![id]));
+        close(node, third);
+        let identity = door.node(node).unwrap().node.identity().clone();
+        door.agent.cache().evict(&identity).unwrap();
+        assert!(kernel.registered().is_empty(), "the replica is gone");
+
+        // A new version has a registration of its own, and that of the old one goes with its last close.
+        let old = open(node);
+        fs::write(tree.path("data/file"), "another").unwrap();
+        let newer = look("file");
+        let opened = door.open(&req, newer, libc::O_RDONLY, false);
+        let (newer, opened) = match opened {
+            Ok(opened) => (newer, opened),
+            Err(_) => {
+                let newest = look("file");
+                (newest, open(newest))
+            }
+        };
+        assert_ne!(opened.backing, old.backing);
+        assert_eq!(kernel.registered().len(), 2);
+        close(node, old);
+        assert_eq!(kernel.registered(), [opened.backing.unwrap().0]);
+        close(newer, opened);
+        let all = door.registrations().unwrap();
+        all.expire(Duration::from_secs(60));
+        assert_eq!(kernel.registered().len(), 1);
+        all.expire(Duration::ZERO);
+        assert!(kernel.registered().is_empty());
     });
 }

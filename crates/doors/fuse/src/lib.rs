@@ -9,6 +9,7 @@ pub mod limits;
 mod nodes;
 mod opens;
 mod operations;
+mod registrations;
 mod relief;
 mod waits;
 mod working;
@@ -21,6 +22,7 @@ use agent::Agent;
 use fuse_protocol::{End, Notifier, Threads};
 
 pub use door::Door;
+use registrations::Registrations;
 use relief::Relief;
 
 /// How the door serves.
@@ -44,6 +46,7 @@ impl Default for Options {
 pub struct Session {
     session: fuse_protocol::Session,
     nodes: Arc<nodes::Nodes>,
+    registrations: Option<Arc<Registrations>>,
     options: Options,
 }
 
@@ -53,13 +56,15 @@ pub fn serve(agent: Arc<Agent>, device: OwnedFd, options: Options) -> Session {
     let nodes = door.nodes.clone();
     let session = fuse_protocol::Session::new(door.clone(), device, options.threads);
     door.connect(session.notifier());
-    Session { session, nodes, options }
+    let registrations = door.registrations().cloned();
+    Session { session, nodes, registrations, options }
 }
 
 impl Session {
     /// Serves until the last unmount, or until the connection is aborted.
     pub fn run(&self) -> io::Result<End> {
-        let _relief = Relief::start(self.nodes.clone(), self.session.notifier(), self.options.nodes_max)?;
+        let (nodes, registrations) = (self.nodes.clone(), self.registrations.clone());
+        let _relief = Relief::start(nodes, registrations, self.session.notifier(), self.options.nodes_max)?;
         self.session.run()
     }
 

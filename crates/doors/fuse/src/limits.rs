@@ -13,6 +13,13 @@ pub const FORGET_BATCH: usize = 1024;
 /// How often the number of nodes is looked at: at a lookup every 5 us, 20,000 come meanwhile at most.
 pub const RELIEF_POLL: Duration = Duration::from_millis(100);
 
+/// Registrations of replicas that nobody has open: as many as the file cache remembers closed files. Each pins an inode in the
+/// kernel, about 2 KiB.
+pub const IDLE_REGISTRATIONS: usize = 4096;
+
+/// How long one stays that nobody uses. Who removes a replica ends it at once; this is for those that others remove.
+pub const IDLE_REGISTRATION: Duration = Duration::from_secs(10);
+
 /// Asynchronous requests (read-ahead, direct I/O of several threads) that may be under way at once.
 pub const BACKGROUND_REQUESTS: u16 = 64;
 

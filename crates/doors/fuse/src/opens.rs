@@ -6,7 +6,9 @@
 //! forgets it. What no longer fits is answered `ESTALE`: the kernel looks the name up again and gets a new node.
 
 use agent::{DataVersion, OpenFile};
-use fuse_protocol::{BackingId, Errno, Notifier, Opened, fopen};
+use fuse_protocol::{Errno, Opened, fopen};
+
+use crate::registrations::{Registration, Registrations};
 
 /// The way of a node's opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -34,7 +36,7 @@ pub struct OpenState {
     /// The version of the data that its opens have.
     data: Option<DataVersion>,
     /// The kernel's registration of the replica, one a node.
-    backing: Option<BackingId>,
+    backing: Option<Registration>,
     /// The thread that was told `ESTALE` last: if it comes again it has no name to look up, and is served as it is.
     refused: Option<u32>,
 }
@@ -103,14 +105,15 @@ impl OpenState {
         open: &OpenFile,
         thread: u32,
         can: Abilities,
-        notifier: Option<&Notifier>,
+        registrations: Option<&Registrations>,
         windowed: bool,
     ) -> Result<Opened, Errno> {
         let mut offer = self.offer(open, can);
-        offer.backing &= notifier.is_some();
+        offer.backing &= registrations.is_some();
         offer.refused_before = self.refused == Some(thread);
         if offer.backing && self.backing.is_none() {
-            self.backing = register(open, notifier);
+            self.backing =
+                registrations.zip(open.version()).and_then(|(all, version)| all.begin(version, || open.backing()));
             offer.backing = self.backing.is_some();
         }
         let mut chosen = answer(self.way, self.opens, offer);
@@ -123,12 +126,12 @@ impl OpenState {
         match chosen {
             Answer::Stale => {
                 self.refused = Some(thread);
-                self.unregister_if_unused(notifier);
+                self.unregister_if_unused(registrations);
                 return Err(Errno::ESTALE);
             }
             Answer::Passthrough { direct } => {
                 self.way = Way::Passthrough;
-                opened.backing = self.backing;
+                opened.backing = self.backing.map(|registration| registration.id);
                 // The kernel's own reads and writes of a file with a window must reach the agent as well.
                 opened.flags = if direct || windowed { fopen::DIRECT_IO } else { 0 };
                 if windowed {
@@ -147,14 +150,14 @@ impl OpenState {
         self.executing += u32::from(open.executes());
         self.data = Some(open.data());
         if chosen == Answer::Direct {
-            self.unregister(notifier);
+            self.unregister(registrations);
         }
         Ok(opened)
     }
 
     fn offer(&self, open: &OpenFile, can: Abilities) -> Offer {
         Offer {
-            backing: can.passthrough && open.backing().is_some(),
+            backing: can.passthrough && open.version().is_some(),
             same_file: self.data.as_ref().is_none_or(|data| *data == open.data()),
             writes_must_pass: open.writes_must_pass(),
             refused_before: false,
@@ -182,37 +185,28 @@ impl OpenState {
     }
 
     /// Counts a release.
-    pub fn leave(&mut self, open: &OpenFile, notifier: Option<&Notifier>) {
+    pub fn leave(&mut self, open: &OpenFile, registrations: Option<&Registrations>) {
         self.opens = self.opens.saturating_sub(1);
         self.windowed = self.windowed.saturating_sub(u32::from(open.has_window_right()));
         self.executing = self.executing.saturating_sub(u32::from(open.executes()));
         if self.opens == 0 {
             self.data = None;
             self.looked_past = false;
-            self.unregister(notifier);
+            if let (Some(registration), Some(registrations)) = (self.backing.take(), registrations) {
+                registrations.leave(registration);
+            }
         }
     }
 
-    fn unregister_if_unused(&mut self, notifier: Option<&Notifier>) {
+    fn unregister_if_unused(&mut self, registrations: Option<&Registrations>) {
         if self.opens == 0 || self.way == Way::Direct {
-            self.unregister(notifier);
+            self.unregister(registrations);
         }
     }
 
-    fn unregister(&mut self, notifier: Option<&Notifier>) {
-        if let (Some(id), Some(notifier)) = (self.backing.take(), notifier) {
-            // Fails only once the connection is gone, and the registration with it.
-            let _ = notifier.backing_close(id);
-        }
-    }
-}
-
-fn register(open: &OpenFile, notifier: Option<&Notifier>) -> Option<BackingId> {
-    match notifier?.backing_open(open.backing()?) {
-        Ok(id) => Some(id),
-        Err(error) => {
-            tracing::debug!(%error, "no passthrough: the kernel did not take the replica");
-            None
+    fn unregister(&mut self, registrations: Option<&Registrations>) {
+        if let (Some(registration), Some(registrations)) = (self.backing.take(), registrations) {
+            registrations.close(registration.id);
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Asking the kernel to forget nodes before their descriptors run out: each node holds one.
+//! Asking the kernel to forget nodes before their descriptors run out: each node holds one. And ending registrations that
+//! nobody uses.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,6 +10,7 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::limits;
 use crate::nodes::Nodes;
+use crate::registrations::Registrations;
 
 /// The thread that asks; ended when dropped.
 pub struct Relief {
@@ -18,7 +20,12 @@ pub struct Relief {
 
 impl Relief {
     /// Starts it. `most` nodes are kept without asking; `None`: the process's limit of descriptors decides.
-    pub fn start(nodes: Arc<Nodes>, notifier: Notifier, most: Option<usize>) -> std::io::Result<Relief> {
+    pub fn start(
+        nodes: Arc<Nodes>,
+        registrations: Option<Arc<Registrations>>,
+        notifier: Notifier,
+        most: Option<usize>,
+    ) -> std::io::Result<Relief> {
         let most = most.unwrap_or_else(node_budget);
         let ended = Arc::new(AtomicBool::new(false));
         let stop = ended.clone();
@@ -31,6 +38,7 @@ impl Relief {
                         let _ = notifier.inval_entry(parent, &name);
                     }
                 }
+                registrations.iter().for_each(|idle| idle.expire(limits::IDLE_REGISTRATION));
                 std::thread::park_timeout(limits::RELIEF_POLL);
             }
         })?;

@@ -78,6 +78,11 @@ impl FileHandle {
         self.backing.get_or_init(open).as_ref().map(|fd| fd.as_fd())
     }
 
+    /// The number of the complete replica that was opened; no other file or content ever has it. `None` for every other route.
+    pub fn version(&self) -> Option<Version> {
+        self.whole
+    }
+
     /// Passthrough is about to be answered: from now on the kernel reads and writes past us. False: it must not be, for
     /// the file has moved to the global store since it was opened.
     pub fn use_passthrough(&self) -> bool {

@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use rustix::fs::{AtFlags, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, UTIME_OMIT, XattrFlags};
 use types::{ByteRange, Epoch, Fingerprint, Identity, Timestamp, Version};
@@ -37,6 +38,8 @@ pub(crate) enum How {
 pub(crate) struct Replicas {
     root: PathBuf,
     dir: OwnedFd,
+    /// Hears of each replica that is about to be removed.
+    pub(crate) before_removal: OnceLock<Box<dyn Fn(Version) + Send + Sync>>,
 }
 
 /// What a dirty replica says of itself.
@@ -56,7 +59,7 @@ impl Replicas {
         builder.recursive(true).mode(0o700);
         [REPLICAS, SUMS, "saved"].iter().try_for_each(|name| builder.create(root.join(name)))?;
         let dir = rustix::fs::open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        Ok(Replicas { root: root.to_owned(), dir })
+        Ok(Replicas { root: root.to_owned(), dir, before_removal: OnceLock::new() })
     }
 
     /// Where a replica is.
@@ -114,6 +117,7 @@ impl Replicas {
 
     /// Removes a replica and its checksums; what is not there is no error.
     pub(crate) fn remove(&self, version: Version) -> io::Result<()> {
+        self.before_removal.get().iter().for_each(|tell| tell(version));
         for of in [REPLICAS, SUMS] {
             match rustix::fs::unlinkat(&self.dir, place(of, version), AtFlags::empty()) {
                 Ok(()) | Err(rustix::io::Errno::NOENT) => {}

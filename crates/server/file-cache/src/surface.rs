@@ -51,6 +51,12 @@ impl FileCache {
         self.inner.open_file(anchor, &how, interrupted)
     }
 
+    /// Has `tell` called before each removal of a replica, which nobody has open then, from whatever thread: what others keep of it
+    /// must go. It must not call back. The first one stays.
+    pub fn before_removals(&self, tell: Box<dyn Fn(Version) + Send + Sync>) {
+        let _ = self.inner.replicas.before_removal.set(tell);
+    }
+
     /// What `stat` must say instead of the global copy's attributes; `None`: these are true. Never blocks on I/O of
     /// the global store.
     pub fn attributes(&self, identity: &Identity) -> Option<Overlay> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use file_cache::{Anchor, OpenHow, SeekFor, WriteResult};
 use transport::{Call, CallError};
-use types::Identity;
+use types::{Identity, Version};
 use wire::limits::DATA_BYTES_MAX;
 use wire::{Message, Text, open, seek};
 
@@ -168,6 +168,10 @@ impl RemoteHandle {
 impl OpenData for RemoteHandle {
     fn data(&self) -> DataVersion {
         DataVersion::There(self.version.load(Ordering::Acquire))
+    }
+
+    fn version(&self) -> Option<Version> {
+        None
     }
 
     fn backing(&self) -> Option<BorrowedFd<'_>> {

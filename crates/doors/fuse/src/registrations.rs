@@ -1,0 +1,114 @@
+//! The kernel's registrations of replicas, which outlive the last close for a while: programs open the same files again
+//! and again, and a registration costs a descriptor of ours and two calls each time.
+//!
+//! A registration pins its replica. So who removes a replica tells it here first ([`Registrations::end`]); there are at most
+//! [`limits::IDLE_REGISTRATIONS`] that nobody uses, none for longer than [`limits::IDLE_REGISTRATION`].
+
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use fuse_protocol::{BackingId, Notifier};
+use parking_lot::Mutex;
+use types::Version;
+
+use crate::limits;
+
+/// One that an open node uses.
+#[derive(Debug, Clone, Copy)]
+pub struct Registration {
+    pub id: BackingId,
+    version: Version,
+}
+
+#[derive(Default)]
+struct Idle {
+    of: HashMap<Version, (BackingId, u64)>,
+    /// By when they were left, the longest ago first.
+    order: BTreeMap<u64, (Instant, Version)>,
+    turn: u64,
+}
+
+/// Those that nobody uses, and the way to the kernel.
+pub struct Registrations {
+    notifier: Notifier,
+    idle: Mutex<Idle>,
+}
+
+impl Idle {
+    fn take(&mut self, version: Version) -> Option<BackingId> {
+        let (id, turn) = self.of.remove(&version)?;
+        self.order.remove(&turn);
+        Some(id)
+    }
+
+    /// The one that was left first, if that was not after `since`.
+    fn oldest(&mut self, since: Option<Instant>) -> Option<BackingId> {
+        let (_, (left, version)) = self.order.first_key_value()?;
+        if since.is_some_and(|since| *left > since) {
+            return None;
+        }
+        let version = *version;
+        self.take(version)
+    }
+}
+
+impl Registrations {
+    pub fn new(notifier: Notifier) -> Registrations {
+        Registrations { notifier, idle: Mutex::default() }
+    }
+
+    pub fn notifier(&self) -> &Notifier {
+        &self.notifier
+    }
+
+    /// The registration of a replica; `file` opens it, if it is needed. `None`: the kernel does not take it.
+    pub fn begin<'a>(&self, version: Version, file: impl FnOnce() -> Option<BorrowedFd<'a>>) -> Option<Registration> {
+        if let Some(id) = self.idle.lock().take(version) {
+            return Some(Registration { id, version });
+        }
+        match self.notifier.backing_open(file()?) {
+            Ok(id) => Some(Registration { id, version }),
+            Err(error) => {
+                tracing::debug!(%error, "no passthrough: the kernel did not take the replica");
+                None
+            }
+        }
+    }
+
+    /// Nobody has it open by this any more. The replica is there: who removes it has not begun.
+    pub fn leave(&self, left: Registration) {
+        let excess = {
+            let mut idle = self.idle.lock();
+            let former = idle.take(left.version);
+            idle.turn += 1;
+            let turn = idle.turn;
+            idle.of.insert(left.version, (left.id, turn));
+            idle.order.insert(turn, (Instant::now(), left.version));
+            let many = idle.of.len() > limits::IDLE_REGISTRATIONS;
+            former.or_else(|| if many { idle.oldest(None) } else { None })
+        };
+        excess.into_iter().for_each(|id| self.close(id));
+    }
+
+    /// It serves no more.
+    pub fn close(&self, id: BackingId) {
+        // Fails only once the connection is gone, and the registration with it.
+        let _ = self.notifier.backing_close(id);
+    }
+
+    /// A replica that nobody has open is about to be removed.
+    pub fn end(&self, version: Version) {
+        let left = self.idle.lock().take(version);
+        left.into_iter().for_each(|id| self.close(id));
+    }
+
+    /// Ends those that were left longer ago.
+    pub fn expire(&self, age: Duration) {
+        let Some(since) = Instant::now().checked_sub(age) else { return };
+        loop {
+            let Some(id) = self.idle.lock().oldest(Some(since)) else { return };
+            self.close(id);
+        }
+    }
+}
