@@ -113,9 +113,12 @@ fn what_is_committed_and_read_meanwhile_is_not_lost() {
                 })
             })
             .collect();
-        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        // Also when one of them panicked: the other thread would condense for ever.
+        let written: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
         ended.store(true, Ordering::Release);
-        condensing.join().unwrap()
+        let condensed = condensing.join().unwrap();
+        written.into_iter().for_each(|writer| writer.unwrap());
+        condensed
     });
     assert!(condensed > 1, "{condensed}");
     let before = contents(&catalogue);
