@@ -106,7 +106,8 @@ impl Agent {
         node.fd().as_raw_fd().to_string()
     }
 
-    /// After our own change of a node's attributes or names: the file cache must not take it for an outsider's.
+    /// After our own change of a node's names: what the file cache remembers of them follows. (What moves ctime alone needs
+    /// no word: it is never taken for another content.)
     pub(crate) fn changed(&self, node: &Node) -> io::Result<()> {
         if node.is_regular() && self.cache.state(node.identity()) != Residency::Absent {
             self.cache.own_change(&*node.anchor(&self.store)?);

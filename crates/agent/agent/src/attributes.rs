@@ -159,9 +159,6 @@ impl Agent {
             let mode = Mode::from_raw_mode(mode & 0o7777);
             fs::chmodat(&self.descriptors, self.descriptor_name(node), mode, AtFlags::empty())?;
         }
-        if new.uid.is_some() || new.gid.is_some() || new.mode.is_some() {
-            self.changed(node)?;
-        }
         if let Some(size) = new.size {
             match open {
                 Some(open) => open.set_len(size)?,

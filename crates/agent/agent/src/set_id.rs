@@ -29,20 +29,13 @@ impl Agent {
                 kept -= Mode::SGID;
             }
         }
-        let mut changed = false;
         if kept != mode & Mode::from_raw_mode(0o7777) {
             fs::chmodat(&self.descriptors, self.descriptor_name(node), kept, AtFlags::empty())?;
-            changed = true;
         }
         match fs::removexattr(node.proc_path(), CAPABILITY) {
-            Ok(()) => changed = true,
-            Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS) => {}
-            Err(error) => return Err(error.into()),
+            Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS) => Ok(()),
+            Err(error) => Err(error.into()),
         }
-        if changed {
-            self.changed(node)?;
-        }
-        Ok(())
     }
 
     /// Before a file gets privileges: what is dirty is staged out, for the write below would take them away again. A

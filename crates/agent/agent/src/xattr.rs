@@ -85,17 +85,14 @@ impl Agent {
                 fs::chmodat(&self.descriptors, name, mode - Mode::SGID, fs::AtFlags::empty())?;
             }
         }
-        self.changed(node)
+        Ok(())
     }
 
     /// Removes an attribute.
     pub fn remove_xattr(&self, caller: &Caller, node: &Node, name: &CStr) -> io::Result<()> {
         refuse_hidden(name)?;
-        {
-            let _as_caller = self.impersonator.become_caller(caller)?;
-            fs::removexattr(node.proc_path(), name)?;
-        }
-        self.changed(node)
+        let _as_caller = self.impersonator.become_caller(caller)?;
+        Ok(fs::removexattr(node.proc_path(), name)?)
     }
 }
 

@@ -116,8 +116,8 @@ impl FileCache {
         self.inner.gated(anchor.identity(), false, |file, _| self.inner.set_times(file, anchor, sets, apply))?
     }
 
-    /// After our own chmod, chown, rename, link or xattr: the hint of a dirty file follows. (A changed ctime alone is
-    /// never taken for another content.)
+    /// After our own rename, link or unlink: the hint of a dirty file follows. (Changes of attributes need no word: a ctime
+    /// that moved alone is never taken for another content.)
     pub fn own_change(&self, anchor: &dyn Anchor) {
         let Some(file) = self.inner.known(anchor.identity()) else { return };
         let _gate = file.gate.lock();
