@@ -108,6 +108,13 @@ pub(crate) struct Descriptors {
     pub(crate) global: Option<(Access, Arc<dyn OpenFile>)>,
 }
 
+impl Descriptors {
+    /// One of the replica, of whatever kind.
+    pub(crate) fn of_replica(&self) -> Option<Arc<OwnedFd>> {
+        self.handle.as_ref().or(self.read.as_ref()).or(self.write.as_ref()).cloned()
+    }
+}
+
 /// The fields of a file.
 pub(crate) struct Live {
     /// The catalogue was asked for the record.

@@ -44,6 +44,8 @@ impl Inner {
         }
         let mut live = file.live.lock();
         live.body = Body::Whole;
+        // Until the last writer goes: who sets a time meanwhile needs no other.
+        live.fds.write = Some(Arc::new(fd));
         live.name_unsynced |= how.created;
         Ok(())
     }

@@ -52,6 +52,7 @@ mod sums;
 mod superblock;
 mod surface;
 mod throttle;
+mod times;
 mod withdrawal;
 #[cfg(test)]
 mod world;

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use catalogue::{Change, Durability, State};
 use config::Policy;
 use global_store::Anchor;
-use types::{Identity, Timestamp, Version};
+use types::Identity;
 
 use crate::api::{DrainProgress, Keep, OpenHow, Overlay, Residency, SetMtime, Stuck};
 use crate::cache::{Counters, Inner, broken};
@@ -17,7 +17,7 @@ use crate::file::{Body, File};
 use crate::handle::FileHandle;
 use crate::limits::FETCH_TRIES;
 use crate::recovery;
-use crate::replica::{self, How, ctime_of, mtime_of};
+use crate::replica::{ctime_of, mtime_of};
 use crate::settings::{OpenError, Settings};
 
 /// The file cache. Cheap to clone. `shutdown` ends it; dropping the last clone alone leaves the threads running.
@@ -61,14 +61,17 @@ impl FileCache {
     /// the global store.
     pub fn attributes(&self, identity: &Identity) -> Option<Overlay> {
         let file = self.inner.known(identity)?;
-        let (version, base_ctime) = {
+        let (version, held, base_ctime) = {
             let live = file.live.lock();
             if !live.is_ahead() {
                 return None;
             }
-            (live.version?, live.record.as_ref().map(|record| record.base.ctime))
+            (live.version?, live.fds.of_replica(), live.record.as_ref().map(|record| record.base.ctime))
         };
-        let stat = self.inner.replicas.stat(version).ok()?;
+        let stat = match held {
+            Some(fd) => rustix::fs::fstat(fd).ok()?,
+            None => self.inner.replicas.stat(version).ok()?,
+        };
         let ctime = ctime_of(&stat);
         Some(Overlay {
             size: stat.st_size as u64,
@@ -288,64 +291,6 @@ impl FileCache {
 }
 
 impl Inner {
-    /// Gate held.
-    fn set_times(
-        &self,
-        file: &File,
-        anchor: &Arc<dyn Anchor>,
-        sets: SetMtime,
-        apply: &mut dyn FnMut() -> io::Result<()>,
-    ) -> io::Result<()> {
-        let (record, version, left, unlinked) = {
-            let mut live = file.live.lock();
-            live.changes += 1;
-            (live.record.clone(), live.version, live.left, live.unlinked)
-        };
-        if sets == SetMtime::Keep || (record.is_none() && !unlinked) {
-            return apply();
-        }
-        // A copy cannot begin while the gate is held, but one that runs writes on.
-        let copying = file.drain.try_lock().is_none();
-        let before = anchor.attributes()?.fingerprint;
-        apply()?;
-        let after = anchor.attributes()?.fingerprint;
-        // Its next write moves the time below at once; its end sets it to the replica's.
-        let mtime = match sets {
-            SetMtime::To(time) if copying => time,
-            // As the store keeps it.
-            _ => after.mtime,
-        };
-        let Some(version) = version else { return Ok(()) };
-        // What is left of an unlinked file is its replica.
-        let Some(mut record) = record else { return self.replica_mtime(file, version, mtime) };
-        // Only what we know the global copy to be may be followed; an outsider's change stays visible.
-        let known = before.same_content(&record.base);
-        if left.is_some_and(|left| left.same_content(&before)) {
-            file.live.lock().left = Some(after);
-        }
-        if record.state == State::Clean && !known {
-            return Ok(());
-        }
-        self.replica_mtime(file, version, mtime)?;
-        if known {
-            record.base = after;
-            self.put(file, record.clone(), Durability::Process)?;
-            if record.state != State::Clean {
-                self.brand_again(file, &record);
-            }
-        }
-        Ok(())
-    }
-
-    /// Gives a whole replica a modification time.
-    fn replica_mtime(&self, file: &File, version: Version, mtime: Timestamp) -> io::Result<()> {
-        if !matches!(file.live.lock().body, Body::Whole) {
-            return Ok(());
-        }
-        let replica = self.replicas.open_as(version, How::Read)?;
-        replica::set_mtime(std::os::fd::AsFd::as_fd(&replica), mtime)
-    }
-
     /// Gate held.
     fn unlinked(&self, file: &Arc<File>) -> io::Result<()> {
         fault::point("unlink.below");

@@ -1,0 +1,81 @@
+//! `utimens`: a dirty file has its time in the replica, and the record follows the change below.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use catalogue::{Durability, State};
+use global_store::Anchor;
+use types::Version;
+
+use crate::api::SetMtime;
+use crate::cache::Inner;
+use crate::file::{Body, File};
+use crate::replica::{self, How};
+
+impl Inner {
+    /// Gate held.
+    pub(crate) fn set_times(
+        &self,
+        file: &File,
+        anchor: &Arc<dyn Anchor>,
+        sets: SetMtime,
+        apply: &mut dyn FnMut() -> io::Result<()>,
+    ) -> io::Result<()> {
+        let (record, version, left, unlinked, whole) = {
+            let mut live = file.live.lock();
+            live.changes += 1;
+            (live.record.clone(), live.version, live.left, live.unlinked, matches!(live.body, Body::Whole))
+        };
+        if sets == SetMtime::Keep || (record.is_none() && !unlinked) {
+            return apply();
+        }
+        // A copy cannot begin while the gate is held, but one that runs writes on.
+        let copying = file.drain.try_lock().is_none();
+        let before = anchor.attributes()?.fingerprint;
+        apply()?;
+        let after = anchor.attributes()?.fingerprint;
+        // Its next write moves the time below at once; its end sets it to the replica's.
+        let mtime = match sets {
+            SetMtime::To(time) if copying => time,
+            // As the store keeps it.
+            _ => after.mtime,
+        };
+        let Some(version) = version else { return Ok(()) };
+        // What we know the global copy to be; an outsider's change is not followed, and stays visible.
+        let known = record.as_ref().is_some_and(|record| before.same_content(&record.base));
+        let clean = record.as_ref().is_some_and(|record| record.state == State::Clean);
+        if left.is_some_and(|left| left.same_content(&before)) {
+            file.live.lock().left = Some(after);
+        }
+        if clean && !known {
+            return Ok(());
+        }
+        // A spill that finds our descriptor among those that may write would take it for a program's: then one for reading.
+        let no_spill = file.io.try_read();
+        let replica = if whole { Some(self.replica_of(file, version, no_spill.is_some())?) } else { None };
+        if let Some(replica) = &replica {
+            replica::set_mtime(replica.as_fd(), mtime)?;
+        }
+        // What is left of an unlinked file is its replica.
+        if let Some(mut record) = record.filter(|_| known) {
+            record.base = after;
+            self.put(file, record.clone(), Durability::Process)?;
+            match &replica {
+                _ if clean => {}
+                Some(replica) => self.brand(file, replica.as_fd(), &record),
+                None => self.brand_again(file, &record),
+            }
+        }
+        Ok(())
+    }
+
+    /// The descriptor of the replica that its writers share, if there is one and it `may_write`; else another.
+    fn replica_of(&self, file: &File, version: Version, may_write: bool) -> io::Result<Arc<OwnedFd>> {
+        let held = {
+            let live = file.live.lock();
+            live.fds.write.clone().filter(|_| may_write && live.version == Some(version))
+        };
+        held.map_or_else(|| Ok(Arc::new(self.replicas.open_as(version, How::Read)?)), Ok)
+    }
+}
