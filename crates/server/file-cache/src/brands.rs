@@ -5,13 +5,15 @@
 //! with it. The same serves where the whole catalogue is lost.
 
 use std::io;
+use std::path::PathBuf;
 
 use catalogue::{Change, Durability, Record, State};
 use types::{Fingerprint, Version};
 
+use crate::brand::Brand;
 use crate::cache::{Inner, broken};
 use crate::clock;
-use crate::replica::{Brand, mtime_of};
+use crate::replica::mtime_of;
 use crate::withdrawal::is_void;
 
 impl Inner {
@@ -93,7 +95,8 @@ impl Inner {
             self.replicas.unbrand(version);
             return Ok(());
         }
-        tracing::warn!(file = %brand.hint.display(), "a dirty replica is taken back into the catalogue");
+        let hint = self.hint_of(&brand);
+        tracing::warn!(file = %hint.display(), "a dirty replica is taken back into the catalogue");
         let record = Record {
             state: State::Dirty,
             version,
@@ -105,11 +108,18 @@ impl Inner {
             removing: false,
             // Its brand reached the medium.
             synced: true,
-            hint: brand.hint,
+            hint,
             used_s: clock::wall_s(),
             reason: String::new(),
         };
         self.catalogue.commit(vec![Change::Put(brand.identity, record)], Durability::Machine).map_err(broken)
+    }
+
+    /// Where the file is, or what is left of where it was.
+    fn hint_of(&self, brand: &Brand) -> PathBuf {
+        let found = if brand.is_cut() { self.store.locate(&brand.identity, &brand.hint, false) } else { Ok(None) };
+        let found = found.ok().flatten().map(|anchor| anchor.path_hint());
+        found.filter(|hint| !hint.as_os_str().is_empty()).unwrap_or_else(|| brand.hint.clone())
     }
 
     /// Whether the global copy is not what the brand was made over, but what a stage-out of this replica leaves: the

@@ -14,6 +14,7 @@ use global_store::{Anchor, GlobalStore};
 use parking_lot::{Mutex, MutexGuard};
 use types::{Identity, Version};
 
+use crate::brand::Brand;
 use crate::budget::Budget;
 use crate::busy::Busy;
 use crate::clock::Clock;
@@ -21,9 +22,9 @@ use crate::expiry::Expiry;
 use crate::fault;
 use crate::fetches::Fetches;
 use crate::file::{Body, Descriptors, File, Live};
-use crate::limits::IDLE_FILES;
+use crate::limits::{BRAND_BYTES, BRAND_BYTES_MAX, IDLE_FILES};
 use crate::queue::Queue;
-use crate::replica::{Brand, How, Replicas};
+use crate::replica::{How, Replicas};
 use crate::settings::Settings;
 use crate::space::Spaces;
 use crate::superblock::Superblock;
@@ -291,7 +292,8 @@ impl Inner {
             base: record.base,
             hint: record.hint.clone(),
         };
-        if let Err(error) = Replicas::brand(replica, &brand) {
+        let most = if self.store.finds_by_identity() { BRAND_BYTES } else { BRAND_BYTES_MAX };
+        if let Err(error) = Replicas::brand(replica, &brand, most) {
             tracing::warn!(%error, "the burst buffer keeps no extended attributes: a lost catalogue could not be rebuilt");
             self.xattrs.store(false, Ordering::Relaxed);
         }

@@ -15,6 +15,7 @@
 
 mod announce;
 mod api;
+mod brand;
 mod brands;
 mod budget;
 mod busy;

@@ -109,6 +109,14 @@ pub const FETCH_ON_BYTES: u64 = 256 << 20;
 /// Most bytes of a path kept as a hint in a replica's extended attribute: ext4 gives all attributes 4 KiB.
 pub const HINT_BYTES: usize = 1024;
 
+/// What a replica's extended attribute may hold, if hints are but a help for people: as much as fits beside an ext4 inode
+/// of the usual 256 bytes under its name. One byte more takes a block of its own, and the file system's journal has to hear of
+/// each.
+pub const BRAND_BYTES: usize = 56;
+
+/// The same where files are found by their hints alone, and room to read what any version wrote.
+pub const BRAND_BYTES_MAX: usize = HINT_BYTES + 512;
+
 /// Dirty closed files whose anchors (one or two descriptors each) are kept; the others are found again by their handles.
 pub const ANCHORS_KEPT: usize = 1024;
 

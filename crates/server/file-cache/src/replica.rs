@@ -4,25 +4,21 @@
 //! version's last byte. A replica that holds dirt carries its identity in an extended attribute, its *brand*, so that a
 //! lost catalogue can be rebuilt; the brand goes when the replica becomes clean.
 
-use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use rustix::fs::{AtFlags, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, UTIME_OMIT, XattrFlags};
-use types::{ByteRange, Epoch, Fingerprint, Identity, Timestamp, Version};
+use types::{ByteRange, Timestamp, Version};
 
-use crate::limits::HINT_BYTES;
+use crate::brand::Brand;
+use crate::limits::BRAND_BYTES_MAX;
 
 const REPLICAS: &str = "replicas";
 const SUMS: &str = "sums";
 const BRAND: &str = "user.forebay.identity";
-const BRAND_FORMAT: u8 = 2;
-/// The format without the epoch.
-const BRAND_FORMAT_1: u8 = 1;
 
 /// How a replica is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,16 +36,6 @@ pub(crate) struct Replicas {
     dir: OwnedFd,
     /// Hears of each replica that is about to be removed.
     pub(crate) before_removal: OnceLock<Box<dyn Fn(Version) + Send + Sync>>,
-}
-
-/// What a dirty replica says of itself.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Brand {
-    pub(crate) identity: Identity,
-    /// Of the intent. A clean record of this replica with the same or a later one says that the brand is out of date.
-    pub(crate) epoch: Epoch,
-    pub(crate) base: Fingerprint,
-    pub(crate) hint: PathBuf,
 }
 
 impl Replicas {
@@ -127,9 +113,10 @@ impl Replicas {
         Ok(())
     }
 
-    /// Marks a replica as holding somebody's dirt. An error means that the file system has no such attributes.
-    pub(crate) fn brand(replica: BorrowedFd<'_>, brand: &Brand) -> io::Result<()> {
-        Ok(rustix::fs::fsetxattr(replica, BRAND, &brand.encode(), XattrFlags::empty())?)
+    /// Marks a replica as holding somebody's dirt, in at most so many bytes if that can be. An error means that the file
+    /// system has no such attributes.
+    pub(crate) fn brand(replica: BorrowedFd<'_>, brand: &Brand, most: usize) -> io::Result<()> {
+        Ok(rustix::fs::fsetxattr(replica, BRAND, &brand.encode(most), XattrFlags::empty())?)
     }
 
     /// Takes the brand away.
@@ -145,7 +132,7 @@ impl Replicas {
 
     /// Reads the brand, if there is a sound one.
     pub(crate) fn read_brand(&self, version: Version) -> Option<Brand> {
-        let mut bytes = vec![0_u8; HINT_BYTES + 512];
+        let mut bytes = vec![0_u8; BRAND_BYTES_MAX];
         let len = rustix::fs::getxattr(self.path(version), BRAND, &mut bytes[..]).ok()?;
         Brand::decode(bytes.get(..len)?)
     }
@@ -216,48 +203,6 @@ pub fn last_version(burst_buffer: &Path) -> io::Result<Version> {
 pub(crate) fn make_parent(path: &Path) -> io::Result<()> {
     let parent = path.parent().unwrap_or(path);
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)
-}
-
-impl Brand {
-    fn encode(&self) -> Vec<u8> {
-        let identity = self.identity.as_bytes();
-        let mut bytes = vec![BRAND_FORMAT, identity.len() as u8];
-        bytes.extend_from_slice(identity);
-        bytes.extend_from_slice(&self.epoch.0.to_le_bytes());
-        bytes.extend_from_slice(&self.base.size.to_le_bytes());
-        for time in [self.base.mtime, self.base.ctime] {
-            bytes.extend_from_slice(&time.seconds.to_le_bytes());
-            bytes.extend_from_slice(&time.nanos.to_le_bytes());
-        }
-        // A cut path finds nothing; the durable handle in the identity does.
-        let hint = self.hint.as_os_str().as_bytes();
-        bytes.extend_from_slice(if hint.len() <= HINT_BYTES { hint } else { b"" });
-        bytes
-    }
-
-    fn decode(bytes: &[u8]) -> Option<Brand> {
-        let (head, rest) = bytes.split_at_checked(2)?;
-        let (identity, mut rest) = rest.split_at_checked(head[1] as usize)?;
-        let epoch = match head[0] {
-            BRAND_FORMAT => {
-                let (epoch, tail) = rest.split_first_chunk::<8>()?;
-                rest = tail;
-                Epoch(u64::from_le_bytes(*epoch))
-            }
-            BRAND_FORMAT_1 => Epoch(0),
-            _ => return None,
-        };
-        let (size, rest) = rest.split_first_chunk::<8>()?;
-        let mut rest = rest;
-        let mut time = || {
-            let (seconds, tail) = rest.split_first_chunk::<8>()?;
-            let (nanos, tail) = tail.split_first_chunk::<4>()?;
-            rest = tail;
-            Some(Timestamp { seconds: i64::from_le_bytes(*seconds), nanos: u32::from_le_bytes(*nanos) })
-        };
-        let base = Fingerprint { size: u64::from_le_bytes(*size), mtime: time()?, ctime: time()? };
-        Some(Brand { identity: Identity::new(identity).ok()?, epoch, base, hint: OsStr::from_bytes(rest).into() })
-    }
 }
 
 /// Last write of a replica.
@@ -331,39 +276,6 @@ pub(crate) fn next_data(fd: impl AsFd, from: u64, end: u64) -> io::Result<Option
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_brand_reads_back() {
-        let dir = tempfile::tempdir().unwrap();
-        let replicas = Replicas::open(dir.path()).unwrap();
-        let version = Version(0x1234);
-        let replica = replicas.create(version).unwrap();
-        assert_eq!(replicas.read_brand(version), None);
-        let time = Timestamp { seconds: -5, nanos: 7 };
-        let brand = Brand {
-            identity: Identity::new(vec![1, 2, 3]).unwrap(),
-            epoch: Epoch(4),
-            base: Fingerprint { size: 9, mtime: time, ctime: time },
-            hint: "a/b".into(),
-        };
-        Replicas::brand(replica.as_fd(), &brand).unwrap();
-        assert_eq!(replicas.read_brand(version), Some(brand));
-        Replicas::unbrand_open(replica.as_fd());
-        assert_eq!(replicas.read_brand(version), None);
-    }
-
-    #[test]
-    fn a_brand_of_the_former_format_is_read_and_an_unknown_one_is_not() {
-        let time = Timestamp { seconds: 3, nanos: 4 };
-        let base = Fingerprint { size: 9, mtime: time, ctime: time };
-        let brand = Brand { identity: Identity::new([7]).unwrap(), epoch: Epoch(0), base, hint: "a".into() };
-        let mut bytes = brand.encode();
-        bytes.drain(3..11);
-        bytes[0] = BRAND_FORMAT_1;
-        assert_eq!(Brand::decode(&bytes), Some(brand));
-        bytes[0] = BRAND_FORMAT + 1;
-        assert_eq!(Brand::decode(&bytes), None);
-    }
 
     #[test]
     fn data_ranges_of_a_sparse_replica_are_found() {

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use catalogue::{Change, Durability, State};
 use config::Policy;
 use global_store::Anchor;
-use types::Identity;
+use types::{Identity, Version};
 
 use crate::api::{DrainProgress, Keep, OpenHow, Overlay, Residency, SetMtime, Stuck};
 use crate::cache::{Counters, Inner, broken};
