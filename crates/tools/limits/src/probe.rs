@@ -24,9 +24,11 @@ pub use show::{component, render, value};
 
 use crate::cluster::Cluster;
 use crate::counters::Behind;
-use crate::failure::Failure;
 use crate::units::format_seconds;
 use crate::workload::Launcher;
+
+/// How the finding begins that tells what was asked for and is not there.
+const MISSING: &str = "missing: ";
 
 /// What a number counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -148,12 +150,13 @@ impl Options {
 }
 
 impl Probe {
-    /// Measures everything. `progress` is told of each part that begins.
-    pub fn run(
-        options: &Options,
-        cluster: Option<&Cluster>,
-        progress: &mut dyn FnMut(u64, u64, &str),
-    ) -> Result<Probe, Failure> {
+    /// Whether everything that was asked for is there.
+    pub fn is_whole(&self) -> bool {
+        !self.findings.iter().any(|finding| finding.starts_with(MISSING))
+    }
+
+    /// Measures everything; what cannot be measured is told, and the rest is kept. `progress` is told of each part that begins.
+    pub fn run(options: &Options, cluster: Option<&Cluster>, progress: &mut dyn FnMut(u64, u64, &str)) -> Probe {
         let mut probe = Probe::default();
         let all = 4 + (options.media.len() + options.devices.len() + options.peers.len()) as u64;
         progress(0, all, "memory");
@@ -177,16 +180,21 @@ impl Probe {
         }
         for (number, directory) in options.media.iter().enumerate() {
             progress(4 + number as u64, all, &directory.display().to_string());
-            let found = media::measure(directory, options)?;
-            probe.findings.extend(found.findings);
-            probe.measurements.extend(found.measurements);
-            probe.media.push(found.medium);
+            match media::measure(directory, options) {
+                Ok(found) => {
+                    probe.findings.extend(found.findings);
+                    probe.measurements.extend(found.measurements);
+                    probe.media.push(found.medium);
+                }
+                Err(failure) => probe.findings.push(format!("{MISSING}{failure}")),
+            }
         }
         for (number, path) in options.devices.iter().enumerate() {
             progress(4 + (options.media.len() + number) as u64, all, &path.display().to_string());
-            let (found, findings) = device::measure(path, options.time)?;
-            probe.measurements.extend(found);
-            probe.findings.extend(findings);
+            match device::measure(path, options.time) {
+                Ok(found) => probe.add(found),
+                Err(failure) => probe.findings.push(format!("{MISSING}{failure}")),
+            }
         }
         for (number, peer) in options.peers.iter().enumerate() {
             progress(4 + (options.media.len() + options.devices.len() + number) as u64, all, peer);
@@ -195,7 +203,7 @@ impl Probe {
         if let Some(cluster) = cluster {
             promise::compare(&mut probe, cluster);
         }
-        Ok(probe)
+        probe
     }
 
     fn add(&mut self, (measurements, findings): (Vec<Measurement>, Vec<String>)) {
@@ -218,7 +226,7 @@ fn wire(peer: &str, time: Duration) -> (Vec<Measurement>, Vec<String>) {
     };
     match tools::to_peer(peer, time) {
         Some(Ok(found)) => (found, Vec::new()),
-        Some(Err(why)) => (Vec::new(), vec![format!("missing: {failure}; nor does iperf3 -s answer there: {why}")]),
-        None => (Vec::new(), vec![format!("missing: {failure}")]),
+        Some(Err(why)) => (Vec::new(), vec![format!("{MISSING}{failure}; nor does iperf3 -s answer there: {why}")]),
+        None => (Vec::new(), vec![format!("{MISSING}{failure}")]),
     }
 }

@@ -112,11 +112,11 @@ fn probe(args: &ProbeArgs) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     let mut bar = Progress::new(args.quiet);
-    let outcome = Probe::run(&options, cluster.as_ref(), &mut |done, all, what| bar.update(done, all, what));
+    let found = Probe::run(&options, cluster.as_ref(), &mut |done, all, what| bar.update(done, all, what));
     bar.finish();
-    let found = outcome?;
-    let text = probe::render(&found);
-    show(Stage::Probe(found), &text, args.json, args.output.as_deref())
+    let (text, whole) = (probe::render(&found), found.is_whole());
+    let shown = show(Stage::Probe(found), &text, args.json, args.output.as_deref())?;
+    Ok(if whole { shown } else { ExitCode::from(Failure::INCOMPLETE) })
 }
 
 /// What a child measured, for its parent.

@@ -65,6 +65,31 @@ fn every_component_is_measured_and_promises_are_checked() {
     assert!(said.contains("measured no directory of /proc"), "{said}");
 }
 
+/// A device that cannot be read is a hole, and what was measured of the rest is kept.
+#[test]
+fn what_cannot_be_measured_is_missing_and_the_rest_is_kept() {
+    let (medium, other) = (tempfile::tempdir_in("/dev/shm").unwrap(), tempfile::tempdir().unwrap());
+    let file = other.path().join("probe.json");
+    let mut command = Command::new(PROGRAM);
+    command.args([
+        "probe",
+        "--quiet",
+        "--time",
+        "10ms",
+        "--size",
+        "16MiB",
+        "--device",
+        "/nonexistent/device",
+        "--media",
+    ]);
+    let output = command.arg(medium.path()).arg("-o").arg(&file).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(75), "{said}");
+    assert!(said.contains("missing: cannot read /nonexistent/device") && said.contains("write 1 MiB"), "{said}");
+    let results: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    assert_eq!(results["results"]["media"].as_array().unwrap().len(), 1);
+}
+
 #[test]
 fn a_missing_directory_is_named_before_anything_is_measured() {
     let (good, said) = probe(&["--media", "/nonexistent/medium"]);
