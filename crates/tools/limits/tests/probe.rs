@@ -48,7 +48,10 @@ fn every_component_is_measured_and_promises_are_checked() {
     assert!(said.contains("media.memory.write promises 900.0 TB/s, the hardware gives"), "{said}");
     let results: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
     let measurements = results["results"]["measurements"].as_array().unwrap();
-    assert!(measurements.iter().all(|m| m["value"].as_f64().unwrap() > 0.0), "{measurements:?}");
+    // What the library costs is a difference, and may be less than the noise.
+    let is_difference = |m: &Value| m["what"].as_str().unwrap().starts_with("preload library");
+    let sound = |m: &Value| m["value"].as_f64().unwrap() > 0.0 || is_difference(m);
+    assert!(measurements.iter().all(sound), "{measurements:?}");
     assert!(results["results"]["media"][0]["write_bytes_per_s"].as_f64().unwrap() > 0.0);
     assert_eq!(fs::read_dir(medium.path()).unwrap().count(), 0);
 
