@@ -278,6 +278,26 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_brand_stays_with_its_replica_until_it_is_taken_away() {
+        let dir = tempfile::tempdir().unwrap();
+        let replicas = Replicas::open(dir.path()).unwrap();
+        let version = Version(0x1234);
+        let replica = replicas.create(version).unwrap();
+        assert_eq!(replicas.read_brand(version), None);
+        let time = Timestamp { seconds: -5, nanos: 7 };
+        let brand = Brand {
+            identity: types::Identity::new(vec![1, 2, 3]).unwrap(),
+            epoch: types::Epoch(4),
+            base: types::Fingerprint { size: 9, mtime: time, ctime: time },
+            hint: "a/b".into(),
+        };
+        Replicas::brand(replica.as_fd(), &brand, BRAND_BYTES_MAX).unwrap();
+        assert_eq!(replicas.read_brand(version), Some(brand));
+        Replicas::unbrand_open(replica.as_fd());
+        assert_eq!(replicas.read_brand(version), None);
+    }
+
+    #[test]
     fn data_ranges_of_a_sparse_replica_are_found() {
         let dir = tempfile::tempdir().unwrap();
         let replicas = Replicas::open(dir.path()).unwrap();

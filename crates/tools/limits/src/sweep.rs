@@ -173,6 +173,24 @@ pub struct Sweep {
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64, &str);
 
 impl Options {
+    /// One run of one process at `target`: what tests begin with.
+    #[cfg(test)]
+    pub(crate) fn one(target: &str) -> Options {
+        Options {
+            target: target.into(),
+            groups: vec![1],
+            processes: vec![1],
+            pattern: Pattern::preset(crate::workload::Preset::Stream),
+            seconds: 1.0,
+            repeat: 1,
+            warm_up: 0,
+            seed: 1,
+            known: Known::default(),
+            hosts: Vec::new(),
+            io_nodes: Vec::new(),
+        }
+    }
+
     /// What makes it impossible, in a sentence.
     pub fn fault(&self) -> Option<String> {
         if self.groups.is_empty() || self.processes.is_empty() || self.repeat == 0 {

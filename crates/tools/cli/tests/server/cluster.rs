@@ -194,9 +194,14 @@ impl Cluster {
         self.hand.child().stdin.as_mut().expect("a pipe").write_all(line.as_bytes()).expect("a shell that reads");
     }
 
+    /// The directory as programs of a node see it.
+    pub fn node(&self, node: usize) -> PathBuf {
+        self.tree.path(format!("node{node}"))
+    }
+
     /// Mounts the global store on a node and accelerates it there; returns the directory.
     pub fn mount(&mut self, node: usize, options: &[&str]) -> PathBuf {
-        let dir = self.tree.path(format!("node{node}"));
+        let dir = self.node(node);
         if !dir.exists() {
             std::fs::create_dir(&dir).expect("a place for the node's mount");
             tool("mount", &format!("--bind {} {}", self.data.display(), dir.display()));

@@ -14,6 +14,19 @@ use ledger::{Appender, EndOfAll, Writer};
 use rustix::process::Signal;
 use testkit::{in_private_namespace, wait_until};
 
+/// What the writers on nodes 1 and 2 and the appender on node 2 were told is there for the other node, and in the global store
+/// once the server has ended.
+fn check_here_and_below(cluster: &mut Cluster, writers: &mut [Writer], appender: &mut Appender) {
+    let (one, two) = (cluster.node(1), cluster.node(2));
+    writers.iter().for_each(|writer| writer.check(&two));
+    appender.check(&one);
+    writers.iter_mut().for_each(Writer::close);
+    appender.close();
+    cluster.end_server();
+    writers.iter().for_each(|writer| writer.check(&cluster.data));
+    appender.check(&cluster.data);
+}
+
 #[test]
 fn files_are_shared_between_nodes_from_close_to_open() {
     in_private_namespace(|| {
@@ -70,13 +83,7 @@ fn a_server_that_is_killed_again_and_again_under_load_loses_nothing() {
         });
         let records: u64 = writers.iter().map(Writer::acknowledged).sum();
         assert!(records > 100, "{records}");
-        writers.iter().for_each(|writer| writer.check(&two));
-        appender.check(&one);
-        writers.iter_mut().for_each(Writer::close);
-        appender.close();
-        cluster.end_server();
-        writers.iter().for_each(|writer| writer.check(&cluster.data));
-        appender.check(&cluster.data);
+        check_here_and_below(&mut cluster, &mut writers, &mut appender);
     });
 }
 
@@ -169,13 +176,7 @@ fn a_server_that_is_gone_for_long_under_load_costs_time_and_nothing_else() {
         assert_eq!(&bytes, b"some bytes");
         let said = cluster.status(1);
         assert!(said.contains(" answers"), "{said}");
-        writers.iter().for_each(|writer| writer.check(&two));
-        appender.check(&one);
-        writers.iter_mut().for_each(Writer::close);
-        appender.close();
-        cluster.end_server();
-        writers.iter().for_each(|writer| writer.check(&cluster.data));
-        appender.check(&cluster.data);
+        check_here_and_below(&mut cluster, &mut writers, &mut appender);
     });
 }
 

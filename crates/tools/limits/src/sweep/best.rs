@@ -31,7 +31,7 @@ pub fn words(sweep: &Sweep, kind: Kind, cell: (u64, u64)) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sweep::{Known, Options, analyse};
+    use crate::sweep::{Options, analyse};
     use crate::workload::{Pattern, Preset};
 
     #[test]
@@ -47,19 +47,8 @@ mod tests {
             };
             let runs = [run(50.0), run(51.0), run(49.0)];
             let runs: Vec<Run> = runs.into_iter().map(|run| serde_json::from_value(run).unwrap()).collect();
-            let mut sweep = Sweep::new(Options {
-                target: "/".into(),
-                groups: vec![1],
-                processes: vec![1],
-                pattern: Pattern::preset(Preset::MdtestHard),
-                seconds: 1.0,
-                repeat: 3,
-                warm_up: 0,
-                seed: 1,
-                known: Known::default(),
-                hosts: Vec::new(),
-                io_nodes: Vec::new(),
-            });
+            let pattern = Pattern::preset(Preset::MdtestHard);
+            let mut sweep = Sweep::new(Options { pattern, repeat: 3, ..Options::one("/") });
             sweep.runs = runs;
             analyse(&sweep)[0].words.join("\n")
         };

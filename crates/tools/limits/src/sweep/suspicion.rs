@@ -84,27 +84,17 @@ mod tests {
 
     use super::*;
     use crate::sweep::Known;
-    use crate::workload::{Pattern, Preset};
+    use crate::workload::Pattern;
 
     fn options(sync: Sync) -> Options {
-        Options {
-            target: PathBuf::from("/t"),
-            groups: vec![1],
-            processes: vec![1],
-            pattern: Pattern { sync, ..Pattern::preset(Preset::Stream) },
-            seconds: 1.0,
-            repeat: 1,
-            warm_up: 0,
-            seed: 0,
-            hosts: Vec::new(),
-            io_nodes: Vec::new(),
-            known: Known {
-                write_bytes_per_s: Some(100e6),
-                read_bytes_per_s: Some(100e6),
-                client_bytes_per_s: None,
-                source: "--limit".to_string(),
-            },
-        }
+        let known = Known {
+            write_bytes_per_s: Some(100e6),
+            read_bytes_per_s: Some(100e6),
+            client_bytes_per_s: None,
+            source: "--limit".to_string(),
+        };
+        let one = Options::one("/t");
+        Options { pattern: Pattern { sync, ..one.pattern }, known, ..one }
     }
 
     fn run(kind: Kind, rate: f64, device: Option<(u64, u64)>, resident: Option<f64>, network: (u64, u64)) -> Run {

@@ -184,11 +184,9 @@ fn at_nodes(kind: Kind, runs: &[&Run]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
 
     use super::*;
-    use crate::sweep::{Known, Options, analyse};
-    use crate::workload::{Pattern, Preset};
+    use crate::sweep::{Options, analyse};
 
     fn traffic(host: &str, received_bytes: u64, sent_bytes: u64) -> Traffic {
         Traffic { host: host.to_string(), received_bytes, sent_bytes }
@@ -221,17 +219,10 @@ mod tests {
 
     fn sweep(runs: Vec<Run>) -> Sweep {
         let mut sweep = Sweep::new(Options {
-            target: PathBuf::from("/"),
             groups: vec![2],
-            processes: vec![1],
-            pattern: Pattern::preset(Preset::Stream),
-            seconds: 1.0,
-            repeat: 1,
-            warm_up: 0,
-            seed: 1,
-            known: Known::default(),
             hosts: vec!["a".into(), "b".into()],
             io_nodes: vec!["x".into(), "y".into(), "z".into()],
+            ..Options::one("/")
         });
         sweep.runs = runs;
         sweep

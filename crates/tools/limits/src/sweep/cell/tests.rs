@@ -5,8 +5,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use super::*;
-use crate::sweep::{Known, Options};
-use crate::workload::{Preset, mix, send};
+use crate::sweep::Options;
+use crate::workload::{mix, send};
 
 const GROUPS: u64 = 64;
 const PROCESSES: u64 = 64;
@@ -20,19 +20,7 @@ sed -n 2p "$0/$number"
 cat >/dev/null"#;
 
 fn options() -> Options {
-    Options {
-        target: PathBuf::from("/"),
-        groups: vec![GROUPS],
-        processes: vec![PROCESSES],
-        pattern: Pattern::preset(Preset::Stream),
-        seconds: 1.0,
-        repeat: 1,
-        warm_up: 0,
-        seed: 1,
-        known: Known::default(),
-        hosts: Vec::new(),
-        io_nodes: Vec::new(),
-    }
+    Options { groups: vec![GROUPS], processes: vec![PROCESSES], ..Options::one("/") }
 }
 
 /// What a process might have done: its own number of operations, each with its own duration.
