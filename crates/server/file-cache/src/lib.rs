@@ -45,6 +45,7 @@ mod release;
 mod replica;
 mod resolve;
 mod settings;
+mod settle;
 mod space;
 mod stage_in;
 mod stage_out;

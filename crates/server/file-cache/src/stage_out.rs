@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use catalogue::{Record, State};
-use config::{OnConflict, Policy, Verify};
+use config::{OnConflict, Policy};
 use global_store::{Access, Anchor, OpenFile};
 use types::{Fingerprint, Timestamp};
 
@@ -58,8 +58,10 @@ pub(crate) struct Job<'a> {
     pub(crate) begun: bool,
     /// What is copied was written to the medium first, by this job.
     pub(crate) secured: bool,
-    global: Option<Box<dyn OpenFile>>,
+    pub(crate) global: Option<Box<dyn OpenFile>>,
     pub(crate) copied: Copied,
+    /// The global copy with all bytes and its time, before they were synced; `None` if nothing was to be done.
+    pub(crate) timed: Option<Fingerprint>,
 }
 
 impl Job<'_> {
@@ -93,7 +95,7 @@ impl Inner {
             jobs.drain(..).for_each(|(index, job)| ends[index] = Some(self.failed(job, clone_error(&error))));
         }
         for (index, mut job) in std::mem::take(&mut jobs) {
-            match self.copy(&mut job, interrupted) {
+            match self.copy(&mut job, interrupted).and_then(|()| self.set_time(&mut job, interrupted)) {
                 Ok(()) => jobs.push((index, job)),
                 Err(error) => ends[index] = Some(self.failed(job, error)),
             }
@@ -209,6 +211,7 @@ impl Inner {
             quiet,
             global: None,
             copied: Copied::default(),
+            timed: None,
         })
     }
 
@@ -250,83 +253,6 @@ impl Inner {
         Ok(())
     }
 
-    /// W5 and W6: syncs, checks, sets the time. The fingerprint of what we left, or `None` if somebody else wrote.
-    fn settle(&self, job: &mut Job<'_>, sync: bool, interrupted: &dyn Fn() -> bool) -> io::Result<Option<Fingerprint>> {
-        let marked = self.store.is_shared();
-        // Our own utimens may come meanwhile: it is counted before it is made, and made with the gate held.
-        let ours_alone = |job: &Job<'_>| job.file.live.lock().changes == job.changes;
-        if !job.copied.changed && job.before.size == job.size && job.before.mtime == job.mtime {
-            let _gate = job.file.gate.lock();
-            let now = job.anchor.attributes()?.fingerprint;
-            return Ok(self.leave(job, now, !ours_alone(job) || now.same_content(&job.before)));
-        }
-        self.announce(job, interrupted)?;
-        let global = match job.global.take() {
-            Some(global) => global,
-            None => job.anchor.open(Access::Write)?,
-        };
-        let written = global.attributes()?.fingerprint;
-        if sync {
-            let synced = global.sync().and_then(|()| self.leave_behind(job, &*global));
-            synced.inspect_err(|_| job.file.live.lock().unsynced_below = true)?;
-            let unsynced = job.file.live.lock().name_unsynced;
-            if unsynced {
-                job.anchor.sync_name()?;
-            }
-        }
-        job.file.live.lock().name_unsynced = false;
-        fault::point("w5.synced");
-        let full = job.policy.verify == Verify::Full;
-        // Between the look and the new time nothing of ours comes; reading all back is too long for a gate.
-        let mut gate = (!full).then(|| job.file.gate.lock());
-        let synced = global.attributes()?.fingerprint;
-        // A network file system may move mtime when it sends what it buffered; a local one may not.
-        if synced.size != job.size || (!marked && synced.mtime != written.mtime && ours_alone(job)) {
-            return Ok(None);
-        }
-        if full {
-            if !self.verify(job, &*global, interrupted)? {
-                return Err(io::Error::from_raw_os_error(libc::EIO));
-            }
-            gate = Some(job.file.gate.lock());
-            if ours_alone(job) && !global.attributes()?.fingerprint.same_content(&synced) {
-                return Ok(None);
-            }
-        }
-        if !ours_alone(job) {
-            // The program's own time went to the replica as well.
-            job.mtime = replica::mtime_of(&rustix::fs::fstat(&job.replica)?);
-        }
-        global.set_mtime(job.mtime)?;
-        fault::point("w6.mtime");
-        let left = global.attributes()?.fingerprint;
-        if left.size != job.size || !is_time(left.mtime, job.mtime) {
-            return Ok(None);
-        }
-        fault::point("w7.verified");
-        let left = self.leave(job, left, true);
-        drop(gate);
-        Ok(left)
-    }
-
-    /// What is left of a large copy in memory after its sync.
-    fn leave_behind(&self, job: &Job<'_>, global: &dyn OpenFile) -> io::Result<()> {
-        if job.copied.bytes <= SMALL_BYTES {
-            return Ok(());
-        }
-        global.leave_behind(types::ByteRange::new(0, job.size))
-    }
-
-    /// What we know the global copy to be from now on, until the record says it: our own changes in between follow it.
-    /// Gate held.
-    fn leave(&self, job: &Job<'_>, left: Fingerprint, ours: bool) -> Option<Fingerprint> {
-        if !ours {
-            return None;
-        }
-        job.file.live.lock().left = Some(left);
-        Some(left)
-    }
-
     /// The copy did not end: what it left below is remembered, so that the next try does not take it for an outsider's.
     fn failed(&self, job: Job<'_>, error: io::Error) -> End {
         // Our own changes of attributes wait meanwhile: one that came between would pass for an outsider's.
@@ -364,11 +290,6 @@ fn nothing_to_do(live: &Live) -> Option<End> {
         }
         Some(_) => None,
     }
-}
-
-/// Whether a store keeps `wanted` as `found`: it may cut to a coarser unit, at most two seconds.
-fn is_time(found: Timestamp, wanted: Timestamp) -> bool {
-    found <= wanted && (found.seconds >= wanted.seconds - 2)
 }
 
 pub(crate) fn clone_error(error: &io::Error) -> io::Error {

@@ -83,6 +83,28 @@ fn a_time_set_before_the_crash_is_no_conflict_after_it() {
     assert_eq!(world.store.attributes("f").unwrap().fingerprint.mtime, time);
 }
 
+#[test]
+fn the_time_of_a_stage_out_is_on_the_medium_before_the_file_is_called_clean() {
+    for (files, size, shared) in [(1, 5, false), (3, 5, false), (1, 3 * MIB, false), (3, 5, true)] {
+        let mut world = World::new();
+        world.store.set_shared(shared);
+        let names: Vec<String> = (0..files).map(|n| format!("f{n}")).collect();
+        names.iter().for_each(|name| world.write_new(name, &vec![1; size]));
+        world.drain();
+        for name in &names {
+            let handle = world.open(name, true);
+            kernel_write(&handle, b"second", 0);
+            handle.sync(false).unwrap();
+        }
+        world.store.crash();
+        world.machine_crash();
+        world.drain();
+        for name in &names {
+            assert_eq!(&world.store.read(name).unwrap()[..6], b"second", "{files} files of {size}, shared: {shared}");
+        }
+    }
+}
+
 /// The medium of the burst buffer has the intent and not what followed; that of the global store has the time.
 fn set_a_time_that_only_the_global_store_keeps(world: &mut World, work: impl FnOnce(&World)) {
     make_durable(world);

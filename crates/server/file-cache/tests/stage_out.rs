@@ -159,6 +159,22 @@ fn an_outsider_who_writes_during_the_copy_is_noticed() {
 }
 
 #[test]
+fn an_outsider_who_writes_before_a_batch_is_synced_is_noticed() {
+    let world = World::new();
+    world.write_new("f", &[1; 1000]);
+    world.write_new("g", &[2; 1000]);
+    let (store, once) = (world.store.clone(), std::sync::atomic::AtomicBool::new(false));
+    world.store.set_hook(Some(Arc::new(move |operation, _| {
+        if matches!(operation, Operation::SyncStore) && !once.swap(true, std::sync::atomic::Ordering::Relaxed) {
+            store.write("f", b"theirs", 100).unwrap();
+        }
+    })));
+    let stuck = world.cache.drain_all(&mut |_| {}, &|| false);
+    assert_eq!(stuck.iter().map(|stuck| stuck.state).collect::<Vec<_>>(), [Residency::Conflict]);
+    assert_eq!(world.store.read("g").unwrap(), [2; 1000]);
+}
+
+#[test]
 fn a_file_that_is_gone_below_is_kept_as_an_orphan() {
     let world = World::new();
     world.write_new("f", b"precious");

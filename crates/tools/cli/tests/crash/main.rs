@@ -138,7 +138,7 @@ fn a_dead_agents_mount_answers_enotconn_and_the_data_comes_back_with_the_next() 
 
 /// Points of a new file's stage-out: the agent dies at each while a rename is to replace an existing name.
 const STAGE_OUT: &[&str] =
-    &["w3.draining", "w4.range", "w4.written", "w5.sized", "w5.synced", "w6.mtime", "w7.verified", "w7.committed"];
+    &["w3.draining", "w4.range", "w4.written", "w5.sized", "w5.mtime", "w6.synced", "w7.verified", "w7.committed"];
 
 #[test]
 fn replacing_a_name_by_a_dirty_file_never_leaves_neither_version_below() {

@@ -1,0 +1,124 @@
+//! Steps W5 and W6: a copied file gets its time, reaches the medium, and is looked at.
+
+use std::io;
+
+use config::Verify;
+use global_store::{Access, OpenFile};
+use types::{Fingerprint, Timestamp};
+
+use crate::cache::Inner;
+use crate::fault;
+use crate::limits::SMALL_BYTES;
+use crate::replica;
+use crate::stage_out::Job;
+
+impl Inner {
+    /// W5: the time goes first, so that the sync takes it to the medium as well. After a crash of the machine the global copy
+    /// would else have another time than the record, which a later dirty copy could only call a conflict.
+    pub(crate) fn set_time(&self, job: &mut Job<'_>, interrupted: &dyn Fn() -> bool) -> io::Result<()> {
+        if !job.copied.changed && job.before.size == job.size && job.before.mtime == job.mtime {
+            return Ok(());
+        }
+        self.announce(job, interrupted)?;
+        let global = match job.global.take() {
+            Some(global) => global,
+            None => job.anchor.open(Access::Write)?,
+        };
+        let _gate = job.file.gate.lock();
+        self.follow_time(job)?;
+        global.set_mtime(job.mtime)?;
+        job.timed = Some(global.attributes()?.fingerprint);
+        job.global = Some(global);
+        fault::point("w5.mtime");
+        Ok(())
+    }
+
+    /// A program's own `utimens` since the job began went to the replica as well; whether there was one. It is counted before it
+    /// is made, and made with the gate held.
+    fn follow_time(&self, job: &mut Job<'_>) -> io::Result<bool> {
+        if job.file.live.lock().changes == job.changes {
+            return Ok(false);
+        }
+        job.mtime = replica::mtime_of(&rustix::fs::fstat(&job.replica)?);
+        Ok(true)
+    }
+
+    /// W6: syncs and checks. The fingerprint of what we left, or `None` if somebody else wrote.
+    pub(crate) fn settle(
+        &self,
+        job: &mut Job<'_>,
+        sync: bool,
+        interrupted: &dyn Fn() -> bool,
+    ) -> io::Result<Option<Fingerprint>> {
+        let ours_alone = |job: &Job<'_>| job.file.live.lock().changes == job.changes;
+        let (Some(timed), Some(global)) = (job.timed, job.global.take()) else {
+            let _gate = job.file.gate.lock();
+            let now = job.anchor.attributes()?.fingerprint;
+            return Ok(self.leave(job, now, !ours_alone(job) || now.same_content(&job.before)));
+        };
+        if sync {
+            let synced = global.sync().and_then(|()| self.leave_behind(job, &*global));
+            synced.inspect_err(|_| job.file.live.lock().unsynced_below = true)?;
+            let unsynced = job.file.live.lock().name_unsynced;
+            if unsynced {
+                job.anchor.sync_name()?;
+            }
+        }
+        job.file.live.lock().name_unsynced = false;
+        fault::point("w6.synced");
+        let full = job.policy.verify == Verify::Full;
+        // From the look on nothing of ours comes; reading all back is too long for a gate.
+        let mut gate = (!full).then(|| job.file.gate.lock());
+        let synced = global.attributes()?.fingerprint;
+        // A network file system may move mtime when it sends what it buffered; a local one may not.
+        let moved = synced.mtime != timed.mtime;
+        if synced.size != job.size || (!self.store.is_shared() && moved && ours_alone(job)) {
+            return Ok(None);
+        }
+        if full {
+            if !self.verify(job, &*global, interrupted)? {
+                return Err(io::Error::from_raw_os_error(libc::EIO));
+            }
+            gate = Some(job.file.gate.lock());
+            if ours_alone(job) && !global.attributes()?.fingerprint.same_content(&synced) {
+                return Ok(None);
+            }
+        }
+        let mut left = synced;
+        if self.follow_time(job)? || moved {
+            global.set_mtime(job.mtime)?;
+            global.sync().inspect_err(|_| job.file.live.lock().unsynced_below = true)?;
+            left = global.attributes()?.fingerprint;
+        }
+        if left.size != job.size || !is_time(left.mtime, job.mtime) {
+            return Ok(None);
+        }
+        fault::point("w7.verified");
+        let left = self.leave(job, left, true);
+        drop(gate);
+        Ok(left)
+    }
+
+    /// What is left of a large copy in memory after its sync.
+    fn leave_behind(&self, job: &Job<'_>, global: &dyn OpenFile) -> io::Result<()> {
+        if job.copied.bytes <= SMALL_BYTES {
+            return Ok(());
+        }
+        global.leave_behind(types::ByteRange::new(0, job.size))
+    }
+
+    /// What we know the global copy to be from now on, until the record says it: our own changes in between follow it.
+    /// Gate held.
+    fn leave(&self, job: &Job<'_>, left: Fingerprint, ours: bool) -> Option<Fingerprint> {
+        if !ours {
+            return None;
+        }
+        job.file.live.lock().left = Some(left);
+        Some(left)
+    }
+}
+
+/// Whether a store keeps `wanted` as `found`: it may cut to a coarser unit, at most two seconds.
+fn is_time(found: Timestamp, wanted: Timestamp) -> bool {
+    found <= wanted && (found.seconds >= wanted.seconds - 2)
+}
