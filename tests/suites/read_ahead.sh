@@ -63,8 +63,36 @@ pattern() { # NAME MOST-PERCENT-OF-READS
   fi
 }
 
+# What a program says it will need the kernel asks for at once, and a later read finds it: without a word of ours.
+advice_is_heeded() {
+  local waited=() advised
+  for advised in yes no; do
+    mkdir -p "$scratch/buffer/$advised"
+    "$slowfs" "$lower" "$far" --latency 15ms || return 1
+    waited+=("$(cd "$far" && timeout --kill-after=5 $PATTERN_SECONDS_MAX "$forebay" run --quiet --dir "$far" --burst-buffer "$scratch/buffer/$advised" \
+      -- python3 - $advised <<'PYTHON'
+import os, random, sys, time
+fd, places, waited = os.open("file", os.O_RDONLY), [block << 20 for block in random.Random(5).sample(range(128), 24)], 0
+if sys.argv[1] == "yes":
+    for at in places:
+        os.posix_fadvise(fd, at, 65536, os.POSIX_FADV_WILLNEED)
+    time.sleep(2)
+for at in places:
+    began = time.monotonic()
+    assert os.pread(fd, 8, at) == (at // 8).to_bytes(8, "little")
+    waited += time.monotonic() - began > 0.01
+print(waited)
+PYTHON
+    )")
+    umount "$far"
+  done
+  echo "advised: ${waited[0]} of 24 reads waited, ${waited[1]} without advice"
+  [ "${waited[0]:-24}" -le 2 ] && [ "${waited[1]:-0}" -ge 12 ]
+}
+
 pattern sequential 15
 pattern stride 35
 pattern backwards 35
 pattern noisy_stride 50
+if advice_is_heeded; then pass read_ahead::advice; else fail read_ahead::advice 'reads waited'; fi
 finish
