@@ -16,6 +16,12 @@ use crate::clock;
 use crate::replica::mtime_of;
 use crate::withdrawal::is_void;
 
+/// Whether nobody had asked to keep what a record tells of, should the machine crash: a replica of it that is missing after that is
+/// no loss.
+pub fn may_go_with_crash(record: &Record) -> bool {
+    !record.synced && record.state != State::Draining
+}
+
 impl Inner {
     /// Takes branded replicas into the catalogue that it does not call dirty. Reads every replica's attributes: for
     /// after a crash of the machine, or where records may be lost. Nothing else runs yet.
@@ -36,7 +42,7 @@ impl Inner {
     fn forget_unsynced(&self) -> io::Result<()> {
         let mut gone = Vec::new();
         let listed = self.catalogue.unclean(&mut |identity, record| {
-            let kept = record.synced || record.state == State::Draining || !self.superblock.is_suspect(record.version);
+            let kept = !may_go_with_crash(&record) || !self.superblock.is_suspect(record.version);
             let missing =
                 || self.replicas.stat(record.version).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
             if !kept && missing() {

@@ -60,6 +60,7 @@ mod withdrawal;
 mod world;
 
 pub use api::{DrainProgress, Fared, Keep, OpenHow, Overlay, Residency, SeekFor, SetMtime, Stuck, WriteResult};
+pub use brands::may_go_with_crash;
 pub use check::Report;
 pub use clock::Clock;
 pub use file::File;
@@ -68,7 +69,7 @@ pub use read_partial::{Absent, Foresee};
 pub use replica::{holds_unsaved_data, last_version};
 pub use settings::{OpenError, Settings, Space, SpaceProbe};
 pub use status::{Status, StuckStatus};
-pub use superblock::{is_damaged, lock, remake, store_of};
+pub use superblock::{first_after_crash, is_damaged, lock, remake, store_of};
 pub use surface::FileCache;
 
 pub use global_store::Anchor;

@@ -38,6 +38,18 @@ pub fn store_of(burst_buffer: &Path) -> Option<String> {
     page["store_id"].as_str().map(str::to_owned)
 }
 
+/// Versions below it were made before a start of the machine that no orderly end of the agent came before, and the next start
+/// looks what of them is left: 0 where nothing is to be looked for.
+pub fn first_after_crash(burst_buffer: &Path) -> Version {
+    let path = burst_buffer.join("superblock");
+    let page = || read_page(&path, &std::fs::read(&path).ok()?, &store_of(burst_buffer)?).ok();
+    Version(page().map_or(0, |page| match page.boot_id == boot_id() {
+        false if !page.settled => page.reserved,
+        _ if page.unsearched => page.trusted_from,
+        _ => 0,
+    }))
+}
+
 fn failed(path: &Path, step: &'static str) -> impl FnOnce(io::Error) -> OpenError {
     let path = path.to_owned();
     move |source| OpenError::Io { path, step, source }

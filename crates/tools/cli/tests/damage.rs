@@ -291,3 +291,29 @@ fn what_is_damaged_is_told_with_its_path_and_what_to_do() {
         }
     });
 }
+
+/// A crash of the machine may take what nobody asked to keep; without one somebody else took it.
+#[test]
+fn what_went_unsynced_with_a_crash_is_no_problem_of_a_check() {
+    in_private_namespace(|| {
+        for crashed in [true, false] {
+            let damaged = Damaged::new(|buffer| {
+                fs::remove_file(replica(buffer, DIRTY)).unwrap();
+                if crashed {
+                    let page = buffer.join("superblock");
+                    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+                    let text = fs::read_to_string(&page).unwrap();
+                    assert!(text.contains(boot.trim()));
+                    fs::write(&page, text.replace(boot.trim(), "another boot")).unwrap();
+                }
+            });
+            let buffer = damaged.bench.buffer.to_str().unwrap();
+            let checked = damaged.call(&["check", buffer]);
+            let lost = checked.out.contains("is missing here");
+            assert_eq!((checked.code, lost), if crashed { (0, false) } else { (69, true) }, "{checked:?}");
+            assert_eq!(checked.out.contains("1 files were written and not synced"), crashed, "{checked:?}");
+            let recovered = damaged.call(&["recover", buffer]);
+            assert_eq!(recovered.code, if crashed { 0 } else { 75 }, "{recovered:?}");
+        }
+    });
+}

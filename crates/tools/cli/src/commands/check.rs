@@ -31,6 +31,8 @@ struct Findings {
     bytes: u64,
     /// Clean records without a replica: dropped at the next start.
     stale: u64,
+    /// Files that were written and not synced when the machine crashed, and whose replica went with it.
+    unsynced: u64,
     /// Replicas without a record that hold nothing unsaved: removed at the next start.
     unknown: u64,
     /// What costs data, or may.
@@ -66,9 +68,15 @@ fn look(buffer: &Path) -> Result<Findings, Failure> {
     }
     if let Some(catalogue) = catalogue(buffer, &mut findings) {
         let mut damaged = Vec::new();
+        let trusted = file_cache::first_after_crash(buffer);
         let scanned = catalogue.scan(
             &mut |_, record| {
-                findings.count(&record, files.remove(&record.version.to_string()).is_some());
+                let there = files.remove(&record.version.to_string()).is_some();
+                if !there && record.version < trusted && file_cache::may_go_with_crash(&record) {
+                    findings.unsynced += 1;
+                } else {
+                    findings.count(&record, there);
+                }
                 true
             },
             &mut |error| damaged.push(error.to_string()),
@@ -248,6 +256,12 @@ fn print(buffer: &Path, findings: &Findings, repaired: bool) {
             "  {} records without replica and {} replicas without record: the next start, or --repair, tidies up",
             f.stale,
             f.unknown
+        );
+    }
+    if f.unsynced > 0 {
+        out!(
+            "  {} files were written and not synced when the machine crashed: they are what they are below",
+            f.unsynced
         );
     }
     for problem in f.problems.iter().take(LISTED_MAX) {
