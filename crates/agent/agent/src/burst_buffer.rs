@@ -100,6 +100,14 @@ pub trait OpenData: Send + Sync {
     fn write_at(&self, data: &[u8], offset: u64, append: bool) -> io::Result<WriteResult>;
     /// Writes what was acknowledged before: the errors of stage-outs are not told.
     fn write_acknowledged(&self, data: &[u8], offset: u64) -> io::Result<()>;
+    /// The same at several places that do not overlap, each with its first byte, in whatever order.
+    fn write_scattered(&self, parts: &[(u64, &[u8])]) -> io::Result<()> {
+        parts.iter().try_for_each(|(offset, data)| self.write_acknowledged(data, *offset))
+    }
+    /// Whether each write costs a round trip, so that several are better made at once.
+    fn is_remote(&self) -> bool {
+        false
+    }
     /// Whether nobody else has the file open or mapped; false where nobody can tell.
     fn is_unshared(&self) -> bool;
     /// Whether the file has lost its last name and nobody but this handle has it open; false where nobody can tell.

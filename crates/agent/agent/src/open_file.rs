@@ -17,6 +17,7 @@ use crate::limits;
 use crate::names::{Found, NewMode};
 use crate::node::Node;
 use crate::reader::Reader;
+use crate::remote::patiently;
 use crate::windows::{WindowRight, WindowRules, Windows};
 
 /// How a program opens.
@@ -194,7 +195,7 @@ impl Agent {
         reader: Reader,
     ) -> OpenFile {
         let (cache, right, windows) = (Arc::clone(&self.cache), OnceLock::new(), self.windows.get().cloned());
-        let privileged = AtomicBool::new(privileged);
+        let privileged = privileged.into();
         OpenFile { right, windows, rules, reader, node, handle, cache, mode, privileged, nameless }
     }
 
@@ -303,14 +304,20 @@ impl OpenFile {
     /// Reads; fewer bytes than asked only at the end of the file.
     pub fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         self.reader.reads(&*self.handle, ByteRange::at(offset, buffer.len() as u64));
-        let Some(windows) = &self.windows else { return self.handle.read_at(buffer, offset) };
-        if self.rules.read_ends {
-            windows.read_ends(self.node.identity());
-        }
-        windows.look(self.node.identity(), &mut |pending| {
-            let read = self.handle.read_at(buffer, offset)?;
-            pending.map_or(Ok(read), |pending| pending.lay_over(buffer, offset, read))
-        })
+        let Some(windows) = self.windows.as_ref().filter(|windows| windows.is_windowed(self.node.identity())) else {
+            return self.handle.read_at(buffer, offset);
+        };
+        let mut look = || {
+            if self.rules.read_ends {
+                // What cannot be drained the read finds all the same.
+                let _ = windows.bar(self.node.identity());
+            }
+            windows.look(self.node.identity(), &mut |pending| {
+                let read = self.handle.read_at(buffer, offset)?;
+                pending.map_or(Ok(read), |pending| pending.lay_over(buffer, offset, read))
+            })
+        };
+        if self.cache.is_shared() { patiently(self.rules.patience, look) } else { look() }
     }
 
     /// Cuts or extends.
@@ -343,14 +350,28 @@ impl OpenFile {
     }
 
     /// Whether a program that asks for it may have a window on this open file, as far as the file is concerned: it is open
-    /// for writing and nothing else, whole in the burst buffer, without privileges. `first`: nobody else has it open; then
-    /// it is made sure that nobody has it mapped either.
+    /// for writing and nothing else, whole in the burst buffer or at a server, without privileges. `first`: nobody else has
+    /// it open; then it is made sure that nobody has it mapped either.
     pub fn may_have_window(&self, first: bool) -> bool {
         let mode = &self.mode;
         let plain = mode.write && !mode.append && !mode.sync && !mode.direct && !mode.execute;
         let served = self.windows.is_some() && self.rules.wish.is_some();
         let settled = served && plain && !self.nameless && !self.writes_must_pass();
+        if self.cache.is_shared() {
+            // Whatever it is at the server, a write goes there; who maps it has it open. Other nodes see it when it is closed.
+            return settled;
+        }
         settled && self.handle.backing().is_some() && (!first || self.handle.is_unshared())
+    }
+
+    /// Whether it was opened to change the file.
+    pub fn changes(&self) -> bool {
+        self.mode.write || self.mode.truncate
+    }
+
+    /// Whether its data is at a server: each read and write is a request.
+    pub fn is_remote(&self) -> bool {
+        self.cache.is_shared()
     }
 
     /// It may have one. Only while every open description of the file may.

@@ -9,6 +9,7 @@ mod drains;
 mod handle;
 mod interruption;
 mod later;
+mod scatter;
 mod written;
 
 use std::io;
@@ -32,6 +33,7 @@ use handle::RemoteHandle;
 use later::Later;
 use written::Written;
 
+pub(crate) use interruption::patiently;
 pub use interruption::{Interruption, is_interrupted, set_interruption};
 
 /// The burst buffer of a server.

@@ -151,7 +151,7 @@ impl Door {
         let announced = self.agent.announced(req.pid);
         if announced.is_none() {
             // Before it truncates or reads: what others were told that they wrote.
-            match self.agent.end_windows(&known.node) {
+            match self.agent.end_windows(&known.node, mode.write || mode.truncate) {
                 // What cannot be drained goes with the rest.
                 Err(_) if mode.truncate => {}
                 ended => ended?,
@@ -175,12 +175,12 @@ impl Door {
             let wanted = announced.is_some() && state.is_all_windowed() && !self.nodes.is_split(known);
             if wanted && state.is_closed() {
                 // What was closed without a wait may not be drained yet, and keeps the file from being nobody's.
-                self.agent.end_windows(&known.node)?;
+                self.agent.end_windows(&known.node, open.changes())?;
             }
             let windowed = wanted && open.may_have_window(state.is_closed());
             if !windowed {
                 // It may look past us. Under the lock: nobody gets a window between this and the answer.
-                self.agent.end_windows(&known.node)?;
+                self.agent.end_windows(&known.node, open.changes())?;
             }
             state.admit(&open, req.pid, can, self.registrations.get().map(Arc::as_ref), windowed)
         };

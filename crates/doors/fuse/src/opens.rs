@@ -142,6 +142,11 @@ impl OpenState {
             Answer::Direct => {
                 self.way = Way::Direct;
                 opened.flags = if can.direct_mmap { fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES } else { 0 };
+                // Through the page cache the kernel would answer for us.
+                if windowed && can.direct_mmap && open.is_remote() {
+                    open.allow_window();
+                    self.windowed += 1;
+                }
             }
         }
         self.refused = None;

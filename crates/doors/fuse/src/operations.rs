@@ -295,10 +295,12 @@ impl Filesystem for Door {
         if command != agent::windows::CONTROL {
             return Err(Errno::ENOTTY);
         }
+        let _working = self.work_for(req);
         let (known, file) = (self.node(node)?, self.handles.file(handle).map_err(|_| Errno::ENOTTY)?);
-        // Held, so that nobody opens the file while it gets a window.
         let state = known.open.lock();
         let exclusive = state.is_all_windowed() && !self.nodes.is_split(&known);
+        // Held, so that nobody opens the file while it gets a window. Who gives one back may wait for a server.
+        let _held = agent::windows::attaches(input).then_some(state);
         Ok((0, self.agent.window_control(&file.open, req.pid, exclusive, input)?))
     }
 

@@ -32,8 +32,13 @@ impl<'a> Requests<'a> {
         Requests { signals, count: Cell::new(1), told: Cell::new(told) }
     }
 
+    /// There were enough before.
+    pub fn over(signals: &'a Signals) -> Requests<'a> {
+        Requests { signals, count: Cell::new(2), told: Cell::new(true) }
+    }
+
     /// Looks for new ones. True from the second on.
-    fn give_up(&self) -> bool {
+    pub fn give_up(&self) -> bool {
         if self.signals.next(Duration::ZERO).is_some_and(Signal::asks_to_end) {
             self.count.set(self.count.get() + 1);
         }

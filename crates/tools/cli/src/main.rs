@@ -11,6 +11,7 @@ mod exit;
 mod guest;
 mod heap;
 mod holders;
+mod left;
 mod limits;
 mod link;
 mod log;

@@ -170,11 +170,14 @@ fn identity_of(dir: &Path) -> io::Result<String> {
 
 /// `NAME-HASH` of a directory.
 fn subdirectory(dir: &Path, identity: &str) -> String {
-    let bytes = identity.bytes().chain(dir.as_os_str().as_encoded_bytes().iter().copied());
-    // FNV-1a: stable for ever, unlike the standard library's hasher.
-    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+    let hash = hash(identity.bytes().chain(dir.as_os_str().as_encoded_bytes().iter().copied()));
     let name = dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     format!("{name}-{hash:016x}")
+}
+
+/// FNV-1a: stable for ever, unlike the standard library's hasher.
+pub fn hash(bytes: impl Iterator<Item = u8>) -> u64 {
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
 
 fn make(dir: &Path) -> Result<(), Failure> {

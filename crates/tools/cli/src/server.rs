@@ -12,6 +12,7 @@ use transport::{Address, CallError, Client, Secret, SecretError, Who};
 
 use crate::args;
 use crate::exit::{self, Failure};
+use crate::left;
 
 /// How long the first connection may take: a server that is being started with its agents is waited for.
 const FIRST_CONNECTION: Duration = Duration::from_secs(10);
@@ -23,7 +24,7 @@ const LEFT: Duration = Duration::from_secs(24 * 3600);
 #[derive(Debug, Clone, Default, Args)]
 pub struct ServerArgs {
     /// Keep files' data at a server (`forebay serve`) instead of in a directory here: unix:PATH or tcp:HOST:PORT
-    #[arg(long, value_name = "ADDR", conflicts_with_all = ["burst_buffer", "window"])]
+    #[arg(long, value_name = "ADDR", conflicts_with = "burst_buffer")]
     server: Option<Address>,
     /// The secret that the server on the network and its agents share; a file that only its owner may read
     #[arg(long, value_name = "FILE", requires = "server")]
@@ -87,13 +88,19 @@ fn remove_left(all: &Path) {
         // Several directories of one `run` have theirs inside.
         let inside = fs::read_dir(&path).into_iter().flatten().flatten().map(|entry| entry.path());
         let lives = || inside.chain([path.clone()]).any(|dir| agent::control::Client::connect(&dir).is_ok());
-        if age.is_some_and(|age| age > LEFT) && !lives() {
+        // What windows acknowledged is brought to the server by the next agent for its directory.
+        if age.is_some_and(|age| age > LEFT) && !lives() && !left::has_windows(&path) {
             let _ = fs::remove_dir_all(&path);
         }
     }
 }
 
 impl ServerAt {
+    /// How to have what windows of this node hold brought there.
+    pub fn advice(&self, dir: &Path) -> String {
+        format!("forebay run --server {} --dir {} -- true", self.address, dir.display())
+    }
+
     /// Connects for the directory with this identity.
     pub fn connect(&self, directory: &str, name: &str, patience: Duration) -> Result<Arc<dyn BurstBuffer>, Failure> {
         let who = Who { store: directory.to_owned(), agent: name.to_owned() };

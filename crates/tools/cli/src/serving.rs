@@ -5,8 +5,10 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
 
 use agent::control::{Listener, SOCKET};
 use agent::{Agent, BurstBuffer, PolicyTable};
@@ -14,8 +16,11 @@ use config::{Policy, PolicySet};
 use file_cache::{FileCache, OpenError, Settings};
 use global_store::posix::{Options, PosixStore};
 
+use crate::drain::Requests;
 use crate::exit::{self, Failure, reason, say};
 use crate::guest::Place;
+use crate::left::{self, Alive};
+use crate::limits::POLL;
 use crate::privilege;
 use crate::server::ServerAt;
 use crate::window::WindowPlace;
@@ -50,6 +55,8 @@ pub struct Prepared {
     pub cache: Arc<dyn BurstBuffer>,
     /// What serves names.
     pub agent: Arc<Agent>,
+    server: Option<ServerAt>,
+    alive: Option<Alive>,
 }
 
 /// The directory below a place.
@@ -103,7 +110,7 @@ pub fn open(place: &Place, below: OwnedFd, how: &How) -> Result<Opened, Failure>
 impl Opened {
     /// With an agent over it.
     pub fn prepared(self, place: &Place, how: &How) -> Result<Prepared, Failure> {
-        prepared(place, Arc::new(self.cache), self.store, self.policies, how)
+        prepared(place, Arc::new(self.cache), self.store, self.policies, how, &self.identity)
     }
 }
 
@@ -121,7 +128,7 @@ pub fn prepare(place: &Place, below: OwnedFd, how: &How) -> Result<Prepared, Fai
     let below = Below::new(place, below, how)?;
     let policies = below.policies(place)?;
     let cache = server.connect(&below.identity, &agent_id(), below.base.io_timeout)?;
-    prepared(place, cache, below.store, policies, how)
+    prepared(place, cache, below.store, policies, how, &below.identity)
 }
 
 fn prepared(
@@ -130,31 +137,38 @@ fn prepared(
     store: PosixStore,
     policies: PolicyTable,
     how: &How,
+    identity: &str,
 ) -> Result<Prepared, Failure> {
     let agent = Agent::over(Arc::clone(&cache), store, policies)
         .map_err(|e| Failure::io(format_args!("use {}", place.dir.display()), &e))?;
-    windows(place, &agent, how)?;
-    Ok(Prepared { place: place.clone(), cache, agent: Arc::new(agent) })
+    let alive = windows(place, &agent, how, identity)?;
+    let (place, server) = (place.clone(), how.server.clone());
+    Ok(Prepared { place, cache, agent: Arc::new(agent), server, alive })
 }
 
-/// Brings what a killed agent left in windows to the burst buffer; then serves windows if that is asked for.
-fn windows(place: &Place, agent: &Agent, how: &How) -> Result<(), Failure> {
-    let replayed = agent.recover_windows(&place.burst_buffer).map_err(|e| {
+/// Brings what killed agents left in windows to the burst buffer; then serves windows if that is asked for.
+fn windows(place: &Place, agent: &Agent, how: &How, identity: &str) -> Result<Option<Alive>, Failure> {
+    let failed = |e: io::Error| {
         Failure::io("bring what a killed agent left in windows to the burst buffer", &e)
             .remedy("nothing is lost: mend that and start again")
-    })?;
-    for file in replayed {
-        file.lost
-            .iter()
-            .for_each(|lost| say!("forebay: {}: acknowledged writes are lost: {lost}", file.path.display()));
+    };
+    let left = how.server.as_ref().map(|_| left::find(&place.burst_buffer, identity)).transpose().map_err(failed)?;
+    for dir in left.as_ref().map_or(std::slice::from_ref(&place.burst_buffer), |left| &left.dirs) {
+        for file in agent.recover_windows(dir).map_err(failed)? {
+            let path = file.path.display();
+            file.lost.iter().for_each(|lost| say!("forebay: {path}: acknowledged writes are lost: {lost}"));
+        }
     }
-    let Some(windows) = &how.windows else { return Ok(()) };
+    let Some(windows) = &how.windows else { return Ok(None) };
+    let alive = left.as_ref().map(|_| left::begin(&place.burst_buffer, identity)).transpose();
+    let alive = alive.map_err(|e| Failure::io(format_args!("use {}", place.burst_buffer.display()), &e))?;
     let settings = windows.settings(&place.burst_buffer);
     let dir = settings.dir.clone();
     agent.join_windows(settings, windows.service()).map_err(|e| {
         Failure::io(format_args!("use {} for windows", dir.display()), &e)
             .remedy("name a directory on a tmpfs in which only you or root may write: --window=DIR")
-    })
+    })?;
+    Ok(alive)
 }
 
 /// Host and a part that no other agent has: what another machine is told about a file that we hold.
@@ -227,6 +241,8 @@ pub struct Serving {
     forced: Arc<AtomicBool>,
     agent: Arc<Agent>,
     control: Listener,
+    server: Option<ServerAt>,
+    _alive: Option<Alive>,
 }
 
 impl Prepared {
@@ -243,7 +259,7 @@ impl Prepared {
         let control = Listener::start(Arc::clone(&self.agent), &self.place.burst_buffer, on_shutdown)
             .map_err(|e| Failure::io("listen for commands", &e))?;
         let agent = Arc::clone(&self.agent);
-        let session = fuse::serve(self.agent, device, options);
+        let session = fuse::serve(Arc::clone(&self.agent), device, options);
         let ended = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&ended);
         let dir = self.place.dir.clone();
@@ -258,7 +274,8 @@ impl Prepared {
         };
         let started = std::thread::Builder::new().name("session".to_string()).spawn(served);
         started.map_err(|e| Failure::io("start a thread", &e))?;
-        Ok(Serving { place: self.place, cache: self.cache, ended, asked_to_end, forced, agent, control })
+        let Prepared { place, cache, server, alive, .. } = self;
+        Ok(Serving { place, cache, ended, asked_to_end, forced, agent, control, server, _alive: alive })
     }
 }
 
@@ -284,16 +301,46 @@ impl Serving {
     }
 
     /// Before everything is staged out: what windows acknowledged goes to the burst buffer. False, and it is told: not all does,
-    /// and stays where it is for the next start.
-    pub fn drain_windows(&self) -> bool {
-        let Err(error) = self.agent.drain_windows() else { return true };
+    /// and stays where it is for the next start. Where a server is waited for, no longer than there are too many `requests`.
+    pub fn drain_windows(&self, requests: &Requests<'_>) -> bool {
+        let drained = match (&self.server, self.windows()) {
+            (_, None) => return true,
+            (None, _) => self.agent.drain_windows(),
+            (Some(_), _) => self.drain_windows_unless(&|| requests.give_up()),
+        };
+        let Err(error) = drained else { return true };
         let (dir, waiting) = (self.place.dir.display(), self.agent.window_status().unwrap_or_default().waiting_bytes);
         say!(
             "forebay: {dir}: {waiting} bytes that windows acknowledged are not in the burst buffer: {}",
             reason(&error)
         );
-        say!("  they are kept in memory; when there is room: forebay recover {}", self.place.burst_buffer.display());
+        match &self.server {
+            Some(server) => say!("  they are kept in memory of this node; later: {}", server.advice(&self.place.dir)),
+            None => say!(
+                "  they are kept in memory; when there is room: forebay recover {}",
+                self.place.burst_buffer.display()
+            ),
+        }
         false
+    }
+
+    fn drain_windows_unless(&self, interrupted: &dyn Fn() -> bool) -> io::Result<()> {
+        let asked = Arc::new(AtomicBool::new(false));
+        let (ours, agent) = (Arc::clone(&asked), Arc::clone(&self.agent));
+        let (sender, receiver) = mpsc::channel();
+        let drain = move || {
+            agent::set_interruption(Some(Rc::new(move || ours.load(Ordering::Acquire))));
+            // Whoever asked waits for it.
+            let _ = sender.send(agent.drain_windows());
+        };
+        std::thread::Builder::new().name("windows".to_string()).spawn(drain)?;
+        loop {
+            match receiver.recv_timeout(POLL) {
+                Ok(drained) => return drained,
+                Err(RecvTimeoutError::Timeout) => asked.store(interrupted(), Ordering::Release),
+                Err(RecvTimeoutError::Disconnected) => return Err(io::Error::other("the drain ended in a panic")),
+            }
+        }
     }
 
     /// Lets the burst buffer go; what is dirty stays in it. Then this process should end.

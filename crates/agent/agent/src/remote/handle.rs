@@ -13,6 +13,7 @@ use types::{Identity, Version};
 use wire::limits::DATA_BYTES_MAX;
 use wire::{Message, Text, open, seek};
 
+use super::scatter::at_once;
 use super::{Inner, hint_of, is_interrupted, unexpected};
 use crate::burst_buffer::{DataVersion, OpenData};
 
@@ -29,6 +30,8 @@ pub(super) struct RemoteHandle {
     /// Of an appender: no byte from here on was written by an append that was not answered.
     end: AtomicU64,
     end_is_known: AtomicBool,
+    /// The server said that the file is no more.
+    gone: AtomicBool,
 }
 
 /// A request about a handle, its answer's data, and how it waits.
@@ -61,6 +64,7 @@ impl RemoteHandle {
             version: AtomicU64::new(0),
             end: AtomicU64::new(0),
             end_is_known: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
         };
         if handle.writes() {
             inner.begin_write(&handle.identity, &handle.hint);
@@ -117,7 +121,9 @@ impl RemoteHandle {
             };
             let answer = self.inner.client.call(call)?;
             match answer.message {
-                Message::Unknown {} => self.open_as(0, within)?,
+                Message::Unknown {} => self.open_as(0, within).inspect_err(|error| {
+                    self.gone.fetch_or(error.errno() == libc::ESTALE, Ordering::AcqRel);
+                })?,
                 message => return Ok((message, answer.data_bytes)),
             }
         }
@@ -213,12 +219,36 @@ impl OpenData for RemoteHandle {
     }
 
     fn write_acknowledged(&self, data: &[u8], offset: u64) -> io::Result<()> {
-        self.write_at(data, offset, false).map(|_| ())
+        let write = || self.write_at(data, offset, false).map(|_| ());
+        match write() {
+            Err(error) if error.raw_os_error() == Some(libc::EINTR) => Err(error),
+            // It may be that of a stage-out, which is told once and by no other write.
+            Err(_) => write(),
+            Ok(()) => Ok(()),
+        }
     }
 
-    /// Nobody can tell.
+    fn write_scattered(&self, parts: &[(u64, &[u8])]) -> io::Result<()> {
+        let pieces: Vec<(u64, &[u8])> = parts
+            .iter()
+            .flat_map(|(offset, data)| {
+                let places = (*offset..).step_by(DATA_BYTES_MAX as usize);
+                places.zip(data.chunks(DATA_BYTES_MAX as usize))
+            })
+            .collect();
+        at_once(pieces.len(), &|number| {
+            let (offset, data) = pieces[number];
+            self.write_acknowledged(data, offset)
+        })
+    }
+
+    fn is_remote(&self) -> bool {
+        true
+    }
+
+    /// As far as the server has said: one that was started again does not find a file without a name.
     fn is_last_of_removed(&self) -> bool {
-        false
+        self.gone.load(Ordering::Acquire)
     }
 
     /// Other nodes may have it.

@@ -12,8 +12,10 @@ use super::drain::Pending;
 use super::{Announced, Replayed, WindowRight, WindowService, WindowSettings, WindowStatus, Windows, replay};
 use crate::agent::Agent;
 use crate::burst_buffer::OpenData;
+use crate::limits;
 use crate::node::Node;
 use crate::open_file::OpenFile;
+use crate::remote::patiently;
 
 fn errno<T>(errno: i32) -> io::Result<T> {
     Err(io::Error::from_raw_os_error(errno))
@@ -34,7 +36,7 @@ impl Agent {
 
     /// The same together with other agents of this process; `settings.budget_bytes` is the service's matter then.
     pub fn join_windows(&self, settings: WindowSettings, service: &Arc<WindowService>) -> io::Result<()> {
-        let windows = Windows::start(settings, service)?;
+        let windows = Windows::start(settings, service, self.cache.is_shared())?;
         self.windows.set(windows).map_err(|_| io::ErrorKind::AlreadyExists.into())
     }
 
@@ -71,9 +73,16 @@ impl Agent {
         self.windows.get().is_some_and(|windows| windows.is_windowed(node.identity()))
     }
 
-    /// Before somebody looks at a file past its windows: they end, drained.
-    pub fn end_windows(&self, node: &Node) -> io::Result<()> {
-        self.windows.get().map_or(Ok(()), |windows| windows.end(node.identity(), None))
+    /// Before somebody looks at a file past its windows: they end, drained. `waits`: for a server, however long.
+    pub fn end_windows(&self, node: &Node, waits: bool) -> io::Result<()> {
+        let Some(windows) = self.windows.get() else { return Ok(()) };
+        let end = || windows.end(node.identity(), None);
+        if waits { end() } else { self.patiently(end) }
+    }
+
+    /// What changes nothing waits for a server no longer than the rules say.
+    fn patiently<T>(&self, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        if self.cache.is_shared() { patiently(self.policies.base().io_timeout, work) } else { work() }
     }
 
     /// Before an answer about a file: what was acknowledged is in the burst buffer.
@@ -89,7 +98,7 @@ impl Agent {
         look: &mut dyn FnMut(Option<Pending<'_>>) -> io::Result<T>,
     ) -> io::Result<T> {
         match self.windows.get() {
-            Some(windows) => windows.look(node.identity(), look),
+            Some(windows) => self.patiently(|| windows.look(node.identity(), look)),
             None => look(None),
         }
     }
@@ -125,13 +134,23 @@ impl Agent {
             (Command::Off, Some(right)) => {
                 right.off.store(true, Ordering::Release);
                 right.windows.end(&right.identity, Some(right.id))?;
+                if self.cache.is_shared() {
+                    // It may be about to be mapped, and the pages of a mapping are this node's: what is drained does not reach
+                    // them. A mapping keeps the file open.
+                    right.windows.bar(&right.identity)?;
+                }
             }
             (Command::Size, Some(right)) => {
                 right.set_bytes(asked.bytes);
                 right.windows.end(&right.identity, Some(right.id))?;
             }
             (Command::Attach, Some(right)) => {
-                let token = self.attach_window(open, right, thread, exclusive, asked.bytes)?;
+                let attach = || self.attach_window(open, right, thread, exclusive, asked.bytes);
+                let attached = if self.cache.is_shared() { patiently(limits::SERVER_ATTACH, attach) } else { attach() };
+                let token = attached.map_err(|error| match error.raw_os_error() {
+                    Some(libc::ETIMEDOUT) => io::Error::from_raw_os_error(libc::EAGAIN),
+                    _ => error,
+                })?;
                 return Ok(answer(Some(right), token, exclusive));
             }
         }
@@ -168,6 +187,11 @@ impl Agent {
     }
 }
 
+/// Whether the argument of the ioctl asks for a window: then nobody else may open the file until it is answered.
+pub fn attaches(argument: &[u8]) -> bool {
+    Control::from_bytes(argument).is_some_and(|asked| asked.command == Command::Attach)
+}
+
 fn answer(right: Option<&WindowRight>, token: u64, exclusive: bool) -> Vec<u8> {
     let mut answer = Control { token, ..Control::new(Command::Get, 0) };
     if let Some(right) = right {
@@ -185,7 +209,9 @@ fn answer(right: Option<&WindowRight>, token: u64, exclusive: bool) -> Vec<u8> {
 impl Windows {
     fn capacity_of(&self, right: &WindowRight) -> Option<u64> {
         let window = self.table.lock().get(&right.identity)?.window.clone()?;
-        let drain = window.drain.lock();
+        // Behind a server the rings may be on their way to it.
+        let wait = limits::WINDOW_STATUS_WAIT;
+        let drain = if self.behind_server { window.drain.try_lock_for(wait)? } else { window.drain.lock() };
         drain.as_ref()?.capacity_of(right.id)
     }
 }

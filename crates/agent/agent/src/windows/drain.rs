@@ -210,6 +210,10 @@ impl Drain {
     pub fn batch(&mut self, urgent: bool) -> io::Result<bool> {
         let Some(batch) = self.queue.batch(urgent) else { return Ok(false) };
         let written = self.write(&batch);
+        if written.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EINTR)) {
+            // Whoever waited for the server has given up; others bring it there.
+            return written.map(|()| false);
+        }
         let failed_before = std::mem::replace(&mut self.failing, written.is_err());
         if let Err(error) = written {
             if !failed_before {
@@ -234,15 +238,21 @@ impl Drain {
     }
 
     fn write(&mut self, batch: &Batch) -> io::Result<()> {
-        for write in &batch.writes {
+        let at_once = if self.handle.is_remote() { batch.writes.len() } else { 1 };
+        for writes in batch.writes.chunks(at_once.max(1)) {
             // At most one batch, or one record.
-            self.buffer.resize(write.range.len() as usize, 0);
-            for piece in &write.pieces {
-                let start = (piece.range.start - write.range.start) as usize;
-                let place = &mut self.buffer[start..start + piece.range.len() as usize];
-                copy(&self.rings, piece, place)?;
+            self.buffer.resize(writes.iter().map(|write| write.range.len() as usize).sum(), 0);
+            let (mut rest, mut parts) = (&mut *self.buffer, Vec::with_capacity(writes.len()));
+            for write in writes {
+                let (bytes, after) = rest.split_at_mut(write.range.len() as usize);
+                for piece in &write.pieces {
+                    let start = (piece.range.start - write.range.start) as usize;
+                    copy(&self.rings, piece, &mut bytes[start..start + piece.range.len() as usize])?;
+                }
+                parts.push((write.range.start, &*bytes));
+                rest = after;
             }
-            self.handle.write_acknowledged(&self.buffer, write.range.start)?;
+            self.handle.write_scattered(&parts)?;
         }
         Ok(())
     }
@@ -252,11 +262,14 @@ impl Drain {
     /// writing the replica; `EIO` tells once that an acknowledged record was damaged.
     pub fn settle(&mut self) -> io::Result<()> {
         let goals: Vec<_> = self.rings.iter().map(|(slot, ring)| (*slot, ring.reader.head())).collect();
-        let patience = Instant::now() + limits::WINDOW_HOLE_WAIT;
+        let mut patience = Instant::now() + limits::WINDOW_HOLE_WAIT;
         let mut rushed = false;
         loop {
             self.take();
-            while self.batch(true)? {}
+            while self.batch(true)? {
+                // What the drain takes is not the writer's delay.
+                patience = Instant::now() + limits::WINDOW_HOLE_WAIT;
+            }
             let behind = |(slot, goal): &&(RingSlot, u64)| {
                 self.rings.get(slot).is_some_and(|ring| !ring.ended && ring.reader.cursor() < *goal)
             };

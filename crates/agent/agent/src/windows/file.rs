@@ -17,6 +17,8 @@ pub(super) struct FileWindow {
     pub identity: Identity,
     /// `None` once it is over.
     pub drain: Mutex<Option<Drain>>,
+    /// Open files that were closed, and whose windows are to end, while somebody had the rings.
+    closed: Mutex<Vec<u64>>,
 }
 
 /// What the thread does next.
@@ -33,7 +35,18 @@ enum Next {
 
 impl FileWindow {
     pub fn new(identity: Identity, drain: Drain) -> Arc<FileWindow> {
-        Arc::new(FileWindow { identity, drain: Mutex::new(Some(drain)) })
+        Arc::new(FileWindow { identity, drain: Mutex::new(Some(drain)), closed: Mutex::default() })
+    }
+
+    /// The windows of an open file are to end; whoever has the rings next sees to that ([`end_closed`](FileWindow::end_closed)).
+    pub fn close(&self, open: u64) {
+        self.closed.lock().push(open);
+    }
+
+    /// Ends the windows of the open files that were closed. By whoever has the rings.
+    pub fn end_closed(&self, drain: &mut Drain) {
+        let closed = std::mem::take(&mut *self.closed.lock());
+        closed.into_iter().for_each(|open| drain.end(Some(open)));
     }
 
     /// Starts its thread.
@@ -50,7 +63,10 @@ impl FileWindow {
             let mut slot = self.drain.lock();
             let next = match slot.as_mut() {
                 None => Next::End,
-                Some(drain) => step(drain, &windows, &mut busy),
+                Some(drain) => {
+                    self.end_closed(drain);
+                    step(drain, &windows, &mut busy)
+                }
             };
             match next {
                 Next::Again => MutexGuard::unlock_fair(slot),
@@ -89,9 +105,10 @@ fn step(drain: &mut Drain, windows: &Windows, busy: &mut Instant) -> Next {
     let quiet = busy.elapsed();
     let urgent = drain.is_short_of_room() || quiet > limits::WINDOW_DRAIN_AFTER;
     let batch = {
-        let turn = windows.turn.lock();
+        // A server has many at once to do; and one batch that waits for it must not keep the others from it.
+        let turn = (!windows.behind_server).then(|| windows.turn.lock());
         let batch = drain.batch(urgent);
-        MutexGuard::unlock_fair(turn);
+        turn.into_iter().for_each(MutexGuard::unlock_fair);
         batch
     };
     match batch {

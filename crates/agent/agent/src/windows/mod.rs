@@ -5,7 +5,8 @@
 //! could look past the agent ends them first ([`Windows::end`]). So nothing else of the agent needs to know about rings.
 //!
 //! Locks, in the order in which they are taken: a file's `drain`; the turn of the files; the table. `drain` is
-//! held over writes to the burst buffer.
+//! held over writes to the burst buffer. Where that is behind a server, they may wait for it: then nobody waits for `drain`
+//! longer than for the server itself ([`Windows::rings`]), and to end the windows of a closed file needs no wait.
 
 mod budget;
 mod control;
@@ -13,6 +14,7 @@ mod counters;
 mod drain;
 pub mod fault;
 mod file;
+mod grant;
 mod listener;
 mod place;
 mod processes;
@@ -28,9 +30,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use types::Identity;
 
+pub use control::attaches;
 pub use counters::WindowStatus;
 pub use processes::Announced;
 pub use replay::Replayed;
@@ -39,8 +42,8 @@ pub(crate) use right::{WindowRight, WindowRules};
 pub use service::WindowService;
 pub use window::attach::CONTROL;
 
-use crate::burst_buffer::OpenData;
 use crate::limits;
+use crate::remote::is_interrupted;
 use counters::Counters;
 use drain::{Drain, Granted, Pending};
 use file::FileWindow;
@@ -92,14 +95,16 @@ struct Token {
 struct Entry {
     rights: u32,
     window: Option<Arc<FileWindow>>,
-    /// It was read, under `rw_conflict = disable`: it gets no window any more.
-    read: bool,
+    /// It was read, under `rw_conflict = disable`, or behind a server may be mapped: it gets no window any more.
+    barred: bool,
 }
 
 /// The windows of one agent.
 pub(crate) struct Windows {
     settings: WindowSettings,
     session: Session,
+    /// The burst buffer is a server's: it may be gone for a while.
+    behind_server: bool,
     service: Arc<WindowService>,
     counters: Arc<Counters>,
     table: Mutex<HashMap<Identity, Entry>>,
@@ -113,13 +118,18 @@ pub(crate) struct Windows {
 
 impl Windows {
     /// Serves windows from now on. Whatever earlier agents left was replayed before.
-    pub fn start(settings: WindowSettings, service: &Arc<WindowService>) -> io::Result<Arc<Windows>> {
+    pub fn start(
+        settings: WindowSettings,
+        service: &Arc<WindowService>,
+        behind_server: bool,
+    ) -> io::Result<Arc<Windows>> {
         let session = Session::begin(&settings.dir, &settings.session, &settings.burst_buffer)?;
         let windows = Arc::new(Windows {
             service: Arc::clone(service),
             counters: Arc::default(),
             settings,
             session,
+            behind_server,
             table: Mutex::default(),
             known: AtomicUsize::new(0),
             tokens: Mutex::default(),
@@ -234,28 +244,56 @@ impl Windows {
         .map(drop)
     }
 
-    /// The window of one open file ends, and is drained when there is time: `close = lazy`.
-    fn leave(&self, identity: &Identity, open: u64) -> io::Result<()> {
+    /// The window of one open file ends, and is drained when there is time: `close = lazy`, and behind a server, where the last
+    /// flush has waited for that. Waits for nobody.
+    fn leave(&self, identity: &Identity, open: u64) {
         self.tokens.lock().retain(|_, token| token.open != open);
-        let leave = |drain: &mut Drain| {
-            drain.end(Some(open));
-            Ok(())
-        };
-        self.with_window(identity, leave).map(drop)
+        let Some(window) = self.window(identity) else { return };
+        window.close(open);
+        // Behind a server whoever has the rings comes by again.
+        let rings = if self.behind_server { window.drain.try_lock() } else { Some(window.drain.lock()) };
+        if let Some(slot) = rings {
+            let _ = self.work(&window, slot, |drain| {
+                drain.sweep();
+                Ok(())
+            });
+        }
     }
 
-    /// Before a read under `rw_conflict = disable`: the windows of the file end, and there are no others until everybody has closed
-    /// it. What cannot be drained the read finds all the same.
-    pub fn read_ends(&self, identity: &Identity) {
+    /// The windows of a file end, and there are no others until everybody has closed it. True: this is the first who says so.
+    pub fn bar(&self, identity: &Identity) -> io::Result<bool> {
         if self.known.load(Ordering::Acquire) == 0 {
-            return;
+            return Ok(false);
         }
         let first = match self.table.lock().get_mut(identity) {
-            Some(entry) => !std::mem::replace(&mut entry.read, true),
+            Some(entry) => !std::mem::replace(&mut entry.barred, true),
             None => false,
         };
         if first {
-            let _ = self.end(identity, None);
+            self.end(identity, None)?;
+        }
+        Ok(first)
+    }
+
+    fn window(&self, identity: &Identity) -> Option<Arc<FileWindow>> {
+        if self.known.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        self.table.lock().get(identity).and_then(|entry| entry.window.clone())
+    }
+
+    /// The rings of a file. `EINTR`: whoever this thread works for waits no longer.
+    fn rings<'a>(&self, window: &'a FileWindow) -> io::Result<MutexGuard<'a, Option<Drain>>> {
+        if !self.behind_server {
+            return Ok(window.drain.lock());
+        }
+        loop {
+            if let Some(rings) = window.drain.try_lock_for(limits::WINDOW_LOOK) {
+                return Ok(rings);
+            }
+            if is_interrupted() {
+                return Err(io::Error::from_raw_os_error(libc::EINTR));
+            }
         }
     }
 
@@ -265,18 +303,25 @@ impl Windows {
         identity: &Identity,
         work: impl FnOnce(&mut Drain) -> io::Result<T>,
     ) -> io::Result<Option<T>> {
-        if self.known.load(Ordering::Acquire) == 0 {
-            return Ok(None);
-        }
-        let window = self.table.lock().get(identity).and_then(|entry| entry.window.clone());
-        let Some(window) = window else { return Ok(None) };
-        let mut slot = window.drain.lock();
+        let Some(window) = self.window(identity) else { return Ok(None) };
+        self.work(&window, self.rings(&window)?, work)
+    }
+
+    fn work<T>(
+        &self,
+        window: &Arc<FileWindow>,
+        mut slot: MutexGuard<'_, Option<Drain>>,
+        work: impl FnOnce(&mut Drain) -> io::Result<T>,
+    ) -> io::Result<Option<T>> {
         let Some(drain) = slot.as_mut() else { return Ok(None) };
+        window.end_closed(drain);
         let done = work(drain);
         if drain.is_over() {
-            *slot = None;
+            let over = slot.take();
             drop(slot);
-            self.forget(&window);
+            self.forget(window);
+            // Its handle is closed here, which may be a round trip.
+            drop(over);
         }
         done.map(Some)
     }
@@ -297,94 +342,5 @@ impl Windows {
             table.remove(identity);
         }
         self.known.store(table.len(), Ordering::Release);
-    }
-
-    /// Makes a ring for an open file of the process `pid`. The token to fetch it. `EAGAIN`: the node's budget is spent,
-    /// it has one, or what is in the file's rings cannot be brought to the burst buffer now.
-    fn attach(
-        self: &Arc<Windows>,
-        right: &WindowRight,
-        pid: u32,
-        make: &dyn Fn() -> io::Result<(Box<dyn OpenData>, PathBuf)>,
-    ) -> io::Result<u64> {
-        let not_now = || io::Error::from_raw_os_error(libc::EAGAIN);
-        if self.table.lock().get(&right.identity).is_some_and(|entry| entry.read) {
-            return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
-        }
-        for _ in 0..limits::WINDOW_ATTACH_TRIES {
-            let (window, fresh) = self.window_of(&right.identity, make)?;
-            let mut slot = window.drain.lock();
-            let Some(drain) = slot.as_mut() else {
-                // It ended meanwhile, and its thread has not said so yet: another one.
-                drop(slot);
-                self.forget(&window);
-                continue;
-            };
-            if drain.capacity_of(right.id).is_some() || !drain.takes_rings() {
-                return Err(not_now());
-            }
-            let granted = self
-                .service
-                .budget
-                .take(right.bytes())
-                .ok_or_else(not_now)
-                .and_then(|share| drain.add(right.id, share));
-            let over = drain.is_over();
-            if over {
-                *slot = None;
-            }
-            drop(slot);
-            if over {
-                self.forget(&window);
-            } else if fresh
-                // Not before there is a ring: it would find the window over.
-                && let Err(error) = FileWindow::start(&window, self)
-            {
-                // Nobody would drain it.
-                self.end(&right.identity, None)?;
-                return Err(error);
-            }
-            let granted = granted?;
-            let token = place::random()? as u64 | 1;
-            let (identity, open) = (right.identity.clone(), right.id);
-            self.tokens.lock().insert(token, Token { identity, open, pid, granted });
-            return Ok(token);
-        }
-        Err(not_now())
-    }
-
-    /// The windows of a file; true if they are new, and have no thread yet.
-    fn window_of(
-        self: &Arc<Windows>,
-        identity: &Identity,
-        make: &dyn Fn() -> io::Result<(Box<dyn OpenData>, PathBuf)>,
-    ) -> io::Result<(Arc<FileWindow>, bool)> {
-        let there = |table: &HashMap<Identity, Entry>| table.get(identity).and_then(|entry| entry.window.clone());
-        if let Some(window) = there(&self.table.lock()) {
-            return Ok((window, false));
-        }
-        let (handle, hint) = make()?;
-        let place = self.session.add(self.number(), identity, &hint)?;
-        let drain = Drain::new(place, hint.display().to_string(), handle, &self.counters)?;
-        let window = FileWindow::new(identity.clone(), drain);
-        {
-            let mut table = self.table.lock();
-            if let Some(other) = there(&table) {
-                drop(table);
-                return Ok((other, false)); // ours was empty
-            }
-            table.entry(identity.clone()).or_default().window = Some(Arc::clone(&window));
-            self.known.store(table.len(), Ordering::Release);
-        }
-        Ok((window, true))
-    }
-
-    /// The ring behind a token, once, for the process that it was made for.
-    fn fetch(&self, token: u64, pid: u32) -> Option<Granted> {
-        let mut tokens = self.tokens.lock();
-        if tokens.get(&token)?.pid != pid {
-            return None;
-        }
-        tokens.remove(&token).map(|token| token.granted)
     }
 }

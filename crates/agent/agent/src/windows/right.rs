@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use config::Policy;
 use types::Identity;
@@ -15,6 +16,8 @@ pub(crate) struct WindowRules {
     pub wish: Option<u64>,
     /// Close does not wait for the drain.
     pub lazy: bool,
+    /// How long who reads waits for a server.
+    pub patience: Duration,
     /// The first read ends the file's windows.
     pub read_ends: bool,
 }
@@ -24,6 +27,7 @@ impl WindowRules {
         WindowRules {
             wish: policy.window.wish(),
             lazy: policy.close_lazy && !policy.durable_at_close,
+            patience: policy.io_timeout,
             read_ends: policy.read_ends_windows,
         }
     }
@@ -73,12 +77,9 @@ impl WindowRight {
 
 impl Drop for WindowRight {
     fn drop(&mut self) {
-        let ended = if self.lazy {
-            self.windows.leave(&self.identity, self.id)
-        } else {
-            self.windows.end(&self.identity, Some(self.id))
-        };
-        if let Err(error) = ended {
+        if self.lazy || self.windows.behind_server {
+            self.windows.leave(&self.identity, self.id);
+        } else if let Err(error) = self.windows.end(&self.identity, Some(self.id)) {
             tracing::error!(%error, "a window could not be drained at the last close; its ring stays, and it is tried again");
         }
         let mut table = self.windows.table.lock();

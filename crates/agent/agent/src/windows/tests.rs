@@ -302,7 +302,7 @@ fn what_windows_did_is_counted() {
     assert_eq!((now.waiting_bytes, now.drained_bytes + now.superseded_bytes), (0, 2010));
     drop(open);
     assert_eq!((status().windows, status().revoked), (1, 0), "closing is no revocation");
-    stand.agent.end_windows(other.node()).unwrap();
+    stand.agent.end_windows(other.node(), true).unwrap();
     assert_eq!((status().windows, status().revoked), (0, 1));
     assert_eq!(status().waited_us, 0);
     let (open, number) = (stand.windowed("full"), AtomicU64::new(0));

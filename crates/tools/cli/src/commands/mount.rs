@@ -167,8 +167,9 @@ fn serve(place: &Place, serving: Serving, mounted: Mounted<'_>, signals: &Signal
 /// Drains what was written to the last moment - unless somebody wants no more of it, and `left` is what is left - and
 /// lets the burst buffer go.
 fn finish(place: &Place, serving: Serving, signals: &Signals, left: Option<Vec<Stuck>>) -> Result<u8, Failure> {
-    let windows_drained = serving.drain_windows();
-    let stuck = left.unwrap_or_else(|| drain::drain(&serving.cache, &Requests::one(signals, true), false).0);
+    let requests = if left.is_some() { Requests::over(signals) } else { Requests::one(signals, true) };
+    let windows_drained = serving.drain_windows(&requests);
+    let stuck = left.unwrap_or_else(|| drain::drain(&serving.cache, &requests, false).0);
     serving.stop();
     if stuck.is_empty() && windows_drained {
         tracing::info!("ended; everything is in the global store");

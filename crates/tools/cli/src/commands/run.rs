@@ -166,7 +166,7 @@ fn finish(
     let requests = if outcome.lingered.asked { Requests::one(signals, false) } else { Requests::none(signals) };
     for serving in servings {
         let place = serving.place.clone();
-        undrained |= !serving.drain_windows();
+        undrained |= !serving.drain_windows(&requests);
         let (stuck, took) = drain::drain(&serving.cache, &requests, args.quiet);
         drained += took;
         if !stuck.is_empty() {

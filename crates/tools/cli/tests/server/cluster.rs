@@ -210,7 +210,8 @@ impl Cluster {
         command.arg("mount").arg(&dir).arg("--foreground").args(["--server", &self.address(), "--secret"]);
         command.arg(&self.secret).args(options);
         let log = self.log(&format!("node{node}.log"));
-        self.agents.push((node, ProcessGuard::spawn(command.stdout(Stdio::null()).stderr(log))));
+        let said = std::fs::File::create(self.tree.path(format!("node{node}.said"))).expect("a file");
+        self.agents.push((node, ProcessGuard::spawn(command.stdout(said).stderr(log))));
         let log = self.tree.path(format!("node{node}.log"));
         wait_until("the node's directory is accelerated", BOUND, || {
             let ended = self.agents.last_mut().and_then(|(_, agent)| agent.ended());
@@ -220,6 +221,16 @@ impl Cluster {
         // The first request is answered.
         std::fs::metadata(&dir).expect("an accelerated directory");
         dir
+    }
+
+    /// Where programs of a node register for windows, which were mounted with `--window`.
+    pub fn window_socket(&self, node: usize) -> String {
+        let said = self.tree.path(format!("node{node}.said"));
+        wait_for("what programs need for windows", BOUND, || {
+            let text = std::fs::read_to_string(&said).ok()?;
+            let (_, rest) = text.split_once("FOREBAY_WINDOW_SOCKET='")?;
+            rest.split_once('\'').map(|(socket, _)| socket.to_owned())
+        })
     }
 
     /// Kills a node's agent, as a crash would; its mount is dead then.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Bytes of one record of a writer.
-const RECORD_BYTES: usize = 5000;
+pub const RECORD_BYTES: usize = 5000;
 
 /// Ends all writers when its scope ends, also by a failure.
 pub struct EndOfAll<'a>(pub &'a AtomicBool);
@@ -27,7 +27,7 @@ pub struct Writer {
     acknowledged: Arc<AtomicU64>,
 }
 
-fn record(writer: u64, number: u64) -> Vec<u8> {
+pub fn record(writer: u64, number: u64) -> Vec<u8> {
     let mut state = writer.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ number;
     let mut next = || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -66,13 +66,7 @@ impl Writer {
 
     /// Every acknowledged record is there, whatever became of the one that was not.
     pub fn check_acknowledged(&self, dir: &Path) {
-        let bytes = std::fs::read(dir.join(&self.name)).expect("the written file");
-        let acknowledged = self.acknowledged() as usize;
-        assert!(bytes.len() >= acknowledged * RECORD_BYTES, "{}: {} bytes", self.name, bytes.len());
-        assert!(bytes.len() <= (acknowledged + 1) * RECORD_BYTES, "{}: {} bytes", self.name, bytes.len());
-        for (at, found) in bytes.chunks(RECORD_BYTES).take(acknowledged).enumerate() {
-            assert!(found == record(self.number, at as u64), "{}: record {at} in {}", self.name, dir.display());
-        }
+        check_acknowledged(&dir.join(&self.name), self.number, self.acknowledged());
     }
 
     pub fn count(&self) -> Arc<AtomicU64> {
@@ -94,6 +88,21 @@ impl Writer {
         for (at, found) in bytes.chunks(RECORD_BYTES).enumerate() {
             assert!(found == record(self.number, at as u64), "{}: record {at} in {}", self.name, dir.display());
         }
+    }
+}
+
+/// Every acknowledged record of a writer is in its file; the one that was not acknowledged yet may be.
+pub fn check_acknowledged(file: &Path, writer: u64, acknowledged: u64) {
+    let bytes = std::fs::read(file).expect("the written file");
+    let (file, acknowledged) = (file.display(), acknowledged as usize);
+    assert!(bytes.len() >= acknowledged * RECORD_BYTES, "{file}: {} bytes of {acknowledged} records", bytes.len());
+    assert!(
+        bytes.len() <= (acknowledged + 1) * RECORD_BYTES,
+        "{file}: {} bytes of {acknowledged} records",
+        bytes.len()
+    );
+    for (at, found) in bytes.chunks(RECORD_BYTES).take(acknowledged).enumerate() {
+        assert!(found == record(writer, at as u64), "{file}: record {at}");
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod cluster;
 mod ledger;
+mod windows;
 
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};

@@ -1,0 +1,115 @@
+//! Giving an open file its ring, and the program its token for it.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use types::Identity;
+
+use super::drain::{Drain, Granted};
+use super::file::FileWindow;
+use super::place;
+use super::right::WindowRight;
+use super::{Entry, Token, Windows};
+use crate::burst_buffer::OpenData;
+use crate::limits;
+
+impl Windows {
+    /// Makes a ring for an open file of the process `pid`. The token to fetch it. `EAGAIN`: the node's budget is spent,
+    /// it has one, or what is in the file's rings cannot be brought to the burst buffer now.
+    pub(super) fn attach(
+        self: &Arc<Windows>,
+        right: &WindowRight,
+        pid: u32,
+        make: &dyn Fn() -> io::Result<(Box<dyn OpenData>, PathBuf)>,
+    ) -> io::Result<u64> {
+        let not_now = || io::Error::from_raw_os_error(libc::EAGAIN);
+        let never = || io::Error::from_raw_os_error(libc::EOPNOTSUPP);
+        if self.is_barred(&right.identity) {
+            return Err(never());
+        }
+        for _ in 0..limits::WINDOW_ATTACH_TRIES {
+            let (window, fresh) = self.window_of(&right.identity, make)?;
+            let mut slot = self.rings(&window)?;
+            let Some(drain) = slot.as_mut() else {
+                // It ended meanwhile, and its thread has not said so yet: another one.
+                drop(slot);
+                self.forget(&window);
+                continue;
+            };
+            if drain.capacity_of(right.id).is_some() || !drain.takes_rings() {
+                return Err(not_now());
+            }
+            let share = self.service.budget.take(right.bytes()).ok_or_else(not_now);
+            let mut granted = share.and_then(|share| drain.add(right.id, share));
+            if self.is_barred(&right.identity) {
+                // Since it was looked at: whoever bars it later finds the ring.
+                drain.end(Some(right.id));
+                drain.sweep();
+                granted = Err(never());
+            }
+            let over = drain.is_over();
+            if over {
+                *slot = None;
+            }
+            drop(slot);
+            if over {
+                self.forget(&window);
+            } else if fresh
+                // Not before there is a ring: it would find the window over.
+                && let Err(error) = FileWindow::start(&window, self)
+            {
+                // Nobody would drain it.
+                self.end(&right.identity, None)?;
+                return Err(error);
+            }
+            let granted = granted?;
+            let token = place::random()? as u64 | 1;
+            let (identity, open) = (right.identity.clone(), right.id);
+            self.tokens.lock().insert(token, Token { identity, open, pid, granted });
+            return Ok(token);
+        }
+        Err(not_now())
+    }
+
+    fn is_barred(&self, identity: &Identity) -> bool {
+        self.table.lock().get(identity).is_some_and(|entry| entry.barred)
+    }
+
+    /// The windows of a file; true if they are new, and have no thread yet.
+    fn window_of(
+        self: &Arc<Windows>,
+        identity: &Identity,
+        make: &dyn Fn() -> io::Result<(Box<dyn OpenData>, PathBuf)>,
+    ) -> io::Result<(Arc<FileWindow>, bool)> {
+        let there = |table: &HashMap<Identity, Entry>| table.get(identity).and_then(|entry| entry.window.clone());
+        if let Some(window) = there(&self.table.lock()) {
+            return Ok((window, false));
+        }
+        let (handle, hint) = make()?;
+        let place = self.session.add(self.number(), identity, &hint)?;
+        let drain = Drain::new(place, hint.display().to_string(), handle, &self.counters)?;
+        let window = FileWindow::new(identity.clone(), drain);
+        {
+            let mut table = self.table.lock();
+            if let Some(other) = there(&table) {
+                drop(table);
+                return Ok((other, false)); // ours was empty
+            }
+            table.entry(identity.clone()).or_default().window = Some(Arc::clone(&window));
+            self.known.store(table.len(), Ordering::Release);
+        }
+        Ok((window, true))
+    }
+
+    /// The ring behind a token, once, for the process that it was made for.
+    pub(super) fn fetch(&self, token: u64, pid: u32) -> Option<Granted> {
+        let mut tokens = self.tokens.lock();
+        if tokens.get(&token)?.pid != pid {
+            return None;
+        }
+        tokens.remove(&token).map(|token| token.granted)
+    }
+}

@@ -1,0 +1,107 @@
+//! Windows at a server: what agents of this node that were killed have left in them.
+//!
+//! An agent at a server has no burst buffer in which to note its rings. It notes them in its own directory, beside those of the
+//! other agents of its user, together with the directory that it serves, and holds a lock there as long as it lives. The next
+//! agent for the same directory replays what those that are dead have noted, whatever address their server had; agents that
+//! start at once do that one after the other.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+use crate::place;
+
+/// In an agent's directory: held by the agent as long as it lives.
+const ALIVE: &str = "alive";
+/// There too: the identity of the directory that it serves.
+const SERVES: &str = "serves";
+/// There too, the agent's own: its sessions of windows that have not ended.
+const WINDOWS: &str = "windows";
+
+/// Says, while it is there, that an agent lives.
+#[derive(Debug)]
+pub struct Alive(#[expect(dead_code, reason = "it is the lock that counts")] File);
+
+/// What was found, and the right to be the only one who looks at it.
+#[derive(Debug)]
+pub struct Left {
+    /// Directories of killed agents.
+    pub dirs: Vec<PathBuf>,
+    _only: File,
+    _dead: Vec<File>,
+}
+
+fn create(path: &Path) -> io::Result<File> {
+    File::options().write(true).create(true).truncate(false).open(path)
+}
+
+/// Before the first ring: this is the directory of an agent that lives and serves `directory`.
+pub fn begin(own: &Path, directory: &str) -> io::Result<Alive> {
+    let lock = create(&own.join(ALIVE))?;
+    flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+    fs::write(own.join(SERVES), directory)?;
+    Ok(Alive(lock))
+}
+
+/// Whether an agent has noted windows that it has not ended: then its directory must stay.
+pub fn has_windows(dir: &Path) -> bool {
+    fs::metadata(dir.join(WINDOWS)).is_ok_and(|found| found.len() > 0)
+}
+
+/// What killed agents for the same directory have left. Waits while another agent looks at it.
+pub fn find(own: &Path, directory: &str) -> io::Result<Left> {
+    let all = own.parent().unwrap_or(own);
+    let only = create(&all.join(format!("replay-{:016x}", place::hash(directory.bytes()))))?;
+    flock(&only, FlockOperation::LockExclusive)?;
+    let mut left = Left { dirs: Vec::new(), _only: only, _dead: Vec::new() };
+    for entry in fs::read_dir(all)? {
+        let dir = entry?.path();
+        let serves = fs::read(dir.join(SERVES)).is_ok_and(|bytes| bytes == directory.as_bytes());
+        if dir == own || !serves || !has_windows(&dir) {
+            continue;
+        }
+        let lock = create(&dir.join(ALIVE))?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {
+                left.dirs.push(dir);
+                left._dead.push(lock);
+            }
+            Err(Errno::WOULDBLOCK) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(left)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_dead_agent_left_is_found_by_the_next_for_the_same_directory() {
+        let tree = tempfile::tempdir().unwrap();
+        let agent = |name: &str| {
+            let dir = tree.path().join(name);
+            fs::create_dir(&dir).unwrap();
+            dir
+        };
+        let (dead, other, ended, living, own) =
+            (agent("dead"), agent("other"), agent("ended"), agent("living"), agent("own"));
+        drop(begin(&dead, "one").unwrap());
+        drop(begin(&other, "two").unwrap());
+        drop(begin(&ended, "one").unwrap());
+        let _lives = begin(&living, "one").unwrap();
+        for dir in [&dead, &other, &living] {
+            fs::write(dir.join(WINDOWS), "a session").unwrap();
+        }
+        fs::write(ended.join(WINDOWS), "").unwrap();
+        let left = find(&own, "one").unwrap();
+        assert_eq!(left.dirs, std::slice::from_ref(&dead));
+        assert_eq!(begin(&dead, "one").unwrap_err().kind(), io::ErrorKind::WouldBlock, "held while it is replayed");
+        drop(left);
+        assert_eq!(find(&own, "two").unwrap().dirs, [other]);
+    }
+}

@@ -1,0 +1,279 @@
+//! Windows of a node whose burst buffer is behind a server.
+
+use std::fs::{self, File};
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use testkit::{ProcessGuard, in_private_namespace, wait_for, wait_until};
+use window::attach::{Command as Ask, Control, state};
+use window::client::{Registration, Window, control};
+use window::{Mapping, Medium, Memory};
+
+use crate::cluster::{BOUND, Cluster};
+use crate::ledger::{EndOfAll, RECORD_BYTES, check_acknowledged, record};
+
+const SOCKET: &str = "FOREBAY_WINDOW_SOCKET";
+const LEDGER: &str = "FOREBAY_TEST_LEDGER";
+const FILE: &str = "FOREBAY_TEST_FILE";
+
+/// An open file of this process, with a window. Not at once where the kernel has not told yet that others have closed it.
+fn windowed(registration: &Registration, path: &Path) -> (File, Window) {
+    let thread = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
+    wait_for("a file that may have a window", BOUND, || {
+        let announcement = registration.announce(thread);
+        let file = File::options().read(true).write(true).create(true).truncate(false).open(path).expect("a file");
+        announcement.windowed().then_some(())?;
+        let window = registration.attach(file.as_fd(), 0).expect("a window");
+        Some((file, window))
+    })
+}
+
+fn register(cluster: &Cluster) -> Registration {
+    Registration::connect(cluster.window_socket(1).as_bytes()).expect("an agent that serves windows")
+}
+
+fn window_option(cluster: &Cluster) -> String {
+    format!("--window={}", cluster.tree.path("rings").display())
+}
+
+/// Sessions of windows that have not ended.
+fn sessions(cluster: &Cluster) -> usize {
+    fs::read_dir(cluster.tree.path("rings")).map_or(0, Iterator::count)
+}
+
+#[test]
+fn what_a_window_took_is_seen_on_the_node_at_once_and_on_others_when_it_is_closed() {
+    in_private_namespace(|| {
+        let mut cluster = Cluster::new(2);
+        let one = cluster.mount(1, &[&window_option(&cluster)]);
+        let registration = register(&cluster);
+        let (file, window) = windowed(&registration, &one.join("file"));
+        window.append(0, b"hello").unwrap();
+        // An agent that lives keeps its windows from one that comes.
+        let two = cluster.mount(2, &[&window_option(&cluster)]);
+        window.append(5000, b"world").unwrap();
+        assert_eq!(fs::metadata(one.join("file")).unwrap().len(), 5005);
+        let mut bytes = [0; 5];
+        file.read_exact_at(&mut bytes, 5000).unwrap();
+        assert_eq!(&bytes, b"world");
+        window.append(1, b"a").unwrap();
+        file.write_all_at(b"J", 0).unwrap();
+        window.append(4, b"y").unwrap();
+        file.set_len(5).unwrap();
+        file.sync_all().unwrap();
+        assert_eq!(fs::read(two.join("file")).unwrap(), b"Jally");
+        let large: Vec<u8> = (0..700_000_u32).flat_map(u32::to_le_bytes).collect();
+        for (number, part) in large.chunks(100_000).enumerate() {
+            window.append(number as u64 * 100_000, part).unwrap();
+        }
+        drop((file, window));
+        assert!(fs::read(two.join("file")).unwrap() == large, "close has brought it to the server");
+        let (again, window) = windowed(&registration, &one.join("file"));
+        window.append(0, b"more").unwrap();
+        // Somebody else on the node looks past it.
+        assert_eq!(&fs::read(one.join("file")).unwrap()[..4], b"more");
+        assert!(window.is_revoked());
+        drop((again, window, registration));
+        cluster.end_server();
+        assert_eq!(&fs::read(cluster.data.join("file")).unwrap()[..4], b"more");
+    });
+}
+
+#[test]
+fn a_file_that_may_be_mapped_has_no_window_at_a_server_until_it_is_closed() {
+    in_private_namespace(|| {
+        let mut cluster = Cluster::new(1);
+        let one = cluster.mount(1, &[&window_option(&cluster)]);
+        let registration = register(&cluster);
+        let (file, window) = windowed(&registration, &one.join("file"));
+        let (other, beside) = windowed(&registration, &one.join("file"));
+        window.append(0, b"mapped").unwrap();
+        beside.append(6, b"!").unwrap();
+        let ask = |command| control(file.as_fd(), &Control::new(command, 0));
+        assert_eq!(ask(Ask::Off).unwrap().state & state::HAS, 0);
+        assert!(window.is_revoked() && beside.is_revoked(), "those of all who have it open");
+        let mut bytes = [0; 7];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        assert_eq!(&bytes, b"mapped!");
+        ask(Ask::On).unwrap();
+        for open in [&file, &other] {
+            assert_eq!(registration.attach(open.as_fd(), 0).unwrap_err().raw_os_error(), Some(libc::EOPNOTSUPP));
+        }
+        drop((file, other));
+        let (_file, window) = windowed(&registration, &one.join("file"));
+        window.append(0, b"M").unwrap();
+        assert_eq!(&fs::read(one.join("file")).unwrap(), b"Mapped!");
+    });
+}
+
+/// Not a test: a program that is killed. Word 0 of the ledger counts what was acknowledged.
+#[test]
+#[ignore = "run by the tests below, in a process of its own"]
+fn writer() {
+    let Some(ledger) = std::env::var_os(LEDGER) else { return };
+    let ledger = Mapping::open(ledger.as_ref(), Medium::Volatile).unwrap();
+    let file = std::env::var_os(FILE).expect("a file");
+    let registration = Registration::connect(std::env::var_os(SOCKET).expect("windows").as_encoded_bytes()).unwrap();
+    let (_file, window) = windowed(&registration, file.as_ref());
+    let last = std::env::var("FOREBAY_TEST_WRITES").map_or(u64::MAX, |writes| writes.parse().unwrap());
+    for number in 0..last {
+        if window.append(number * RECORD_BYTES as u64, &record(1, number)).is_err() {
+            return;
+        }
+        ledger.word(0).store(number + 1, Ordering::SeqCst);
+    }
+}
+
+fn program(ledger: &Path, file: &Path) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command.args(["--exact", "windows::writer", "--ignored"]).env(LEDGER, ledger).env(FILE, file);
+    command
+}
+
+#[test]
+fn what_windows_at_a_server_acknowledged_survives_the_death_of_program_agent_and_server() {
+    in_private_namespace(|| {
+        let mut cluster = Cluster::new(2);
+        let two = cluster.mount(2, &[]);
+        // Which of program and server die with the agent, and whether the server is there when the next agent comes.
+        for (round, (program_dies, server_dies)) in
+            [(false, false), (true, false), (false, true), (true, true)].into_iter().enumerate()
+        {
+            let one = cluster.mount(1, &[&window_option(&cluster)]);
+            let path = cluster.tree.path(format!("ledger-{round}"));
+            let ledger = Mapping::create(&path, 4096, Medium::Volatile).unwrap();
+            let name = format!("file-{round}");
+            let mut command = program(&path, &one.join(&name));
+            let mut writer = ProcessGuard::spawn(command.env(SOCKET, cluster.window_socket(1)));
+            let acknowledged = || ledger.word(0).load(Ordering::SeqCst);
+            wait_until("records are written", BOUND, || {
+                assert!(writer.ended().is_none(), "the program has ended");
+                acknowledged() > 300 + 170 * round as u64
+            });
+            if server_dies {
+                cluster.kill_server();
+                let before = acknowledged();
+                wait_until("the program writes into its window", BOUND, || acknowledged() > before + 20);
+            }
+            cluster.kill_agent(1);
+            if program_dies {
+                writer.kill();
+            }
+            cluster.unmount(1);
+            if server_dies {
+                cluster.start_server();
+            }
+            let one = cluster.mount(1, &[]);
+            if !program_dies {
+                // Its window has been taken, and its descriptor is dead.
+                writer.wait(BOUND);
+            }
+            for dir in [&one, &two] {
+                check_acknowledged(&dir.join(&name), 1, acknowledged());
+            }
+            assert_eq!(sessions(&cluster), 0, "no session is left");
+            cluster.kill_agent(1);
+            cluster.unmount(1);
+        }
+    });
+}
+
+#[test]
+fn while_the_server_is_gone_programs_write_until_their_windows_are_full_and_go_on_by_themselves() {
+    const WINDOW: u64 = 256 << 10;
+    in_private_namespace(|| {
+        let mut cluster = Cluster::new(2);
+        let rules = ["--policy", "io_timeout=1s", "--policy", "window=256KiB"];
+        let one = cluster.mount(1, &[&rules[..], &[&window_option(&cluster)]].concat());
+        let two = cluster.mount(2, &[]);
+        fs::write(one.join("read"), b"some bytes").unwrap();
+        let read = File::open(one.join("read")).unwrap();
+        let registration = register(&cluster);
+        let windows = [0_u64, 1].map(|number| (number, windowed(&registration, &one.join(format!("file-{number}")))));
+        let counts = [AtomicU64::new(0), AtomicU64::new(0)];
+        let end = AtomicBool::new(false);
+        let now = || counts.each_ref().map(|count| count.load(Ordering::SeqCst));
+        let more = |than: [u64; 2], by: u64| now().iter().zip(than).all(|(now, than)| *now > than + by);
+        let append = |(number, (_, window)): &(u64, (File, Window))| {
+            let count = &counts[*number as usize];
+            while !end.load(Ordering::SeqCst) {
+                let at = count.load(Ordering::SeqCst);
+                let appended = window.append(at * RECORD_BYTES as u64, &record(*number, at));
+                assert_eq!(appended, Ok(()), "its window has ended");
+                count.store(at + 1, Ordering::SeqCst);
+            }
+        };
+        std::thread::scope(|scope| {
+            let _ends = EndOfAll(&end);
+            windows.iter().for_each(|window| drop(scope.spawn(|| append(window))));
+            wait_until("all write", BOUND, || more([0; 2], 200));
+            cluster.kill_server();
+            let at_death = now();
+            let (mut last, mut since) = (now(), Instant::now());
+            wait_until("the windows are full", BOUND, || {
+                if now() != last {
+                    (last, since) = (now(), Instant::now());
+                }
+                since.elapsed() > Duration::from_secs(1)
+            });
+            let (gone, mut outcomes) = (Instant::now(), Vec::new());
+            while gone.elapsed() < crate::away() {
+                let outcome = |what: &dyn Fn() -> std::io::Result<()>| {
+                    let began = Instant::now();
+                    (what().err().and_then(|error| error.raw_os_error()), began.elapsed())
+                };
+                let file = &windows[0].1.0;
+                outcomes.push(outcome(&|| read.read_at(&mut [0; 4], 0).map(drop)));
+                outcomes.push(outcome(&|| file.read_at(&mut [0; 4], 0).map(drop)));
+                outcomes.push(outcome(&|| fs::metadata(one.join("file-1")).map(drop)));
+            }
+            let full = now();
+            // Before anything is found wrong: the writers wait for it.
+            cluster.start_server();
+            assert_eq!(full, last, "nothing is acknowledged that has no place");
+            for (full, before) in full.iter().zip(at_death) {
+                let bytes = (full - before) * RECORD_BYTES as u64;
+                assert!(bytes <= WINDOW + 2 * RECORD_BYTES as u64, "{bytes} bytes in a window of {WINDOW}");
+            }
+            for (errno, took) in outcomes {
+                assert_eq!(errno, Some(libc::ETIMEDOUT));
+                assert!(took < Duration::from_secs(10), "{took:?}");
+            }
+            wait_until("all go on by themselves", BOUND, || more(full, 200));
+        });
+        let counted = now();
+        drop(windows);
+        for (number, count) in counted.into_iter().enumerate() {
+            for dir in [&one, &two] {
+                check_acknowledged(&dir.join(format!("file-{number}")), number as u64, count);
+            }
+        }
+        assert_eq!(&fs::read(one.join("read")).unwrap(), b"some bytes");
+    });
+}
+
+#[test]
+fn the_end_of_a_run_with_windows_at_a_server_means_that_its_files_are_in_the_global_store() {
+    in_private_namespace(|| {
+        let cluster = Cluster::new(1);
+        let (address, secret) = (cluster.address(), cluster.secret.display().to_string());
+        let path = cluster.tree.path("ledger");
+        let ledger = Mapping::create(&path, 4096, Medium::Volatile).unwrap();
+        let exe = std::env::current_exe().unwrap();
+        let script = format!(
+            "{LEDGER}={} {FILE}=file FOREBAY_TEST_WRITES=3000 {} --exact windows::writer --ignored",
+            path.display(),
+            exe.display()
+        );
+        let window = window_option(&cluster);
+        let done = cluster.run(1, &["--no-preload", "--server", &address, "--secret", &secret, &window], &script);
+        assert!(done.status.success(), "{done:?}");
+        assert_eq!(ledger.word(0).load(Ordering::SeqCst), 3000, "{done:?}");
+        check_acknowledged(&cluster.data.join("file"), 1, 3000);
+        assert_eq!(sessions(&cluster), 0, "no session is left");
+    });
+}
