@@ -24,6 +24,8 @@ impl Inner {
             Some(global) => global,
             None => job.anchor.open(Access::Write)?,
         };
+        // A network file system sends what it buffered before it sets a time; nobody shall wait at the gate for that.
+        self.leave_behind(job, &*global)?;
         let _gate = job.file.gate.lock();
         self.follow_time(job)?;
         global.set_mtime(job.mtime)?;
@@ -57,8 +59,8 @@ impl Inner {
             return Ok(self.leave(job, now, !ours_alone(job) || now.same_content(&job.before)));
         };
         if sync {
-            let synced = global.sync().and_then(|()| self.leave_behind(job, &*global));
-            synced.inspect_err(|_| job.file.live.lock().unsynced_below = true)?;
+            global.sync().inspect_err(|_| job.file.live.lock().unsynced_below = true)?;
+            self.leave_behind(job, &*global)?;
             let unsynced = job.file.live.lock().name_unsynced;
             if unsynced {
                 job.anchor.sync_name()?;
@@ -99,12 +101,13 @@ impl Inner {
         Ok(left)
     }
 
-    /// What is left of a large copy in memory after its sync.
+    /// What is left of a large copy in memory is sent, and goes.
     fn leave_behind(&self, job: &Job<'_>, global: &dyn OpenFile) -> io::Result<()> {
         if job.copied.bytes <= SMALL_BYTES {
             return Ok(());
         }
-        global.leave_behind(types::ByteRange::new(0, job.size))
+        let left = global.leave_behind(types::ByteRange::new(0, job.size));
+        left.inspect_err(|_| job.file.live.lock().unsynced_below = true)
     }
 
     /// What we know the global copy to be from now on, until the record says it: our own changes in between follow it.
