@@ -93,6 +93,9 @@ impl FileHandle {
         if !self.passthrough.swap(true, Ordering::AcqRel) {
             live.passthrough += 1;
             self.inner.kernel_writers.fetch_add(self.write.into(), Ordering::Relaxed);
+            if let Some(version) = self.whole.filter(|_| self.write) {
+                self.inner.pace.opened(version);
+            }
         }
         true
     }
@@ -125,6 +128,7 @@ impl FileHandle {
     /// global store; `ENOSPC` comes only if that is full as well, or if the kernel writes the replica past us.
     /// Tells a failed stage-out once.
     pub fn write_at(&self, data: &[u8], offset: u64, append: bool) -> io::Result<WriteResult> {
+        self.inner.pace.wrote(self.inner.now());
         self.tell()?;
         let mut evicted = false;
         loop {
@@ -296,7 +300,7 @@ impl FileHandle {
             Route::Global(global) => global.sync(),
             Route::Partial => Ok(()),
             Route::Replica(_) if self.policy.fsync_global => {
-                self.inner.drain_for(&self.file, &|| false).map_err(|stuck| {
+                self.inner.drain_awaited(&self.file, &|| false).map_err(|stuck| {
                     self.seen.store(self.file.live.lock().error.0, Ordering::Relaxed);
                     io::Error::from_raw_os_error(stuck.errno)
                 })
@@ -403,6 +407,10 @@ impl FileHandle {
 
 impl Drop for FileHandle {
     fn drop(&mut self) {
-        self.inner.release(&self.file, self.write, self.passthrough.load(Ordering::Acquire));
+        let passthrough = self.passthrough.load(Ordering::Acquire);
+        if let Some(version) = self.whole.filter(|_| self.write && passthrough) {
+            self.inner.pace.closed(version, self.inner.now());
+        }
+        self.inner.release(&self.file, self.write, passthrough);
     }
 }
