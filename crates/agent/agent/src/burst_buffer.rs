@@ -14,6 +14,7 @@ use file_cache::{
 use types::{ByteRange, Identity, Version};
 
 use crate::attributes::NewTime;
+use crate::remote::Reads;
 
 /// Where the data of files is. The methods mean what those of [`FileCache`] mean; with a server in between they may fail
 /// for want of it.
@@ -80,6 +81,10 @@ pub trait BurstBuffer: Send + Sync {
     fn activity(&self) -> io::Result<Status>;
     /// The server in between.
     fn server(&self) -> Option<ServerState>;
+    /// How this node's reads of files at a server fared, where they are read ahead.
+    fn reads(&self) -> Option<Reads> {
+        None
+    }
     /// Lets it go; nothing may be used afterwards.
     fn shutdown(&self);
     /// Whether other nodes open the same files through the same burst buffer: the kernel must ask before it believes.

@@ -31,5 +31,5 @@ pub use names::{Found, NewMode};
 pub use node::Node;
 pub use open_file::{Mode, OpenFile, WriteHow};
 pub use policy_table::{PolicyError, PolicyTable};
-pub use remote::{Interruption, RemoteBuffer, set_interruption};
+pub use remote::{Interruption, Reads, RemoteBuffer, set_interruption};
 pub use windows::{Announced, Replayed, WindowService, WindowSettings, WindowStatus};

@@ -70,6 +70,21 @@ pub const SERVER_RELEASE: Duration = Duration::from_secs(2);
 /// the connections that small requests may have.
 pub const SERVER_WRITES_AT_ONCE: usize = 8;
 
+/// Memory of the node for what is read ahead from a server, bytes, of all files together: eight files at full width.
+pub const SERVER_AHEAD_BYTES: u64 = 256 << 20;
+
+/// What is kept of a file beyond what is ahead of its reader, as a divisor of that: readers step back a little, and others follow.
+pub const SERVER_AHEAD_BEHIND: u64 = 4;
+
+/// Requests that read ahead at once: half of the connections that large requests may have, so that readers who wait find one.
+pub const SERVER_FETCHERS: usize = 8;
+
+/// Requests that wait to be made: a few files at full width. Beyond that nothing is read ahead.
+pub const SERVER_FETCHES_MAX: usize = 1024;
+
+/// Ranges that one open file's reads may have asked for while none of them has ended.
+pub const SERVER_WANTED_MAX: usize = 256;
+
 /// How long a program that asks for a window waits for a server; then it does without.
 pub const SERVER_ATTACH: Duration = Duration::from_secs(2);
 

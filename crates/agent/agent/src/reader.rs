@@ -1,4 +1,5 @@
-//! What an open file's reads say of those to come: the detector of the window, for files that are being staged in.
+//! What an open file's reads say of those to come: the detector of the window, for files that are being staged in and for those
+//! at a server.
 
 use config::Policy;
 use file_cache::Fared;
@@ -9,23 +10,27 @@ use window::detector::{Detector, Outcome};
 use crate::burst_buffer::OpenData;
 use crate::limits;
 
+/// Bytes to keep ahead of one open file's reads; 0: none.
+pub(crate) fn budget(policy: &Policy) -> u64 {
+    match policy.read_ahead.wish() {
+        None => 0,
+        Some(0) => limits::READ_AHEAD_BYTES,
+        Some(bytes) => bytes,
+    }
+}
+
 /// Looks at the reads of one open file.
 pub(crate) struct Reader {
     /// Bytes to keep ahead; 0: none.
     budget: u64,
-    /// Made by the first read of a file that is not whole in the burst buffer.
+    /// Made by the first read of a file that is not whole in this node's burst buffer.
     detector: Mutex<Option<Box<Detector>>>,
 }
 
 impl Reader {
     /// By the rules of the file's directory.
     pub fn new(policy: &Policy) -> Reader {
-        let budget = match policy.read_ahead.wish() {
-            None => 0,
-            Some(0) => limits::READ_AHEAD_BYTES,
-            Some(bytes) => bytes,
-        };
-        Reader { budget, detector: Mutex::new(None) }
+        Reader { budget: budget(policy), detector: Mutex::new(None) }
     }
 
     /// `range` is about to be read.

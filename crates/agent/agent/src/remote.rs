@@ -5,7 +5,9 @@
 //! interrupted. A handle that the server does not know any more is opened anew under its number and the request is sent
 //! again. Invariant: no write is reported done that the server has not answered.
 
+mod ahead;
 mod drains;
+mod fetches;
 mod handle;
 mod interruption;
 mod later;
@@ -29,10 +31,13 @@ use wire::{Message, Text};
 use crate::attributes::NewTime;
 use crate::burst_buffer::{BurstBuffer, OpenData, ServerState};
 use crate::limits;
+use ahead::Versions;
+use fetches::Fetches;
 use handle::RemoteHandle;
 use later::Later;
 use written::Written;
 
+pub use ahead::Reads;
 pub(crate) use interruption::patiently;
 pub use interruption::{Interruption, is_interrupted, set_interruption};
 
@@ -50,6 +55,8 @@ struct Inner {
     settled: Mutex<Settled>,
     written: Written,
     later: Later,
+    ahead: Versions,
+    fetches: Fetches,
     /// Rules as they are sent.
     policies: Mutex<Vec<(Policy, Text)>>,
 }
@@ -82,6 +89,8 @@ impl RemoteBuffer {
                 settled: Mutex::default(),
                 written: Written::default(),
                 later: Later::default(),
+                ahead: Versions::default(),
+                fetches: Fetches::default(),
                 policies: Mutex::default(),
             }),
         }
@@ -220,6 +229,7 @@ impl BurstBuffer for RemoteBuffer {
         self.inner.begin_write(anchor.identity(), &hint);
         let (identity, hint, policy) = (anchor.identity().clone(), hint_of(&hint), self.inner.policy(policy));
         let done = self.inner.change(&Message::Truncate { identity, hint, policy, len });
+        self.inner.ahead.changed(anchor.identity(), ahead::ALL);
         self.inner.written.end(anchor.identity());
         done
     }
@@ -307,6 +317,10 @@ impl BurstBuffer for RemoteBuffer {
     fn server(&self) -> Option<ServerState> {
         let client = &self.inner.client;
         Some(ServerState { address: client.address().to_string(), away: client.away() })
+    }
+
+    fn reads(&self) -> Option<Reads> {
+        Some(self.inner.ahead.kept().reads())
     }
 
     fn shutdown(&self) {}

@@ -144,6 +144,13 @@ impl ReadQueue {
         self.remove(range);
     }
 
+    /// What of `range` is not here, being fetched or not.
+    pub fn lacking(&self, range: ByteRange) -> Vec<ByteRange> {
+        let mut present = types::RangeSet::new();
+        self.overlapping(range).into_iter().for_each(|(_, found)| present.insert(found));
+        present.missing(range)
+    }
+
     /// What of `range` is neither here nor being fetched: what a prefetch should ask for.
     pub fn absent(&self, range: ByteRange) -> Vec<ByteRange> {
         let mut present = types::RangeSet::new();

@@ -337,7 +337,7 @@ pub static KEYS: [Key; 22] = [
         name: "read_ahead",
         syntax: "auto|off|N",
         default: "auto",
-        meaning: "how far ahead of a pattern of reads a file that is being staged in is fetched before anything else; off: in file order from where it was read last",
+        meaning: "how far ahead of a pattern of reads a file that is being staged in is fetched before anything else, and one at a server at all; off: in file order from where it was read last, and from a server not",
         read: |p, text| Window::parse(text).map(|value| p.read_ahead = value),
         write: |p| p.read_ahead.format(),
     },

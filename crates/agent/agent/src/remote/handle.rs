@@ -7,15 +7,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use file_cache::{Anchor, OpenHow, SeekFor, WriteResult};
+use file_cache::{Anchor, Foresee, OpenHow, SeekFor, WriteResult};
+use parking_lot::Mutex;
 use transport::{Call, CallError};
-use types::{Identity, Version};
+use types::{ByteRange, Identity, Version};
 use wire::limits::DATA_BYTES_MAX;
 use wire::{Message, Text, open, seek};
 
+use super::ahead::{self, Ahead};
 use super::scatter::at_once;
 use super::{Inner, hint_of, is_interrupted, unexpected};
 use crate::burst_buffer::{DataVersion, OpenData};
+use crate::limits::{SERVER_AHEAD_BEHIND, SERVER_WANTED_MAX};
+use crate::reader;
 
 /// An open file.
 pub(super) struct RemoteHandle {
@@ -32,6 +36,12 @@ pub(super) struct RemoteHandle {
     end_is_known: AtomicBool,
     /// The server said that the file is no more.
     gone: AtomicBool,
+    /// What is read ahead, from the first read that it may help on.
+    ahead: Mutex<Option<Arc<Ahead>>>,
+    /// What the reads under way are expected to be followed by.
+    wanted: Mutex<Vec<ByteRange>>,
+    /// Bytes to keep, and how long they are good.
+    keep: (u64, Duration),
 }
 
 /// A request about a handle, its answer's data, and how it waits.
@@ -65,6 +75,9 @@ impl RemoteHandle {
             end: AtomicU64::new(0),
             end_is_known: AtomicBool::new(false),
             gone: AtomicBool::new(false),
+            ahead: Mutex::new(None),
+            wanted: Mutex::default(),
+            keep: (reader::budget(&how.policy), how.policy.revalidate),
         };
         if handle.writes() {
             inner.begin_write(&handle.identity, &handle.hint);
@@ -101,6 +114,9 @@ impl RemoteHandle {
         {
             Message::Opened { version } => {
                 self.version.store(version, Ordering::Release);
+                // It may be another version than it was, and others have closed the file since it was read here.
+                *self.ahead.lock() = None;
+                self.inner.ahead.changed(&self.identity, ahead::ALL);
                 Ok(())
             }
             other => Err(CallError::Failed { errno: libc::EPROTO, reason: unexpected(&other).to_string() }),
@@ -150,6 +166,42 @@ impl RemoteHandle {
         }
     }
 
+    /// What is changed is not here any more when it is answered, also where nobody knows whether it was changed.
+    fn changed<T>(&self, range: ByteRange, done: T) -> T {
+        self.inner.ahead.changed(&self.identity, range);
+        done
+    }
+
+    fn read_there(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut done = 0;
+        while done < buffer.len() {
+            let part = (buffer.len() - done).min(DATA_BYTES_MAX as usize);
+            let message = Message::Read { handle: self.number, offset: offset + done as u64, len: part as u32 };
+            let into = &mut buffer[done..done + part];
+            match self.ask(Asked { message, data: &[], into, changes: false, once: false })? {
+                (Message::Bytes {}, got) if got == part => done += got,
+                (Message::Bytes {}, got) => return Ok(done + got),
+                (other, _) => return Err(unexpected(&other)),
+            }
+        }
+        Ok(done)
+    }
+
+    fn write_there(&self, data: &[u8], offset: u64, append: bool) -> io::Result<WriteResult> {
+        let mut first = None;
+        let mut at = offset;
+        for part in data.chunks(DATA_BYTES_MAX as usize) {
+            let began = if append {
+                self.append(part)?
+            } else {
+                self.written(Message::Write { handle: self.number, offset: at }, part, false)?
+            };
+            first.get_or_insert(began);
+            at += part.len() as u64;
+        }
+        Ok(WriteResult { written: data.len(), offset: first.unwrap_or(offset) })
+    }
+
     fn append(&self, data: &[u8]) -> io::Result<u64> {
         if !self.end_is_known.load(Ordering::Acquire) {
             self.end.fetch_max(self.position(Message::End { handle: self.number }, true)?, Ordering::AcqRel);
@@ -189,33 +241,37 @@ impl OpenData for RemoteHandle {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let mut done = 0;
-        while done < buffer.len() {
-            let part = (buffer.len() - done).min(DATA_BYTES_MAX as usize);
-            let message = Message::Read { handle: self.number, offset: offset + done as u64, len: part as u32 };
-            let into = &mut buffer[done..done + part];
-            match self.ask(Asked { message, data: &[], into, changes: false, once: false })? {
-                (Message::Bytes {}, got) if got == part => done += got,
-                (Message::Bytes {}, got) => return Ok(done + got),
-                (other, _) => return Err(unexpected(&other)),
-            }
+        let Some(ahead) = self.ahead.lock().clone() else { return self.read_there(buffer, offset) };
+        let (len, ask) = (buffer.len(), |buffer: &mut [u8], offset| self.read_there(buffer, offset));
+        let sooner = |range| self.inner.fetches.sooner(&ahead, range);
+        let read = ahead.read(buffer, offset, self.patience, &sooner, &ask)?;
+        let wanted = std::mem::take(&mut *self.wanted.lock());
+        // At the end of the file nothing follows.
+        if read == len {
+            self.inner.fetch(&ahead, self.number, &wanted);
         }
-        Ok(done)
+        Ok(read)
+    }
+
+    fn read_ahead(&self, range: ByteRange, foresee: Foresee<'_>) {
+        let (bytes, fresh) = self.keep;
+        if fresh.is_zero() {
+            return;
+        }
+        let (version, bytes_max) = (self.version.load(Ordering::Acquire), bytes + bytes / SERVER_AHEAD_BEHIND);
+        let make = || self.inner.ahead.of(&self.identity, version, bytes_max, fresh);
+        let ahead = Arc::clone(self.ahead.lock().get_or_insert_with(make));
+        let following = ahead.meet(range, foresee);
+        if !following.is_empty() {
+            let mut wanted = self.wanted.lock();
+            wanted.extend(following);
+            wanted.truncate(SERVER_WANTED_MAX);
+        }
     }
 
     fn write_at(&self, data: &[u8], offset: u64, append: bool) -> io::Result<WriteResult> {
-        let mut first = None;
-        let mut at = offset;
-        for part in data.chunks(DATA_BYTES_MAX as usize) {
-            let began = if append {
-                self.append(part)?
-            } else {
-                self.written(Message::Write { handle: self.number, offset: at }, part, false)?
-            };
-            first.get_or_insert(began);
-            at += part.len() as u64;
-        }
-        Ok(WriteResult { written: data.len(), offset: first.unwrap_or(offset) })
+        let range = if append { ahead::ALL } else { ByteRange::at(offset, data.len() as u64) };
+        self.changed(range, self.write_there(data, offset, append))
     }
 
     fn write_acknowledged(&self, data: &[u8], offset: u64) -> io::Result<()> {
@@ -259,11 +315,11 @@ impl OpenData for RemoteHandle {
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.end_is_known.store(false, Ordering::Release);
         self.end.store(0, Ordering::Release);
-        self.done(Message::SetLen { handle: self.number, len })
+        self.changed(ahead::ALL, self.done(Message::SetLen { handle: self.number, len }))
     }
 
     fn fallocate(&self, mode: u32, offset: u64, len: u64) -> io::Result<()> {
-        self.done(Message::Allocate { handle: self.number, mode, offset, len })
+        self.changed(ahead::ALL, self.done(Message::Allocate { handle: self.number, mode, offset, len }))
     }
 
     fn seek(&self, offset: u64, what: SeekFor) -> io::Result<u64> {
@@ -286,6 +342,7 @@ impl OpenData for RemoteHandle {
 
 impl Drop for RemoteHandle {
     fn drop(&mut self) {
+        self.inner.fetches.close(self.number);
         // A server that never hears of it would keep the file open, and never stage it out.
         self.inner.tell(Message::Close { handle: self.number });
         if self.writes() {

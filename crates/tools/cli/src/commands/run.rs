@@ -143,10 +143,14 @@ fn supervise(args: &RunArgs, started: &Started, signals: &Signals) -> Outcome {
     Outcome { status, took, lingered }
 }
 
-/// What was done for the command; nothing where a server did it, for others too.
+/// What was done for the command; where a server did it, for others too, how reads fared on this node.
 fn counters(serving: &Serving, all: bool) -> std::io::Result<Status> {
     match (serving.cache.server(), all) {
-        (Some(_), _) => Ok(Status::default()),
+        (Some(_), _) => {
+            let reads = serving.cache.reads().unwrap_or_default();
+            let (read_hits, read_late, read_misses) = (reads.hits, reads.late, reads.misses);
+            Ok(Status { read_hits, read_late, read_misses, ..Status::default() })
+        }
         (None, true) => serving.cache.status(),
         // To count the replicas is to read all records.
         (None, false) => serving.cache.activity(),

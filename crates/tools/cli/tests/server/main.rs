@@ -1,6 +1,7 @@
 //! One burst buffer behind a server, nodes in network namespaces, and what becomes of their files when server, network
 //! or programs go away.
 
+mod ahead;
 mod cluster;
 mod ledger;
 mod windows;

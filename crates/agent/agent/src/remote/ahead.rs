@@ -1,0 +1,333 @@
+//! Reading ahead of the programs of this node: what a file's readers are expected to want is fetched from the server into memory of
+//! the node before they ask, for each request costs a round trip.
+//!
+//! 1. what is kept is of one version of a file, which its readers have open; an open drops what was fetched before it;
+//! 2. what this node changes is gone from here before the change is answered, also what is on its way;
+//! 3. nothing is given out that was asked for longer ago than the policy `revalidate` says: what other nodes write is seen then
+//!    at the latest;
+//! 4. that a file ends is never said from here: a read that finds no byte asks the server.
+//!
+//! Locks, in the order in which they are taken: the versions or the fetches ([`super::fetches`]); what is kept of one version.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use file_cache::{Fared, Foresee};
+use parking_lot::{Condvar, Mutex};
+use types::{ByteRange, Identity};
+use window::read_queue::{Purge, ReadQueue, Ticket};
+
+use super::is_interrupted;
+
+/// How often a reader that waits for what is on its way looks whether it was interrupted.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// All of a file.
+pub(super) const ALL: ByteRange = ByteRange { start: 0, end: u64::MAX };
+
+/// How reads of files that are read ahead fared.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Reads {
+    /// All bytes were in memory of the node.
+    pub hits: u64,
+    /// Some were on their way.
+    pub late: u64,
+    /// Some had to be asked for.
+    pub misses: u64,
+}
+
+/// What is kept for all files of an agent.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    /// Bytes.
+    bytes: AtomicU64,
+    hits: AtomicU64,
+    late: AtomicU64,
+    misses: AtomicU64,
+}
+
+impl Kept {
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    fn count(&self, fared: Fared) {
+        let counter = match fared {
+            Fared::Hit => &self.hits,
+            Fared::Late => &self.late,
+            Fared::Miss => &self.misses,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn reads(&self) -> Reads {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Reads { hits: read(&self.hits), late: read(&self.late), misses: read(&self.misses) }
+    }
+}
+
+/// What is kept of one version of a file.
+pub(super) struct Ahead {
+    state: Mutex<State>,
+    /// A fetch has ended.
+    ended: Condvar,
+    /// How long what was asked for is good.
+    fresh: Duration,
+    kept: Arc<Kept>,
+}
+
+struct State {
+    queue: ReadQueue,
+    /// What was asked for and when, the longest ago first.
+    asked: VecDeque<(Instant, ByteRange)>,
+    /// Where a fetch found the end of the file.
+    end: Option<u64>,
+    /// Bytes of the queue that are counted in [`Kept`].
+    counted: u64,
+}
+
+impl State {
+    /// (3)
+    fn expire(&mut self, fresh: Duration) {
+        while let Some((asked, range)) = self.asked.front()
+            && asked.elapsed() >= fresh
+        {
+            self.queue.consume(*range);
+            self.end = None;
+            self.asked.pop_front();
+        }
+    }
+
+    fn within(&self, range: ByteRange) -> ByteRange {
+        self.end.map_or(range, |end| range.intersection(&ByteRange::new(0, end)))
+    }
+
+    fn fares(&self, range: ByteRange) -> Fared {
+        match self.queue.lacking(range).is_empty() {
+            true => Fared::Hit,
+            false if self.queue.absent(range).is_empty() => Fared::Late,
+            false => Fared::Miss,
+        }
+    }
+}
+
+/// What a read found.
+enum Found {
+    /// So many bytes, all that are asked for or up to where the file ended lately.
+    All(usize),
+    /// These parts have to be asked for; the rest is filled in.
+    Lacks(Vec<ByteRange>),
+    /// Some of it is on its way.
+    Waits,
+}
+
+impl Ahead {
+    fn new(bytes_max: u64, fresh: Duration, kept: &Arc<Kept>) -> Ahead {
+        let (queue, asked) = (ReadQueue::new(bytes_max), VecDeque::new());
+        let state = Mutex::new(State { queue, asked, end: None, counted: 0 });
+        Ahead { state, ended: Condvar::new(), fresh, kept: Arc::clone(kept) }
+    }
+
+    fn change<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.state.lock();
+        let done = act(&mut state);
+        let now = state.queue.bytes();
+        let before = std::mem::replace(&mut state.counted, now);
+        // One wraps around where the other is less.
+        self.kept.bytes.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
+        done
+    }
+
+    /// Before a read of `range`: what is to be fetched, by what `foresee` says.
+    pub fn meet(&self, range: ByteRange, foresee: Foresee<'_>) -> Vec<ByteRange> {
+        self.change(|state| {
+            state.expire(self.fresh);
+            let within = state.within(range);
+            let fared = state.fares(within);
+            if !within.is_empty() {
+                self.kept.count(fared);
+            }
+            // As far as anybody knows: what lies behind the end comes back empty.
+            let size = state.end.unwrap_or(i64::MAX as u64);
+            foresee(size, fared, &mut |range| state.queue.absent(range))
+        })
+    }
+
+    /// Reads what is here, waits for what is on its way, for at most `patience`, and asks for the rest by `ask`, which reads fewer
+    /// bytes only at the end of the file. `sooner` is told that somebody waits for a range: it may end the fetch of what
+    /// nobody has begun.
+    pub fn read(
+        &self,
+        buffer: &mut [u8],
+        offset: u64,
+        patience: Duration,
+        sooner: &dyn Fn(ByteRange),
+        ask: &dyn Fn(&mut [u8], u64) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        let range = ByteRange::at(offset, buffer.len() as u64);
+        let until = Instant::now() + patience;
+        let mut hurried = false;
+        let lacking = loop {
+            match self.find(buffer, range) {
+                Found::All(bytes) => return Ok(bytes),
+                Found::Lacks(lacking) => break lacking,
+                Found::Waits if !hurried => {
+                    hurried = true;
+                    sooner(range);
+                }
+                Found::Waits => {
+                    let mut state = self.state.lock();
+                    if matches!(state.fares(state.within(range)), Fared::Late) {
+                        self.ended.wait_for(&mut state, LOOK);
+                    }
+                    drop(state);
+                    if is_interrupted() {
+                        return Err(io::Error::from_raw_os_error(libc::EINTR));
+                    }
+                    if Instant::now() >= until {
+                        return Err(io::Error::from_raw_os_error(libc::ETIMEDOUT));
+                    }
+                }
+            }
+        };
+        for part in &lacking {
+            let place = (part.start - offset) as usize;
+            let got = ask(&mut buffer[place..place + part.len() as usize], part.start)?;
+            if (got as u64) < part.len() {
+                return Ok(place + got);
+            }
+        }
+        Ok(buffer.len())
+    }
+
+    fn find(&self, buffer: &mut [u8], range: ByteRange) -> Found {
+        self.change(|state| {
+            state.expire(self.fresh);
+            let within = state.within(range);
+            if within.is_empty() {
+                return Found::Lacks(vec![range]); // (4)
+            }
+            let len = within.len() as usize;
+            let mut lacking = state.queue.read(within.start, &mut buffer[..len], Purge::Retain);
+            if lacking.is_empty() {
+                return Found::All(len);
+            }
+            if lacking.iter().any(|part| state.queue.absent(*part) != [*part]) {
+                return Found::Waits;
+            }
+            // Where it ended lately it may go on by now.
+            lacking.extend((within.end < range.end).then(|| ByteRange::new(within.end, range.end)));
+            Found::Lacks(lacking)
+        })
+    }
+
+    /// A fetch of what of `range` is neither here nor on its way begins; one for each part, of at most `most` bytes.
+    pub fn begin(&self, range: ByteRange, most: u64) -> Vec<(Ticket, ByteRange)> {
+        let mut state = self.state.lock();
+        let parts = state.queue.absent(state.within(range));
+        let pieces = parts.into_iter().flat_map(|part| {
+            let starts = (part.start..part.end).step_by(most as usize);
+            starts.map(move |start| ByteRange::new(start, part.end.min(start + most)))
+        });
+        let now = Instant::now();
+        pieces
+            .map(|piece| {
+                state.asked.push_back((now, piece));
+                (state.queue.begin(piece), piece)
+            })
+            .collect()
+    }
+
+    /// What was fetched has come; fewer bytes than asked for: the file ends there.
+    pub fn arrive(&self, ticket: Ticket, range: ByteRange, data: Arc<[u8]>) {
+        self.change(|state| {
+            if (data.len() as u64) < range.len() {
+                state.end = Some(range.start + data.len() as u64);
+            }
+            state.queue.arrive(ticket, range.start, data);
+        });
+        self.ended.notify_all();
+    }
+
+    /// A fetch has failed, or is not made.
+    pub fn cancel(&self, ticket: Ticket) {
+        self.change(|state| state.queue.cancel(ticket));
+        self.ended.notify_all();
+    }
+
+    fn invalidate(&self, range: ByteRange) {
+        self.change(|state| {
+            state.queue.invalidate(range);
+            state.end = None;
+        });
+        self.ended.notify_all();
+    }
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        self.kept.bytes.fetch_sub(self.state.get_mut().counted, Ordering::Relaxed);
+    }
+}
+
+/// What is kept of one file, by the server's numbers of its versions.
+type OfFile = Vec<(u64, Weak<Ahead>)>;
+
+/// What is kept of every file that is read ahead.
+#[derive(Default)]
+pub(super) struct Versions {
+    files: Mutex<HashMap<Identity, OfFile>>,
+    /// Files, so that writers of others look at one word.
+    known: AtomicUsize,
+    kept: Arc<Kept>,
+}
+
+impl Versions {
+    pub fn kept(&self) -> &Arc<Kept> {
+        &self.kept
+    }
+
+    /// What is kept of a version, which its handles share.
+    pub fn of(&self, identity: &Identity, version: u64, bytes_max: u64, fresh: Duration) -> Arc<Ahead> {
+        let mut files = self.files.lock();
+        files.retain(|_, versions| {
+            versions.retain(|(_, ahead)| ahead.strong_count() > 0);
+            !versions.is_empty()
+        });
+        let versions = files.entry(identity.clone()).or_default();
+        let known = versions.iter().find(|(number, _)| *number == version).and_then(|(_, ahead)| ahead.upgrade());
+        let ahead = known.unwrap_or_else(|| {
+            let ahead = Arc::new(Ahead::new(bytes_max, fresh, &self.kept));
+            versions.push((version, Arc::downgrade(&ahead)));
+            ahead
+        });
+        self.known.store(files.len(), Ordering::Release);
+        ahead
+    }
+
+    /// Bytes of a file have changed, or may have (1, 2).
+    pub fn changed(&self, identity: &Identity, range: ByteRange) {
+        if self.known.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let versions: Vec<Arc<Ahead>> = match self.files.lock().get(identity) {
+            Some(versions) => versions.iter().filter_map(|(_, ahead)| ahead.upgrade()).collect(),
+            None => return,
+        };
+        versions.iter().for_each(|ahead| ahead.invalidate(range));
+    }
+
+    /// Drops what is too old to be given out.
+    pub fn expire(&self) {
+        let all: Vec<Arc<Ahead>> =
+            self.files.lock().values().flatten().filter_map(|(_, ahead)| ahead.upgrade()).collect();
+        all.iter().for_each(|ahead| ahead.change(|state| state.expire(ahead.fresh)));
+    }
+}
+
+#[cfg(test)]
+#[path = "ahead_tests.rs"]
+mod tests;

@@ -1,0 +1,142 @@
+//! What is read ahead against a plain file, with fetches that arrive whenever they like.
+
+use std::cell::RefCell;
+use std::sync::Barrier;
+
+use testkit::{PATIENCE, Random, wait_until};
+
+use super::*;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn identity() -> Identity {
+    Identity::new(vec![7]).unwrap()
+}
+
+fn read_from(file: &[u8], buffer: &mut [u8], offset: u64) -> usize {
+    let from = file.get(offset as usize..).unwrap_or_default();
+    let len = from.len().min(buffer.len());
+    buffer[..len].copy_from_slice(&from[..len]);
+    len
+}
+
+/// Nobody is in a hurry.
+fn no_hurry(_: ByteRange) {}
+
+/// A fetch that was sent when the file was so.
+struct Sent(Ticket, ByteRange, Arc<[u8]>);
+
+#[test]
+fn whatever_is_fetched_when_readers_see_what_this_node_wrote_last() {
+    let mut random = Random(11);
+    for story in 0..40 {
+        let versions = Versions::default();
+        let ahead = versions.of(&identity(), 1, 20_000, HOUR);
+        let file = RefCell::new(random.bytes(30_000));
+        let mut sent: Vec<Sent> = Vec::new();
+        for step in 0..400 {
+            let (offset, len) = (random.below(35_000), 1 + random.below(4000));
+            let range = ByteRange::at(offset, len);
+            match random.below(6) {
+                0 => {
+                    for (ticket, range) in ahead.begin(range, 1500) {
+                        let mut bytes = vec![0; range.len() as usize];
+                        let got = read_from(&file.borrow(), &mut bytes, range.start);
+                        sent.push(Sent(ticket, range, Arc::from(&bytes[..got])));
+                    }
+                }
+                1 if !sent.is_empty() => {
+                    let Sent(ticket, range, bytes) = sent.swap_remove(random.below(sent.len() as u64) as usize);
+                    match random.below(5) {
+                        0 => ahead.cancel(ticket),
+                        _ => ahead.arrive(ticket, range, bytes),
+                    }
+                }
+                2 => {
+                    let (mut file, end) = (file.borrow_mut(), range.end as usize);
+                    let longer = file.len().max(end);
+                    file.resize(longer, 0);
+                    file[offset as usize..end].copy_from_slice(&random.bytes(len as usize));
+                    drop(file);
+                    versions.changed(&identity(), range);
+                }
+                3 if step % 16 == 0 => {
+                    file.borrow_mut().truncate(offset as usize);
+                    versions.changed(&identity(), ALL);
+                }
+                _ => {
+                    let (mut found, mut expected) = (vec![0; len as usize], vec![0; len as usize]);
+                    // Nothing arrives while it waits: who waits asks himself.
+                    let sooner = |_| sent.iter().for_each(|Sent(ticket, ..)| ahead.cancel(*ticket));
+                    let ask = |buffer: &mut [u8], offset| Ok(read_from(&file.borrow(), buffer, offset));
+                    let got = ahead.read(&mut found, offset, HOUR, &sooner, &ask).unwrap();
+                    let there = read_from(&file.borrow(), &mut expected, offset);
+                    assert_eq!(got, there, "story {story}, step {step}");
+                    assert!(found[..got] == expected[..got], "story {story}, step {step}: other bytes");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_reader_waits_for_what_is_on_its_way_and_asks_himself_for_what_is_not() {
+    let versions = Versions::default();
+    let ahead = versions.of(&identity(), 1, 1 << 20, HOUR);
+    let all = ahead.begin(ByteRange::new(0, 3000), 1000);
+    let (barrier, asked) = (Barrier::new(2), AtomicUsize::new(0));
+    let ask = |buffer: &mut [u8], offset: u64| {
+        buffer.fill(offset as u8);
+        asked.fetch_add(1, Ordering::SeqCst);
+        Ok(buffer.len())
+    };
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut bytes = [0; 100];
+            barrier.wait();
+            let got = ahead.read(&mut bytes, 950, HOUR, &no_hurry, &ask).unwrap();
+            (got, bytes)
+        });
+        barrier.wait();
+        ahead.arrive(all[0].0, all[0].1, Arc::from([1_u8; 1000].as_slice()));
+        ahead.cancel(all[1].0);
+        let (got, bytes) = reader.join().unwrap();
+        assert_eq!((got, &bytes[..50], &bytes[50..]), (100, &[1; 50][..], &[(1000_u64 as u8); 50][..]));
+    });
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
+    let late = ahead.read(&mut [0; 10], 2500, Duration::from_millis(1), &no_hurry, &ask).unwrap_err();
+    assert_eq!(late.raw_os_error(), Some(libc::ETIMEDOUT));
+    let kept = versions.kept().bytes();
+    assert_eq!(kept, 1000);
+    drop(ahead);
+    assert_eq!(versions.kept().bytes(), 0);
+}
+
+#[test]
+fn what_was_asked_for_too_long_ago_is_not_given_out_and_versions_do_not_mix() {
+    let versions = Versions::default();
+    let fill = |ahead: &Ahead, byte: u8| {
+        for (ticket, range) in ahead.begin(ByteRange::new(0, 100), 100) {
+            ahead.arrive(ticket, range, Arc::from([byte; 100].as_slice()));
+        }
+    };
+    let read = |ahead: &Ahead| {
+        let mut bytes = [0; 100];
+        let ask = |buffer: &mut [u8], _| {
+            buffer.fill(9);
+            Ok(buffer.len())
+        };
+        ahead.read(&mut bytes, 0, HOUR, &no_hurry, &ask).unwrap();
+        bytes[0]
+    };
+    let (one, two) = (versions.of(&identity(), 1, 1000, HOUR), versions.of(&identity(), 2, 1000, HOUR));
+    fill(&one, 1);
+    fill(&two, 2);
+    assert_eq!((read(&one), read(&two), read(&versions.of(&identity(), 1, 1000, HOUR))), (1, 2, 1));
+    versions.changed(&identity(), ByteRange::new(0, 1));
+    assert_eq!((read(&one), read(&two)), (9, 9));
+    let short = versions.of(&identity(), 3, 1000, Duration::from_millis(20));
+    fill(&short, 3);
+    wait_until("it is too old", PATIENCE, || read(&short) == 9);
+    assert_eq!(versions.kept().bytes(), 198, "of the first two");
+}

@@ -1,0 +1,110 @@
+//! What is read ahead from a server into memory of a node.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+
+use testkit::{Random, in_private_namespace, wait_until};
+
+use crate::cluster::{BOUND, Cluster};
+
+const REQUEST: usize = 128 << 10;
+
+#[test]
+fn a_sequential_reader_at_a_server_finds_its_bytes_in_memory_of_its_node() {
+    in_private_namespace(|| {
+        let cluster = Cluster::new(1);
+        let bytes = Random(5).bytes(48 << 20);
+        fs::write(cluster.data.join("file"), &bytes).unwrap();
+        let (address, secret) = (cluster.address(), cluster.secret.display().to_string());
+        let report = cluster.tree.path("report");
+        let reads = |rule: &str| {
+            let (file, copy) = (report.display().to_string(), cluster.tree.path("copy"));
+            let options = ["--server", &address, "--secret", &secret, "--report", &file, "--policy", rule];
+            let done = cluster.run(1, &options, &format!("dd if=file of={} bs=128k status=none", copy.display()));
+            assert!(done.status.success(), "{done:?}");
+            assert!(fs::read(copy).unwrap() == bytes, "the same bytes");
+            let report: serde_json::Value = serde_json::from_slice(&fs::read(&report).unwrap()).unwrap();
+            let counters = &report["directories"][0]["counters"];
+            ["read_hits", "read_late", "read_misses"].map(|name| counters[name].as_u64().unwrap())
+        };
+        assert_eq!(reads("read_ahead=off"), [0; 3]);
+        let [hits, late, misses] = reads("read_ahead=auto");
+        let all = (bytes.len() / REQUEST) as u64;
+        // The last one finds the end of the file.
+        assert!(
+            (all..=all + 1).contains(&(hits + late + misses)),
+            "{hits} hits, {late} late, {misses} misses of {all}"
+        );
+        // The first ones nobody can foresee, and on a busy machine some come before a thread has begun with what they want.
+        assert!(misses * 5 < all, "{hits} hits, {late} late, {misses} misses");
+    });
+}
+
+#[test]
+fn what_this_node_writes_is_read_at_once_however_far_it_has_read_ahead() {
+    in_private_namespace(|| {
+        let mut cluster = Cluster::new(1);
+        let one = cluster.mount(1, &[]);
+        let mut random = Random(3);
+        let mut model = random.bytes(8 << 20);
+        fs::write(one.join("file"), &model).unwrap();
+        let (reader, writer) =
+            (File::open(one.join("file")).unwrap(), File::options().write(true).open(one.join("file")).unwrap());
+        for round in 0..4 {
+            let mut at = 0;
+            while at < model.len() {
+                let mut bytes = vec![0; REQUEST.min(model.len() - at)];
+                reader.read_exact_at(&mut bytes, at as u64).unwrap();
+                assert!(bytes == model[at..at + bytes.len()], "round {round}, byte {at}");
+                // Somewhere ahead, which is here already or on its way.
+                let place = (at + random.below(3 << 20) as usize).min(model.len() - 1);
+                let len = 1 + random.below(9000) as usize;
+                let written = random.bytes(len);
+                let written = &written[..written.len().min(model.len() - place)];
+                model[place..place + written.len()].copy_from_slice(written);
+                writer.write_all_at(written, place as u64).unwrap();
+                at += bytes.len();
+            }
+            let len = model.len() - (random.below(1 << 20) as usize);
+            model.truncate(len);
+            writer.set_len(len as u64).unwrap();
+            assert_eq!(reader.read_at(&mut [0; 10], len as u64).unwrap(), 0);
+            model.extend(random.bytes(50_000));
+            writer.write_all_at(&model[len..], len as u64).unwrap();
+        }
+    });
+}
+
+#[test]
+fn what_another_node_wrote_is_read_by_the_next_open_at_once_and_by_others_soon() {
+    in_private_namespace(|| {
+        let mut cluster = Cluster::new(2);
+        let (one, two) = (cluster.mount(1, &[]), cluster.mount(2, &[]));
+        let len = 4 << 20;
+        fs::write(one.join("file"), vec![0; len]).unwrap();
+        let before = File::open(two.join("file")).unwrap();
+        let mut bytes = vec![0; REQUEST];
+        for round in 1..=10_u8 {
+            // So that the rest is read ahead.
+            for at in 0..8 {
+                before.read_exact_at(&mut bytes, (at * REQUEST) as u64).unwrap();
+            }
+            let writer = File::options().write(true).open(one.join("file")).unwrap();
+            writer.write_all_at(&vec![round; len], 0).unwrap();
+            drop(writer);
+            let after = File::open(two.join("file")).unwrap();
+            let mut all = vec![0; len];
+            after.read_exact_at(&mut all, 0).unwrap();
+            assert!(all.iter().all(|byte| *byte == round), "round {round}");
+        }
+        for at in 8..16 {
+            before.read_exact_at(&mut bytes, (at * REQUEST) as u64).unwrap();
+        }
+        let writer = File::options().write(true).open(one.join("file")).unwrap();
+        writer.write_all_at(&vec![77; len], 0).unwrap();
+        wait_until("an open file is read as it is now", BOUND, || {
+            before.read_exact_at(&mut bytes, (17 * REQUEST) as u64).unwrap();
+            bytes.iter().all(|byte| *byte == 77)
+        });
+    });
+}
