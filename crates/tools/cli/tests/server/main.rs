@@ -4,6 +4,7 @@
 mod ahead;
 mod cluster;
 mod ledger;
+mod traffic;
 mod windows;
 
 use std::fs;

@@ -156,7 +156,7 @@ fn carried(run: &Run, name: &str, towards: bool) -> (f64, f64) {
 
 fn at_nodes(kind: Kind, runs: &[&Run]) -> Vec<String> {
     let towards = kind == Kind::Write;
-    let Some(first) = runs.iter().find(|run| run.io_nodes.len() > 1) else { return Vec::new() };
+    let Some(first) = runs.iter().find(|run| !run.io_nodes.is_empty()) else { return Vec::new() };
     let names: Vec<&str> = first.io_nodes.iter().map(|node| node.host.as_str()).collect();
     let along = |name: &str| runs.iter().map(|run| carried(run, name, towards).0).sum::<f64>();
     let against = |name: &str| runs.iter().map(|run| carried(run, name, towards).1).sum::<f64>();
@@ -170,7 +170,11 @@ fn at_nodes(kind: Kind, runs: &[&Run]) -> Vec<String> {
     let rate = |run: &Run, name: &str| carried(run, name, towards).0 / run.seconds.max(1e-9);
     let highest = |name: &str| runs.iter().map(|run| rate(run, name)).fold(0.0, f64::max);
     let peak = names.iter().map(|name| (name, highest(name))).max_by(|a, b| a.1.total_cmp(&b.1));
-    let mut words = vec![format!("the I/O nodes' shares: {shares}; {back} as much flowed back")];
+    let mut words = vec![if names.len() > 1 {
+        format!("the I/O nodes' shares: {shares}; {back} as much flowed back")
+    } else {
+        format!("at the I/O node {} {back} as much flowed back as came along with the data", names[0])
+    }];
     words.extend(peak.map(|(name, rate)| format!("the busiest I/O node's interfaces: {name}, {}", format_rate(rate))));
     let middle = |run: &Run| median(&names.iter().map(|name| carried(run, name, towards).0).collect::<Vec<_>>());
     let is_low = |name: &str| runs.iter().all(|run| carried(run, name, towards).0 < middle(run) * (1.0 - SLOW_GROUP));
