@@ -189,7 +189,7 @@ pub struct ProbeArgs {
     /// Results as JSON on stdout
     #[arg(long)]
     pub json: bool,
-    /// Results as a file for `report` and `sweep --probe`
+    /// Results as a file for `report` and `sweep --probe`, kept up to date; the same command goes on with an unfinished one
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
@@ -226,6 +226,9 @@ pub struct FactorsArgs {
     /// Most bytes that are written at one time
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_size)]
     pub size: u64,
+    /// The file system's block, for files of parts of it [default: what it tells]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub block: Option<u64>,
     /// Say what would be done and how long it takes
     #[arg(long)]
     pub dry_run: bool,
@@ -235,7 +238,7 @@ pub struct FactorsArgs {
     /// Results as JSON on stdout
     #[arg(long)]
     pub json: bool,
-    /// Results as a file for `report`
+    /// Results as a file for `report`, kept up to date; the same command goes on with an unfinished one
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }

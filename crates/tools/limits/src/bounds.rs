@@ -87,3 +87,7 @@ pub const TOOL_EXTRA: Duration = Duration::from_secs(10);
 pub const TOOL_START: Duration = Duration::from_secs(5);
 /// Between two tries whether it does.
 pub const TOOL_START_PAUSE: Duration = Duration::from_millis(20);
+/// Least block of a file system: a sector, so that a thirty-second of it is a file with something in it.
+pub const BLOCK_MIN: u64 = 512;
+/// Largest: four times the largest that a parallel file system of today has.
+pub const BLOCK_MAX: u64 = 64 << 20;

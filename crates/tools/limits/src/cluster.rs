@@ -204,6 +204,13 @@ fn one() -> u64 {
     1
 }
 
+/// The parser's words without its types.
+fn plain(message: &str) -> String {
+    message
+        .replace("expected u64", "expected a whole number that is not negative")
+        .replace("expected f64", "expected a number")
+}
+
 fn default_currency() -> String {
     "units".to_string()
 }
@@ -222,7 +229,7 @@ impl Cluster {
     pub fn parse(text: &str, path: &Path) -> Result<Cluster, ClusterError> {
         let path = path.to_path_buf();
         let cluster: Cluster = toml::from_str(text)
-            .map_err(|error| ClusterError::Parse { path: path.clone(), message: error.to_string() })?;
+            .map_err(|error| ClusterError::Parse { path: path.clone(), message: plain(&error.to_string()) })?;
         match cluster.fault() {
             Some((field, problem)) => Err(ClusterError::Value { path, field, problem: problem.to_string() }),
             None => Ok(cluster),

@@ -70,7 +70,10 @@ pub struct Interface {
 pub struct Counters {
     /// Monotonic clock, nanoseconds; of a growth, its length.
     pub at_ns: u64,
-    /// Processors.
+    /// How many processors there are; 0 if that is not told.
+    #[serde(default)]
+    pub processors: u64,
+    /// Their time.
     pub cpu: Cpu,
     /// Block devices by name, partitions included.
     pub disks: BTreeMap<String, Disk>,
@@ -81,9 +84,11 @@ pub struct Counters {
 impl Counters {
     /// Reads them. What this system does not have stays empty.
     pub fn now() -> Counters {
+        let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
         Counters {
             at_ns: now_ns(),
-            cpu: cpu(&fs::read_to_string("/proc/stat").unwrap_or_default()),
+            processors: processors(&stat),
+            cpu: cpu(&stat),
             disks: disks(&fs::read_to_string("/proc/diskstats").unwrap_or_default()),
             interfaces: interfaces(&fs::read_to_string("/proc/net/dev").unwrap_or_default()),
         }
@@ -111,6 +116,7 @@ impl Counters {
         });
         Counters {
             at_ns: self.at_ns.saturating_sub(before.at_ns),
+            processors: self.processors,
             cpu: self.cpu.since(&before.cpu),
             disks: disks.collect(),
             interfaces: interfaces.collect(),
@@ -120,6 +126,7 @@ impl Counters {
     /// Adds a later growth to this one.
     pub fn add(&mut self, later: &Counters) {
         self.at_ns += later.at_ns;
+        self.processors = later.processors;
         self.cpu.user += later.cpu.user;
         self.cpu.system += later.cpu.system;
         self.cpu.idle += later.cpu.idle;
@@ -175,6 +182,12 @@ fn cpu(text: &str) -> Cpu {
     let ticks: Vec<u64> = line.split_whitespace().skip(1).map(|word| word.parse().unwrap_or(0)).collect();
     let at = |index: usize| ticks.get(index).copied().unwrap_or(0);
     Cpu { user: at(0) + at(1), system: at(2) + at(5) + at(6), idle: at(3), io_wait: at(4), stolen: at(7) }
+}
+
+fn processors(text: &str) -> u64 {
+    let is_one =
+        |line: &&str| line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    text.lines().filter(is_one).count() as u64
 }
 
 fn disks(text: &str) -> BTreeMap<String, Disk> {
@@ -304,7 +317,9 @@ mod tests {
 
     #[test]
     fn the_kernels_tables_are_understood() {
-        let found = cpu("cpu  10 1 20 30 40 5 6 7 0 0\ncpu0 1 1 1 1 1 1 1 1\n");
+        let text = "cpu  10 1 20 30 40 5 6 7 0 0\ncpu0 1 1 1 1 1 1 1 1\ncpu1 1 1 1 1 1 1 1 1\nintr 5\n";
+        assert_eq!(processors(text), 2);
+        let found = cpu(text);
         assert_eq!(found, Cpu { user: 11, system: 31, idle: 30, io_wait: 40, stolen: 7 });
         let text = " 254 0 vda 100 0 16 5 200 0 32 6 0 77 11 0 0\n 254 1 vda1 1 0 8 0 2 0 0 0 0 3 0\n";
         let found = disks(text);

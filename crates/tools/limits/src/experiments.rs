@@ -14,6 +14,7 @@ mod planted;
 mod row;
 mod share;
 mod through;
+mod unfinished;
 
 use std::fs;
 use std::io::Write;
@@ -24,6 +25,7 @@ use rustix::process::geteuid;
 
 pub use book::{Book, Experiment};
 pub use row::Row;
+use unfinished::Unfinished;
 
 use crate::args::ExperimentsArgs;
 use crate::failure::Failure;
@@ -63,17 +65,24 @@ pub fn run(args: &ExperimentsArgs, print: &dyn Fn(&str)) -> Result<bool, Failure
     if std::env::var_os(INSIDE).is_none() {
         return alone();
     }
-    let mut kept = true;
+    let mut unfinished = Unfinished::take_up(&args.results, &books, args.quick);
+    if !unfinished.done().is_empty() {
+        let done = unfinished.done().join(", ");
+        print(&format!("going on after {done}, whose figures are in {}", args.results.display()));
+    }
     for book in &books {
+        if unfinished.done().contains(&book.id) {
+            continue;
+        }
         let run = Run { book, quick: args.quick };
         print(&format!("\n{}: {}", book.id, book.title));
         let rows = run.rows(&mut |words| print(&format!("  {words}")))?;
         row::append(&args.results, &rows)?;
         print(&table(&rows).render());
-        kept &= rows.iter().all(Row::is_kept);
+        unfinished.finish(&book.id, rows.iter().all(Row::is_kept))?;
     }
     print(&format!("appended to {}", args.results.display()));
-    Ok(kept)
+    Ok(unfinished.end())
 }
 
 impl Run<'_> {

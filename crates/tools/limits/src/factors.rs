@@ -5,6 +5,7 @@ mod show;
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -13,12 +14,13 @@ use serde::{Deserialize, Serialize};
 
 pub use show::{render, value};
 
-use crate::bounds::FREE_SHARE;
+use crate::bounds::{BLOCK_MAX, BLOCK_MIN, FREE_SHARE};
 use crate::counters::Behind;
 use crate::failure::Failure;
+use crate::interrupt::Interrupt;
 use crate::sweep::{Scratch, median, spread};
 use crate::units::format_seconds;
-use crate::workload::{Task, together};
+use crate::workload::{Task, small_file, together};
 use levels::{Plan, Setting};
 
 /// A factor whose best and worst levels differ by less than this ratio does not matter here.
@@ -37,6 +39,9 @@ pub struct Level {
     pub spread: Option<f64>,
     /// Why there is no rate.
     pub refused: Option<String>,
+    /// What one file takes of the storage, bytes, where that was looked at.
+    #[serde(default)]
+    pub space_bytes: Option<u64>,
 }
 
 /// One factor.
@@ -61,31 +66,47 @@ pub struct Factors {
     pub target: PathBuf,
     /// What stands behind it.
     pub behind: Behind,
-    /// All of them.
+    /// What was asked for; none in files of earlier versions.
+    #[serde(default)]
+    pub options: Option<Options>,
+    /// Names of the factors that are still to be measured.
+    #[serde(default)]
+    pub left: Vec<String>,
+    /// Directory that is being used; left behind if the run was killed.
+    #[serde(default)]
+    pub scratch: Option<PathBuf>,
+    /// Those that were measured.
     pub factors: Vec<Factor>,
 }
 
-/// What to measure.
-#[derive(Debug, Clone)]
+/// What to measure: a run is gone on with only if all of it is the same.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Options {
     /// The directory.
     pub target: PathBuf,
     /// Length of one measurement.
-    pub time: Duration,
+    pub seconds: f64,
     /// Measurements of each level; the median counts.
     pub repeat: u64,
     /// Most bytes that are written at one time.
     pub size_max: u64,
+    /// The file system's block, bytes.
+    pub block: u64,
+}
+
+/// The block that a directory's file system tells, bytes.
+pub fn block_of(target: &Path) -> u64 {
+    statvfs(target).map_or(BLOCK_MIN, |space| space.f_bsize).clamp(BLOCK_MIN, BLOCK_MAX)
 }
 
 impl Options {
     /// How long it takes, for `--dry-run`.
     pub fn estimate(&self) -> String {
-        let plans = levels::all(self.size_max);
+        let plans = levels::all(self.size_max, self.block);
         let measurements: usize = plans.iter().map(|plan| plan.settings.len()).sum();
         // Levels that read write first.
         let phases: usize = plans.iter().flat_map(|plan| &plan.settings).map(|setting| setting.phases.len()).sum();
-        let seconds = self.time.as_secs_f64() * phases as f64 * self.repeat as f64;
+        let seconds = self.seconds * phases as f64 * self.repeat as f64;
         let factors = plans.len();
         format!(
             "{factors} factors, {measurements} levels, {} runs each: about {}",
@@ -93,11 +114,43 @@ impl Options {
             format_seconds(seconds)
         )
     }
+
+    fn time(&self) -> Duration {
+        Duration::from_secs_f64(self.seconds)
+    }
 }
 
 impl Factors {
-    /// Measures every factor. Repetitions are outermost, so that a drift meets all levels of a factor alike.
-    pub fn run(options: &Options, progress: &mut dyn FnMut(u64, u64, &str)) -> Result<Factors, Failure> {
+    /// None of them measured yet.
+    pub fn new(options: Options) -> Factors {
+        let left = levels::all(options.size_max, options.block).iter().map(|plan| plan.name.to_string()).collect();
+        let (target, behind) = (options.target.clone(), Behind::of(&options.target));
+        Factors { target, behind, options: Some(options), left, scratch: None, factors: Vec::new() }
+    }
+
+    /// Takes up what an earlier run left in a file.
+    pub fn resume(mut self, options: &Options) -> Option<Factors> {
+        if self.options.as_ref() != Some(options) {
+            return None;
+        }
+        if let Some(scratch) = self.scratch.take() {
+            Scratch::clear(&scratch, &self.target);
+        }
+        Some(self)
+    }
+
+    /// Measures every factor that is left, until interrupted. Repetitions are outermost, so that a drift meets all levels of a factor
+    /// alike. `save` is called after each factor; one that was interrupted stays left.
+    pub fn run(
+        &mut self,
+        options: &Options,
+        interrupt: &Interrupt,
+        save: &mut dyn FnMut(&Factors) -> Result<(), Failure>,
+        progress: &mut dyn FnMut(u64, u64, &str),
+    ) -> Result<(), Failure> {
+        if self.left.is_empty() {
+            return save(self);
+        }
         let scratch = Scratch::make(&options.target)?;
         let space =
             statvfs(scratch.path()).map_err(|error| Failure::input(format!("cannot ask for free space: {error}")))?;
@@ -106,35 +159,54 @@ impl Factors {
             let target = options.target.display();
             return Err(Failure::output(format!("{target} has too little room: 512 MiB free are needed")));
         }
-        let plans = levels::all(options.size_max.min(free));
-        let mut factors = Vec::new();
+        self.scratch = Some(scratch.path().to_path_buf());
+        save(self)?;
+        let plans = levels::all(options.size_max.min(free), options.block);
         for (number, plan) in plans.iter().enumerate() {
+            if !self.left.iter().any(|name| name == plan.name) {
+                continue;
+            }
             progress(number as u64, plans.len() as u64, plan.name);
-            factors.push(factor(plan, scratch.path(), options));
+            let Some(factor) = factor(plan, scratch.path(), options, interrupt) else { break };
+            self.factors.push(factor);
+            self.left.retain(|name| name != plan.name);
+            save(self)?;
         }
-        Ok(Factors { target: options.target.clone(), behind: Behind::of(&options.target), factors })
+        drop(scratch);
+        self.scratch = None;
+        save(self)
     }
 }
 
-fn factor(plan: &Plan, scratch: &Path, options: &Options) -> Factor {
+/// One factor; none if it was interrupted.
+fn factor(plan: &Plan, scratch: &Path, options: &Options, interrupt: &Interrupt) -> Option<Factor> {
     let mut rates: Vec<Vec<f64>> = vec![Vec::new(); plan.settings.len()];
+    let mut spaces: Vec<Option<u64>> = vec![None; plan.settings.len()];
     let mut refused: Vec<Option<String>> = vec![None; plan.settings.len()];
     for _ in 0..options.repeat {
         for (number, setting) in plan.settings.iter().enumerate() {
+            if interrupt.came() {
+                return None;
+            }
             if refused[number].is_some() {
                 continue;
             }
-            match measure(setting, scratch, options.time) {
-                Ok(rate) => rates[number].push(rate),
+            match measure(setting, scratch, options.time()) {
+                Ok((rate, space)) => {
+                    rates[number].push(rate);
+                    spaces[number] = space;
+                }
                 Err(error) => refused[number] = Some(error.to_string()),
             }
         }
     }
-    let levels = plan.settings.iter().zip(rates).zip(refused).map(|((setting, rates), refused)| Level {
+    let levels = plan.settings.iter().zip(rates).zip(refused).zip(spaces);
+    let levels = levels.map(|(((setting, rates), refused), space_bytes)| Level {
         name: setting.name.clone(),
         rate: (!rates.is_empty() && refused.is_none()).then(|| median(&rates)),
         spread: spread(&rates),
         refused,
+        space_bytes,
     });
     let mut factor = Factor {
         name: plan.name.to_string(),
@@ -144,11 +216,12 @@ fn factor(plan: &Plan, scratch: &Path, options: &Options) -> Factor {
         words: String::new(),
     };
     judge(&mut factor);
-    factor
+    factor.words.extend(show::space(&factor.levels).map(|words| format!("; {words}")));
+    Some(factor)
 }
 
-/// One measurement in a directory of its own.
-fn measure(setting: &Setting, scratch: &Path, time: Duration) -> io::Result<f64> {
+/// One measurement in a directory of its own: the rate, and what a file takes where that is asked.
+fn measure(setting: &Setting, scratch: &Path, time: Duration) -> io::Result<(f64, Option<u64>)> {
     let directory = scratch.join("level");
     fs::create_dir(&directory)?;
     let outcome = fill(setting, &directory, time).and_then(|()| {
@@ -161,10 +234,18 @@ fn measure(setting: &Setting, scratch: &Path, time: Duration) -> io::Result<f64>
         };
         let rates = together(&task, &setting.phases, time)?;
         let measured = setting.phases.iter().zip(rates).find(|(kind, _)| **kind == setting.measured);
-        measured.map(|(_, (rate, _))| rate).ok_or_else(|| io::Error::other("the level measures nothing"))
+        let (_, (rate, _)) = measured.ok_or_else(|| io::Error::other("the level measures nothing"))?;
+        Ok((rate, if setting.space { Some(space(&small_file(&task, 0, 0))?) } else { None }))
     });
     fs::remove_dir_all(&directory)?;
     outcome
+}
+
+/// What a file takes of the storage. Until it is durable, a file system may not have decided.
+fn space(path: &Path) -> io::Result<u64> {
+    let file = File::open(path)?;
+    file.sync_all()?;
+    Ok(file.metadata()?.blocks() * 512)
 }
 
 /// Puts other files into the directory where small files are made.
@@ -208,7 +289,7 @@ mod tests {
     use super::*;
 
     fn level(name: &str, rate: Option<f64>, spread: Option<f64>) -> Level {
-        Level { name: name.to_string(), rate, spread, refused: None }
+        Level { name: name.to_string(), rate, spread, refused: None, space_bytes: None }
     }
 
     fn judged(levels: Vec<Level>) -> Factor {
@@ -231,17 +312,21 @@ mod tests {
         assert_eq!((alone.words.as_str(), alone.effect), ("cannot be compared here", None));
     }
 
+    fn options(target: &Path) -> Options {
+        Options { target: target.to_path_buf(), seconds: 0.005, repeat: 1, size_max: 16 << 20, block: 64 << 10 }
+    }
+
+    fn run(found: &mut Factors, options: &Options, save: &mut dyn FnMut(&Factors) -> Result<(), Failure>) {
+        found.run(options, &Interrupt::default(), save, &mut |_, _, _| {}).unwrap();
+    }
+
     #[test]
     fn every_factor_is_measured_in_memory_and_nothing_stays() {
         let target = tempfile::tempdir_in("/dev/shm").unwrap();
-        let options = Options {
-            target: target.path().to_path_buf(),
-            time: Duration::from_millis(5),
-            repeat: 1,
-            size_max: 16 << 20,
-        };
-        let found = Factors::run(&options, &mut |_, _, _| {}).unwrap();
-        assert!(found.factors.len() >= 8);
+        let options = options(target.path());
+        let mut found = Factors::new(options.clone());
+        run(&mut found, &options, &mut |_| Ok(()));
+        assert!(found.factors.len() >= 8 && found.left.is_empty());
         for factor in &found.factors {
             let rates = factor.levels.iter().filter(|level| level.rate.is_some()).count();
             assert!(rates >= 2 || factor.levels.iter().any(|level| level.refused.is_some()), "{factor:?}");
@@ -249,5 +334,54 @@ mod tests {
         assert_eq!(fs::read_dir(target.path()).unwrap().count(), 0);
         assert!(options.estimate().contains("factors"));
         assert!(found.factors.iter().any(|factor| !factor.data && factor.name.contains("directory")));
+    }
+
+    /// Memory comes in pages of 4 KiB: of a block of 64 KiB a thirty-second takes one, so it is no block.
+    #[test]
+    fn what_a_small_file_and_the_end_of_a_file_take_is_told() {
+        let target = tempfile::tempdir_in("/dev/shm").unwrap();
+        let options = options(target.path());
+        let mut found = Factors::new(options.clone());
+        found.left.retain(|name| name.starts_with("sub-blocks"));
+        run(&mut found, &options, &mut |_| Ok(()));
+        let [factor] = &found.factors[..] else { panic!("{:?}", found.factors) };
+        let levels: Vec<_> = factor.levels.iter().map(|level| (level.name.as_str(), level.space_bytes)).collect();
+        let (small, block, end) = (Some(4 << 10), Some(64 << 10), Some(68 << 10));
+        assert_eq!(
+            levels,
+            [("1/32 of a block (2 KiB)", small), ("a block (64 KiB)", block), ("33/32 of a block (66 KiB)", end)]
+        );
+        assert!(
+            factor.words.ends_with("; a file of 1/32 of a block takes 4 KiB, one of a block 64 KiB"),
+            "{}",
+            factor.words
+        );
+    }
+
+    #[test]
+    fn a_run_that_was_stopped_goes_on_with_what_is_left_and_clears_up() {
+        let target = tempfile::tempdir_in("/dev/shm").unwrap();
+        let options = options(target.path());
+        let mut found = Factors::new(options.clone());
+        // Killed after the second factor: what was saved then is all there is.
+        let (mut saved, mut killed) = (0, None);
+        let mut save = |now: &Factors| {
+            saved += 1;
+            if saved == 3 {
+                killed = Some(now.clone());
+            }
+            Ok(())
+        };
+        run(&mut found, &options, &mut save);
+        let killed = killed.unwrap();
+        assert_eq!((killed.factors.len(), killed.left.len()), (2, found.factors.len() - 2));
+        fs::create_dir(killed.scratch.as_ref().unwrap()).unwrap();
+        assert!(killed.clone().resume(&Options { repeat: 2, ..options.clone() }).is_none());
+        let mut again = killed.clone().resume(&options).unwrap();
+        run(&mut again, &options, &mut |_| Ok(()));
+        assert_eq!(again.factors[..2], killed.factors[..]);
+        let names = |found: &Factors| found.factors.iter().map(|factor| factor.name.clone()).collect::<Vec<_>>();
+        assert_eq!((names(&again), again.left.len()), (names(&found), 0));
+        assert_eq!(fs::read_dir(target.path()).unwrap().count(), 0);
     }
 }

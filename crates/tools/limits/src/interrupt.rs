@@ -5,6 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use signal_hook::consts::SIGINT;
 
+/// The exit status of a program that SIGINT ended, as shells have it.
+const INTERRUPTED: i32 = 130;
+
 /// Whether SIGINT came.
 #[derive(Debug, Clone, Default)]
 pub struct Interrupt {
@@ -18,6 +21,16 @@ impl Interrupt {
         let interrupt = Interrupt::default();
         // It fails for signals that cannot be caught; this one can.
         let _ = signal_hook::flag::register(SIGINT, Arc::clone(&interrupt.came));
+        interrupt
+    }
+
+    /// The same for work that may go on for a while before it looks: a second SIGINT ends this program at once.
+    pub fn once() -> Interrupt {
+        let interrupt = Interrupt::default();
+        let came = &interrupt.came;
+        // In this order: the first signal finds the flag down, the second finds it up.
+        let _ = signal_hook::flag::register_conditional_shutdown(SIGINT, INTERRUPTED, Arc::clone(came));
+        let _ = signal_hook::flag::register(SIGINT, Arc::clone(came));
         interrupt
     }
 

@@ -13,6 +13,7 @@ mod experiments;
 mod factors;
 mod failure;
 mod interrupt;
+mod kept;
 mod plan;
 mod probe;
 mod progress;

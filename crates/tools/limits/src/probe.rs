@@ -12,6 +12,7 @@ mod promise;
 mod show;
 mod tools;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -24,6 +25,9 @@ pub use show::{component, render, value};
 
 use crate::cluster::Cluster;
 use crate::counters::Behind;
+use crate::failure::Failure;
+use crate::interrupt::Interrupt;
+use crate::sweep::Scratch;
 use crate::units::format_seconds;
 use crate::workload::Launcher;
 
@@ -106,18 +110,30 @@ pub struct Medium {
 /// What `probe` finds.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Probe {
+    /// What was asked for; none in files of earlier versions.
+    #[serde(default)]
+    pub options: Option<Options>,
+    /// Names of the parts that are not measured, for they failed or their turn has not come.
+    #[serde(default)]
+    pub left: Vec<String>,
+    /// Directory that is being used; left behind if the run was killed.
+    #[serde(default)]
+    pub scratch: Option<PathBuf>,
     /// Every number.
     pub measurements: Vec<Measurement>,
     /// The directories' best rates: limits for `sweep`.
     pub media: Vec<Medium>,
     /// Comparison with the document, if there is one.
     pub promises: Vec<Promise>,
+    /// Where the document and this machine differ, in words.
+    #[serde(default)]
+    pub differences: Vec<String>,
     /// What deserves attention, in words; also what could not be measured.
     pub findings: Vec<String>,
 }
 
-/// What to measure.
-#[derive(Debug, Clone)]
+/// What to measure: a run is gone on with only if all of it is the same.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Options {
     /// Directories of media.
     pub media: Vec<PathBuf>,
@@ -126,9 +142,7 @@ pub struct Options {
     /// Hosts where `forebay limits peer` runs.
     pub peers: Vec<String>,
     /// Length of each measurement.
-    pub time: Duration,
-    /// How to start another process of this program.
-    pub launcher: Launcher,
+    pub seconds: f64,
     /// Most bytes that a medium's measurement writes at one time.
     pub size_max: u64,
 }
@@ -142,73 +156,195 @@ impl Options {
         const PEER: f64 = 6.0;
         let parts = ALWAYS + self.media.len() as f64 * media::MEASUREMENTS + self.peers.len() as f64 * PEER;
         let parts = parts + self.devices.len() as f64 * device::MEASUREMENTS;
-        let seconds = self.time.as_secs_f64() * parts;
+        let seconds = self.seconds * parts;
         let media = self.media.iter().map(|directory| directory.display().to_string()).collect::<Vec<_>>().join(", ");
         let media = if media.is_empty() { "no directory (--media DIR)".to_string() } else { media };
         format!("memory, checksums, network, FUSE, preload library; {media}\nabout {}", format_seconds(seconds))
     }
+
+    /// Length of each measurement.
+    pub fn time(&self) -> Duration {
+        Duration::from_secs_f64(self.seconds)
+    }
+
+    fn parts(&self) -> Vec<Part> {
+        let mut parts = vec![Part::Memory, Part::Checksums, Part::Network, Part::Crossing, Part::Preload];
+        parts.extend(self.media.iter().cloned().map(Part::Medium));
+        parts.extend(self.devices.iter().cloned().map(Part::Device));
+        parts.extend(self.peers.iter().cloned().map(Part::Peer));
+        // What is named twice is measured once.
+        let mut names = BTreeSet::new();
+        parts.retain(|part| names.insert(part.name()));
+        parts
+    }
+}
+
+/// What is measured on its own, and kept when the rest is not.
+enum Part {
+    Memory,
+    Checksums,
+    Network,
+    Crossing,
+    Preload,
+    Medium(PathBuf),
+    Device(PathBuf),
+    Peer(String),
+}
+
+impl Part {
+    fn name(&self) -> String {
+        match self {
+            Part::Memory => "memory".to_string(),
+            Part::Checksums => "checksums".to_string(),
+            Part::Network => "network".to_string(),
+            Part::Crossing => "FUSE".to_string(),
+            Part::Preload => "preload library".to_string(),
+            Part::Medium(path) => format!("medium {}", path.display()),
+            Part::Device(path) => format!("device {}", path.display()),
+            Part::Peer(peer) => format!("peer {peer}"),
+        }
+    }
+}
+
+/// What a part gives.
+#[derive(Default)]
+struct Found {
+    measurements: Vec<Measurement>,
+    findings: Vec<String>,
+    medium: Option<Medium>,
+}
+
+impl Found {
+    fn new((measurements, findings): (Vec<Measurement>, Vec<String>)) -> Found {
+        Found { measurements, findings, medium: None }
+    }
+
+    /// What was not asked for by name may be missing.
+    fn or_note(found: Result<Vec<Measurement>, impl std::fmt::Display>, what: &str) -> Found {
+        match found {
+            Ok(measurements) => Found::new((measurements, Vec::new())),
+            Err(why) => Found::new((Vec::new(), vec![format!("{what}: {why}")])),
+        }
+    }
 }
 
 impl Probe {
+    /// Of which nothing is measured.
+    pub fn new(options: Options) -> Probe {
+        let left = options.parts().iter().map(Part::name).collect();
+        Probe { left, options: Some(options), ..Probe::default() }
+    }
+
+    /// Takes up what an earlier run left in a file; none if it had other options. What failed is tried again.
+    pub fn resume(mut self, options: &Options) -> Option<Probe> {
+        if self.options.as_ref() != Some(options) {
+            return None;
+        }
+        self.findings.retain(|finding| !finding.starts_with(MISSING));
+        if let Some(scratch) = self.scratch.take() {
+            options.media.iter().for_each(|medium| Scratch::clear(&scratch, medium));
+        }
+        Some(self)
+    }
+
+    /// What was asked for and could not be measured, in words.
+    pub fn missing(&self) -> impl Iterator<Item = &str> {
+        self.findings.iter().map(String::as_str).filter(|finding| finding.starts_with(MISSING))
+    }
+
     /// Whether everything that was asked for is there.
     pub fn is_whole(&self) -> bool {
-        !self.findings.iter().any(|finding| finding.starts_with(MISSING))
+        self.left.is_empty() && self.missing().next().is_none()
     }
 
-    /// Measures everything; what cannot be measured is told, and the rest is kept. `progress` is told of each part that begins.
-    pub fn run(options: &Options, cluster: Option<&Cluster>, progress: &mut dyn FnMut(u64, u64, &str)) -> Probe {
-        let mut probe = Probe::default();
-        let all = 4 + (options.media.len() + options.devices.len() + options.peers.len()) as u64;
-        progress(0, all, "memory");
-        probe.measurements.extend(memory::measure(options.time));
-        progress(1, all, "checksums");
-        probe.measurements.extend(checksum::measure(options.time));
-        progress(2, all, "network");
-        match network::measure(options.time) {
-            Ok(found) => probe.measurements.extend(found),
-            Err(error) => probe.findings.push(format!("the network could not be measured: {error}")),
-        }
-        probe.add(tools::to_itself(options.time));
-        progress(3, all, "FUSE");
-        match crossing::measure(&options.launcher, options.time) {
-            Ok(found) => probe.measurements.extend(found),
-            Err(why) => probe.findings.push(format!("the cost of FUSE was not measured: {why}")),
-        }
-        match preload::measure(&options.launcher, options.time) {
-            Ok(found) => probe.measurements.extend(found),
-            Err(why) => probe.findings.push(format!("the cost of the preload library was not measured: {why}")),
-        }
-        for (number, directory) in options.media.iter().enumerate() {
-            progress(4 + number as u64, all, &directory.display().to_string());
-            match media::measure(directory, options) {
+    /// Measures all parts that are left, until interrupted; what cannot be measured is told, and the rest is kept. `save` is called
+    /// after each part, `progress` before.
+    pub fn run(
+        &mut self,
+        options: &Options,
+        launcher: &Launcher,
+        interrupt: &Interrupt,
+        save: &mut dyn FnMut(&Probe) -> Result<(), Failure>,
+        progress: &mut dyn FnMut(u64, u64, &str),
+    ) -> Result<(), Failure> {
+        // A file that cannot be written is told before anything is measured.
+        save(self)?;
+        let parts = options.parts();
+        for (number, part) in parts.iter().enumerate() {
+            let name = part.name();
+            if !self.left.contains(&name) {
+                continue;
+            }
+            progress(number as u64, parts.len() as u64, &name);
+            let found = self.part(part, options, launcher, interrupt, save);
+            self.scratch = None;
+            if interrupt.came() {
+                // Programs that it started heard the signal too: what it says is not of the machine.
+                break;
+            }
+            match found {
                 Ok(found) => {
-                    probe.findings.extend(found.findings);
-                    probe.measurements.extend(found.measurements);
-                    probe.media.push(found.medium);
+                    self.left.retain(|left| *left != name);
+                    self.add(found);
                 }
-                Err(failure) => probe.findings.push(format!("{MISSING}{failure}")),
+                Err(failure) => self.findings.push(format!("{MISSING}{failure}")),
             }
+            save(self)?;
         }
-        for (number, path) in options.devices.iter().enumerate() {
-            progress(4 + (options.media.len() + number) as u64, all, &path.display().to_string());
-            match device::measure(path, options.time) {
-                Ok(found) => probe.add(found),
-                Err(failure) => probe.findings.push(format!("{MISSING}{failure}")),
-            }
-        }
-        for (number, peer) in options.peers.iter().enumerate() {
-            progress(4 + (options.media.len() + options.devices.len() + number) as u64, all, peer);
-            probe.add(wire(peer, options.time));
-        }
-        if let Some(cluster) = cluster {
-            promise::compare(&mut probe, cluster);
-        }
-        probe
+        Ok(())
     }
 
-    fn add(&mut self, (measurements, findings): (Vec<Measurement>, Vec<String>)) {
-        self.measurements.extend(measurements);
-        self.findings.extend(findings);
+    fn part(
+        &mut self,
+        part: &Part,
+        options: &Options,
+        launcher: &Launcher,
+        interrupt: &Interrupt,
+        save: &mut dyn FnMut(&Probe) -> Result<(), Failure>,
+    ) -> Result<Found, Failure> {
+        let time = options.time();
+        let mut found = Found::default();
+        match part {
+            Part::Memory => found.measurements = memory::measure(time),
+            Part::Checksums => found.measurements = checksum::measure(time),
+            Part::Network => {
+                found = Found::or_note(network::measure(time), "the network could not be measured");
+                let (more, notes) = tools::to_itself(time);
+                found.measurements.extend(more);
+                found.findings.extend(notes);
+            }
+            Part::Crossing => {
+                found = Found::or_note(crossing::measure(launcher, time), "the cost of FUSE was not measured");
+            }
+            Part::Preload => {
+                let cost = preload::measure(launcher, time);
+                found = Found::or_note(cost, "the cost of the preload library was not measured");
+            }
+            Part::Medium(directory) => {
+                let scratch = Scratch::make(directory)?;
+                self.scratch = Some(scratch.path().to_path_buf());
+                save(self)?;
+                let all = media::measure(directory, scratch.path(), options, interrupt)?;
+                (found.measurements, found.findings) = (all.measurements, all.findings);
+                found.medium = Some(all.medium);
+            }
+            Part::Device(path) => found = Found::new(device::measure(path, time)?),
+            Part::Peer(peer) => found = Found::new(wire(peer, time)?),
+        }
+        Ok(found)
+    }
+
+    fn add(&mut self, found: Found) {
+        self.measurements.extend(found.measurements);
+        self.findings.extend(found.findings);
+        self.media.extend(found.medium);
+    }
+
+    /// Compares what there is with a document.
+    pub fn compare(&mut self, cluster: &Cluster) {
+        self.promises.clear();
+        self.differences.clear();
+        promise::compare(self, cluster);
     }
 
     /// The best rate of a component, bytes a second.
@@ -219,14 +355,14 @@ impl Probe {
 }
 
 /// The wire to another host, by our own peer there or by iperf3. A host that does not answer is a hole: the rest is kept.
-fn wire(peer: &str, time: Duration) -> (Vec<Measurement>, Vec<String>) {
+fn wire(peer: &str, time: Duration) -> Result<(Vec<Measurement>, Vec<String>), Failure> {
     let failure = match peer::measure(peer, time) {
-        Ok(found) => return found,
+        Ok(found) => return Ok(found),
         Err(failure) => failure,
     };
     match tools::to_peer(peer, time) {
-        Some(Ok(found)) => (found, Vec::new()),
-        Some(Err(why)) => (Vec::new(), vec![format!("{MISSING}{failure}; nor does iperf3 -s answer there: {why}")]),
-        None => (Vec::new(), vec![format!("{MISSING}{failure}")]),
+        Some(Ok(found)) => Ok((found, Vec::new())),
+        Some(Err(why)) => Err(Failure::unavailable(format!("{failure}; nor does iperf3 -s answer there: {why}"))),
+        None => Err(failure),
     }
 }

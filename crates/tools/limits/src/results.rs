@@ -54,6 +54,11 @@ pub enum Stage {
 }
 
 impl Results {
+    /// This machine's name.
+    pub fn host() -> String {
+        rustix::system::uname().nodename().to_string_lossy().into_owned()
+    }
+
     /// Findings of this machine, now.
     pub fn new(stage: Stage) -> Results {
         let system = rustix::system::uname();
@@ -61,7 +66,7 @@ impl Results {
         Results {
             forebay_limits: FORM,
             version: env!("CARGO_PKG_VERSION").to_string(),
-            host: system.nodename().to_string_lossy().into_owned(),
+            host: Results::host(),
             kernel: system.release().to_string_lossy().into_owned(),
             started_unix_s: since.as_secs(),
             stage,

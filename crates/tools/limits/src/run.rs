@@ -6,16 +6,18 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::args::{FactorsArgs, LimitsArgs, PlanArgs, ProbeArgs, ReportArgs, SweepArgs, WatchArgs};
+use crate::bounds::{BLOCK_MAX, BLOCK_MIN};
 use crate::cluster::Cluster;
 use crate::experiments;
 use crate::factors::{self, Factors};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
+use crate::kept::Kept;
 use crate::plan::{self, Plan};
 use crate::probe::{self, Probe};
 use crate::progress::Progress;
 use crate::report::Report;
-use crate::results::{self, Results, Stage};
+use crate::results::{self, Stage};
 use crate::sweep::{self, Sweep};
 use crate::wanted;
 use crate::watch;
@@ -54,10 +56,14 @@ fn execute(args: LimitsArgs) -> Result<ExitCode, Failure> {
 }
 
 fn plan(args: &PlanArgs) -> Result<ExitCode, Failure> {
+    let mut kept = Kept::new(args.output.as_deref());
+    kept.only(|stage| matches!(stage, Stage::Plan(_)))?;
     let cluster = cluster(&args.cluster)?;
     let plan = Plan::of(&cluster, &args.what_if).map_err(|error| Failure::usage(error.to_string()))?;
     let text = plan::render(&plan);
-    show(Stage::Plan(plan), &text, args.json, args.output.as_deref())
+    let saved = kept.save(Stage::Plan(plan));
+    print(&if args.json { kept.text()? } else { text });
+    saved.map(|()| ExitCode::SUCCESS)
 }
 
 fn sweep(args: &SweepArgs) -> Result<ExitCode, Failure> {
@@ -70,24 +76,17 @@ fn sweep(args: &SweepArgs) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     let launcher = Launcher::own()?.on(&wanted::hosts(args)?).seeing(&wanted::io_nodes(args)?);
-    let earlier = args.output.as_deref().filter(|path| path.exists());
-    let sweep = match earlier {
-        Some(path) => Sweep::resume(path, options)?,
-        None => Sweep::new(options),
-    };
-    let mut results = Results::new(Stage::Sweep(sweep.clone()));
-    let mut sweep = sweep;
-    let mut save = |sweep: &Sweep| {
-        results.stage = Stage::Sweep(sweep.clone());
-        args.output.as_deref().map_or(Ok(()), |path| results.save(path))
-    };
+    let mut kept = Kept::new(args.output.as_deref());
+    let take_up = |stage| if let Stage::Sweep(sweep) = stage { Some(sweep.resume(&options)) } else { None };
+    let mut sweep = kept.earlier("a sweep", take_up)?.unwrap_or_else(|| Sweep::new(options.clone()));
+    tell_finished(args.quiet || !sweep.is_done(), args.output.as_deref());
     let mut bar = Progress::new(args.quiet);
-    let interrupt = Interrupt::expect();
+    let interrupt = Interrupt::once();
+    let mut save = |sweep: &Sweep| kept.save(Stage::Sweep(sweep.clone()));
     let outcome = sweep.run(&launcher, &interrupt, &mut save, &mut |done, all, what| bar.update(done, all, what));
     bar.finish();
     outcome?;
-    let text = if args.json { results.text()? } else { sweep::render(&sweep) };
-    print(&text);
+    print(&if args.json { kept.text()? } else { sweep::render(&sweep) });
     Ok(if sweep.complete { ExitCode::SUCCESS } else { ExitCode::from(Failure::INCOMPLETE) })
 }
 
@@ -99,24 +98,40 @@ fn probe(args: &ProbeArgs) -> Result<ExitCode, Failure> {
     if let Some(missing) = media.iter().find(|directory| !directory.is_dir()) {
         return Err(Failure::input(format!("{} is no directory: --media and media.dir need one", missing.display())));
     }
-    let options = probe::Options {
-        media,
-        devices: args.device.clone(),
-        peers: args.peer.clone(),
-        time: args.time,
-        launcher: Launcher::own()?,
-        size_max: args.size,
-    };
+    let (devices, peers) = (args.device.clone(), args.peer.clone());
+    let options = probe::Options { media, devices, peers, seconds: args.time.as_secs_f64(), size_max: args.size };
     if args.dry_run {
         print(&options.estimate());
         return Ok(ExitCode::SUCCESS);
     }
+    let mut kept = Kept::new(args.output.as_deref());
+    let take_up = |stage| if let Stage::Probe(probe) = stage { Some(probe.resume(&options)) } else { None };
+    let mut found = kept.earlier("a probe", take_up)?.unwrap_or_else(|| Probe::new(options.clone()));
+    tell_finished(args.quiet || !found.left.is_empty(), args.output.as_deref());
     let mut bar = Progress::new(args.quiet);
-    let found = Probe::run(&options, cluster.as_ref(), &mut |done, all, what| bar.update(done, all, what));
+    let interrupt = Interrupt::once();
+    let mut save = |probe: &Probe| kept.save(Stage::Probe(probe.clone()));
+    let mut progress = |done, all, what: &str| bar.update(done, all, what);
+    let outcome = found.run(&options, &Launcher::own()?, &interrupt, &mut save, &mut progress);
     bar.finish();
-    let (text, whole) = (probe::render(&found), found.is_whole());
-    let shown = show(Stage::Probe(found), &text, args.json, args.output.as_deref())?;
-    Ok(if whole { shown } else { ExitCode::from(Failure::INCOMPLETE) })
+    outcome?;
+    if let Some(cluster) = &cluster {
+        found.compare(cluster);
+        kept.save(Stage::Probe(found.clone()))?;
+    }
+    print(&if args.json { kept.text()? } else { probe::render(&found) });
+    Ok(if found.is_whole() { ExitCode::SUCCESS } else { ExitCode::from(Failure::INCOMPLETE) })
+}
+
+/// Whoever repeats a command may not expect that nothing is measured again.
+fn tell_finished(silent: bool, output: Option<&Path>) {
+    if let (false, Some(path)) = (silent, output) {
+        let path = path.display();
+        let _ = writeln!(
+            std::io::stderr(),
+            "forebay limits: {path} is finished: nothing is run; another file measures anew"
+        );
+    }
 }
 
 /// What a child measured, for its parent.
@@ -129,15 +144,15 @@ fn watch(args: &WatchArgs) -> Result<ExitCode, Failure> {
     if args.interval.is_zero() {
         return Err(Failure::usage("--interval must be above zero"));
     }
+    let mut kept = Kept::new(args.output.as_deref());
+    kept.only(|stage| matches!(stage, Stage::Watch(_)))?;
     let _interrupt = Interrupt::expect();
     let seen = watch::watch(&args.command, args.interval)?;
     let (status, text) = (seen.status, watch::render(&seen));
-    let results = Results::new(Stage::Watch(seen));
-    let text = if args.json { results.text()? } else { text };
+    let saved = kept.save(Stage::Watch(seen));
+    let text = if args.json { kept.text()? } else { text };
     let _ = writeln!(std::io::stderr(), "{}", text.trim_end());
-    if let Some(path) = &args.output {
-        results.save(path)?;
-    }
+    saved?;
     Ok(ExitCode::from(status))
 }
 
@@ -148,18 +163,29 @@ fn factors(args: &FactorsArgs) -> Result<ExitCode, Failure> {
     if args.repeat == 0 || args.size < 16 << 20 {
         return Err(Failure::usage("--repeat must be at least 1 and --size at least 16MiB"));
     }
-    let options =
-        factors::Options { target: args.target.clone(), time: args.time, repeat: args.repeat, size_max: args.size };
+    let target = args.target.canonicalize().unwrap_or_else(|_| args.target.clone());
+    let block = args.block.unwrap_or_else(|| factors::block_of(&target));
+    if !(BLOCK_MIN..=BLOCK_MAX).contains(&block) {
+        return Err(Failure::usage(format!("--block must lie between {BLOCK_MIN} B and {} MiB", BLOCK_MAX >> 20)));
+    }
+    let seconds = args.time.as_secs_f64();
+    let options = factors::Options { target, seconds, repeat: args.repeat, size_max: args.size, block };
     if args.dry_run {
         print(&options.estimate());
         return Ok(ExitCode::SUCCESS);
     }
+    let mut kept = Kept::new(args.output.as_deref());
+    let take_up = |stage| if let Stage::Factors(found) = stage { Some(found.resume(&options)) } else { None };
+    let mut found = kept.earlier("factors", take_up)?.unwrap_or_else(|| Factors::new(options.clone()));
+    tell_finished(args.quiet || !found.left.is_empty(), args.output.as_deref());
     let mut bar = Progress::new(args.quiet);
-    let outcome = Factors::run(&options, &mut |done, all, what| bar.update(done, all, what));
+    let interrupt = Interrupt::once();
+    let mut save = |found: &Factors| kept.save(Stage::Factors(found.clone()));
+    let outcome = found.run(&options, &interrupt, &mut save, &mut |done, all, what| bar.update(done, all, what));
     bar.finish();
-    let found = outcome?;
-    let text = factors::render(&found);
-    show(Stage::Factors(found), &text, args.json, args.output.as_deref())
+    outcome?;
+    print(&if args.json { kept.text()? } else { factors::render(&found) });
+    Ok(if found.left.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(Failure::INCOMPLETE) })
 }
 
 fn report(args: &ReportArgs) -> Result<ExitCode, Failure> {
@@ -177,17 +203,6 @@ fn report(args: &ReportArgs) -> Result<ExitCode, Failure> {
 
 pub(crate) fn cluster(path: &Path) -> Result<Cluster, Failure> {
     Cluster::read(path).map_err(|error| Failure::input(error.to_string()))
-}
-
-/// Prints text or JSON, and writes the file.
-fn show(stage: Stage, text: &str, json: bool, output: Option<&Path>) -> Result<ExitCode, Failure> {
-    let results = Results::new(stage);
-    let text = if json { results.text()? } else { text.to_string() };
-    print(&text);
-    if let Some(path) = output {
-        results.save(path)?;
-    }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// A closed pipe (`| head`) is no error.

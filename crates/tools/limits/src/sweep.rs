@@ -4,14 +4,14 @@ mod analysis;
 mod best;
 mod cell;
 mod estimate;
+mod multiple;
 mod show;
 mod statistics;
 mod suspicion;
 mod traffic;
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +26,6 @@ use crate::bounds::PROCESSES_MAX;
 use crate::counters::{Behind, Counters};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
-use crate::results::{Results, Stage};
 use crate::workload::{Kind, Launcher, Pattern, Task};
 use traffic::Observers;
 
@@ -114,6 +113,9 @@ pub struct Run {
     pub resident: Option<f64>,
     /// Growth of the counters of the device behind the target: bytes read and written. None without a device.
     pub device_bytes: Option<(u64, u64)>,
+    /// How many processors the hosts with groups have; each number once.
+    #[serde(default)]
+    pub processors: Vec<u64>,
     /// Bytes received and sent over all interfaces of this machine but loopback.
     pub network_bytes: (u64, u64),
     /// The same of each host with groups; empty without hosts.
@@ -236,31 +238,28 @@ impl Sweep {
         }
     }
 
-    /// Takes up an earlier one; refuses one with other options. What failed is tried again.
-    pub fn resume(path: &Path, options: Options) -> Result<Sweep, Failure> {
-        let Stage::Sweep(mut sweep) = Results::load(path)?.stage else {
-            return Err(Failure::input(format!(
-                "{} holds another stage's results: choose another file",
-                path.display()
-            )));
-        };
-        if sweep.options != options {
-            return Err(Failure::input(format!(
-                "{} holds a sweep with other options: repeat those, or choose another file",
-                path.display()
-            )));
+    /// Takes up an earlier one; none if it had other options. What failed is tried again.
+    pub fn resume(mut self, options: &Options) -> Option<Sweep> {
+        if self.options != *options {
+            return None;
         }
-        sweep.holes.clear();
-        sweep.complete = false;
-        if let Some(scratch) = sweep.scratch.take() {
-            let ours = scratch.parent() == Some(sweep.options.target.as_path());
-            let named =
-                scratch.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(cell::SCRATCH.as_bytes()));
-            if ours && named {
-                let _ = fs::remove_dir_all(scratch);
-            }
+        self.holes.clear();
+        self.complete = false;
+        if let Some(scratch) = self.scratch.take() {
+            Scratch::clear(&scratch, &self.options.target);
         }
-        Ok(sweep)
+        Some(self)
+    }
+
+    /// The runs that are not done.
+    fn left(&self) -> Vec<(u64, u64, u64)> {
+        let done: BTreeSet<_> = self.runs.iter().map(|run| (run.groups, run.processes, run.repetition)).collect();
+        self.options.plan().into_iter().filter(|run| !done.contains(run)).collect()
+    }
+
+    /// Whether nothing is left to do.
+    pub fn is_done(&self) -> bool {
+        self.left().is_empty()
     }
 
     /// Does what is not done yet, until interrupted. `save` is called after each run, so that nothing is lost.
@@ -271,8 +270,7 @@ impl Sweep {
         save: &mut dyn FnMut(&Sweep) -> Result<(), Failure>,
         progress: Progress,
     ) -> Result<(), Failure> {
-        let done: BTreeSet<_> = self.runs.iter().map(|run| (run.groups, run.processes, run.repetition)).collect();
-        let left: Vec<_> = self.options.plan().into_iter().filter(|run| !done.contains(run)).collect();
+        let left = self.left();
         let all = self.options.plan().len() as u64;
         let scratch = cell::Scratch::make(&self.options.target)?;
         self.scratch = Some(scratch.path().to_path_buf());

@@ -31,4 +31,4 @@ pub use message::{Command, Reply, Sample, Task};
 pub use pattern::{Kind, Layout, Pattern, Preset, ReadAhead, Sync};
 pub use process::serve;
 pub use threads::together;
-pub use tree::{Names, data_file};
+pub use tree::{Names, data_file, small_file};

@@ -38,6 +38,52 @@ fn one_experiment_is_run_kept_and_plotted() {
     assert!(fs::read_to_string(&page).unwrap().contains("<h2>E4-2</h2>"));
 }
 
+/// The second page ends the run: it wants an option that no bed has. What the first gave is kept, and is not made again.
+#[test]
+fn a_run_that_ended_early_goes_on_after_its_last_page() {
+    let directory = tempfile::tempdir().unwrap();
+    let (book, results) = (directory.path().join("book"), directory.path().join("results.jsonl"));
+    fs::create_dir(&book).unwrap();
+    let locks = |id: &str| {
+        let page = format!(
+            "id = \"{id}\"\ntitle = \"locks\"\nkind = \"locks\"\nsharers = [2]\nsizes = [65536]\ngranularities = [4096]\n\
+             bandwidth = 1e8\nround_trip_us = 100\nmanager_us = 10\n"
+        );
+        fs::write(book.join(format!("{id}.toml")), page).unwrap();
+    };
+    let run = || {
+        let mut command = Command::new(PROGRAM);
+        command.args(["experiments", "--book"]).arg(&book).arg("--results").arg(&results);
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let figures = |id: &str| {
+        let mark = format!("\"experiment\":\"{id}\"");
+        fs::read_to_string(&results).unwrap().lines().filter(|line| line.contains(&mark)).count()
+    };
+    locks("A");
+    locks("C");
+    let wrong = "id = \"B\"\ntitle = \"wrong\"\nkind = \"share\"\nstore = [\"--no-such-option\"]\nsizes = [4096]\nreads = 1\n\
+                 least = 0.0\nmost = 1.0\n";
+    fs::write(book.join("B.toml"), wrong).unwrap();
+    let (code, said) = run();
+    assert_eq!(code, Some(69), "{said}");
+    let once = figures("A");
+    assert!(once > 0 && figures("C") == 0, "{said}");
+    let (code, said) = run();
+    assert_eq!(code, Some(69), "{said}");
+    assert!(said.contains("going on after A, whose") && !said.contains("A: locks"), "{said}");
+    assert_eq!(figures("A"), once);
+    // Other pages are another run: all of them are made, and the next one begins anew as well.
+    fs::remove_file(book.join("B.toml")).unwrap();
+    for times in 2..4 {
+        let (code, said) = run();
+        assert_eq!(code, Some(0), "{said}");
+        assert!(!said.contains("going on"), "{said}");
+        assert_eq!(figures("A"), times * once, "{said}");
+    }
+}
+
 #[test]
 fn what_is_not_in_the_book_is_named_with_what_is() {
     let directory = tempfile::tempdir().unwrap();

@@ -4,8 +4,11 @@ use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_forebay-limits");
@@ -143,4 +146,71 @@ fn the_customary_tools_are_used_where_they_are_and_stand_in_for_a_peer() {
     let asked = fs::read_to_string(log).unwrap();
     let port = nobody.rsplit_once(':').unwrap().1;
     assert!(asked.contains(&format!("-J -c 127.0.0.1 -p {port} -P 4 -t 1 -R")), "{asked}");
+}
+
+fn found(file: &Path) -> Option<Value> {
+    let text = fs::read(file).ok()?;
+    Some(serde_json::from_slice::<Value>(&text).ok()?["results"].clone())
+}
+
+fn names(found: &Value) -> Vec<&str> {
+    found["left"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect()
+}
+
+/// Killed without warning, then stopped by Ctrl-C, then run to its end: what was measured first is there at last, as it was.
+#[test]
+fn a_probe_that_was_killed_or_stopped_goes_on_with_what_is_left() {
+    let (medium, other) = (tempfile::tempdir_in("/dev/shm").unwrap(), tempfile::tempdir().unwrap());
+    let file = other.path().join("probe.json");
+    let command = |size: &str| {
+        let mut command = Command::new(PROGRAM);
+        command.args(["probe", "--quiet", "--time", "60ms", "--size", size, "--media"]);
+        command.arg(medium.path()).arg("-o").arg(&file).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    };
+    // Ends it by a signal as soon as a part is there.
+    let end_after = |part: &str, signal: Signal| {
+        let mut running = command("16MiB").spawn().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while found(&file).is_none_or(|found| names(&found).contains(&part)) {
+            assert!(Instant::now() < deadline, "{part} was never measured");
+            thread::sleep(Duration::from_millis(2));
+        }
+        kill_process(Pid::from_child(&running), signal).unwrap();
+        running.wait().unwrap().code()
+    };
+    assert_eq!(end_after("memory", Signal::KILL), None);
+    let first = found(&file).unwrap();
+    let left = names(&first);
+    assert!(left.contains(&"network") && !left.contains(&"memory"), "{left:?}");
+    assert_eq!(end_after("checksums", Signal::INT), Some(75));
+    let second = found(&file).unwrap();
+    assert!(names(&second).iter().any(|name| name.starts_with("medium ")), "{second}");
+    // As a run that is killed while it measures a medium leaves it.
+    let mut whole: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    let scratch = medium.path().join(".forebay-limits.1.0");
+    fs::create_dir(&scratch).unwrap();
+    whole["results"]["scratch"] = scratch.to_str().unwrap().into();
+    fs::write(&file, whole.to_string()).unwrap();
+    assert_eq!(command("32MiB").status().unwrap().code(), Some(66), "other options are another probe");
+    assert_eq!(command("16MiB").status().unwrap().code(), Some(0));
+    let last = found(&file).unwrap();
+    assert!(names(&last).is_empty() && last["media"].as_array().unwrap().len() == 1, "{last}");
+    let (before, after) = (first["measurements"].as_array().unwrap(), last["measurements"].as_array().unwrap());
+    assert!(!before.is_empty() && after.starts_with(before), "{before:?} {after:?}");
+    assert_eq!(fs::read_dir(medium.path()).unwrap().count(), 0);
+    // A finished one is shown, and said to be.
+    let text = fs::read(&file).unwrap();
+    let output = Command::new(PROGRAM)
+        .args(["probe", "--time", "60ms", "--size", "16MiB", "--media"])
+        .arg(medium.path())
+        .arg("-o")
+        .arg(&file)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && said.contains("is finished: nothing is run"), "{said}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("copy, 1 thread"));
+    let results = |text: &[u8]| serde_json::from_slice::<Value>(text).unwrap()["results"].clone();
+    assert_eq!(results(&fs::read(&file).unwrap()), results(&text));
 }

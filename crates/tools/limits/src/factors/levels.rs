@@ -27,12 +27,15 @@ pub struct Setting {
     pub streams: u64,
     /// Files that are in the directory before.
     pub filled: u64,
+    /// Whether it is looked at what a file takes.
+    pub space: bool,
 }
 
-/// All factors; no level writes more than `size_max` bytes.
-pub fn all(size_max: u64) -> Vec<Plan> {
+/// All factors for a file system with this block; no level writes more than `size_max` bytes.
+pub fn all(size_max: u64, block: u64) -> Vec<Plan> {
     let stream = Pattern { size_max, ..Pattern::preset(Preset::Stream) };
     let mut plans = data(&stream);
+    plans.push(sub_blocks(size_max, block));
     plans.push(sharing(&stream));
     plans.extend(names());
     plans
@@ -40,11 +43,32 @@ pub fn all(size_max: u64) -> Vec<Plan> {
 
 fn level(name: impl Into<String>, pattern: Pattern, phases: &[Kind]) -> Setting {
     let measured = phases.last().copied().unwrap_or(Kind::Write);
-    Setting { name: name.into(), pattern, phases: phases.to_vec(), measured, streams: 1, filled: 0 }
+    Setting { name: name.into(), pattern, phases: phases.to_vec(), measured, streams: 1, filled: 0, space: false }
 }
 
-fn size_name(bytes: u64) -> String {
-    if bytes >= 1 << 20 { format!("{} MiB", bytes >> 20) } else { format!("{} KiB", bytes >> 10) }
+pub fn size_name(bytes: u64) -> String {
+    match bytes {
+        _ if bytes > 0 && bytes.is_multiple_of(1 << 20) => format!("{} MiB", bytes >> 20),
+        _ if bytes > 0 && bytes.is_multiple_of(1 << 10) => format!("{} KiB", bytes >> 10),
+        _ => format!("{bytes} B"),
+    }
+}
+
+/// Small files and ends of files may lie in parts of a block, a thirty-second of it for instance, that save space and should cost
+/// nothing: files of a part, of a block, and of a block with an end.
+fn sub_blocks(size_max: u64, block: u64) -> Plan {
+    const PARTS: u64 = 32;
+    let of = |name: &str, size: u64| {
+        // What is written beside it, and the file itself: no file system gives out less than that.
+        let files_max = (size_max / (size.next_multiple_of(4096) + 4096)).clamp(1, 100_000);
+        let pattern = Pattern { transfer: size, files_max, ..Pattern::preset(Preset::MdtestHard) };
+        Setting { space: true, ..level(format!("{name} ({})", size_name(size)), pattern, &[Kind::Create]) }
+    };
+    let part = block / PARTS;
+    Plan {
+        name: "sub-blocks, creating",
+        settings: vec![of("1/32 of a block", part), of("a block", block), of("33/32 of a block", block + part)],
+    }
 }
 
 fn data(stream: &Pattern) -> Vec<Plan> {

@@ -152,7 +152,7 @@ fn a_wrong_document_is_refused_with_the_field_to_change() {
     for (from, to, part) in [
         ("count = 10", "count = 0", "clients.count is zero"),
         ("count = 10", "count = 99999999999", "clients.count is above ten million"),
-        ("count = 10", "count = -1", "invalid value"),
+        ("count = 10", "count = -1", "expected a whole number that is not negative"),
         ("\"10 GB/s\"", "\"10\"", "has no unit"),
         ("\"10 GB/s\"", "10", "a rate with its unit in quotes"),
         ("\"10 GB/s\"", "\"-10 GB/s\"", "not above zero"),
@@ -178,6 +178,8 @@ fn a_wrong_what_if_says_what_can_be_written() {
         ("io_nodes.mds.links*=2", "no io_nodes is named `mds`"),
         ("io_nodes*=0", "io_nodes.count is zero"),
         ("io_nodes*=0.3", "gives a count of 1.5"),
+        ("io_nodes=1e99", "gives a count of 1e99: counts are whole numbers"),
+        (" , ", "changes nothing"),
         ("media*=2", "has no [[media]]"),
         ("io_nodes.rate=200", "has no unit"),
         ("storage_network=fast", "separate, shared or direct"),

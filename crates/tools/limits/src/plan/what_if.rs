@@ -43,6 +43,9 @@ const SYNTAX: &str = "write for example io_nodes*=2, io_nodes.oss.links*=2, clie
 pub fn scenario(cluster: &Cluster, before: &Plan, text: &str) -> Result<Scenario, WhatIfError> {
     let fail = |problem: String| WhatIfError { change: text.to_string(), problem };
     let mut changed = cluster.clone();
+    if text.split(',').all(|part| part.trim().is_empty()) {
+        return Err(fail(format!("changes nothing: {SYNTAX}")));
+    }
     for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
         apply(&mut changed, part).map_err(fail)?;
     }
@@ -189,7 +192,8 @@ fn change_count(count: &mut u64, operator: Operator, value: &str) -> Result<(), 
         Operator::Set => number,
     };
     if !(0.0..1e15).contains(&result) || result.fract() != 0.0 {
-        return Err(format!("gives a count of {result}"));
+        let shown = if result < 1e15 { format!("{result}") } else { format!("{result:e}") };
+        return Err(format!("gives a count of {shown}: counts are whole numbers that are not negative"));
     }
     *count = result as u64;
     Ok(())

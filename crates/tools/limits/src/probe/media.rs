@@ -11,7 +11,7 @@ use super::{Component, Measurement, Medium, Options, Unit, device};
 use crate::bounds::{DEVICE_DEPTH, FREE_SHARE};
 use crate::counters::{Behind, Medium as Kinds};
 use crate::failure::Failure;
-use crate::sweep::Scratch;
+use crate::interrupt::Interrupt;
 use crate::workload::{Histogram, Kind, Pattern, Preset, Sync, Task, data_file, now_ns, together};
 
 /// Streams side by side: enough to fill a device, few enough for a small machine.
@@ -28,6 +28,7 @@ pub struct Found {
 }
 
 struct Bench<'a> {
+    interrupt: &'a Interrupt,
     directory: &'a Path,
     scratch: &'a Path,
     time: Duration,
@@ -35,9 +36,9 @@ struct Bench<'a> {
     found: Found,
 }
 
-/// Measures a directory. What this file system does not know (O_DIRECT) is left out and told.
-pub fn measure(directory: &Path, options: &Options) -> Result<Found, Failure> {
-    let scratch = Scratch::make(directory)?;
+/// Measures a directory, in `scratch` within it. What this file system does not know (O_DIRECT) is left out and told. It is given up
+/// when an interrupt comes.
+pub fn measure(directory: &Path, scratch: &Path, options: &Options, interrupt: &Interrupt) -> Result<Found, Failure> {
     let failed = |error: std::io::Error| Failure::unavailable(format!("measuring {}: {error}", directory.display()));
     let space = statvfs(directory).map_err(|error| failed(error.into()))?;
     let free = (space.f_bavail.saturating_mul(space.f_frsize) as f64 * FREE_SHARE) as u64;
@@ -48,7 +49,7 @@ pub fn measure(directory: &Path, options: &Options) -> Result<Found, Failure> {
     if size_max < STREAMS << 20 {
         return Err(Failure::output(format!("{} has too little room to be measured", directory.display())));
     }
-    let mut bench = Bench { directory, scratch: scratch.path(), time: options.time, size_max, found };
+    let mut bench = Bench { interrupt, directory, scratch, time: options.time(), size_max, found };
     let direct = bench.sequential().map_err(failed)?;
     bench.scattered(direct).map_err(failed)?;
     bench.fsync().map_err(failed)?;
@@ -68,10 +69,15 @@ impl Bench<'_> {
         Ok(Task { pattern, directory, processes: streams, ranks: streams, seed: 3 })
     }
 
+    fn go_on(&self) -> std::io::Result<()> {
+        if self.interrupt.came() { Err(std::io::ErrorKind::Interrupted.into()) } else { Ok(()) }
+    }
+
     /// Writes and reads of 1 MiB. Returns whether O_DIRECT works.
     fn sequential(&mut self) -> std::io::Result<bool> {
         let mut works = false;
         for (streams, direct) in [(1, false), (STREAMS, false), (1, true), (STREAMS, true)] {
+            self.go_on()?;
             let mut pattern = Pattern::preset(Preset::Stream);
             pattern.size_max = self.size_max / streams;
             pattern.direct = direct;
@@ -106,6 +112,7 @@ impl Bench<'_> {
     /// Reads and writes of 4 KiB in scattered order; past the page cache where that is known.
     fn scattered(&mut self, direct: bool) -> std::io::Result<()> {
         for streams in [1, STREAMS] {
+            self.go_on()?;
             let mut pattern = Pattern::preset(Preset::Stream);
             pattern.size_max = (self.size_max / streams).min(64 << 20) & !0xFFFFF;
             pattern.direct = direct;
@@ -162,6 +169,7 @@ impl Bench<'_> {
 
     fn names(&mut self) -> std::io::Result<()> {
         for streams in [1, STREAMS] {
+            self.go_on()?;
             let mut pattern = Pattern::preset(Preset::MdtestEasy);
             pattern.files_max = 200_000 / streams;
             let task = self.task("names", pattern, streams)?;

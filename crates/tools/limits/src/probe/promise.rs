@@ -17,7 +17,7 @@ pub fn compare(probe: &mut Probe, cluster: &Cluster) {
         interfaces(probe, &speeds, field, &link);
     }
     let broken: Vec<String> = probe.promises.iter().filter_map(|promise| promise.finding.clone()).collect();
-    probe.findings.extend(broken);
+    probe.differences.extend(broken);
 }
 
 fn media(probe: &mut Probe, cluster: &Cluster) {
@@ -63,7 +63,7 @@ fn interfaces(probe: &mut Probe, speeds: &[(String, f64)], field: &str, link: &L
         // An interface tells its data rate.
         if speed * (link.count as f64) < data * PROMISE_KEPT {
             let (promised, speed) = (format_rate(data), format_rate(*speed));
-            probe.findings.push(format!(
+            probe.differences.push(format!(
                 "{field} promises {promised}, but the fastest interface of this machine, {name}, runs at {speed}"
             ));
         }
@@ -75,7 +75,7 @@ fn interfaces(probe: &mut Probe, speeds: &[(String, f64)], field: &str, link: &L
     ] {
         let Some(rate) = probe.best(component).filter(|rate| *rate < data) else { continue };
         let (rate, data) = (format_rate(rate), format_rate(data));
-        probe.findings.push(format!(
+        probe.differences.push(format!(
             "{what} reaches {rate} here: less than the {data} of {field}, so this machine cannot fill it"
         ));
     }
@@ -109,7 +109,7 @@ mod tests {
         };
         let mut probe = Probe { media: vec![medium], measurements: vec![tcp], ..Probe::default() };
         compare(&mut probe, &cluster);
-        let said = probe.findings.join("\n");
+        let said = probe.differences.join("\n");
         assert!(
             said.contains("media.nvme.write promises 2.000 GB/s, the hardware gives 500.0 MB/s: 25.0 % of it"),
             "{said}"

@@ -22,11 +22,16 @@ pub fn render(probe: &Probe) -> String {
         }
         let _ = write!(text, "\n{}", table.render());
     }
-    if !probe.findings.is_empty() {
+    let notes = || probe.findings.iter().chain(&probe.differences);
+    if notes().next().is_some() {
         text.push('\n');
     }
-    for finding in &probe.findings {
-        let _ = writeln!(text, "note: {finding}");
+    for note in notes() {
+        let _ = writeln!(text, "note: {note}");
+    }
+    if !probe.left.is_empty() {
+        let left = probe.left.join("; ");
+        let _ = writeln!(text, "This is not all; the same command with the same -o file goes on. Not measured: {left}");
     }
     text
 }

@@ -1,6 +1,7 @@
 //! Every number in one table: stage, source, what, M, N, value, unit, note.
 
 use super::Report;
+use crate::factors::Factors;
 use crate::probe::Unit;
 use crate::results::Stage;
 
@@ -69,6 +70,9 @@ fn stage(lines: &mut Lines, stage: &Stage) {
                 let what = format!("{}: {}", crate::probe::component(measurement), measurement.what);
                 lines.add(&what, None, measurement.value, unit, "");
             }
+            for part in &probe.left {
+                lines.add(&format!("{part} missing"), None, f64::NAN, "", "not measured");
+            }
         }
         Stage::Sweep(sweep) => {
             lines.stage = "sweep";
@@ -93,14 +97,22 @@ fn stage(lines: &mut Lines, stage: &Stage) {
                 }
             }
         }
-        Stage::Factors(factors) => {
-            lines.stage = "factors";
-            for factor in &factors.factors {
-                let unit = if factor.data { "B/s" } else { "1/s" };
-                for (level, rate) in factor.levels.iter().filter_map(|level| Some((level, level.rate?))) {
-                    lines.add(&format!("{}: {}", factor.name, level.name), None, rate, unit, &factor.words);
-                }
+        Stage::Factors(found) => factors(lines, found),
+    }
+}
+
+fn factors(lines: &mut Lines, found: &Factors) {
+    lines.stage = "factors";
+    for factor in &found.factors {
+        let unit = if factor.data { "B/s" } else { "1/s" };
+        for (level, rate) in factor.levels.iter().filter_map(|level| Some((level, level.rate?))) {
+            lines.add(&format!("{}: {}", factor.name, level.name), None, rate, unit, &factor.words);
+            if let Some(bytes) = level.space_bytes {
+                lines.add(&format!("{}: {}, space", factor.name, level.name), None, bytes as f64, "B", "");
             }
         }
+    }
+    for factor in &found.left {
+        lines.add(&format!("{factor} missing"), None, f64::NAN, "", "not measured");
     }
 }

@@ -55,6 +55,7 @@ fn run(groups: u64, processes: u64, repetition: u64, rate: f64) -> Run {
         cpu_share: 0.0,
         resident: None,
         device_bytes: None,
+        processors: Vec::new(),
         network_bytes: (0, 0),
         clients: Vec::new(),
         io_nodes: Vec::new(),

@@ -4,6 +4,8 @@ use std::fs;
 
 use super::*;
 use crate::cluster::Cluster;
+use crate::factors::{Factors, Options};
+use crate::probe::Probe;
 
 const CLUSTER: &str = include_str!("../../examples/omnipath-lustre.toml");
 const TABLE: &str = include_str!("../../examples/omnipath-lustre.csv");
@@ -109,8 +111,37 @@ fn every_form_holds_every_cell() {
     assert_eq!(csv.lines().filter(|line| line.starts_with("sweep,")).count(), 49);
     assert!(csv.contains("table write,32,32,50943200000,B/s,"), "{csv}");
     assert!(form("r.json").contains("\"verdict\""));
-    assert!(form("r.txt").contains("50943"));
+    let text = form("r.txt");
+    assert!(text.contains("50943"));
+    // Another tool's table tells neither what its generator costs nor how long an operation takes.
+    assert!(!text.contains("0 ns") && !text.contains("busy"), "{text}");
     assert!(report.form(Path::new("r.pdf")).unwrap_err().message.contains("ends in .html"));
+}
+
+/// A probe and factors that were stopped: what they lack is said in every form.
+#[test]
+fn what_was_not_measured_is_told_in_every_form() {
+    let directory = tempfile::tempdir().unwrap();
+    let (probe, factors) = (directory.path().join("probe.json"), directory.path().join("factors.json"));
+    let left = vec!["medium /scratch".to_string()];
+    let found = Probe { left, findings: vec!["missing: /dev/x is no device".into()], ..Probe::default() };
+    Results::new(Stage::Probe(found)).save(&probe).unwrap();
+    let target = directory.path().to_path_buf();
+    let options = Options { target, seconds: 1.0, repeat: 1, size_max: 1 << 30, block: 4096 };
+    Results::new(Stage::Factors(Factors::new(options))).save(&factors).unwrap();
+    let report = Report::read(&[probe, factors]).unwrap();
+    let verdict = report.verdict.join("\n");
+    for part in [
+        "missing: /dev/x is no device",
+        "probe: not finished; not measured: medium /scratch",
+        "factors: not finished; not measured: block size, writing",
+    ] {
+        assert!(verdict.contains(part), "{part} is not in:\n{verdict}");
+    }
+    for name in ["r.html", "r.txt", "r.json", "r.csv"] {
+        let form = report.form(&directory.path().join(name)).unwrap();
+        assert!(form.contains("medium /scratch") && form.contains("sub-blocks, creating"), "{name}: {form}");
+    }
 }
 
 #[test]

@@ -112,7 +112,11 @@ pub fn words(sources: &[Source], steps: &[Step]) -> Vec<String> {
     for source in sources {
         match &source.results.stage {
             Stage::Plan(_) => {}
-            Stage::Probe(probe) => words.extend(probe.promises.iter().filter_map(|promise| promise.finding.clone())),
+            Stage::Probe(probe) => {
+                words.extend(probe.promises.iter().filter_map(|promise| promise.finding.clone()));
+                words.extend(probe.missing().map(str::to_string));
+                words.extend(unfinished("probe", &probe.left));
+            }
             Stage::Sweep(sweep) => words.extend(sweep_words(sweep)),
             Stage::Watch(watch) => {
                 words.push(format!(
@@ -127,6 +131,7 @@ pub fn words(sources: &[Source], steps: &[Step]) -> Vec<String> {
                 words.extend(largest.map(|factor| {
                     format!("of the software factors, {} matters most: {}", factor.name, &factor.words[9..])
                 }));
+                words.extend(unfinished("factors", &factors.left));
             }
         }
     }
@@ -134,6 +139,11 @@ pub fn words(sources: &[Source], steps: &[Step]) -> Vec<String> {
         words.push("nothing to judge yet: no stage was complete".to_string());
     }
     words
+}
+
+/// What a stage did not come to.
+fn unfinished(stage: &str, left: &[String]) -> Option<String> {
+    (!left.is_empty()).then(|| format!("{stage}: not finished; not measured: {}", left.join("; ")))
 }
 
 fn plans(sources: &[Source]) -> impl Iterator<Item = &Plan> {

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::statvfs;
 
-use super::suspicion;
 use super::traffic::{self, Observers};
 use super::{Run, Sweep, device_bytes};
+use super::{multiple, suspicion};
 use crate::bounds::{CLOCK_SHARE, FREE_SHARE, PHASE_MIN, START_SLACK, START_SLACK_EACH};
 use crate::counters::Counters;
 use crate::failure::Failure;
@@ -19,7 +19,7 @@ use crate::workload::{
 };
 
 /// How a sweep's directory begins in the target.
-pub const SCRATCH: &str = ".forebay-limits.";
+const SCRATCH: &str = ".forebay-limits.";
 
 /// A directory of our own in the target, removed at the end.
 pub struct Scratch {
@@ -44,6 +44,14 @@ impl Scratch {
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Removes what a killed run left in the target, if it looks like one of these.
+    pub fn clear(left: &Path, target: &Path) {
+        let named = left.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(SCRATCH.as_bytes()));
+        if left.parent() == Some(target) && named {
+            let _ = fs::remove_dir_all(left);
+        }
     }
 }
 
@@ -110,6 +118,7 @@ fn phases(
         let mut run = account(sweep, kind, &samples, cell, &growth, resident);
         run.clients = traffic::grown(&sweep.options.hosts, &hosts, &look(&mut fleet));
         run.io_nodes = observers.since(&nodes);
+        run.processors = if far { multiple::of(hosts.iter().flatten()) } else { multiple::of([&before]) };
         whole(&fleet)?;
         runs.push(run);
     }
@@ -224,6 +233,7 @@ fn account(
         cpu_share: busy,
         resident,
         device_bytes: device_bytes(&sweep.behind, growth),
+        processors: Vec::new(),
         network_bytes: growth.network_bytes(),
         clients: Vec::new(),
         io_nodes: Vec::new(),

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use rustix::fs::statvfs;
 
-use super::Options;
+use super::{Options, multiple};
 use crate::bounds::FREE_SHARE;
-use crate::counters::memory_bytes;
+use crate::counters::{Counters, memory_bytes};
 use crate::table::Table;
 use crate::units::{format_rate, format_seconds};
 use crate::workload::Kind;
@@ -67,6 +67,11 @@ impl Estimate {
         } else if options.pattern.phases.contains(&Kind::Read) {
             let words = "--limit, --plan or --probe says how long a phase must be to read twice this memory";
             table.row(["caches".to_string(), format!("the files' pages are dropped first; {words}")]);
+        }
+        // What other hosts have is not known before they are asked.
+        let here = if options.hosts.is_empty() { multiple::of([&Counters::now()]) } else { Vec::new() };
+        if let Some(hint) = multiple::missed(options, &here) {
+            table.row(["processors".to_string(), hint]);
         }
         table.render()
     }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::analysis::{Cell, analyse, cells};
-use super::{Analysis, Sweep};
+use super::{Analysis, Run, Sweep, multiple};
 use crate::bounds::{GENERATOR_NS_MAX, GENERATOR_TRANSFER};
 use crate::table::Table;
 use crate::units::{format_nanoseconds, format_share};
@@ -19,12 +19,12 @@ pub fn render(sweep: &Sweep) -> String {
     let below = sweep.behind.device.as_deref().map_or(String::new(), |device| format!(" on {device}"));
     let (name, target) = (&options.pattern.name, options.target.display());
     let _ = writeln!(text, "{name} in {target} ({}{below})", sweep.behind.file_system);
-    let generator = format_nanoseconds(sweep.generator_ns);
-    let _ = writeln!(
-        text,
-        "the load generator itself costs {generator} an operation{}\n",
-        too_dear(sweep.generator_ns, options.pattern.transfer)
-    );
+    // Another tool's table says nothing of it.
+    if sweep.generator_ns > 0.0 {
+        let (generator, dear) = (sweep.generator_ns, too_dear(sweep.generator_ns, options.pattern.transfer));
+        let _ = writeln!(text, "the load generator itself costs {} an operation{dear}", format_nanoseconds(generator));
+    }
+    text.push('\n');
     let analyses = analyse(sweep);
     let mut kinds: Vec<Kind> = Vec::new();
     for run in sweep.runs.iter().filter(|run| !kinds.contains(&run.kind)).collect::<Vec<_>>() {
@@ -43,6 +43,9 @@ pub fn render(sweep: &Sweep) -> String {
             None => text.push_str(&nothing(&table)),
         }
         text.push('\n');
+    }
+    if let Some(hint) = multiple::hint(sweep) {
+        let _ = writeln!(text, "note: {hint}");
     }
     for missing in &sweep.missing {
         let _ = writeln!(text, "note: {missing}");
@@ -128,7 +131,8 @@ fn words(analysis: &Analysis, sweep: &Sweep) -> String {
     }
     let best = &analysis.best;
     let runs = sweep.runs.iter().filter(|run| run.kind == analysis.kind);
-    if let Some(run) = runs.clone().find(|run| (run.groups, run.processes) == (best.groups, best.processes)) {
+    let is_best = |run: &&Run| (run.groups, run.processes) == (best.groups, best.processes) && run.latency_ns.2 > 0;
+    if let Some(run) = runs.clone().find(is_best) {
         let (middle, most, max) = run.latency_ns;
         let [middle, most, max] = [middle, most, max].map(|ns| format_nanoseconds(ns as f64));
         let cpu = format_share(run.cpu_share);

@@ -113,6 +113,7 @@ mod tests {
             cpu_share: 0.0,
             resident,
             device_bytes: device,
+            processors: Vec::new(),
             network_bytes: network,
             clients: Vec::new(),
             io_nodes: Vec::new(),

@@ -212,6 +212,7 @@ mod tests {
             cpu_share: 0.5,
             resident: None,
             device_bytes: None,
+            processors: Vec::new(),
             network_bytes: (0, 0),
             clients,
             io_nodes,

@@ -157,7 +157,7 @@ mod tests {
 
     fn ten_seconds(cpu: Cpu, lo: u64) -> Counters {
         let interfaces = BTreeMap::from([("lo".to_string(), Interface { received_bytes: lo, sent_bytes: lo })]);
-        Counters { at_ns: 10_000_000_000, cpu, disks: BTreeMap::new(), interfaces }
+        Counters { at_ns: 10_000_000_000, cpu, interfaces, ..Counters::default() }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Names of the files of a cell.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -22,6 +22,11 @@ pub fn directory(task: &Task, owner: u64) -> PathBuf {
     } else {
         task.directory.join(format!("files.{owner:08}"))
     }
+}
+
+/// The `index`-th small file of `owner`.
+pub fn small_file(task: &Task, owner: u64, index: u64) -> PathBuf {
+    PathBuf::from(OsStr::from_bytes(Names::new(&directory(task, owner), owner).of(index).to_bytes()))
 }
 
 /// Digits of a small file's number at least.

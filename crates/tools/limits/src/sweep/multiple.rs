@@ -1,0 +1,60 @@
+//! Whether some cell has a multiple of the processors: with any other number some processors carry more processes than others, or
+//! none, and the slowest process ends the phase for all.
+
+use super::{Options, Sweep};
+use crate::counters::Counters;
+
+/// How many processors hosts have, by their counters; each number once.
+pub fn of<'a>(hosts: impl IntoIterator<Item = &'a Counters>) -> Vec<u64> {
+    let mut counts: Vec<u64> =
+        hosts.into_iter().map(|counters| counters.processors).filter(|count| *count > 0).collect();
+    counts.sort_unstable();
+    counts.dedup();
+    counts
+}
+
+/// What to add to a sweep that never had a multiple.
+pub fn hint(sweep: &Sweep) -> Option<String> {
+    let mut counts: Vec<u64> = sweep.runs.iter().flat_map(|run| run.processors.iter().copied()).collect();
+    counts.sort_unstable();
+    counts.dedup();
+    missed(&sweep.options, &counts)
+}
+
+/// The same before it runs, for hosts with so many processors.
+pub fn missed(options: &Options, counts: &[u64]) -> Option<String> {
+    // One cell is no sweep: whoever asks for it means it.
+    if options.groups.len() * options.processes.len() < 2 {
+        return None;
+    }
+    // Without hosts all groups are on this one.
+    let together: Vec<u64> = if options.hosts.is_empty() { options.groups.clone() } else { vec![1] };
+    let on_one = || together.iter().flat_map(|m| options.processes.iter().map(move |n| m * n));
+    let count = counts.iter().copied().find(|count| !on_one().any(|processes| processes.is_multiple_of(*count)))?;
+    Some(format!(
+        "no cell has a multiple of the {count} processors of a node, so that some carry more than others: -N {count},{} has",
+        2 * count
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sweep_without_a_multiple_of_the_processors_is_told_which_n_is_one() {
+        let mut options = Options::one("/t");
+        options.processes = vec![1, 2, 4];
+        let said = missed(&options, &[6]).unwrap();
+        assert!(said.contains("a multiple of the 6 processors") && said.ends_with("-N 6,12 has"), "{said}");
+        assert_eq!(missed(&options, &[2]), None);
+        // Three groups of two on one machine are six processes there; on hosts of their own they are two.
+        options.groups = vec![1, 3];
+        assert_eq!(missed(&options, &[6]), None);
+        options.hosts = vec!["a".into(), "b".into(), "c".into()];
+        assert!(missed(&options, &[2, 6]).unwrap().contains("the 6 processors"));
+        assert_eq!(missed(&options, &[]), None);
+        (options.groups, options.processes) = (vec![1], vec![1]);
+        assert_eq!(missed(&options, &[6]), None);
+    }
+}
