@@ -108,6 +108,10 @@ pub const CYCLE: Duration = Duration::from_secs(1);
 /// rests they kept 0.95 and 0.84 to 0.88 (`benches/all.sh beside`), and what each takes from the other goes with the work.
 pub const WORK: Duration = Duration::from_millis(600);
 
+/// Blocks (or small files) that all stage-outs together look at in a [`CYCLE`] before they rest at all: a store of up to 128 MiB/s or as many small
+/// files a second takes a few hundredths of a processor.
+pub const UNFELT_BLOCKS: u32 = 128;
+
 /// Replicas open for writing that are looked at once a cycle, which takes a microsecond or two each: of more, some are taken to be
 /// written.
 pub const WRITERS_LOOKED_MAX: usize = 256;

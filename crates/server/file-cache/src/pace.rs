@@ -2,7 +2,8 @@
 //!
 //! Both need processors, memory and the device, and the program goes first: while one writes, all stage-outs rest together for a
 //! part of each [`CYCLE`]. Together, because one that goes on has the device to itself and takes what the others leave. Nobody rests
-//! while a program waits for a stage-out, nor while the burst buffer is nearly full: the program needs the room more.
+//! while a program waits for a stage-out, nor while the burst buffer is nearly full: the program needs the room more. Nor where the store
+//! is so slow that a stage-out mostly waits for it: resting would cost the drain and give the program nothing.
 //!
 //! What the kernel writes past us is seen by the times of the replicas that it may write, looked at once a cycle. So a file that is
 //! only kept open for writing holds nobody up; nor does what is stored through a mapping.
@@ -15,13 +16,15 @@ use parking_lot::Mutex;
 use types::Version;
 
 use crate::cache::{Counters, Inner};
-use crate::limits::{CYCLE, WORK, WRITERS_LOOKED_MAX};
+use crate::limits::{CYCLE, UNFELT_BLOCKS, WORK, WRITERS_LOOKED_MAX};
 
 /// Who writes, and who waits for a stage-out.
 #[derive(Default)]
 pub(crate) struct Pace {
     /// Programs that wait for a stage-out.
     waiting: AtomicU32,
+    /// Looks at blocks in one cycle, and which.
+    looks: Mutex<(u128, u32)>,
     /// When we saw last that a program wrote, in milliseconds of the cache's clock.
     wrote_ms: AtomicU64,
     writers: Mutex<Writers>,
@@ -51,6 +54,13 @@ impl Pace {
         Hurry(self)
     }
 
+    /// Counts a look at a block: whether all stage-outs together did so little in this cycle that no program feels it.
+    fn is_unfelt(&self, cycle: u128) -> bool {
+        let mut looks = self.looks.lock();
+        *looks = (cycle, if looks.0 == cycle { looks.1.saturating_add(1) } else { 1 });
+        looks.1 <= UNFELT_BLOCKS
+    }
+
     /// We write for a program.
     pub(crate) fn wrote(&self, now: Duration) {
         self.wrote_ms.store(now.as_millis() as u64, Ordering::Relaxed);
@@ -74,6 +84,10 @@ impl Pace {
     }
 }
 
+fn cycle_of(now: Duration) -> u128 {
+    now.as_nanos() / CYCLE.as_nanos()
+}
+
 /// How long to rest at a moment, so that who works whenever it need not has [`WORK`] of each [`CYCLE`].
 fn rest_at(now: Duration) -> Duration {
     let into = Duration::from_nanos((now.as_nanos() % CYCLE.as_nanos()) as u64);
@@ -85,7 +99,8 @@ impl Inner {
     pub(crate) fn give_way(&self) {
         let now = self.now();
         let rest = rest_at(now);
-        if rest.is_zero() || self.pace.waiting.load(Ordering::Relaxed) > 0 || self.is_short_of_room() {
+        let unfelt = self.pace.is_unfelt(cycle_of(now));
+        if unfelt || rest.is_zero() || self.pace.waiting.load(Ordering::Relaxed) > 0 || self.is_short_of_room() {
             return;
         }
         if self.is_written(now) {
@@ -101,7 +116,7 @@ impl Inner {
         if u128::from(since) < CYCLE.as_millis() {
             return true;
         }
-        let cycle = now.as_nanos() / CYCLE.as_nanos();
+        let cycle = cycle_of(now);
         let mut writers = self.pace.writers.lock();
         if let Some((_, written)) = writers.looked.filter(|(then, _)| *then == cycle) {
             return written;

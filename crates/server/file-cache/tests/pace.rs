@@ -7,9 +7,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use file_cache::FileHandle;
+use file_cache::limits::UNFELT_BLOCKS;
 use support::{MIB, World, kernel_file, kernel_write};
 
+/// Those after which a stage-out rests, if it does.
 const BLOCKS: usize = 4;
+
+/// All of a file: so many more are copied before anybody would feel it.
+const ALL_BLOCKS: usize = UNFELT_BLOCKS as usize + BLOCKS;
 
 /// A cache whose clock stands in the last millisecond of a cycle, where stage-outs rest beside programs that write.
 struct Stage {
@@ -30,14 +35,18 @@ impl Stage {
 
     /// Changes all blocks of `f`, as a program of long ago.
     fn change(&self) {
+        self.change_blocks(ALL_BLOCKS);
+    }
+
+    fn change_blocks(&self, blocks: usize) {
         let handle = self.world.open("f", true);
-        kernel_write(&handle, &vec![self.now_ms.load(Ordering::Relaxed) as u8; BLOCKS * MIB], 0);
+        kernel_write(&handle, &vec![self.now_ms.load(Ordering::Relaxed) as u8; blocks * MIB], 0);
         drop(handle);
         // No multiple of 256: other bytes each time.
         self.now_ms.fetch_add(3_000, Ordering::Relaxed);
     }
 
-    /// How often a stage-out of `BLOCKS` blocks rested, if nobody waits for it.
+    /// How often a stage-out rested, if nobody waits for it.
     fn rests(&self) -> usize {
         self.change();
         self.rests_of(|| self.world.cache.stage_out(&self.world.identity("f"), &|| false).unwrap())
@@ -57,6 +66,11 @@ fn writer(world: &World) -> FileHandle {
     writer
 }
 
+/// It is being written, however long the test takes.
+fn make_new(writer: &FileHandle) {
+    kernel_file(writer).set_modified(SystemTime::now() + Duration::from_secs(60)).unwrap();
+}
+
 fn make_old(writer: &FileHandle) {
     kernel_file(writer).set_modified(SystemTime::now() - Duration::from_secs(60)).unwrap();
 }
@@ -66,7 +80,7 @@ fn a_stage_out_rests_after_each_block_beside_a_program_that_writes_and_beside_no
     let stage = Stage::new();
     assert_eq!(stage.rests(), 0, "nobody writes");
     let writer = writer(&stage.world);
-    kernel_write(&writer, b"x", 0);
+    make_new(&writer);
     assert_eq!(stage.rests(), BLOCKS);
     make_old(&writer);
     assert_eq!(stage.rests(), 0, "it is open and nothing is written");
@@ -88,14 +102,14 @@ fn nobody_rests_while_a_program_waits_for_a_stage_out_or_needs_the_room() {
     let stage = Stage::new();
     let (world, writer) = (&stage.world, writer(&stage.world));
     stage.change();
-    kernel_write(&writer, b"x", 0);
+    make_new(&writer);
     assert_eq!(stage.rests_of(|| world.cache.drain_file(&world.identity("f"), &|| false).unwrap()), 0);
     stage.change();
-    kernel_write(&writer, b"y", 0);
+    make_new(&writer);
     let free = world.free.swap((1 << 40) / 20, Ordering::Relaxed);
     assert_eq!(stage.rests_of(|| world.cache.stage_out(&world.identity("f"), &|| false).unwrap()), 0);
     world.free.store(free, Ordering::Relaxed);
-    kernel_write(&writer, b"z", 0);
+    make_new(&writer);
     assert_eq!(stage.rests(), BLOCKS, "it is not so by itself");
 }
 
@@ -104,6 +118,16 @@ fn a_stage_out_works_most_of_the_time_whoever_writes() {
     let stage = Stage::new();
     let writer = writer(&stage.world);
     stage.now_ms.fetch_sub(999, Ordering::Relaxed);
-    kernel_write(&writer, b"x", 0);
+    make_new(&writer);
     assert_eq!(stage.rests(), 0, "a cycle begins with work");
+}
+
+#[test]
+fn what_nobody_feels_does_not_rest() {
+    let stage = Stage::new();
+    let writer = writer(&stage.world);
+    stage.change_blocks(UNFELT_BLOCKS as usize);
+    make_new(&writer);
+    assert_eq!(stage.rests_of(|| stage.world.cache.stage_out(&stage.world.identity("f"), &|| false).unwrap()), 0);
+    assert_eq!(stage.rests(), BLOCKS, "it is not so by itself");
 }
