@@ -48,3 +48,28 @@ unmount_accelerated() { # GLOBAL
   cat "$scratch/umount.log"
   return 1
 }
+
+# Serves GLOBAL with BUFFER and shows it at DIR, as on a node that does not see it.
+mount_names() { # GLOBAL BUFFER DIR
+  [ -n "${FOREBAY_PLAIN:-}" ] && { mount --bind "$1" "$3"; return; }
+  "$forebay" serve "$1" --burst-buffer "$2" --listen "unix:$2.sock" >"$scratch/serve.log" 2>&1 </dev/null &
+  server=$!
+  local tries
+  for ((tries = 0; tries < 200; tries++)); do
+    grep -q serving "$scratch/serve.log" && break
+    sleep 0.1
+  done
+  timeout --kill-after=5 60 "$forebay" mount "$3" --server "unix:$2.sock" --names server >"$scratch/mount.log" 2>&1 </dev/null && return 0
+  cat "$scratch/serve.log" "$scratch/mount.log"
+  return 1
+}
+
+# Takes DIR away, and ends the server, which drains.
+unmount_names() { # DIR
+  [ -n "${FOREBAY_PLAIN:-}" ] && { umount "$1"; return; }
+  timeout --kill-after=5 60 "$forebay" umount "$1" >"$scratch/umount.log" 2>&1 </dev/null || cat "$scratch/umount.log"
+  kill "$server"
+  wait "$server" && return 0
+  cat "$scratch/serve.log"
+  return 1
+}

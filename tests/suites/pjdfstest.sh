@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # POSIX conformance: pjdfstest in an accelerated directory, compared with the same run in the plain directory, on the
-# disk's file system and on tmpfs. Failures that stand in pjdfstest.expected, each with its clause of docs/semantics.md,
+# disk's file system and on tmpfs; and through a server that has the names. Failures that stand in pjdfstest.expected, each with its clause of docs/semantics.md,
 # are allowed: at most one in a hundred, none in the calls that matter most, and one that passes fails the run.
 #
 #   tests/suites/pjdfstest.sh [CASE...]        FOREBAY_PLAIN=1 compares the plain directory with itself
@@ -76,6 +76,20 @@ compare() { # LABEL GLOBAL BUFFER CASE...
   judge "pjdfstest::$label" "$scratch/$label.plain" "$scratch/$label.accelerated" "$scratch/$label.log"
 }
 
+# The same through a server, as a node that does not see GLOBAL; compared with what LIKE said in the plain directory.
+compare_names() { # LABEL LIKE GLOBAL BUFFER DIR CASE...
+  local label=$1 like=$2 global=$3 buffer=$4 dir=$5
+  shift 5
+  mkdir -p "$global" "$buffer" "$dir"
+  if ! mount_names "$global" "$buffer" "$dir"; then
+    fail "$label" "cannot mount"
+    return
+  fi
+  run_cases "$dir" "$scratch/$label.log" "$@" >"$scratch/$label.accelerated"
+  unmount_names "$dir" || fail "$label::unmount" "mount or server does not end"
+  judge "pjdfstest::$label" "$scratch/$like.plain" "$scratch/$label.accelerated" "$scratch/$label.log"
+}
+
 if ! install_tool pjdfstest $VERSION; then
   fail install "pjdfstest $VERSION cannot be installed"
   finish
@@ -90,4 +104,5 @@ mount -t tmpfs forebay-test "$scratch/other"
 chmod 755 "$scratch/memory" "$scratch/other"
 compare disk "$scratch/global" "$scratch/buffer" "$@"
 compare memory "$scratch/memory/global" "$scratch/memory/buffer" "$@"
+compare_names names memory "$scratch/memory/served" "$scratch/memory/server" "$scratch/names" "$@"
 finish

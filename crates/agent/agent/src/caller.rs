@@ -39,15 +39,45 @@ impl Caller {
 
 type RememberedGroups = HashMap<Caller, (Instant, Arc<[u32]>)>;
 
+/// The supplementary groups of callers, as `/proc` tells them, each for a moment.
+#[derive(Debug, Default)]
+pub struct Groups(Mutex<RememberedGroups>);
+
+impl Groups {
+    /// Those of a caller; none if it cannot be seen from here.
+    pub fn of(&self, caller: &Caller) -> Arc<[u32]> {
+        let now = Instant::now();
+        let mut known = self.0.lock();
+        if let Some((since, groups)) = known.get(caller)
+            && now.duration_since(*since) < limits::GROUPS_TRUSTED
+        {
+            return groups.clone();
+        }
+        let groups: Arc<[u32]> = read_groups(caller.pid).unwrap_or_default().into();
+        if known.len() >= limits::GROUPS_REMEMBERED_MAX {
+            known.clear();
+        }
+        known.insert(*caller, (now, groups.clone()));
+        groups
+    }
+}
+
+/// From now on callers for whom this thread works have these groups, whatever `/proc` says: they are on another machine.
+/// `None`: `/proc` is asked again.
+pub fn set_groups_of_callers(groups: Option<Arc<[u32]>>) {
+    TOLD_GROUPS.set(groups);
+}
+
 /// Turns the calling thread into a caller, for one operation.
 pub struct Impersonator {
     /// Without privilege everything is done as the agent's own user, who is then the only caller.
     privileged: bool,
-    groups: Mutex<RememberedGroups>,
+    groups: Groups,
 }
 
 thread_local! {
     static THREAD_GROUPS: RefCell<Option<Arc<[u32]>>> = const { RefCell::new(None) };
+    static TOLD_GROUPS: RefCell<Option<Arc<[u32]>>> = const { RefCell::new(None) };
 }
 
 impl Default for Impersonator {
@@ -59,7 +89,7 @@ impl Default for Impersonator {
 impl Impersonator {
     /// For the credentials that the process has now.
     pub fn new() -> Impersonator {
-        Impersonator { privileged: rustix::process::geteuid().is_root(), groups: Mutex::default() }
+        Impersonator { privileged: rustix::process::geteuid().is_root(), groups: Groups::default() }
     }
 
     /// Until the guard drops, this thread's file-system calls are judged and owned as the caller's. `EPERM` if the
@@ -82,19 +112,7 @@ impl Impersonator {
     }
 
     fn groups_of(&self, caller: &Caller) -> Arc<[u32]> {
-        let now = Instant::now();
-        let mut known = self.groups.lock();
-        if let Some((since, groups)) = known.get(caller)
-            && now.duration_since(*since) < limits::GROUPS_TRUSTED
-        {
-            return groups.clone();
-        }
-        let groups: Arc<[u32]> = read_groups(caller.pid).unwrap_or_default().into();
-        if known.len() >= limits::GROUPS_REMEMBERED_MAX {
-            known.clear();
-        }
-        known.insert(*caller, (now, groups.clone()));
-        groups
+        TOLD_GROUPS.with_borrow(Option::clone).unwrap_or_else(|| self.groups.of(caller))
     }
 }
 
@@ -230,6 +248,28 @@ mod tests {
         other.unwrap();
         assert_eq!(std::fs::metadata(inside).unwrap().mode() & 0o777, 0o600);
         assert_eq!(std::fs::metadata(outside).unwrap().mode() & 0o777, 0o664);
+    }
+
+    #[test]
+    fn a_caller_of_another_machine_has_the_groups_that_were_told_and_those_of_no_process_here() {
+        if !is_root() {
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o770)).unwrap();
+        std::os::unix::fs::chown(directory.path(), Some(0), Some(777)).unwrap();
+        let impersonator = Impersonator::new();
+        let create = |groups: Option<&[u32]>, name: &str| {
+            set_groups_of_callers(groups.map(Into::into));
+            // The number is that of a process here: root's.
+            let as_caller = impersonator.become_caller(&Caller { uid: 1234, gid: 4321, pid: std::process::id() });
+            let created = std::fs::write(directory.path().join(name), b"x");
+            drop(as_caller.unwrap());
+            set_groups_of_callers(None);
+            created
+        };
+        assert_eq!(create(Some(&[]), "none").unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        create(Some(&[5, 777]), "told").unwrap();
     }
 
     #[test]

@@ -24,7 +24,7 @@ mod xattr;
 pub use agent::{Agent, Config};
 pub use attributes::{Attributes, NewAttributes, NewTime, Space};
 pub use burst_buffer::{BurstBuffer, DataVersion, OpenData, ServerState};
-pub use caller::{Caller, Impersonator};
+pub use caller::{Caller, Groups, Impersonator, set_groups_of_callers};
 pub use directory::{DirectoryEntry, OpenDirectory};
 pub use file_cache::SeekFor;
 pub use names::{Found, NewMode};

@@ -7,7 +7,7 @@ use crate::abi::{self, InHeader, Opcode, Plain, bytes_of, take};
 use crate::decode::{Operation, Refused, decode};
 use crate::init::Agreed;
 use crate::reply::{Channel, attr_reply_out, entry_out, open_out, statfs_out, statx_out};
-use crate::{AttrReply, DirSink, Entry, Errno, Filesystem, NodeId, Opened, Parked, Request};
+use crate::{AttrReply, DirSink, Entry, Envelope, Errno, Filesystem, NodeId, Opened, Parked, Raw, Request};
 
 /// What a thread keeps from one request to the next.
 #[derive(Default)]
@@ -35,11 +35,30 @@ pub(crate) struct Arrival {
     pub brief: bool,
 }
 
+/// Whom messages go to.
+#[derive(Clone)]
+pub(crate) enum Handler {
+    Files(Arc<dyn Filesystem>),
+    Raw(Arc<dyn Raw>),
+}
+
+impl Handler {
+    /// The session has ended.
+    pub fn destroy(&self) {
+        match self {
+            Handler::Files(fs) => fs.destroy(),
+            Handler::Raw(raw) => raw.destroy(),
+        }
+    }
+}
+
 /// One file system and its way back to the kernel.
 pub(crate) struct Server {
-    pub fs: Arc<dyn Filesystem>,
+    pub handler: Handler,
     pub channel: Arc<Channel>,
     pub agreed: Agreed,
+    /// The kernel is another machine's: its processes are none of ours, and are not told to the file system.
+    pub foreign: bool,
 }
 
 impl Server {
@@ -72,6 +91,10 @@ impl Server {
                 return;
             }
         };
+        let fs = match &self.handler {
+            Handler::Files(fs) => &**fs,
+            Handler::Raw(raw) => return self.pass(&**raw, message, &header, operation),
+        };
         // Who answers after a panic: the session, or a parked reply when it is dropped.
         let answers_itself = !matches!(
             operation,
@@ -84,10 +107,10 @@ impl Server {
             unique: header.unique,
             uid: header.uid,
             gid: header.gid,
-            pid: header.pid,
+            pid: if self.foreign { 0 } else { header.pid },
             channel: Arc::clone(&self.channel),
         };
-        let answer = Answer { server: self, req: &request, node: header.nodeid };
+        let answer = Answer { server: self, fs, req: &request, node: header.nodeid };
         // The file system's own locks do not poison; what it left half done is its affair, the others go on.
         let outcome = catch_unwind(AssertUnwindSafe(|| answer.run(operation, scratch)));
         if outcome.is_err() {
@@ -99,16 +122,59 @@ impl Server {
     }
 }
 
+impl Server {
+    /// Marks a running request; `own` is the number of the interrupt itself. False: it does not run here.
+    fn interrupt(&self, own: u64, unique: u64) -> bool {
+        let runs = self.channel.interrupts.interrupt(unique);
+        if !runs {
+            // Read but not yet noted by another thread, or answered meanwhile. EAGAIN makes the kernel send it again
+            // in the first case; in the second it no longer knows the request and refuses this (ENOENT).
+            self.channel.error(own, Errno::EAGAIN);
+            std::thread::yield_now();
+        }
+        runs
+    }
+
+    /// Hands a message on to somebody who takes it as it is.
+    fn pass(&self, raw: &dyn Raw, message: &[u8], header: &InHeader, operation: Operation<'_>) {
+        match operation {
+            Operation::Interrupt { unique } => {
+                if self.interrupt(header.unique, unique) {
+                    raw.interrupt(unique);
+                }
+            }
+            Operation::Forget { count } => raw.forget(header.nodeid, count),
+            Operation::BatchForget { ones } => {
+                let (chunks, _) = ones.as_chunks::<{ size_of::<abi::ForgetOne>() }>();
+                for (one, _) in chunks.iter().filter_map(|chunk| take::<abi::ForgetOne>(chunk)) {
+                    raw.forget(one.nodeid, one.nlookup);
+                }
+            }
+            // The end comes with ENODEV.
+            Operation::Destroy => _ = self.channel.ok(header.unique, &[]),
+            _ => {
+                let (envelope, reply) =
+                    (Envelope::new(header, message), Parked::new(Arc::clone(&self.channel), header.unique));
+                // The reply answers EIO when it is dropped by a panic.
+                if catch_unwind(AssertUnwindSafe(|| raw.request(&envelope, message, reply))).is_err() {
+                    tracing::error!(opcode = header.opcode, unique = header.unique, "a handler panicked");
+                }
+            }
+        }
+    }
+}
+
 /// One request being answered.
 struct Answer<'a> {
     server: &'a Server,
+    fs: &'a dyn Filesystem,
     req: &'a Request,
     node: NodeId,
 }
 
 impl Answer<'_> {
     fn fs(&self) -> &dyn Filesystem {
-        &*self.server.fs
+        self.fs
     }
 
     fn body(&self, outcome: Result<&[u8], Errno>) -> bool {
@@ -178,7 +244,7 @@ impl Answer<'_> {
         use Operation as O;
         let (fs, req, node) = (self.fs(), self.req, self.node);
         match operation {
-            O::Interrupt { unique } => self.interrupt(unique),
+            O::Interrupt { unique } => _ = self.server.interrupt(req.unique, unique),
             O::Forget { count } => fs.forget(node, count),
             O::BatchForget { ones } => {
                 let (chunks, _) = ones.as_chunks::<{ size_of::<abi::ForgetOne>() }>();
@@ -208,16 +274,6 @@ impl Answer<'_> {
                 fs.setlk(req, node, handle, lock, wait, parked);
             }
             other => self.name(other, scratch),
-        }
-    }
-
-    fn interrupt(&self, unique: u64) {
-        let channel = &self.server.channel;
-        if !channel.interrupts.interrupt(unique) {
-            // Read but not yet noted by another thread, or answered meanwhile. EAGAIN makes the kernel send it again
-            // in the first case; in the second it no longer knows the request and refuses this (ENOENT).
-            channel.error(self.req.unique, Errno::EAGAIN);
-            std::thread::yield_now();
         }
     }
 

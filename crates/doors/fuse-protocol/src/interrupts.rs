@@ -90,6 +90,11 @@ impl Interrupts {
         true
     }
 
+    /// Whether the session has ended.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
     /// Marks all, and all to come: the session has ended, and nobody else will wake those who wait.
     pub fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);

@@ -41,7 +41,12 @@ impl Channel {
         for (part, bytes) in parts[1..].iter_mut().zip(body) {
             *part = IoSlice::new(bytes);
         }
-        let sent = self.transport.send(&parts[..=body.len()]);
+        self.pass(unique, &parts[..=body.len()])
+    }
+
+    /// Sends an answer that has its header already; false when nobody waits for it any more.
+    pub fn pass(&self, unique: u64, parts: &[IoSlice<'_>]) -> bool {
+        let sent = self.transport.send(parts);
         // Only now: an interrupt that comes before the kernel has the answer must still find the request.
         self.interrupts.end(unique);
         match sent {

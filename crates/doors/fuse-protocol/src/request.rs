@@ -77,9 +77,20 @@ impl Parked {
         self.answer(Some(errno));
     }
 
+    /// Answers with bytes that somebody else made, header and all; false when nobody waits for them any more.
+    pub fn bytes(mut self, head: &[u8], body: &[u8]) -> bool {
+        self.answered = true;
+        self.channel.pass(self.unique, &[io::IoSlice::new(head), io::IoSlice::new(body)])
+    }
+
     /// Whether the caller got a signal.
     pub fn interrupted(&self) -> bool {
         self.channel.interrupts.interrupted(self.unique)
+    }
+
+    /// Whether the session has ended: nobody waits for anything any more.
+    pub fn is_over(&self) -> bool {
+        self.channel.interrupts.is_closed()
     }
 
     /// Runs `call` at most once: when the interrupt comes, from the session's thread that got it, or now if it has come.

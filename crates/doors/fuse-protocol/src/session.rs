@@ -5,13 +5,13 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use crate::abi::{InHeader, InitCompatIn, KERNEL_MAJOR, Opcode, bytes_of, take};
-use crate::dispatch::Server;
+use crate::abi::{InHeader, InitCompatIn, InitOut, KERNEL_MAJOR, Opcode, OutHeader, bytes_of, init_flags, take};
+use crate::dispatch::{Handler, Server};
 use crate::init::{Agreed, agree, offer};
 use crate::pool::Pool;
 use crate::reply::Channel;
 use crate::transport::{Device, Transport};
-use crate::{Errno, Filesystem, Notifier, limits};
+use crate::{Errno, Filesystem, Notifier, Raw, limits};
 
 /// How many threads serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub enum End {
 
 /// A file system and its connection to the kernel.
 pub struct Session {
-    fs: Arc<dyn Filesystem>,
+    handler: Handler,
     channel: Arc<Channel>,
     threads: Threads,
 }
@@ -58,7 +58,19 @@ impl Session {
 
     /// A session over any transport.
     pub fn over<F: Filesystem>(fs: Arc<F>, transport: Arc<dyn Transport>, threads: Threads) -> Session {
-        Session { fs, channel: Arc::new(Channel::new(transport)), threads }
+        Session { handler: Handler::Files(fs), channel: Arc::new(Channel::new(transport)), threads }
+    }
+
+    /// A session over `/dev/fuse` whose requests are handed on as they are.
+    pub fn raw(raw: Arc<dyn Raw>, device: OwnedFd, threads: Threads) -> Session {
+        let channel = Arc::new(Channel::new(Arc::new(Device::new(device))));
+        Session { handler: Handler::Raw(raw), channel, threads }
+    }
+
+    /// Sends the kernel a notification that somebody else made, header and all.
+    pub fn passer(&self) -> impl Fn(&[u8]) -> io::Result<()> + Send + Sync + use<> {
+        let transport = Arc::clone(&self.channel.transport);
+        move |message| transport.send(&[io::IoSlice::new(message)])
     }
 
     /// Sends notifications and registers backing files, from any thread.
@@ -73,9 +85,10 @@ impl Session {
             Ok(agreed) => agreed,
             Err(error) => return ended(error),
         };
-        let server = Server { fs: Arc::clone(&self.fs), channel: Arc::clone(&self.channel), agreed };
+        let (handler, channel) = (self.handler.clone(), Arc::clone(&self.channel));
+        let server = Server { handler, channel, agreed, foreign: false };
         let end = Pool::new(server, self.threads).run();
-        self.fs.destroy();
+        self.handler.destroy();
         ended(end)
     }
 
@@ -96,40 +109,62 @@ impl Session {
     }
 
     fn answer_init(&self, message: &[u8]) -> io::Result<Option<Agreed>> {
-        let Some((header, body)) = take::<InHeader>(message) else { return Ok(None) };
-        let init = take::<InitCompatIn>(body).filter(|_| Opcode::of(header.opcode) == Some(Opcode::Init));
-        let Some((fixed, rest)) = init else {
-            self.channel.error(header.unique, Errno::EIO);
-            return Ok(None);
-        };
-        if fixed.major > KERNEL_MAJOR {
-            // The kernel asks again with our major.
-            let ours = crate::abi::InitOut { major: KERNEL_MAJOR, minor: limits::MINOR, ..Default::default() };
-            self.channel.ok(header.unique, &[bytes_of(&ours)]);
-            return Ok(None);
-        }
-        if fixed.major < KERNEL_MAJOR || fixed.minor < limits::MINOR_MIN {
-            self.channel.error(header.unique, Errno(libc::EPROTO));
-            return Err(io::Error::other(format!(
-                "the kernel speaks FUSE {}.{}; 7.{} is the oldest served",
-                fixed.major,
-                fixed.minor,
-                limits::MINOR_MIN
-            )));
-        }
-        let kernel = offer(&fixed, rest);
-        match self.fs.init(&kernel) {
-            Ok(wanted) => {
-                let (agreed, out) = agree(&kernel, &wanted);
-                self.channel.ok(header.unique, &[bytes_of(&out)]);
-                Ok(Some(agreed))
-            }
-            Err(errno) => {
-                self.channel.error(header.unique, errno);
-                Err(io::Error::from_raw_os_error(errno.0))
-            }
-        }
+        answer_init(&self.handler, &self.channel, message)
     }
+}
+
+/// Answers INIT; `None`: the kernel asks again.
+pub(crate) fn answer_init(handler: &Handler, channel: &Channel, message: &[u8]) -> io::Result<Option<Agreed>> {
+    let Some((header, body)) = take::<InHeader>(message) else { return Ok(None) };
+    let init = take::<InitCompatIn>(body).filter(|_| Opcode::of(header.opcode) == Some(Opcode::Init));
+    let Some((fixed, rest)) = init else {
+        channel.error(header.unique, Errno::EIO);
+        return Ok(None);
+    };
+    if fixed.major > KERNEL_MAJOR {
+        // The kernel asks again with our major.
+        let ours = crate::abi::InitOut { major: KERNEL_MAJOR, minor: limits::MINOR, ..Default::default() };
+        channel.ok(header.unique, &[bytes_of(&ours)]);
+        return Ok(None);
+    }
+    if fixed.major < KERNEL_MAJOR || fixed.minor < limits::MINOR_MIN {
+        channel.error(header.unique, Errno(libc::EPROTO));
+        return Err(io::Error::other(format!(
+            "the kernel speaks FUSE {}.{}; 7.{} is the oldest served",
+            fixed.major,
+            fixed.minor,
+            limits::MINOR_MIN
+        )));
+    }
+    let answered = match handler {
+        Handler::Raw(raw) => pass_init(&**raw, channel, header.unique, message),
+        Handler::Files(fs) => {
+            let kernel = offer(&fixed, rest);
+            fs.init(&kernel).map(|wanted| {
+                let (agreed, out) = agree(&kernel, &wanted);
+                channel.ok(header.unique, &[bytes_of(&out)]);
+                agreed
+            })
+        }
+    };
+    answered.map(Some).map_err(|errno| {
+        channel.error(header.unique, errno);
+        io::Error::from_raw_os_error(errno.0)
+    })
+}
+
+/// Hands INIT on, and its answer back; what was agreed is in that.
+fn pass_init(raw: &dyn Raw, channel: &Channel, unique: u64, message: &[u8]) -> Result<Agreed, Errno> {
+    let answer = raw.init(message)?;
+    let (header, body) = take::<OutHeader>(&answer).ok_or(Errno(libc::EPROTO))?;
+    let (out, _) = take::<InitOut>(body).filter(|_| header.error == 0).ok_or(Errno(libc::EPROTO))?;
+    let flags = u64::from(out.flags) | u64::from(out.flags2) << 32;
+    // Passthrough needs descriptors of this machine, and buffers have a bound.
+    if flags & init_flags::PASSTHROUGH != 0 || out.max_write > limits::WRITE_MAX {
+        return Err(Errno(libc::EPROTO));
+    }
+    channel.pass(unique, &[io::IoSlice::new(&answer)]);
+    Ok(Agreed { flags, max_write: out.max_write })
 }
 
 /// A signal, or a request that was withdrawn while it was being read: read again.

@@ -1,6 +1,6 @@
 //! Between the agent's words and the protocol's.
 
-use agent::locks::{LockKind, RangeLock};
+use agent::locks::{LockKind, RangeLock, client_of};
 use agent::{Attributes, Caller, NewAttributes, NewTime, WriteHow};
 use fuse_protocol::{Attr, LockArgs, Request, SetAttr, TimeOrNow};
 
@@ -54,11 +54,12 @@ pub fn kind(of: rustix::fs::FileType) -> u32 {
     }
 }
 
-/// A held lock as the answer to who asked for `wanted`.
-pub fn held_lock(held: &RangeLock, wanted: LockArgs) -> LockArgs {
+/// A held lock as the answer to a client that asked for `wanted`. Another machine's process has no number there.
+pub fn held_lock(held: &RangeLock, wanted: LockArgs, client: u64) -> LockArgs {
     let kind = match held.kind {
         LockKind::Shared => libc::F_RDLCK,
         LockKind::Exclusive => libc::F_WRLCK,
     };
-    LockArgs { start: held.start, end: held.end, kind, pid: held.pid, ..wanted }
+    let pid = if client_of(held.owner) == client { held.pid } else { 0 };
+    LockArgs { start: held.start, end: held.end, kind, pid, ..wanted }
 }

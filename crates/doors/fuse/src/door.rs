@@ -1,10 +1,11 @@
 //! The door itself: what its operations share.
 
 use std::ffi::OsStr;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use agent::locks::{LockKind, LockRequest};
+use agent::locks::{LockKind, LockRequest, owner as owner_of};
 use agent::{Agent, Announced, Attributes, Found, Mode, OpenDirectory, OpenFile};
 use fuse_protocol::{
     Attr, AttrReply, DirSink, Entry, Errno, Handle, KernelConfig, LockArgs, NodeId, Notifier, Opened, Request,
@@ -26,6 +27,8 @@ pub struct Door {
     registrations: OnceLock<Arc<Registrations>>,
     can: OnceLock<Abilities>,
     passthrough: bool,
+    /// Whose kernel asks: 0 is this machine's.
+    pub(crate) client: u64,
 }
 
 impl Door {
@@ -33,7 +36,21 @@ impl Door {
     pub fn new(agent: Arc<Agent>, passthrough: bool) -> Door {
         let nodes = Arc::new(Nodes::new(agent.root().clone()));
         let (handles, registrations, can) = (Handles::default(), OnceLock::new(), OnceLock::new());
-        Door { agent, nodes, handles, registrations, can, passthrough }
+        Door { agent, nodes, handles, registrations, can, passthrough, client: 0 }
+    }
+
+    /// A door for the kernel of another machine. `numbers`: from which all such doors of this process mint those of nodes and
+    /// open files, and above all that an earlier process can have given, so that a number means one thing for ever.
+    pub fn of_client(agent: Arc<Agent>, client: u64, numbers: &Arc<AtomicU64>) -> Door {
+        let nodes = Arc::new(Nodes::of(agent.root().clone(), Arc::clone(numbers)));
+        let handles = Handles::of(Arc::clone(numbers), Errno::ESTALE);
+        let (registrations, can) = (OnceLock::new(), OnceLock::new());
+        Door { agent, nodes, handles, registrations, can, passthrough: false, client }
+    }
+
+    /// Whether others change files without this kernel's knowledge.
+    fn is_shared(&self) -> bool {
+        self.client != 0 || self.agent.cache().is_shared()
     }
 
     /// The way to the kernel; without it nothing is passed through.
@@ -41,7 +58,7 @@ impl Door {
         let registrations = Arc::new(Registrations::new(notifier));
         let idle = Arc::downgrade(&registrations);
         // A second connection would be a mistake of the caller's; the first stays.
-        if self.registrations.set(registrations).is_ok() {
+        if self.registrations.set(registrations).is_ok() && self.passthrough {
             self.agent.cache().before_removals(Box::new(move |version| {
                 idle.upgrade().iter().for_each(|idle| idle.end(version));
             }));
@@ -91,7 +108,7 @@ impl Door {
     /// How long the kernel may trust names and attributes.
     fn valid(&self, known: &Known) -> Duration {
         // Others change a window's file, and a shared burst buffer's.
-        let shared = known.node.is_regular() && self.agent.cache().is_shared();
+        let shared = known.node.is_regular() && self.is_shared();
         if shared || self.agent.is_windowed(&known.node) || self.nodes.is_split(known) {
             Duration::ZERO
         } else {
@@ -208,7 +225,7 @@ impl Door {
         let Some(file) = self.handles.remove_file(handle) else { return };
         let identity = file.known.node.identity();
         if let Some(owner) = flock_owner {
-            self.agent.locks().unlock_flock(identity, owner);
+            self.agent.locks().unlock_flock(identity, owner_of(self.client, owner));
         }
         self.agent.locks().release_handle(identity, handle);
         // The kernel's registration is left before the replica's user goes: who removes an unused replica finds it.
@@ -225,7 +242,7 @@ impl Door {
     ) -> Result<(), Errno> {
         let parent_known = self.node(parent)?;
         // What a server says of each file would be asked for again, and while it is away each would wait for it.
-        let plus = plus && !self.agent.cache().is_shared();
+        let plus = plus && !self.is_shared();
         directory.read(offset, |entry| {
             let (name, kind) = (entry.name.as_os_str(), convert::kind(entry.kind));
             if !plus || name == "." || name == ".." {
@@ -253,17 +270,18 @@ impl Door {
 }
 
 /// The lock that the kernel wants; `None` for an unlock.
-pub(crate) fn lock_request(lock: &LockArgs, handle: Handle) -> Result<Option<LockRequest>, Errno> {
+pub(crate) fn lock_request(client: u64, lock: &LockArgs, handle: Handle) -> Result<Option<LockRequest>, Errno> {
     let kind = match lock.kind {
         libc::F_RDLCK => LockKind::Shared,
         libc::F_WRLCK => LockKind::Exclusive,
         libc::F_UNLCK => return Ok(None),
         _ => return Err(Errno::EINVAL),
     };
+    let owner = owner_of(client, lock.owner);
     Ok(Some(if lock.flock {
-        LockRequest::flock(kind, lock.owner, lock.pid, handle)
+        LockRequest::flock(kind, owner, lock.pid, handle)
     } else {
-        LockRequest::range(lock.start, lock.end, kind, lock.owner, lock.pid, handle)
+        LockRequest::range(lock.start, lock.end, kind, owner, lock.pid, handle)
     }))
 }
 

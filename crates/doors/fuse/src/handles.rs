@@ -19,14 +19,26 @@ pub struct FileOf {
 }
 
 /// All handles. A number is never used twice.
-#[derive(Default)]
 pub struct Handles {
-    last: AtomicU64,
+    last: Arc<AtomicU64>,
+    /// What a number says that is none of ours: a client of a former server asks with numbers of that.
+    unknown: Errno,
     files: RwLock<HashMap<Handle, Arc<FileOf>>>,
     directories: RwLock<HashMap<Handle, Arc<OpenDirectory>>>,
 }
 
+impl Default for Handles {
+    fn default() -> Handles {
+        Handles::of(Arc::default(), Errno::EBADF)
+    }
+}
+
 impl Handles {
+    /// With numbers that others may mint too.
+    pub fn of(last: Arc<AtomicU64>, unknown: Errno) -> Handles {
+        Handles { last, unknown, files: RwLock::default(), directories: RwLock::default() }
+    }
+
     fn mint(&self) -> Handle {
         self.last.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -38,9 +50,9 @@ impl Handles {
         handle
     }
 
-    /// The open file of a handle; `EBADF` if there is none.
+    /// The open file of a handle; `EBADF`, or for another machine's kernel `ESTALE`, if there is none.
     pub fn file(&self, handle: Handle) -> Result<Arc<FileOf>, Errno> {
-        self.files.read().get(&handle).cloned().ok_or(Errno::EBADF)
+        self.files.read().get(&handle).cloned().ok_or(self.unknown)
     }
 
     /// Lets an open file go.
@@ -55,9 +67,9 @@ impl Handles {
         handle
     }
 
-    /// The open directory of a handle; `EBADF` if there is none.
+    /// The open directory of a handle; errors as for files.
     pub fn directory(&self, handle: Handle) -> Result<Arc<OpenDirectory>, Errno> {
-        self.directories.read().get(&handle).cloned().ok_or(Errno::EBADF)
+        self.directories.read().get(&handle).cloned().ok_or(self.unknown)
     }
 
     /// Lets an open directory go.

@@ -11,6 +11,7 @@ mod opens;
 mod operations;
 mod registrations;
 mod relief;
+mod remote;
 mod waits;
 mod working;
 
@@ -24,6 +25,8 @@ use fuse_protocol::{End, Notifier, Threads};
 pub use door::Door;
 use registrations::Registrations;
 use relief::Relief;
+pub use remote::Remote;
+pub use working::is_dying;
 
 /// How the door serves.
 #[derive(Debug, Clone, Copy)]

@@ -25,3 +25,7 @@ pub const BACKGROUND_REQUESTS: u16 = 64;
 
 /// The depth of file systems stacked on each other below a replica: replicas lie on an ordinary one.
 pub const REPLICA_STACK_DEPTH: u32 = 1;
+
+/// The share of the process's descriptors that the nodes of one kernel on another machine may hold before it is asked to forget
+/// some, as a divisor: thirty such kernels at their bound leave half of them.
+pub const CLIENT_DESCRIPTORS_SHARE: u64 = 64;

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use agent::Node;
 use fuse_protocol::NodeId;
@@ -57,7 +57,6 @@ struct Tables {
     newest: HashMap<Identity, NodeId>,
     /// How many retired numbers a file still has.
     retired: HashMap<Identity, u32>,
-    last: NodeId,
     /// Where the last search for nodes to forget ended.
     hand: NodeId,
 }
@@ -76,12 +75,19 @@ impl Tables {
 /// The table of all nodes.
 pub struct Nodes {
     tables: Mutex<Tables>,
+    /// The last number that was given, here or by others that mint from the same.
+    last: Arc<AtomicU64>,
 }
 
 impl Nodes {
     /// A table that knows the root.
     pub fn new(root: Arc<Node>) -> Nodes {
-        let nodes = Nodes { tables: Mutex::new(Tables { last: ROOT, ..Tables::default() }) };
+        Nodes::of(root, Arc::new(AtomicU64::new(ROOT)))
+    }
+
+    /// With numbers above `last`, which others may mint too.
+    pub fn of(root: Arc<Node>, last: Arc<AtomicU64>) -> Nodes {
+        let nodes = Nodes { tables: Mutex::default(), last };
         {
             let mut tables = nodes.tables.lock();
             tables.newest.insert(root.identity().clone(), ROOT);
@@ -108,8 +114,7 @@ impl Nodes {
             slot.place = place.or(slot.place.take());
             return slot.known.clone();
         }
-        tables.last += 1;
-        let id = tables.last;
+        let id = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         let known = Known::new(id, node);
         tables.newest.insert(known.node.identity().clone(), id);
         tables.slots.insert(id, Slot { known: known.clone(), lookups: 1, place, fresh: true });

@@ -3,6 +3,7 @@
 use std::ffi::{CStr, OsStr};
 use std::time::Duration;
 
+use agent::locks::owner as owner_of;
 use agent::{Mode, NewMode, SeekFor};
 use fuse_protocol::{
     AttrReply, DirSink, Entry, Errno, Filesystem, Handle, InitReply, KernelConfig, LockArgs, NodeId, Opened, Parked,
@@ -159,7 +160,7 @@ impl Filesystem for Door {
         let _working = self.work_for(req);
         let file = self.handles.file(handle)?;
         // Closing any descriptor of a file ends all of its process's POSIX locks on it.
-        self.agent.locks().unlock(file.known.node.identity(), owner, 0, u64::MAX);
+        self.agent.locks().unlock(file.known.node.identity(), owner_of(self.client, owner), 0, u64::MAX);
         Ok(file.open.flush()?)
     }
 
@@ -241,22 +242,22 @@ impl Filesystem for Door {
 
     fn getlk(&self, _req: &Request, node: NodeId, handle: Handle, lock: LockArgs) -> Done<LockArgs> {
         let known = self.node(node)?;
-        let Some(wanted) = lock_request(&lock, handle)? else { return Ok(lock) };
+        let Some(wanted) = lock_request(self.client, &lock, handle)? else { return Ok(lock) };
         Ok(match self.agent.locks().test(known.node.identity(), &wanted.range) {
             None => LockArgs { kind: libc::F_UNLCK, ..lock },
-            Some(held) => convert::held_lock(&held, lock),
+            Some(held) => convert::held_lock(&held, lock, self.client),
         })
     }
 
     fn setlk(&self, _req: &Request, node: NodeId, handle: Handle, lock: LockArgs, wait: bool, reply: Parked) {
-        let (known, request) = match (self.node(node), lock_request(&lock, handle)) {
+        let (known, request) = match (self.node(node), lock_request(self.client, &lock, handle)) {
             (Ok(known), Ok(request)) => (known, request),
             (Err(errno), _) | (_, Err(errno)) => return reply.error(errno),
         };
-        let identity = known.node.identity();
+        let (identity, owner) = (known.node.identity(), owner_of(self.client, lock.owner));
         match request {
-            None if lock.flock => self.agent.locks().unlock_flock(identity, lock.owner),
-            None => self.agent.locks().unlock(identity, lock.owner, lock.start, lock.end),
+            None if lock.flock => self.agent.locks().unlock_flock(identity, owner),
+            None => self.agent.locks().unlock(identity, owner, lock.start, lock.end),
             Some(request) if wait => return waits::lock_and_answer(&self.agent, identity, request, reply),
             Some(request) => {
                 if let Err(errno) = self.agent.locks().try_lock(identity, request) {

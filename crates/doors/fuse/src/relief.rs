@@ -26,7 +26,7 @@ impl Relief {
         notifier: Notifier,
         most: Option<usize>,
     ) -> std::io::Result<Relief> {
-        let most = most.unwrap_or_else(node_budget);
+        let most = most.unwrap_or_else(|| node_budget(limits::NODE_DESCRIPTORS_SHARE));
         let ended = Arc::new(AtomicBool::new(false));
         let stop = ended.clone();
         let thread = std::thread::Builder::new().name("relief".into()).spawn(move || {
@@ -57,7 +57,8 @@ impl Drop for Relief {
     }
 }
 
-fn node_budget() -> usize {
+/// How many nodes a share of the process's descriptors serves; `share` is the divisor.
+pub fn node_budget(share: u64) -> usize {
     let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(1 << 20);
-    usize::try_from(descriptors / limits::NODE_DESCRIPTORS_SHARE).unwrap_or(usize::MAX)
+    usize::try_from(descriptors / share).unwrap_or(usize::MAX)
 }

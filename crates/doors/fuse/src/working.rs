@@ -31,8 +31,8 @@ impl Drop for Working {
     }
 }
 
-/// Whether a thread has been killed; true for one that is gone or that we cannot see.
-fn is_dying(thread: u32) -> bool {
+/// Whether a thread of this machine has been killed; true for one that is gone or that we cannot see.
+pub fn is_dying(thread: u32) -> bool {
     let Ok(status) = std::fs::read_to_string(format!("/proc/{thread}/status")) else { return true };
     let pending = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name))?;

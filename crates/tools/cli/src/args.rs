@@ -11,7 +11,7 @@ use config::PolicySet;
 
 use crate::commands::serve::ServeArgs;
 use crate::exit::{self, Failure};
-use crate::server::ServerArgs;
+use crate::server::{NamesAt, ServerArgs};
 use crate::window::WindowArgs;
 
 pub use files::{DrainArgs, PolicyCommand, StageArgs, StageCommand};
@@ -205,6 +205,9 @@ pub struct MountArgs {
     pub burst_buffer: BurstBuffer,
     #[command(flatten)]
     pub server: ServerArgs,
+    /// Who knows the names of files
+    #[arg(long, value_enum, default_value_t, value_name = "WHO", requires_if("server", "server"))]
+    pub names: NamesAt,
     #[command(flatten)]
     pub rules: Rules,
     #[command(flatten)]

@@ -47,3 +47,5 @@ pub const HEAP_ARENAS_MAX: i32 = 2;
 pub const HEAP_MAPPED_BYTES: i32 = 256 << 10;
 /// Free bytes at the top of the heap that are kept rather than given back: giving back and asking again costs page faults.
 pub const HEAP_KEPT_BYTES: i32 = 1 << 20;
+/// How long `status` waits for a server that has the names: less than a command takes for an agent that hangs.
+pub const SERVER_STATUS: Duration = Duration::from_secs(5);

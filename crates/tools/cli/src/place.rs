@@ -217,7 +217,7 @@ fn canonical_burst_buffer(path: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
-fn canonical_dir(dir: &Path, seen: &[Mount]) -> Result<PathBuf, Failure> {
+pub fn canonical_dir(dir: &Path, seen: &[Mount]) -> Result<PathBuf, Failure> {
     let lexical = std::path::absolute(dir).map_err(|e| Failure::io("find the working directory", &e))?;
     mounts::walk(&lexical, |at| ours(at, seen))?;
     let canonical = fs::canonicalize(dir).map_err(|e| Failure::io(format_args!("use {}", dir.display()), &e))?;

@@ -31,6 +31,16 @@ pub struct ServerArgs {
     secret: Option<PathBuf>,
 }
 
+/// Who knows the names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum NamesAt {
+    /// The node itself: it mounts the global store at the directory
+    #[default]
+    Node,
+    /// The server: the node need not see the global store, and the directory is where the server's shows
+    Server,
+}
+
 /// A server to be used.
 #[derive(Debug, Clone)]
 pub struct ServerAt {
@@ -101,11 +111,17 @@ impl ServerAt {
         format!("forebay run --server {} --dir {} -- true", self.address, dir.display())
     }
 
-    /// Connects for the directory with this identity.
+    /// Connects for the data of the directory with this identity.
     pub fn connect(&self, directory: &str, name: &str, patience: Duration) -> Result<Arc<dyn BurstBuffer>, Failure> {
+        let client = self.client(directory, name)?;
+        Ok(Arc::new(RemoteBuffer::new(client, patience)))
+    }
+
+    /// Connects for the directory with this identity; for whatever directory the server has, names included, if it is empty.
+    pub fn client(&self, directory: &str, name: &str) -> Result<Client, Failure> {
         let who = Who { store: directory.to_owned(), agent: name.to_owned() };
         match Client::connect(self.address.clone(), self.secret.clone(), who, FIRST_CONNECTION) {
-            Ok(client) => Ok(Arc::new(RemoteBuffer::new(client, patience))),
+            Ok(client) => Ok(client),
             Err(CallError::TimedOut) => {
                 Err(Failure::new(exit::UNAVAILABLE, format!("no server answers at {}", self.address))
                     .remedy("start it there: forebay serve DIR --burst-buffer BB --listen ADDR"))

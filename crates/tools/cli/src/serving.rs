@@ -172,7 +172,7 @@ fn windows(place: &Place, agent: &Agent, how: &How, identity: &str) -> Result<Op
 }
 
 /// Host and a part that no other agent has: what another machine is told about a file that we hold.
-fn agent_id() -> String {
+pub fn agent_id() -> String {
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let random = fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap_or_default();
     format!("{} {}", host.trim(), random.trim())

@@ -4,7 +4,7 @@ use parking_lot::{Condvar, Mutex};
 use std::io;
 use std::time::Instant;
 
-use wire::Message;
+use wire::{Message, pace};
 
 use crate::frame::{Framed, Patience};
 use crate::limits::{LANE_CONNECTIONS, SMALL_BYTES, TICK};
@@ -28,6 +28,10 @@ impl Lane {
         let bytes = match message {
             Message::Read { len, .. } => *len as usize,
             Message::Write { .. } | Message::Append { .. } => data_bytes,
+            Message::Relay { pace: pace::SLOW, .. } => return Lane::Slow,
+            Message::Relay { pace: pace::LARGE, .. } => return Lane::Large,
+            Message::Relay { pace: pace::BRIEF, .. } => data_bytes,
+            Message::Relay { .. } => return Lane::Quick,
             Message::Attributes { .. } | Message::State { .. } | Message::Ping {} => return Lane::Quick,
             Message::Seek { .. } | Message::End { .. } | Message::SetLen { .. } => 0,
             _ => return Lane::Slow,

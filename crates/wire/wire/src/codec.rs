@@ -4,7 +4,7 @@ use std::fmt;
 
 use types::{Identity, Timestamp};
 
-use crate::limits::{IDENTITY_BYTES_MAX, PATH_BYTES_MAX, TEXT_BYTES_MAX};
+use crate::limits::{IDENTITY_BYTES_MAX, PATH_BYTES_MAX, PIECE_BYTES_MAX, TEXT_BYTES_MAX};
 
 /// Why bytes are no frame of ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +41,9 @@ pub struct Bytes<const MAX: usize>(Vec<u8>);
 
 /// A path relative to the accelerated directory, as the kernel writes it.
 pub type Path = Bytes<PATH_BYTES_MAX>;
+
+/// The first part of a kernel's message, or numbers that go with it.
+pub type Piece = Bytes<PIECE_BYTES_MAX>;
 
 impl<const MAX: usize> Bytes<MAX> {
     /// Takes the bytes over; `None` if there are too many.
@@ -123,6 +126,7 @@ fn put_counted(out: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 const _: () = assert!(PATH_BYTES_MAX < u16::MAX as usize);
+const _: () = assert!(PIECE_BYTES_MAX < u16::MAX as usize);
 const _: () = assert!(TEXT_BYTES_MAX < u16::MAX as usize);
 
 /// One field of a message.

@@ -15,4 +15,8 @@ pub const TEXT_BYTES_MAX: usize = 4096;
 /// Bytes of a file's identity: see `types::Identity`.
 pub const IDENTITY_BYTES_MAX: usize = 132;
 
+/// Bytes of a piece of a kernel's message: a name, a link's target, a list of a thousand groups. What is longer goes as data.
+pub const PIECE_BYTES_MAX: usize = 4096;
+
+const _: () = assert!(2 * PIECE_BYTES_MAX + 256 < BODY_BYTES_MAX as usize);
 const _: () = assert!(2 * PATH_BYTES_MAX + TEXT_BYTES_MAX + IDENTITY_BYTES_MAX + 256 < BODY_BYTES_MAX as usize);

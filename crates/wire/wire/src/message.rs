@@ -6,7 +6,7 @@
 use types::{Identity, Timestamp};
 
 use crate::code::Code;
-use crate::codec::{DecodeError, Field, Path, Reader, Text};
+use crate::codec::{DecodeError, Field, Path, Piece, Reader, Text};
 use crate::values::NewTime;
 
 macro_rules! messages {
@@ -260,6 +260,40 @@ messages! {
         identity: Identity,
     }
 
+    /// A node that does not see the global store begins: what its kernel offers. Answered by `Relayed`.
+    Attach = 61 {
+        /// The kind of machine: a kernel's messages are in its own numbers.
+        machine: Text,
+        /// The kernel's INIT, whole.
+        init: Piece,
+    }
+    /// A message of the node's kernel; answered by `Relayed`, by `Pending` if the answer comes as an event or not at all, or
+    /// by `Unknown` where nothing is attached.
+    Relay = 62 {
+        /// A value of [`pace`](crate::pace).
+        pace: u8,
+        /// Its number, which the node gives: rising, never used twice.
+        number: u64,
+        /// The lowest of these that the node has not done with.
+        oldest: u64,
+        /// The caller's groups, four bytes each.
+        groups: Piece,
+        /// The message, or its beginning; the rest is the frame's data.
+        head: Piece,
+    }
+    /// Waits a moment for events after this one; answered by `Heard`. Those up to it are forgotten.
+    Listen = 63 {
+        /// The last event that the node has dealt with.
+        after: u64,
+    }
+    /// The kernel never got the answer to a request that the node has given up: what that gave is taken back.
+    Withdraw = 64 {
+        /// The request's number.
+        number: u64,
+    }
+    /// The node has unmounted: what it has open is closed.
+    Detach = 65 { }
+
     /// It is done.
     Done = 128 { }
     /// It failed; also the end of a handshake.
@@ -331,6 +365,16 @@ messages! {
     }
     /// The frame's data is the server's status as JSON.
     Report = 139 { }
+    /// An answer for a kernel.
+    Relayed = 140 {
+        /// The answer, or its header; the rest is the frame's data.
+        head: Piece,
+    }
+    /// The frame's data are messages for a kernel, one after the other.
+    Heard = 141 {
+        /// The number of the last of them.
+        last: u64,
+    }
 }
 
 impl Message {

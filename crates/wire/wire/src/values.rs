@@ -37,6 +37,18 @@ pub mod seek {
     pub const HOLE: u8 = 2;
 }
 
+/// Values of [`Message::Relay`](crate::Message::Relay)'s pace: what it waits for at the server.
+pub mod pace {
+    /// For nothing: locks, the end of a wait.
+    pub const QUICK: u8 = 1;
+    /// For a little of a file or a directory.
+    pub const BRIEF: u8 = 2;
+    /// For up to a whole frame of data, one way or the other.
+    pub const LARGE: u8 = 3;
+    /// For disks or the global store, by its nature.
+    pub const SLOW: u8 = 4;
+}
+
 /// What becomes of one of a file's times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NewTime {

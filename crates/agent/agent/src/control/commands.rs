@@ -9,7 +9,7 @@ use file_cache::{DrainProgress, Stuck};
 use serde_json::json;
 use types::Identity;
 
-use super::listener::OnShutdown;
+use super::listener::{Commanded, OnShutdown};
 use super::staging::Staging;
 use super::{Item, Keep, Reply, Request, stuck_item};
 use crate::agent::Agent;
@@ -29,9 +29,10 @@ impl Commands {
     pub fn new(agent: Arc<Agent>, on_shutdown: OnShutdown) -> Commands {
         Commands { agent, on_shutdown }
     }
+}
 
-    /// Runs a request and returns the last line of its answer. `gone`: the caller has hung up.
-    pub fn run(&self, request: &Request, say: Say<'_>, gone: &dyn Fn() -> bool) -> Reply {
+impl Commanded for Commands {
+    fn run(&self, request: &Request, say: Say<'_>, gone: &dyn Fn() -> bool) -> Reply {
         let result = match request {
             Request::Ping => Ok(json!({ "pid": std::process::id() })),
             Request::Status => self.status(),
@@ -50,7 +51,9 @@ impl Commands {
         };
         result.map_or_else(|error| failed(&error), |result| Reply::Done { result })
     }
+}
 
+impl Commands {
     fn quiesce(&self, on: bool) -> io::Result<serde_json::Value> {
         self.agent.cache().quiesce(on)?;
         Ok(serde_json::Value::Null)

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, Mode, OFlags};
 
-use super::commands::Commands;
+use super::commands::{Commands, Say};
 use super::{Reply, Request, SOCKET, short_path};
 use crate::agent::Agent;
 use crate::caller::with_umask;
@@ -29,9 +29,20 @@ pub struct Listener {
 /// What happens on [`Request::Shutdown`]: with `force` or without. It must return at once.
 pub type OnShutdown = Box<dyn Fn(bool) + Send + Sync>;
 
+/// Who answers on a control socket.
+pub trait Commanded: Send + Sync + 'static {
+    /// Runs a request and returns the last line of its answer. `gone`: the caller has hung up.
+    fn run(&self, request: &Request, say: Say<'_>, gone: &dyn Fn() -> bool) -> Reply;
+}
+
 impl Listener {
     /// Listens in the burst buffer, which this process owns: a socket that another one left there is removed.
     pub fn start(agent: Arc<Agent>, burst_buffer: &Path, on_shutdown: OnShutdown) -> io::Result<Listener> {
+        Listener::serve(burst_buffer, Arc::new(Commands::new(agent, on_shutdown)))
+    }
+
+    /// Listens in a directory that this process owns, for whoever answers.
+    pub fn serve(burst_buffer: &Path, commands: Arc<dyn Commanded>) -> io::Result<Listener> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::open(burst_buffer, flags, Mode::empty())?;
         match rustix::fs::unlinkat(&directory, SOCKET, AtFlags::empty()) {
@@ -43,7 +54,6 @@ impl Listener {
         let listener = with_umask(0, 0o177, |_| UnixListener::bind(path))?;
         listener.set_nonblocking(true)?;
         let stop = Arc::new(AtomicBool::new(false));
-        let commands = Arc::new(Commands::new(agent, on_shutdown));
         let until = stop.clone();
         let accept = move || accept(&listener, &commands, &until);
         let thread = Some(std::thread::Builder::new().name("control".into()).spawn(accept)?);
@@ -63,7 +73,7 @@ impl Drop for Listener {
     }
 }
 
-fn accept(listener: &UnixListener, commands: &Arc<Commands>, stop: &Arc<AtomicBool>) {
+fn accept(listener: &UnixListener, commands: &Arc<dyn Commanded>, stop: &Arc<AtomicBool>) {
     let served = Arc::new(AtomicUsize::new(0));
     let nap = Timespec { tv_sec: 0, tv_nsec: limits::CONTROL_POLL.as_nanos() as i64 };
     while !stop.load(Ordering::Acquire) {
@@ -78,7 +88,7 @@ fn accept(listener: &UnixListener, commands: &Arc<Commands>, stop: &Arc<AtomicBo
         served.fetch_add(1, Ordering::Relaxed);
         let (commands, ended, stop) = (commands.clone(), served.clone(), stop.clone());
         let serve = move || {
-            if let Err(error) = serve(&stream, &commands, &stop) {
+            if let Err(error) = serve(&stream, &*commands, &stop) {
                 tracing::debug!(%error, "a control connection ended");
             }
             ended.fetch_sub(1, Ordering::Relaxed);
@@ -95,7 +105,7 @@ fn is_allowed(stream: &UnixStream) -> bool {
         .is_ok_and(|peer| peer.uid.is_root() || peer.uid == rustix::process::geteuid())
 }
 
-fn serve(stream: &UnixStream, commands: &Commands, stop: &AtomicBool) -> io::Result<()> {
+fn serve(stream: &UnixStream, commands: &dyn Commanded, stop: &AtomicBool) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_write_timeout(Some(limits::CONTROL_WRITE_TIMEOUT))?;
     let mut lines = BufReader::new(stream);

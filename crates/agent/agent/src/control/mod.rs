@@ -17,7 +17,8 @@ use file_cache::Stuck;
 use serde::{Deserialize, Serialize};
 
 pub use client::Client;
-pub use listener::Listener;
+pub use commands::Say;
+pub use listener::{Commanded, Listener};
 
 /// The socket's name in the burst buffer.
 pub const SOCKET: &str = "agent.sock";

@@ -27,5 +27,16 @@ impl LockKind {
     }
 }
 
-/// Who holds or wants a lock: the number by which the door knows the process or the open file.
-pub type Owner = u64;
+/// Who holds or wants a lock: the number by which a kernel knows the process or the open file, and above it the number of
+/// the kernel's machine: 0 for this one. Two kernels may give the same number.
+pub type Owner = u128;
+
+/// The owner that the kernel of a client knows by this number.
+pub fn owner(client: u64, number: u64) -> Owner {
+    u128::from(client) << 64 | u128::from(number)
+}
+
+/// Whose an owner is.
+pub fn client_of(owner: Owner) -> u64 {
+    (owner >> 64) as u64
+}

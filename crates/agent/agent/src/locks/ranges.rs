@@ -97,6 +97,13 @@ impl RangeLocks {
         before != self.held.len()
     }
 
+    /// Releases what owners of a kind hold. Says whether anything was.
+    pub fn release_all(&mut self, goes: impl Fn(Owner) -> bool) -> bool {
+        let before = self.held.len();
+        self.held.retain(|held| !goes(held.owner));
+        before != self.held.len()
+    }
+
     /// Held ranges.
     pub fn len(&self) -> usize {
         self.held.len()
@@ -113,7 +120,7 @@ mod tests {
     use super::*;
 
     fn lock(start: u64, end: u64, kind: LockKind, owner: Owner) -> RangeLock {
-        RangeLock { start, end, kind, owner, pid: 0, handle: owner }
+        RangeLock { start, end, kind, owner, pid: 0, handle: owner as u64 }
     }
 
     #[test]
@@ -159,7 +166,7 @@ mod tests {
         let mut locks = RangeLocks::default();
         let mut model = [[None::<LockKind>; BYTES as usize]; OWNERS as usize];
         for _ in 0..50_000 {
-            let owner = next(OWNERS);
+            let owner = Owner::from(next(OWNERS));
             let start = next(BYTES);
             let end = start + next(BYTES - start);
             let slots = start as usize..=end as usize;
@@ -171,7 +178,7 @@ mod tests {
                     model[owner as usize][slots].fill(None);
                 }
                 _ => {
-                    let conflicts = (0..OWNERS).filter(|&other| other != owner).any(|other| {
+                    let conflicts = (0..Owner::from(OWNERS)).filter(|&other| other != owner).any(|other| {
                         model[other as usize][slots.clone()].iter().flatten().any(|held| held.conflicts(kind))
                     });
                     assert_eq!(locks.conflict(&wanted).is_some(), conflicts);

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 use types::Identity;
 
-use super::{LockKind, Owner, RangeLock, RangeLocks, WholeLocks};
+use super::{LockKind, Owner, RangeLock, RangeLocks, WholeLocks, client_of};
 use crate::limits;
 
 /// Called once with the outcome of a lock that had to wait: `EINTR` when cancelled, `EDEADLK`, or granted.
@@ -80,6 +80,13 @@ impl FileLocks {
                 at = 0;
             }
         }
+    }
+
+    /// Takes those out that wait in vain.
+    fn give_up(&mut self, goes: impl Fn(&LockRequest) -> bool) -> VecDeque<Waiter> {
+        let (gone, stay) = self.waiting.drain(..).partition(|waiter| goes(&waiter.request));
+        self.waiting = stay;
+        gone
     }
 
     fn is_empty(&self) -> bool {
@@ -173,9 +180,39 @@ impl LockTable {
         self.release(file, |locks| locks.whole.release(owner));
     }
 
-    /// The last descriptor of an open file is gone: releases the ranges that were taken through it.
+    /// The last descriptor of an open file is gone: releases the ranges that were taken through it, and gives up with
+    /// `EINTR` what is still awaited through it - by a caller that is gone as well, and was told so.
     pub fn release_handle(&self, file: &Identity, handle: u64) {
-        self.release(file, |locks| locks.ranges.release_handle(handle));
+        let given_up = self.change(|tables, granted| {
+            let Some(locks) = tables.files.get_mut(file) else { return VecDeque::new() };
+            let given_up = locks.give_up(|waiter| waiter.range.handle == handle);
+            if locks.ranges.release_handle(handle) {
+                locks.serve(granted);
+            }
+            if locks.is_empty() {
+                tables.files.remove(file);
+            }
+            given_up
+        });
+        given_up.into_iter().for_each(|waiter| (waiter.grant)(Err(Errno::INTR)));
+    }
+
+    /// A client is gone: what its owners hold is released, what they await is given up with `EINTR`.
+    pub fn release_client(&self, client: u64) {
+        let theirs = |owner: Owner| client_of(owner) == client;
+        let given_up = self.change(|tables, granted| {
+            let mut given_up = Vec::new();
+            for locks in tables.files.values_mut() {
+                given_up.extend(locks.give_up(|waiter| theirs(waiter.owner())));
+                let whole = locks.whole.release_all(theirs);
+                if locks.ranges.release_all(theirs) || whole {
+                    locks.serve(granted);
+                }
+            }
+            tables.files.retain(|_, locks| !locks.is_empty());
+            given_up
+        });
+        given_up.into_iter().for_each(|waiter| (waiter.grant)(Err(Errno::INTR)));
     }
 
     /// Whether anybody holds or awaits a lock.

@@ -4,17 +4,18 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 
 use super::*;
+use crate::locks::owner;
 
 fn file(name: u8) -> Identity {
     Identity::new(vec![name]).unwrap()
 }
 
 fn exclusive(start: u64, end: u64, owner: Owner) -> LockRequest {
-    LockRequest::range(start, end, LockKind::Exclusive, owner, 0, owner)
+    LockRequest::range(start, end, LockKind::Exclusive, owner, 0, owner as u64)
 }
 
 fn shared(start: u64, end: u64, owner: Owner) -> LockRequest {
-    LockRequest::range(start, end, LockKind::Shared, owner, 0, owner)
+    LockRequest::range(start, end, LockKind::Shared, owner, 0, owner as u64)
 }
 
 fn wait(table: &LockTable, file: &Identity, request: LockRequest) -> (Option<Ticket>, Receiver<Result<(), Errno>>) {
@@ -111,7 +112,7 @@ fn flocks_and_ranges_do_not_know_each_other() {
 fn a_flock_that_cannot_be_converted_is_lost_as_flock_says() {
     let table = LockTable::default();
     for owner in [1, 2] {
-        table.try_lock(&file(1), LockRequest::flock(LockKind::Shared, owner, 0, owner)).unwrap();
+        table.try_lock(&file(1), LockRequest::flock(LockKind::Shared, owner, 0, owner as u64)).unwrap();
     }
     assert_eq!(table.try_lock(&file(1), LockRequest::flock(LockKind::Exclusive, 1, 0, 1)), Err(Errno::AGAIN));
     table.try_lock(&file(1), LockRequest::flock(LockKind::Exclusive, 2, 0, 2)).unwrap();
@@ -146,5 +147,33 @@ fn threads_that_take_turns_never_overlap() {
         })
         .collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
+    assert!(table.is_empty());
+}
+
+#[test]
+fn equal_numbers_of_two_clients_are_two_owners_and_one_that_is_gone_holds_and_awaits_nothing() {
+    let table = LockTable::default();
+    let of = |client| owner(client, 7);
+    table.try_lock(&file(1), exclusive(0, 9, of(1))).unwrap();
+    assert_eq!(table.try_lock(&file(1), exclusive(0, 9, of(2))), Err(Errno::AGAIN));
+    table.try_lock(&file(2), LockRequest::flock(LockKind::Exclusive, of(1), 0, 7)).unwrap();
+    let (_, second) = wait(&table, &file(1), exclusive(0, 9, of(2)));
+    let (_, own) = wait(&table, &file(1), exclusive(0, 9, owner(1, 8)));
+    table.release_client(1);
+    assert_eq!(second.try_recv(), Ok(Ok(())), "who waited for it gets it");
+    assert_eq!(own.try_recv(), Ok(Err(Errno::INTR)), "and what it awaited itself is over");
+    table.try_lock(&file(2), LockRequest::flock(LockKind::Exclusive, of(2), 0, 7)).unwrap();
+    table.release_client(2);
+    assert!(table.is_empty());
+}
+
+#[test]
+fn what_is_awaited_through_an_open_file_ends_with_it() {
+    let table = LockTable::default();
+    table.try_lock(&file(1), exclusive(0, 9, 1)).unwrap();
+    let (_, outcome) = wait(&table, &file(1), exclusive(0, 9, 2));
+    table.release_handle(&file(1), 2);
+    assert_eq!(outcome.try_recv(), Ok(Err(Errno::INTR)));
+    table.release_handle(&file(1), 1);
     assert!(table.is_empty());
 }

@@ -32,6 +32,13 @@ impl WholeLocks {
         before != self.held.len()
     }
 
+    /// Releases what owners of a kind hold. Says whether anything was.
+    pub fn release_all(&mut self, goes: impl Fn(Owner) -> bool) -> bool {
+        let before = self.held.len();
+        self.held.retain(|&(other, _)| !goes(other));
+        before != self.held.len()
+    }
+
     /// Holders.
     pub fn len(&self) -> usize {
         self.held.len()

@@ -5,7 +5,7 @@ mod opcode;
 mod plain;
 
 pub(crate) use layout::*;
-pub(crate) use opcode::Opcode;
+pub use opcode::Opcode;
 pub(crate) use plain::{Plain, bytes_of, take};
 
 /// Features agreed at INIT; the upper half travels in `flags2`.
@@ -76,6 +76,10 @@ pub mod fopen {
 }
 
 pub(crate) const KERNEL_MAJOR: u32 = 7;
+
+/// The numbers of the messages that are made here too.
+pub(crate) const INTERRUPT: u32 = 36;
+pub(crate) const BATCH_FORGET: u32 = 42;
 
 pub(crate) mod fattr {
     pub const MODE: u32 = 1 << 0;

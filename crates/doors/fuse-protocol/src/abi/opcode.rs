@@ -4,7 +4,8 @@ macro_rules! opcodes {
     ($($name:ident = $number:literal),* $(,)?) => {
         /// What a request asks for.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub(crate) enum Opcode { $($name),* }
+        #[allow(missing_docs, reason = "the kernel's own names")]
+        pub enum Opcode { $($name),* }
 
         impl Opcode {
             /// Every request that is decoded.

@@ -2,6 +2,7 @@
 
 pub mod check;
 pub mod mount;
+pub mod mount_names;
 pub mod policy;
 pub mod recover;
 pub mod resolve;

@@ -9,6 +9,7 @@ use file_cache::Stuck;
 use crate::args::MountArgs;
 use crate::channel::{self, Channel, Message};
 use crate::claim::{self, Claim};
+use crate::commands::mount_names;
 use crate::drain::{self, Requests};
 use crate::exit::{self, Failure, out, reason, say};
 use crate::guest::{self, Place};
@@ -16,6 +17,7 @@ use crate::holders;
 use crate::limits::{LISTED_MAX, POLL};
 use crate::lower::{self, Submounts};
 use crate::mounts;
+use crate::server::NamesAt;
 use crate::serving::{self, How, Serving};
 use crate::signals::Signals;
 use crate::{apart, heap, log, open_files, privilege};
@@ -29,12 +31,25 @@ pub fn run(args: &MountArgs) -> Result<u8, Failure> {
             "as an ordinary user accelerate one command, or one shell: forebay run --burst-buffer BB --dir DIR -- bash",
         ));
     }
+    if args.names == NamesAt::Server {
+        return mount_names::run(args, &buffer);
+    }
     let (places, claim) = claim::places(std::slice::from_ref(&args.dir), &buffer)?;
     let place = &places[0];
     let windows = args.window.place()?;
     let how = How { rules: args.rules.set(), exclusive: args.exclusive, windows, server, ..How::default() };
-    if args.foreground {
-        return agent(place, claim, &how, None);
+    in_background(args.foreground, &place.burst_buffer, |started| agent(place, claim, &how, started))
+}
+
+/// Does `work` in the background, unless it is to stay in the foreground; returns when it says that it works. Its messages go to
+/// the log of `directory` then.
+pub fn in_background(
+    foreground: bool,
+    directory: &Path,
+    work: impl FnOnce(Option<&Channel>) -> Result<u8, Failure>,
+) -> Result<u8, Failure> {
+    if foreground {
+        return work(None);
     }
     let (ours, theirs) = channel::pair().map_err(|e| Failure::io("make a socket", &e))?;
     // SAFETY: no other thread runs yet, so the child may do all that this process may.
@@ -42,7 +57,7 @@ pub fn run(args: &MountArgs) -> Result<u8, Failure> {
         -1 => Err(Failure::io("start a process", &io::Error::last_os_error())),
         0 => {
             drop(ours);
-            background(place, claim, &how, &theirs)
+            background(work, &theirs)
         }
         _ => {
             drop(theirs);
@@ -50,18 +65,18 @@ pub fn run(args: &MountArgs) -> Result<u8, Failure> {
                 Ok(Some(Message::Go)) => Ok(0),
                 Ok(Some(Message::Failed(failure))) => Err(failure),
                 _ => Err(Failure::new(exit::SOFTWARE, "the agent ended while it started")
-                    .remedy(format!("see {}", log::of(&place.burst_buffer).display()))),
+                    .remedy(format!("see {}", log::of(directory).display()))),
             }
         }
     }
 }
 
 /// In the forked child: its own session, then a grandchild that cannot get a terminal again.
-fn background(place: &Place, claim: Option<Claim>, how: &How, channel: &Channel) -> ! {
+fn background(work: impl FnOnce(Option<&Channel>) -> Result<u8, Failure>, channel: &Channel) -> ! {
     let detached = rustix::process::setsid().map_err(io::Error::from);
     // SAFETY: still no other thread.
     let code = match detached.map(|_| unsafe { libc::fork() }) {
-        Ok(0) => match agent(place, claim, how, Some(channel)) {
+        Ok(0) => match work(Some(channel)) {
             Ok(code) => code,
             Err(failure) => {
                 // Whoever mounted has gone if it had started already; then the log has it.
@@ -103,12 +118,16 @@ fn agent(place: &Place, claim: Option<Claim>, how: &How, started: Option<&Channe
     if let Some(windows) = &how.windows {
         out!("{}", windows.exports());
     }
-    if let Some(channel) = started {
-        close_terminal();
-        // Whoever asked for the mount was interrupted: then it shall not be.
-        channel.send(&Message::Go).map_err(|_| Failure::silent(exit::UNAVAILABLE))?;
-    }
+    say_started(started)?;
     serve(place, serving, mounted, &signals)
+}
+
+/// Tells who waits for the start that it works, and lets the terminal go.
+pub fn say_started(started: Option<&Channel>) -> Result<(), Failure> {
+    let Some(channel) = started else { return Ok(()) };
+    close_terminal();
+    // Whoever asked for the mount was interrupted: then it shall not be.
+    channel.send(&Message::Go).map_err(|_| Failure::silent(exit::UNAVAILABLE))
 }
 
 /// Names the processes that will not notice the mount until they enter the directory anew.
@@ -181,13 +200,13 @@ fn finish(place: &Place, serving: Serving, signals: &Signals, left: Option<Vec<S
 }
 
 /// For the terminal, if there is one, and the log.
-fn note(text: &str) {
+pub fn note(text: &str) {
     say!("forebay: {text}");
     tracing::info!("{text}");
 }
 
 /// A mount that is taken back if the start fails.
-struct Mounted<'a>(&'a Path);
+pub struct Mounted<'a>(pub &'a Path);
 
 impl Drop for Mounted<'_> {
     fn drop(&mut self) {

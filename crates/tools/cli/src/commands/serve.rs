@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use agent::control::{Listener, SOCKET};
 use clap::Args;
+use relay::Names;
 use server::Files;
 use transport::{Access, Address, Server};
 
@@ -63,7 +64,9 @@ pub fn run(args: &ServeArgs) -> Result<u8, Failure> {
     };
     let control = Listener::start(Arc::clone(&prepared.agent), &place.burst_buffer, on_shutdown)
         .map_err(|e| Failure::io("listen for commands", &e))?;
-    let server = Server::start(Files::new(cache, store, identity), &args.listen, access).map_err(|e| refused(&e))?;
+    // For nodes that see the global store, and for those that do not.
+    let service = Names::new(Files::new(cache, store, identity), Arc::clone(&prepared.agent));
+    let server = Server::start(service, &args.listen, access).map_err(|e| refused(&e))?;
     for address in server.addresses() {
         say!("forebay: serving {} at {address}", place.dir.display());
         tracing::info!("serving {} at {address}", place.dir.display());

@@ -39,7 +39,9 @@ fn state(target: Target) -> Value {
     });
     match asked {
         Ok((pid, mut status)) => {
-            derive(&mut status);
+            if status["names"].is_null() {
+                derive(&mut status);
+            }
             json!({ "dir": dir, "burst_buffer": buffer, "agent": pid, "status": status })
         }
         Err(failure) => {
@@ -66,6 +68,9 @@ fn text(value: &Value) -> &str {
 }
 
 fn print(state: &Value) {
+    if state["status"]["names"].is_string() {
+        return print_relay(state);
+    }
     out!("{}  burst buffer {}", text(&state["dir"]), text(&state["burst_buffer"]));
     if let Some(error) = state["error"].as_str() {
         out!("  {error}");
@@ -82,6 +87,21 @@ fn print(state: &Value) {
         print_windows(&status["windows"]);
         print_trouble(status);
     }
+}
+
+/// A directory whose names and data are a server's.
+fn print_relay(state: &Value) {
+    let server = &state["status"]["server"];
+    out!("{}  names and data at a server", text(&state["dir"]));
+    out!("  agent {}", state["agent"]);
+    let address = text(&server["address"]);
+    if server["answers"] == true {
+        return out!("  server {address} answers; its counters: forebay status there");
+    }
+    let since = server["away_s"].as_u64().map_or(String::new(), |seconds| format!(", for {seconds} s now"));
+    out!(
+        "  server {address} does not answer{since}: writes to open files wait for it, the rest fails after io_timeout"
+    );
 }
 
 /// The server with the burst buffer, if there is one; whether there are counters.

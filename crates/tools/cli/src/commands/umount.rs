@@ -6,7 +6,7 @@ use std::path::Path;
 use agent::control::Request;
 
 use crate::args::UmountArgs;
-use crate::commands::{check, mount};
+use crate::commands::{check, mount, mount_names};
 use crate::exit::{self, Failure, say};
 use crate::holders;
 use crate::limits::{LISTED_MAX, POLL, UNMOUNT_TRIES};
@@ -30,7 +30,9 @@ pub fn run(args: &UmountArgs) -> Result<u8, Failure> {
 }
 
 fn with_agent(args: &UmountArgs, mut link: Link) -> Result<u8, Failure> {
-    let stuck = link.drain(Path::new(""))?;
+    // Where the server has the names, it drains by itself.
+    let drains = link.ask(&Request::Ping, |_| {})?["names"] != mount_names::NAMES;
+    let stuck = if drains { link.drain(Path::new(""))? } else { Vec::new() };
     if !stuck.is_empty() {
         link.list(&stuck);
         // What is in use is the commonest reason, and the one that the caller can do something about.

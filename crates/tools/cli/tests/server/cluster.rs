@@ -206,6 +206,20 @@ impl Cluster {
             std::fs::create_dir(&dir).expect("a place for the node's mount");
             tool("mount", &format!("--bind {} {}", self.data.display(), dir.display()));
         }
+        self.serve_node(node, dir, options)
+    }
+
+    /// Shows the server's directory on a node that does not see the global store; returns where.
+    #[allow(dead_code, reason = "only some tests have such nodes")]
+    pub fn mount_names(&mut self, node: usize, options: &[&str]) -> PathBuf {
+        let dir = self.node(node);
+        if !dir.exists() {
+            std::fs::create_dir(&dir).expect("a place for the node's mount");
+        }
+        self.serve_node(node, dir, &[&["--names", "server"], options].concat())
+    }
+
+    fn serve_node(&mut self, node: usize, dir: PathBuf, options: &[&str]) -> PathBuf {
         let mut command = inside(node, &forebay());
         command.arg("mount").arg(&dir).arg("--foreground").args(["--server", &self.address(), "--secret"]);
         command.arg(&self.secret).args(options);

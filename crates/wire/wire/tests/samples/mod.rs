@@ -1,7 +1,7 @@
 //! One of every message.
 
 use types::{Identity, Timestamp};
-use wire::{Code, Message, NewTime, Path, Text, job, open, seek};
+use wire::{Code, Message, NewTime, Path, Piece, Text, job, open, pace, seek};
 
 fn identity() -> Identity {
     Identity::new(vec![1, 2, 3, 0xff]).unwrap()
@@ -9,6 +9,10 @@ fn identity() -> Identity {
 
 fn hint() -> Path {
     Path::new("dir/\u{e9}t\u{e9}.h5").unwrap()
+}
+
+fn piece() -> Piece {
+    Piece::new([40, 0, 0, 0, 1, 0, 0, 0]).expect("a short piece")
 }
 
 fn policy() -> Text {
@@ -81,6 +85,11 @@ fn file_requests() -> Vec<Message> {
         Message::Status {},
         Message::Ping {},
         Message::Removing { identity: identity() },
+        Message::Attach { machine: Text::cut("x86_64"), init: piece() },
+        Message::Relay { pace: pace::LARGE, number: 24, oldest: 20, groups: Piece::default(), head: piece() },
+        Message::Listen { after: 21 },
+        Message::Withdraw { number: 22 },
+        Message::Detach {},
     ]
 }
 
@@ -106,5 +115,7 @@ fn answers() -> Vec<Message> {
             replica: Path::new("/bb/files/1").unwrap(),
         },
         Message::Report {},
+        Message::Relayed { head: piece() },
+        Message::Heard { last: 23 },
     ]
 }

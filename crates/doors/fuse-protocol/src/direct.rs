@@ -1,0 +1,190 @@
+//! A file system that is asked by a kernel of another machine. Who brings its messages runs them: each is answered in the
+//! calling thread, except locks that are waited for.
+//!
+//! D1. The caller's process means nothing here and is not told to the file system.
+//! D2. Nothing is passed through: backing files are descriptors of one machine.
+
+use std::cell::RefCell;
+use std::io::{self, IoSlice};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use crate::abi::{OutHeader, take};
+use crate::dispatch::{Handler, Scratch, Server};
+use crate::reply::Channel;
+use crate::session::answer_init;
+use crate::transport::Transport;
+use crate::{BackingId, Envelope, Filesystem, Given, Notifier, Request};
+
+/// Takes what the kernel is told unasked: late answers, and notifications, whose number is 0.
+pub trait Events: Send + Sync + 'static {
+    /// One message, whole. An error is told to whom it comes from.
+    fn tell(&self, message: Vec<u8>) -> io::Result<()>;
+}
+
+/// A file system and another machine's kernel.
+pub struct Direct {
+    server: Server,
+}
+
+/// The answer to what the thread runs.
+struct Capture {
+    unique: u64,
+    head: Vec<u8>,
+    body: Vec<u8>,
+}
+
+thread_local! {
+    static CAPTURE: RefCell<Option<Capture>> = const { RefCell::new(None) };
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+/// An answer up to this size is whole in its head.
+const HEAD_BYTES: usize = 4096;
+
+impl Direct {
+    /// Agrees with the kernel on what its INIT offers; returns the answer to that too.
+    pub fn new(fs: Arc<dyn Filesystem>, events: Arc<dyn Events>, init: &[u8]) -> io::Result<(Direct, Vec<u8>)> {
+        let refused = || io::Error::from_raw_os_error(libc::EPROTO);
+        let channel = Arc::new(Channel::new(Arc::new(Outlet(events))));
+        let handler = Handler::Files(fs);
+        let unique = Envelope::of(init).ok_or_else(refused)?.unique;
+        let mut agreed = Ok(None);
+        let (answer, _) = capture(unique, Vec::new(), || agreed = answer_init(&handler, &channel, init));
+        let agreed = agreed?.ok_or_else(refused)?;
+        Ok((Direct { server: Server { handler, channel, agreed, foreign: true } }, answer))
+    }
+
+    /// Sends notifications, from any thread.
+    pub fn notifier(&self) -> Notifier {
+        Notifier::new(Arc::clone(&self.server.channel.transport))
+    }
+
+    /// Runs a message. Its answer: all of it, or only its header and the rest in `out`; empty if there is none, or not yet.
+    pub fn run(&self, message: &[u8], out: &mut Vec<u8>) -> Vec<u8> {
+        let unique = Envelope::of(message).map_or(0, |envelope| envelope.unique);
+        let (head, body) = capture(unique, std::mem::take(out), || {
+            self.server.arrived(message);
+            SCRATCH.with_borrow_mut(|scratch| self.server.serve(message, scratch));
+        });
+        *out = body;
+        head
+    }
+
+    /// Takes back what an answer gave that the kernel never got.
+    pub fn take_back(&self, given: &Given) {
+        let Handler::Files(fs) = &self.server.handler else { return };
+        if let Some((node, handle)) = given.opened {
+            let request = Request { unique: 0, uid: 0, gid: 0, pid: 0, channel: Arc::clone(&self.server.channel) };
+            match given.directory {
+                true => fs.releasedir(&request, node, handle),
+                false => fs.release(&request, node, handle, 0, None),
+            }
+        }
+        if given.looked_up != 0 {
+            fs.forget(given.looked_up, 1);
+        }
+    }
+
+    /// The kernel is gone: who waits is interrupted, what is open is closed. No call may follow.
+    pub fn close(&self) {
+        self.server.channel.interrupts.close();
+        self.server.handler.destroy();
+    }
+}
+
+/// Runs `work` and catches what is answered to `unique` meanwhile; `body` is the room for a large one.
+fn capture(unique: u64, mut body: Vec<u8>, work: impl FnOnce()) -> (Vec<u8>, Vec<u8>) {
+    body.clear();
+    CAPTURE.set(Some(Capture { unique, head: Vec::new(), body }));
+    work();
+    CAPTURE.take().map_or_else(Default::default, |capture| (capture.head, capture.body))
+}
+
+impl Capture {
+    fn put(&mut self, parts: &[IoSlice<'_>]) {
+        let bytes: usize = parts.iter().map(|part| part.len()).sum();
+        let (head, rest) = if bytes <= HEAD_BYTES { (parts, &parts[..0]) } else { parts.split_at(1) };
+        head.iter().for_each(|part| self.head.extend_from_slice(part));
+        rest.iter().for_each(|part| self.body.extend_from_slice(part));
+    }
+}
+
+/// Answers go to the thread that runs the request, everything else is an event.
+struct Outlet(Arc<dyn Events>);
+
+impl Transport for Outlet {
+    fn receive(&self, _: &mut [u8]) -> io::Result<usize> {
+        Err(io::Error::from_raw_os_error(libc::ENODEV))
+    }
+
+    fn send(&self, parts: &[IoSlice<'_>]) -> io::Result<()> {
+        let unique = parts.first().and_then(|part| take::<OutHeader>(part)).map_or(0, |(header, _)| header.unique);
+        let caught = CAPTURE.with_borrow_mut(|capture| match capture {
+            Some(capture) if unique != 0 && capture.unique == unique && capture.head.is_empty() => {
+                capture.put(parts);
+                true
+            }
+            _ => false,
+        });
+        if caught { Ok(()) } else { self.0.tell(parts.iter().flat_map(|part| part.iter().copied()).collect()) }
+    }
+
+    fn backing_open(&self, _: BorrowedFd<'_>) -> io::Result<BackingId> {
+        Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP))
+    }
+
+    fn backing_close(&self, _: BackingId) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+    use crate::abi::{GetattrIn, InHeader, InitCompatIn, bytes_of};
+    use crate::{AttrReply, Errno, Handle, InitReply, KernelConfig, NodeId};
+
+    struct Asked(AtomicU32);
+
+    impl Filesystem for Asked {
+        fn init(&self, _: &KernelConfig) -> Result<InitReply, Errno> {
+            Ok(InitReply::default())
+        }
+
+        fn getattr(&self, req: &Request, _: NodeId, _: Option<Handle>) -> Result<AttrReply, Errno> {
+            self.0.store(req.pid, Ordering::Relaxed);
+            Err(Errno::EACCES)
+        }
+    }
+
+    struct Nobody;
+
+    impl Events for Nobody {
+        fn tell(&self, _: Vec<u8>) -> io::Result<()> {
+            Err(io::Error::from_raw_os_error(libc::ENOBUFS))
+        }
+    }
+
+    fn message(opcode: u32, body: &[u8]) -> Vec<u8> {
+        let header = InHeader { len: 40 + body.len() as u32, opcode, unique: 8, pid: 4711, ..InHeader::default() };
+        [bytes_of(&header), body].concat()
+    }
+
+    #[test]
+    fn a_process_of_another_machine_is_not_told_and_the_answer_comes_back_to_who_asked() {
+        let fs = Arc::new(Asked(AtomicU32::new(1)));
+        let init = InitCompatIn { major: 7, minor: 45, max_readahead: 0, flags: u32::MAX };
+        let (direct, answer) = Direct::new(fs.clone(), Arc::new(Nobody), &message(26, bytes_of(&init))).unwrap();
+        assert_eq!(answer.len(), 16 + 64);
+        let mut out = Vec::new();
+        let answer = direct.run(&message(3, bytes_of(&GetattrIn::default())), &mut out);
+        let (header, _) = take::<OutHeader>(&answer).unwrap();
+        assert_eq!((header.unique, header.error, out.len()), (8, -libc::EACCES, 0));
+        assert_eq!(fs.0.load(Ordering::Relaxed), 0);
+        assert!(direct.run(&message(2, &[0; 8]), &mut out).is_empty(), "a forget has no answer");
+        assert!(Direct::new(fs, Arc::new(Nobody), &message(3, &[])).is_err(), "no INIT");
+    }
+}

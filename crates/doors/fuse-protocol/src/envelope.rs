@@ -1,0 +1,154 @@
+//! What can be told of a message without knowing what it means, and the few messages that a relay makes itself.
+
+use crate::abi::{
+    self, BatchForgetIn, EntryOut, ForgetOne, InHeader, InterruptIn, Opcode, OpenOut, OutHeader, bytes_of, take,
+};
+use crate::{Handle, NodeId};
+
+/// The outside of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Envelope {
+    /// What is asked; `None` for what this layer does not know.
+    pub opcode: Option<Opcode>,
+    /// Its number.
+    pub unique: u64,
+    /// The file that it is about.
+    pub node: NodeId,
+    /// The caller's file system user id.
+    pub uid: u32,
+    /// The caller's file system group id.
+    pub gid: u32,
+    /// The caller's thread, as the machine of its kernel counts them.
+    pub pid: u32,
+    /// The first eight bytes of its arguments: an open file, flags, or another directory. 0 if there are fewer.
+    pub first: u64,
+}
+
+impl Envelope {
+    pub(crate) fn new(header: &InHeader, message: &[u8]) -> Envelope {
+        let first = message.get(size_of::<InHeader>()..).and_then(<[u8]>::first_chunk::<8>);
+        Envelope {
+            opcode: Opcode::of(header.opcode),
+            unique: header.unique,
+            node: header.nodeid,
+            uid: header.uid,
+            gid: header.gid,
+            pid: header.pid,
+            first: first.map_or(0, |bytes| u64::from_ne_bytes(*bytes)),
+        }
+    }
+
+    /// Of a message, or of its beginning; `None` if there is not even a header.
+    pub fn of(message: &[u8]) -> Option<Envelope> {
+        take::<InHeader>(message).map(|(header, _)| Envelope::new(&header, message))
+    }
+
+    /// The flags of OPEN and CREATE, as open(2) has them.
+    pub fn open_flags(&self) -> i32 {
+        (self.first as u32).cast_signed()
+    }
+}
+
+/// What an answer gave the kernel, which it gives back one day: a lookup, an open file, both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Given {
+    /// The node that was looked up; 0: none.
+    pub looked_up: NodeId,
+    /// The open file or directory, and whose it is.
+    pub opened: Option<(NodeId, Handle)>,
+    /// It is a directory.
+    pub directory: bool,
+}
+
+impl Given {
+    /// Of an answer, header and all. `None`: nothing, or an error.
+    pub fn by(envelope: &Envelope, answer: &[u8]) -> Option<Given> {
+        let (header, body) = take::<OutHeader>(answer)?;
+        if header.error != 0 {
+            return None;
+        }
+        let opened = |node: NodeId, body: &[u8]| take::<OpenOut>(body).map(|(out, _)| (node, out.fh));
+        let (looked_up, opened, directory) = match envelope.opcode? {
+            Opcode::Lookup | Opcode::Mknod | Opcode::Mkdir | Opcode::Symlink | Opcode::Link => {
+                (take::<EntryOut>(body)?.0.nodeid, None, false)
+            }
+            Opcode::Create | Opcode::Tmpfile => {
+                let (entry, rest) = take::<EntryOut>(body)?;
+                (entry.nodeid, opened(entry.nodeid, rest), false)
+            }
+            Opcode::Open => (0, opened(envelope.node, body), false),
+            Opcode::Opendir => (0, opened(envelope.node, body), true),
+            _ => return None,
+        };
+        (looked_up != 0 || opened.is_some()).then_some(Given { looked_up, opened, directory })
+    }
+
+    /// Whether answers to such a request can give something.
+    pub fn may_be(opcode: Opcode) -> bool {
+        use Opcode as O;
+        matches!(
+            opcode,
+            O::Lookup | O::Mknod | O::Mkdir | O::Symlink | O::Link | O::Create | O::Tmpfile | O::Open | O::Opendir
+        )
+    }
+}
+
+fn message(opcode: u32, unique: u64, body: &[&[u8]]) -> Vec<u8> {
+    let len = size_of::<InHeader>() + body.iter().map(|part| part.len()).sum::<usize>();
+    let header = InHeader { len: len as u32, opcode, unique, ..InHeader::default() };
+    let mut message = bytes_of(&header).to_vec();
+    body.iter().for_each(|part| message.extend_from_slice(part));
+    message
+}
+
+/// The message that gives lookups back, of so many nodes.
+pub fn forgets(ones: &[(NodeId, u64)]) -> Vec<u8> {
+    let ones: Vec<u8> =
+        ones.iter().flat_map(|&(nodeid, nlookup)| bytes_of(&ForgetOne { nodeid, nlookup }).to_vec()).collect();
+    let count = (ones.len() / size_of::<ForgetOne>()) as u32;
+    message(abi::BATCH_FORGET, 0, &[bytes_of(&BatchForgetIn { count, dummy: 0 }), &ones])
+}
+
+/// The message that interrupts a request.
+pub fn interrupt(unique: u64) -> Vec<u8> {
+    // As the kernel numbers them.
+    message(abi::INTERRUPT, unique | 1, &[bytes_of(&InterruptIn { unique })])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decode::{Operation, decode};
+    use crate::init::Agreed;
+
+    #[test]
+    fn messages_of_our_own_are_those_of_the_kernel() {
+        let agreed = Agreed::default();
+        let message = forgets(&[(7, 2), (9, 1)]);
+        let (_, operation) = decode(&message, &agreed).unwrap();
+        assert!(matches!(operation, Operation::BatchForget { ones } if ones.len() == 32));
+        let message = interrupt(12);
+        let (header, operation) = decode(&message, &agreed).unwrap();
+        assert!(header.unique == 13 && matches!(operation, Operation::Interrupt { unique: 12 }));
+    }
+
+    #[test]
+    fn what_an_answer_gave_is_read_from_it() {
+        let envelope = |opcode| Envelope { opcode: Some(opcode), unique: 2, node: 5, uid: 0, gid: 0, pid: 0, first: 0 };
+        let answer = |error: i32, body: &[&[u8]]| {
+            let mut answer = bytes_of(&OutHeader { len: 0, error, unique: 2 }).to_vec();
+            body.iter().for_each(|part| answer.extend_from_slice(part));
+            answer
+        };
+        let (entry, open) = (EntryOut { nodeid: 8, ..Default::default() }, OpenOut { fh: 3, ..Default::default() });
+        let created = answer(0, &[bytes_of(&entry), bytes_of(&open)]);
+        let given = Given { looked_up: 8, opened: Some((8, 3)), directory: false };
+        assert_eq!(Given::by(&envelope(Opcode::Create), &created), Some(given));
+        let opened = Given { looked_up: 0, opened: Some((5, 3)), directory: true };
+        assert_eq!(Given::by(&envelope(Opcode::Opendir), &answer(0, &[bytes_of(&open)])), Some(opened));
+        assert_eq!(Given::by(&envelope(Opcode::Lookup), &answer(-2, &[])), None);
+        let negative = answer(0, &[bytes_of(&EntryOut::default())]);
+        assert_eq!(Given::by(&envelope(Opcode::Lookup), &negative), None);
+        assert_eq!(Given::by(&envelope(Opcode::Create), &created[..40]), None);
+    }
+}

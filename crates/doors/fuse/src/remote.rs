@@ -1,0 +1,59 @@
+//! An agent's files for the kernel of another machine, which sends its messages over a network.
+//!
+//! Every such kernel has a door of its own over the same agent: nodes, open files and lock owners are its own, the files, their
+//! data and the locks on them are everybody's.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use agent::Agent;
+use fuse_protocol::{Direct, Events, Given};
+
+use crate::door::Door;
+use crate::limits;
+use crate::relief::{Relief, node_budget};
+
+/// One kernel of another machine, served. Dropped, it is gone: what it had open is closed, its locks are released.
+pub struct Remote {
+    agent: Arc<Agent>,
+    client: u64,
+    direct: Direct,
+    _relief: Relief,
+}
+
+impl Remote {
+    /// Agrees with the kernel on what its INIT offers; returns the answer to it too. `client`: not 0, and nobody else's;
+    /// `numbers`: see [`Door::of_client`].
+    pub fn new(
+        agent: Arc<Agent>,
+        client: u64,
+        numbers: &Arc<AtomicU64>,
+        events: Arc<dyn Events>,
+        init: &[u8],
+    ) -> io::Result<(Remote, Vec<u8>)> {
+        let door = Arc::new(Door::of_client(Arc::clone(&agent), client, numbers));
+        let (direct, answer) = Direct::new(door.clone(), events, init)?;
+        door.connect(direct.notifier());
+        let most = Some(node_budget(limits::CLIENT_DESCRIPTORS_SHARE));
+        let relief = Relief::start(door.nodes.clone(), None, direct.notifier(), most)?;
+        Ok((Remote { agent, client, direct, _relief: relief }, answer))
+    }
+
+    /// Runs a message in this thread; see [`Direct::run`].
+    pub fn run(&self, message: &[u8], out: &mut Vec<u8>) -> Vec<u8> {
+        self.direct.run(message, out)
+    }
+
+    /// Takes back what an answer gave that the kernel never got.
+    pub fn take_back(&self, given: &Given) {
+        self.direct.take_back(given);
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        self.direct.close();
+        self.agent.locks().release_client(self.client);
+    }
+}

@@ -1,0 +1,147 @@
+//! What nobody waits for, told behind the kernel's back and again until the server has heard it: interrupts, lookups given
+//! back, releases, requests that were given up.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Instant;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::limits::{ERRAND_POLL, FORGETS_PER_MESSAGE};
+
+/// One of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Errand {
+    /// The caller of a kernel's request got a signal.
+    Interrupt(u64),
+    /// A request, by our number, was given up; and if it may wait at the server, by the kernel's number too.
+    Withdraw(u64, Option<u64>),
+    /// A release that the server has not heard in time.
+    Release(Vec<u8>),
+    /// Lookups given back.
+    Forget(Vec<(u64, u64)>),
+}
+
+#[derive(Default)]
+struct Todo {
+    interrupts: VecDeque<(u64, Instant)>,
+    others: VecDeque<Errand>,
+    forgets: HashMap<u64, u64>,
+    ended: bool,
+}
+
+/// All that are to be run.
+#[derive(Default)]
+pub(crate) struct Errands {
+    todo: Mutex<Todo>,
+    more: Condvar,
+}
+
+impl Todo {
+    fn next(&mut self) -> Option<Errand> {
+        if self.interrupts.front().is_some_and(|(_, due)| *due <= Instant::now()) {
+            return self.interrupts.pop_front().map(|(unique, _)| Errand::Interrupt(unique));
+        }
+        if let Some(errand) = self.others.pop_front() {
+            return Some(errand);
+        }
+        if self.forgets.is_empty() {
+            return None;
+        }
+        let some: Vec<u64> = self.forgets.keys().copied().take(FORGETS_PER_MESSAGE).collect();
+        let ones = some.into_iter().filter_map(|node| self.forgets.remove(&node).map(|count| (node, count)));
+        Some(Errand::Forget(ones.collect()))
+    }
+}
+
+impl Errands {
+    pub fn add(&self, errand: Errand) {
+        self.add_at(errand, Instant::now());
+    }
+
+    /// As `add`; an interrupt is not due before.
+    pub fn add_at(&self, errand: Errand, due: Instant) {
+        let mut todo = self.todo.lock();
+        match errand {
+            Errand::Interrupt(unique) => todo.interrupts.push_back((unique, due)),
+            Errand::Forget(ones) => {
+                for (node, count) in ones {
+                    let known = todo.forgets.entry(node).or_default();
+                    *known = known.saturating_add(count);
+                }
+            }
+            other => todo.others.push_back(other),
+        }
+        drop(todo);
+        self.more.notify_one();
+    }
+
+    /// It could not be run: it is the next of its kind again.
+    pub fn put_back(&self, errand: Errand) {
+        match errand {
+            other @ (Errand::Withdraw(..) | Errand::Release(_)) => self.todo.lock().others.push_front(other),
+            other => self.add_at(other, Instant::now() + ERRAND_POLL),
+        }
+    }
+
+    /// The next; `Ok(None)`: none yet, ask again. `Err`: no more.
+    pub fn next(&self) -> Result<Option<Errand>, ()> {
+        let mut todo = self.todo.lock();
+        if todo.ended {
+            return Err(());
+        }
+        if let Some(errand) = todo.next() {
+            return Ok(Some(errand));
+        }
+        match todo.interrupts.front().map(|(_, due)| *due) {
+            Some(due) => _ = self.more.wait_until(&mut todo, due),
+            // Nothing wakes while nothing happens.
+            None => self.more.wait(&mut todo),
+        }
+        Ok(todo.next())
+    }
+
+    /// The server has lost its memory of this node: nothing of this means anything to the next. The numbers of the requests
+    /// that were to be withdrawn.
+    pub fn clear(&self) -> Vec<u64> {
+        let mut todo = self.todo.lock();
+        todo.interrupts.clear();
+        todo.forgets.clear();
+        let numbers = todo.others.drain(..).filter_map(|errand| match errand {
+            Errand::Withdraw(number, _) => Some(number),
+            _ => None,
+        });
+        numbers.collect()
+    }
+
+    /// Ends [`Errands::next`].
+    pub fn end(&self) {
+        self.todo.lock().ended = true;
+        self.more.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interrupts_come_first_and_lookups_are_given_back_together() {
+        let errands = Errands::default();
+        errands.add(Errand::Forget(vec![(7, 1)]));
+        errands.add(Errand::Release(vec![1]));
+        errands.add(Errand::Withdraw(3, None));
+        errands.add(Errand::Forget(vec![(7, 2)]));
+        errands.add(Errand::Interrupt(2));
+        let next = || errands.next().unwrap().unwrap();
+        assert_eq!(next(), Errand::Interrupt(2));
+        let release = next();
+        assert_eq!(release, Errand::Release(vec![1]));
+        errands.put_back(release);
+        assert_eq!((next(), next()), (Errand::Release(vec![1]), Errand::Withdraw(3, None)));
+        assert_eq!(next(), Errand::Forget(vec![(7, 3)]));
+        errands.add(Errand::Withdraw(9, Some(2)));
+        assert_eq!(errands.clear(), [9]);
+        errands.end();
+        assert!(errands.next().is_err());
+    }
+}

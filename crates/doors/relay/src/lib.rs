@@ -1,0 +1,27 @@
+//! Names through a server, for nodes that do not see the global store. The node's kernel asks as it asks any file system; its
+//! messages travel as they are, and a door over the server's agent answers them.
+//!
+//! [`Relay`] is the node's side: it reads `/dev/fuse`, sends, and hands answers back. [`Names`] is the server's.
+//!
+//! # Invariants
+//!
+//! 1. A request that changes anything is done at most once, however often it is sent; what may have been done by a server that
+//!    is gone is told as `EIO`, never repeated.
+//! 2. A number of a node or an open file means one thing for ever: after the server's memory of a kernel was lost, its numbers
+//!    are `ESTALE`, and names are looked up again.
+//! 3. What an answer gave and the kernel never got is taken back.
+//! 4. No process id of another machine is looked up: the groups of callers come with their requests.
+//! 5. Every wait ends: what changes nothing by `io_timeout`, everything by the death of its caller.
+
+mod errands;
+mod events;
+pub mod limits;
+mod manner;
+mod names;
+mod node;
+mod open;
+mod parked;
+mod relay;
+
+pub use names::{Names, Session};
+pub use relay::Relay;

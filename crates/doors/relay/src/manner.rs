@@ -1,0 +1,191 @@
+//! How each kind of request is asked: how long it waits for a server that is away, over which connections, and whether it may
+//! be done twice.
+
+use std::time::Duration;
+
+use fuse_protocol::{Envelope, Opcode};
+use wire::pace;
+
+use crate::limits;
+
+/// How long a request waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Waits {
+    /// `io_timeout`: it changes nothing that anybody would miss.
+    Briefly,
+    /// Until the server is back, or its caller is killed.
+    Long,
+    /// Nobody waits for it: what is not told at once is told later.
+    Tells,
+}
+
+/// How a request is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Manner {
+    pub waits: Waits,
+    pub pace: u8,
+    /// Doing it twice would differ from doing it once.
+    pub once: bool,
+}
+
+/// Whether a request changes nothing at the server, not even what that remembers.
+pub(crate) fn is_pure(opcode: Opcode) -> bool {
+    use Opcode as O;
+    matches!(
+        opcode,
+        O::Getattr
+            | O::Statx
+            | O::Readlink
+            | O::Read
+            | O::Statfs
+            | O::Getxattr
+            | O::Listxattr
+            | O::Readdir
+            | O::Access
+            | O::Getlk
+            | O::Lseek
+            | O::Interrupt
+    )
+}
+
+/// Whether an open is for writing.
+pub(crate) fn opens_for_writing(envelope: &Envelope) -> bool {
+    match envelope.opcode {
+        Some(Opcode::Create | Opcode::Tmpfile) => true,
+        Some(Opcode::Open) => {
+            let flags = envelope.open_flags();
+            flags & libc::O_ACCMODE != libc::O_RDONLY || flags & libc::O_TRUNC != 0
+        }
+        _ => false,
+    }
+}
+
+/// How a request is asked. `writes`: whether its open file is open for writing.
+pub(crate) fn of(envelope: &Envelope, message: &[u8], writes: bool) -> Manner {
+    use Opcode as O;
+    let Some(opcode) = envelope.opcode else { return Manner { waits: Waits::Briefly, pace: pace::QUICK, once: false } };
+    let waits = match opcode {
+        O::Release | O::Releasedir => Waits::Tells,
+        O::Open if !opens_for_writing(envelope) => Waits::Briefly,
+        O::Flush if !writes => Waits::Briefly,
+        O::Lookup | O::Opendir | O::Readdirplus | O::Ioctl => Waits::Briefly,
+        pure if is_pure(pure) => Waits::Briefly,
+        _ => Waits::Long,
+    };
+    let pace = match opcode {
+        O::Getlk | O::Setlk | O::Setlkw | O::Interrupt | O::Forget | O::BatchForget | O::Destroy => pace::QUICK,
+        O::Read | O::Readdir | O::Readdirplus if asks_for(message) > SMALL => pace::LARGE,
+        O::Write if message.len() > limits::HEAD_BYTES + SMALL => pace::LARGE,
+        O::Open | O::Create | O::Tmpfile | O::Flush | O::Fsync | O::Fsyncdir | O::Syncfs | O::Setattr => pace::SLOW,
+        O::Rename | O::Rename2 | O::Fallocate | O::CopyFileRange | O::CopyFileRange64 | O::Release => pace::SLOW,
+        _ => pace::BRIEF,
+    };
+    let once = matches!(
+        opcode,
+        O::Mknod
+            | O::Mkdir
+            | O::Symlink
+            | O::Unlink
+            | O::Rmdir
+            | O::Rename
+            | O::Rename2
+            | O::Link
+            | O::Create
+            | O::Setxattr
+            | O::Removexattr
+    );
+    Manner { waits, pace, once }
+}
+
+/// Data of this many bytes is not small.
+const SMALL: usize = 16 << 10;
+
+/// The size that a read asks for is the third number of its arguments, after the open file and the offset.
+fn asks_for(message: &[u8]) -> usize {
+    let size = message.get(56..60).and_then(|bytes| bytes.try_into().ok());
+    size.map_or(0, |bytes| u32::from_ne_bytes(bytes) as usize)
+}
+
+/// Whether what the caller may do decides, and with it the groups that it is in.
+pub(crate) fn depends_on_groups(opcode: Option<Opcode>) -> bool {
+    use Opcode as O;
+    matches!(
+        opcode,
+        Some(
+            O::Setattr
+                | O::Symlink
+                | O::Mknod
+                | O::Mkdir
+                | O::Unlink
+                | O::Rmdir
+                | O::Rename
+                | O::Rename2
+                | O::Link
+                | O::Open
+                | O::Opendir
+                | O::Create
+                | O::Tmpfile
+                | O::Setxattr
+                | O::Removexattr
+                | O::Listxattr
+        )
+    )
+}
+
+impl Manner {
+    /// How long, where reads wait for `patience`.
+    pub fn within(&self, patience: Duration) -> Option<Duration> {
+        match self.waits {
+            Waits::Briefly => Some(patience),
+            Waits::Long => None,
+            Waits::Tells => Some(limits::RELEASE),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn envelope(opcode: Opcode, first: i32) -> Envelope {
+        let first = u64::from(first.cast_unsigned());
+        Envelope { opcode: Some(opcode), unique: 2, node: 1, uid: 0, gid: 0, pid: 1, first }
+    }
+
+    #[test]
+    fn what_changes_anything_waits_and_what_only_looks_does_not() {
+        let waits = |opcode, first| of(&envelope(opcode, first), &[], false).waits;
+        assert_eq!(waits(Opcode::Open, libc::O_RDONLY), Waits::Briefly);
+        for flags in [libc::O_WRONLY, libc::O_RDWR, libc::O_RDONLY | libc::O_TRUNC] {
+            assert_eq!(waits(Opcode::Open, flags), Waits::Long);
+        }
+        for opcode in [Opcode::Read, Opcode::Lookup, Opcode::Getattr, Opcode::Opendir, Opcode::Flush] {
+            assert_eq!(waits(opcode, 0), Waits::Briefly, "{opcode:?}");
+        }
+        for opcode in [Opcode::Write, Opcode::Create, Opcode::Unlink, Opcode::Rename2, Opcode::Fsync, Opcode::Setlkw] {
+            assert_eq!(waits(opcode, 0), Waits::Long, "{opcode:?}");
+        }
+        assert_eq!(of(&envelope(Opcode::Flush, 1), &[], true).waits, Waits::Long);
+    }
+
+    #[test]
+    fn what_may_be_lost_is_remembered_by_the_server_or_may_be_done_twice() {
+        for opcode in [Opcode::Mkdir, Opcode::Unlink, Opcode::Rename2, Opcode::Create, Opcode::Link] {
+            assert!(of(&envelope(opcode, 0), &[], false).once && !is_pure(opcode), "{opcode:?}");
+        }
+        // It counts a lookup, opens a file, moves the end of one.
+        for opcode in [Opcode::Lookup, Opcode::Open, Opcode::Write, Opcode::Release, Opcode::BatchForget] {
+            assert!(!is_pure(opcode), "{opcode:?}");
+        }
+    }
+
+    #[test]
+    fn large_requests_have_connections_of_their_own() {
+        let mut message = vec![0; 80];
+        message[56..60].copy_from_slice(&(1_u32 << 20).to_ne_bytes());
+        assert_eq!(of(&envelope(Opcode::Read, 0), &message, false).pace, pace::LARGE);
+        assert_eq!(of(&envelope(Opcode::Read, 0), &[0; 80], false).pace, pace::BRIEF);
+        assert_eq!(of(&envelope(Opcode::Write, 0), &vec![0; 1 << 20], false).pace, pace::LARGE);
+        assert_eq!(of(&envelope(Opcode::Write, 0), &[0; 4096], false).pace, pace::BRIEF);
+    }
+}

@@ -1,0 +1,224 @@
+//! The server's side: a service beside the one for data, for nodes that ask for names as well.
+//!
+//! N1. The user of a request is who the node says, as with a client of NFS: nodes are trusted, they have proved who they are.
+//!     A server that is not root is only its own user, and refuses others.
+//! N2. A request waits for what a lost copy of an earlier one does to the same node, and takes effect once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use agent::{Agent, set_groups_of_callers};
+use fuse::Remote;
+use fuse_protocol::{Envelope, Opcode};
+use transport::{Service, Targets};
+use wire::limits::PIECE_BYTES_MAX;
+use wire::{Message, Piece};
+
+use crate::events::Queue;
+use crate::manner::is_pure;
+use crate::node::Node;
+
+/// A service for agents, `S`, and names for those who have none.
+pub struct Names<S> {
+    inner: S,
+    agent: Arc<Agent>,
+    /// From which nodes and open files of all clients are numbered.
+    numbers: Arc<AtomicU64>,
+    clients: AtomicU64,
+    /// Whose rights requests get where this process may not take those of others.
+    alone: Option<u32>,
+}
+
+/// A client of either kind.
+pub struct Session<T>(Kind<T>);
+
+enum Kind<T> {
+    Agent(T),
+    Node(Node),
+}
+
+impl<T> Drop for Session<T> {
+    fn drop(&mut self) {
+        if let Kind::Node(node) = &self.0 {
+            tracing::info!(node = node.name, attached = node.remote().is_some(), "a node is gone");
+        }
+    }
+}
+
+/// Marks the number of a request among those of nodes, which are smaller.
+const REQUEST: u64 = 1 << 63;
+
+/// Far above every number that was given before, which take more than a nanosecond each, and below the mark.
+fn start() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(1 << 60, |now| now.as_nanos() as u64) & (REQUEST - 1)
+}
+
+fn refused(errno: i32, reason: &str) -> Message {
+    Message::failed(errno, reason)
+}
+
+impl<S> Names<S> {
+    /// Beside `inner`, over an agent of the same directory and data.
+    pub fn new(inner: S, agent: Arc<Agent>) -> Names<S> {
+        let user = rustix::process::geteuid();
+        let alone = (!user.is_root()).then(|| user.as_raw());
+        let numbers = Arc::new(AtomicU64::new(start()));
+        Names { inner, agent, numbers, clients: AtomicU64::new(1), alone }
+    }
+
+    fn on_node(&self, node: &Node, message: Message, data: &[u8], out: &mut Vec<u8>) -> Message {
+        match message {
+            Message::Ping {} => Message::Done {},
+            Message::Attach { machine, init } => self.attach(node, machine.as_str(), init.as_slice()),
+            Message::Relay { number, oldest, groups, head, .. } => {
+                let Some(remote) = node.remote() else { return Message::Unknown {} };
+                self.relay(node, &remote, (number, oldest), groups.as_slice(), (head.as_slice(), data), out)
+            }
+            Message::Listen { after } => match node.remote() {
+                None => Message::Unknown {},
+                Some(_) => Message::Heard { last: node.events.collect(after, out) },
+            },
+            Message::Withdraw { number } => {
+                node.withdraw(number);
+                Message::Done {}
+            }
+            Message::Detach {} => {
+                node.detach();
+                Message::Done {}
+            }
+            _ => refused(libc::EPROTO, "a node without the global store asked for data alone"),
+        }
+    }
+
+    fn attach(&self, node: &Node, machine: &str, init: &[u8]) -> Message {
+        if machine != std::env::consts::ARCH {
+            let ours = std::env::consts::ARCH;
+            let reason =
+                format!("names are served to nodes of the same kind: the server is {ours}, the node {machine}");
+            return Message::failed(libc::EPROTO, reason);
+        }
+        let make = |events: Arc<Queue>| Remote::new(Arc::clone(&self.agent), node.client, &self.numbers, events, init);
+        match node.attach(init, make) {
+            Ok(Some(answer)) => whole(&answer),
+            Ok(None) => refused(libc::EPROTO, "the node's kernel offers something else than before"),
+            Err(error) => Message::failed(error.raw_os_error().unwrap_or(libc::EPROTO), error.to_string()),
+        }
+    }
+
+    fn relay(
+        &self,
+        node: &Node,
+        remote: &Remote,
+        numbers: (u64, u64),
+        groups: &[u8],
+        (head, data): (&[u8], &[u8]),
+        out: &mut Vec<u8>,
+    ) -> Message {
+        let Some(envelope) = Envelope::of(head) else { return refused(libc::EPROTO, "no message of a kernel") };
+        if let Some(own) = self.alone
+            && asks_as_somebody(envelope.opcode)
+            && ![own, 0].contains(&envelope.uid)
+        {
+            return refused(libc::EACCES, "the server is not root: it serves its own user alone");
+        }
+        let message = if data.is_empty() { head } else { &[head, data].concat() };
+        let _told = Told::new(groups);
+        let answer = remote.run(message, out);
+        node.note(&envelope, &answer, numbers);
+        if answer.is_empty() { Message::Pending {} } else { whole(&answer) }
+    }
+}
+
+/// Whether a user asks, and not the kernel by itself about what it has already.
+fn asks_as_somebody(opcode: Option<Opcode>) -> bool {
+    use Opcode as O;
+    !matches!(
+        opcode,
+        Some(
+            O::Forget
+                | O::BatchForget
+                | O::Interrupt
+                | O::Release
+                | O::Releasedir
+                | O::Flush
+                | O::Read
+                | O::Write
+                | O::Readdir
+                | O::Readdirplus
+                | O::Fsync
+                | O::Fsyncdir
+        )
+    )
+}
+
+fn whole(answer: &[u8]) -> Message {
+    match Piece::new(answer) {
+        Some(head) => Message::Relayed { head },
+        None => refused(libc::EPROTO, &format!("an answer of {} bytes without data", answer.len())),
+    }
+}
+
+/// The groups of the caller for whom this thread works, until this drops.
+struct Told;
+
+impl Told {
+    fn new(groups: &[u8]) -> Told {
+        let (groups, _) = groups.as_chunks::<4>();
+        set_groups_of_callers(Some(groups.iter().map(|group| u32::from_le_bytes(*group)).collect()));
+        Told
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        set_groups_of_callers(None);
+    }
+}
+
+const _: () = assert!(PIECE_BYTES_MAX.is_multiple_of(4));
+
+impl<S: Service> Service for Names<S> {
+    type Session = Session<S::Session>;
+
+    fn begin(&self, store: &str, agent: &str) -> Result<Self::Session, (i32, String)> {
+        if !store.is_empty() {
+            return self.inner.begin(store, agent).map(|session| Session(Kind::Agent(session)));
+        }
+        let client = self.clients.fetch_add(1, Ordering::Relaxed);
+        tracing::info!(node = agent, client, "a node without the global store has come");
+        Ok(Session(Kind::Node(Node::new(client, agent, start()))))
+    }
+
+    fn targets(&self, session: &Self::Session, message: &Message) -> Option<Targets> {
+        if let Kind::Agent(session) = &session.0 {
+            return self.inner.targets(session, message);
+        }
+        match message {
+            Message::Attach { .. } | Message::Detach {} => Some([0; 2]),
+            Message::Withdraw { number } => Some([number | REQUEST; 2]),
+            Message::Relay { number, head, .. } => {
+                let envelope = Envelope::of(head.as_slice())?;
+                let renames = matches!(envelope.opcode, Some(Opcode::Rename | Opcode::Rename2));
+                let second = if renames { envelope.first & !REQUEST } else { number | REQUEST };
+                (!envelope.opcode.is_some_and(is_pure)).then_some([envelope.node & !REQUEST, second])
+            }
+            _ => None,
+        }
+    }
+
+    fn remembers(&self, message: &Message) -> bool {
+        match message {
+            Message::Relay { .. } => true,
+            other => self.inner.remembers(other),
+        }
+    }
+
+    fn handle(&self, session: &Self::Session, message: Message, data: &[u8], out: &mut Vec<u8>) -> Message {
+        match &session.0 {
+            Kind::Agent(session) => self.inner.handle(session, message, data, out),
+            Kind::Node(node) => self.on_node(node, message, data, out),
+        }
+    }
+}

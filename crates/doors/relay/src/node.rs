@@ -1,0 +1,83 @@
+//! What the server keeps for one node.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use fuse::Remote;
+use fuse_protocol::{Envelope, Given};
+use parking_lot::{Mutex, RwLock};
+
+use crate::events::Queue;
+
+struct Attached {
+    remote: Arc<Remote>,
+    init: Vec<u8>,
+    answer: Vec<u8>,
+}
+
+/// One node: its kernel, once it is attached, and what that was given and may not have got.
+pub(crate) struct Node {
+    /// Its number, which no other has.
+    pub client: u64,
+    /// A name for people.
+    pub name: String,
+    pub events: Arc<Queue>,
+    attached: RwLock<Option<Attached>>,
+    given: Mutex<BTreeMap<u64, Given>>,
+}
+
+impl Node {
+    /// `start`: above all numbers that an earlier memory of a node has given to events.
+    pub fn new(client: u64, name: &str, start: u64) -> Node {
+        let (attached, given) = (RwLock::default(), Mutex::default());
+        Node { client, name: name.into(), events: Arc::new(Queue::after(start)), attached, given }
+    }
+
+    /// Its kernel, if it is attached.
+    pub fn remote(&self) -> Option<Arc<Remote>> {
+        self.attached.read().as_ref().map(|attached| Arc::clone(&attached.remote))
+    }
+
+    /// Attaches its kernel; one that is attached is not attached again. `None`: it was with another offer.
+    pub fn attach<E>(
+        &self,
+        init: &[u8],
+        make: impl FnOnce(Arc<Queue>) -> Result<(Remote, Vec<u8>), E>,
+    ) -> Result<Option<Vec<u8>>, E> {
+        let mut attached = self.attached.write();
+        if let Some(attached) = &*attached {
+            return Ok((attached.init == init).then(|| attached.answer.clone()));
+        }
+        let (remote, answer) = make(Arc::clone(&self.events))?;
+        *attached = Some(Attached { remote: Arc::new(remote), init: init.to_vec(), answer: answer.clone() });
+        Ok(Some(answer))
+    }
+
+    /// Its kernel is gone.
+    pub fn detach(&self) {
+        let gone = self.attached.write().take();
+        // Outside the lock: what it had open is closed.
+        drop(gone);
+    }
+
+    /// Notes what the answer to a request gave. `oldest`: the node has done with requests below it.
+    pub fn note(&self, envelope: &Envelope, answer: &[u8], (number, oldest): (u64, u64)) {
+        let given = Given::by(envelope, answer);
+        let mut all = self.given.lock();
+        if all.first_key_value().is_some_and(|(first, _)| *first < oldest) {
+            let kept = all.split_off(&oldest);
+            *all = kept;
+        }
+        if let Some(given) = given {
+            all.insert(number, given);
+        }
+    }
+
+    /// The node has given up a request: what its answer gave is taken back.
+    pub fn withdraw(&self, number: u64) {
+        let given = self.given.lock().remove(&number);
+        if let (Some(given), Some(remote)) = (given, self.remote()) {
+            remote.take_back(&given);
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! The numbers of a node's requests, and which of them it has not done with: the server keeps what it gave until then.
+
+use std::collections::BTreeSet;
+
+use parking_lot::Mutex;
+
+#[derive(Default)]
+struct Numbers {
+    last: u64,
+    open: BTreeSet<u64>,
+}
+
+/// All of a node's requests that are not done with.
+#[derive(Default)]
+pub(crate) struct Open(Mutex<Numbers>);
+
+impl Open {
+    /// A new request.
+    pub fn begin(&self) -> u64 {
+        let mut numbers = self.0.lock();
+        numbers.last += 1;
+        let number = numbers.last;
+        numbers.open.insert(number);
+        number
+    }
+
+    /// Its answer has reached the kernel, or was taken back.
+    pub fn end(&self, number: u64) {
+        self.0.lock().open.remove(&number);
+    }
+
+    /// The lowest that is not done with.
+    pub fn oldest(&self) -> u64 {
+        let numbers = self.0.lock();
+        numbers.open.first().copied().unwrap_or(numbers.last + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_is_the_lowest_that_is_not_done_with() {
+        let open = Open::default();
+        assert_eq!((open.begin(), open.begin(), open.oldest()), (1, 2, 1));
+        open.end(1);
+        assert_eq!(open.oldest(), 2);
+        open.end(2);
+        assert_eq!(open.oldest(), 3);
+    }
+}

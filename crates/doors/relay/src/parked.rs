@@ -1,0 +1,133 @@
+//! The kernel's requests that run, and those whose answer comes later: locks that are waited for.
+
+use std::collections::HashMap;
+
+use fuse::is_dying;
+use fuse_protocol::{Errno, Parked};
+use parking_lot::Mutex;
+
+enum State {
+    Running,
+    /// The answer came before the word that it comes later.
+    Answered(Vec<u8>),
+    Waits {
+        reply: Parked,
+        /// Who waits.
+        thread: u32,
+    },
+}
+
+/// The kernel's requests that are not answered, by its numbers.
+#[derive(Default)]
+pub(crate) struct Waiting(Mutex<HashMap<u64, State>>);
+
+impl Waiting {
+    /// A request runs.
+    pub fn begin(&self, unique: u64) {
+        self.0.lock().insert(unique, State::Running);
+    }
+
+    /// It is answered by who ran it.
+    pub fn end(&self, unique: u64) {
+        self.0.lock().remove(&unique);
+    }
+
+    /// Its answer comes later, or has come.
+    pub fn park(&self, reply: Parked, thread: u32) {
+        let mut all = self.0.lock();
+        match all.remove(&reply.unique()) {
+            Some(State::Answered(answer)) => {
+                drop(all);
+                reply.bytes(&answer, &[]);
+            }
+            _ => _ = all.insert(reply.unique(), State::Waits { reply, thread }),
+        }
+    }
+
+    /// A late answer.
+    pub fn answer(&self, unique: u64, answer: &[u8]) {
+        let mut all = self.0.lock();
+        match all.remove(&unique) {
+            Some(State::Waits { reply, .. }) => {
+                drop(all);
+                reply.bytes(answer, &[]);
+            }
+            Some(_) => _ = all.insert(unique, State::Answered(answer.to_vec())),
+            // Its caller was killed, and told so.
+            None => {}
+        }
+    }
+
+    /// Whether a request is not answered.
+    pub fn is_open(&self, unique: u64) -> bool {
+        self.0.lock().contains_key(&unique)
+    }
+
+    /// Ends the waits of callers that were killed.
+    pub fn end_dying(&self) {
+        self.end_if(Errno::EINTR, |reply, thread| reply.interrupted() && is_dying(thread));
+    }
+
+    /// Ends all waits.
+    pub fn end_all(&self, errno: Errno) {
+        self.end_if(errno, |_, _| true);
+    }
+
+    fn end_if(&self, errno: Errno, ends: impl Fn(&Parked, u32) -> bool) {
+        let ended: Vec<State> = {
+            let mut all = self.0.lock();
+            let ends = |_: &u64, state: &mut State| match state {
+                State::Waits { reply, thread } => ends(reply, *thread),
+                _ => false,
+            };
+            all.extract_if(ends).map(|(_, state)| state).collect()
+        };
+        for state in ended {
+            if let State::Waits { reply, .. } = state {
+                reply.error(errno);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The answer to request 2: success.
+    fn answer() -> Vec<u8> {
+        [16_u32.to_ne_bytes().as_slice(), &0_i32.to_ne_bytes(), &2_u64.to_ne_bytes()].concat()
+    }
+
+    #[test]
+    fn an_answer_finds_its_request_before_and_after_that_was_parked() {
+        for early in [true, false] {
+            let waiting = Waiting::default();
+            let (reply, answered, _) = Parked::detached(2);
+            waiting.begin(2);
+            if early {
+                waiting.answer(2, &answer());
+                assert!(waiting.is_open(2));
+            }
+            waiting.park(reply, 1);
+            waiting.answer(2, &answer());
+            assert_eq!(answered.recv(), Ok(Ok(())));
+            assert!(!waiting.is_open(2) && answered.try_recv().is_err());
+        }
+    }
+
+    #[test]
+    fn a_killed_caller_waits_no_more_and_an_interrupted_one_does() {
+        let waiting = Waiting::default();
+        let (lives, (dies, ended, interrupt)) = (Parked::detached(4), Parked::detached(2));
+        interrupt();
+        (lives.2)();
+        waiting.park(dies, u32::MAX);
+        waiting.park(lives.0, std::process::id());
+        waiting.end_dying();
+        assert_eq!(ended.recv(), Ok(Err(Errno::EINTR)));
+        assert!(lives.1.try_recv().is_err());
+        waiting.end_all(Errno::ESTALE);
+        assert_eq!(lives.1.recv(), Ok(Err(Errno::ESTALE)));
+    }
+}

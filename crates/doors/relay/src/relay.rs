@@ -1,0 +1,309 @@
+//! The node's side: from `/dev/fuse` to the server and back.
+//!
+//! A request is sent by the thread that read it, over a connection of its own. When the server's memory of this node is lost -
+//! it was started again, or we were cut off for long - the first who notices attaches the kernel anew, with the very INIT that
+//! it sent, and everything goes on with numbers that mean nothing any more: names are looked up again, what is open is `ESTALE`.
+
+mod background;
+
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use agent::{Caller, Groups};
+use fuse_protocol::{Envelope, Errno, Given, NodeId, Opcode, Parked, Raw};
+use parking_lot::Mutex;
+use transport::{Answer, Call, CallError, Client};
+use wire::limits::PIECE_BYTES_MAX;
+use wire::{Message, Piece, Text};
+
+use crate::errands::{Errand, Errands};
+use crate::limits::{ANSWER_BYTES, ATTACH, DETACH, GROUPS_MAX, HEAD_BYTES};
+use crate::manner::{self, Manner};
+use crate::open::Open;
+use crate::parked::Waiting;
+
+/// What was agreed with the kernel, which it does not ask for again.
+#[derive(Default)]
+struct Agreement {
+    init: Vec<u8>,
+    answer: Vec<u8>,
+}
+
+/// The node's side of one mount.
+pub struct Relay {
+    client: Client,
+    /// How long what changes nothing waits.
+    patience: Duration,
+    groups: Groups,
+    open: Open,
+    waiting: Waiting,
+    errands: Errands,
+    /// Open files that are open for writing.
+    writers: Mutex<HashSet<u64>>,
+    agreement: Mutex<Agreement>,
+    /// How often the kernel was attached; 0: not yet.
+    attached: AtomicU64,
+    ended: AtomicBool,
+}
+
+thread_local! {
+    /// The room for an answer's data; pages that no answer touches cost nothing.
+    static ROOM: RefCell<Vec<u8>> = RefCell::new(vec![0; ANSWER_BYTES]);
+}
+
+/// An answer for the kernel.
+enum Got {
+    Answer(Vec<u8>, usize),
+    Later,
+    /// The server knows nothing of this kernel.
+    Nothing,
+}
+
+/// What stays the same however often a request is sent.
+struct Asked<'a> {
+    number: u64,
+    groups: Piece,
+    message: &'a [u8],
+    manner: Manner,
+}
+
+fn piece(bytes: &[u8]) -> Piece {
+    // Whoever calls has seen that they are few.
+    Piece::new(bytes).unwrap_or_default()
+}
+
+impl Relay {
+    /// Over a connected client. `patience`: how long what changes nothing waits for a server that is away.
+    pub fn new(client: Client, patience: Duration) -> Arc<Relay> {
+        Arc::new(Relay {
+            client,
+            patience,
+            groups: Groups::default(),
+            open: Open::default(),
+            waiting: Waiting::default(),
+            errands: Errands::default(),
+            writers: Mutex::default(),
+            agreement: Mutex::default(),
+            attached: AtomicU64::new(0),
+            ended: AtomicBool::new(false),
+        })
+    }
+
+    /// The server.
+    pub fn server(&self) -> &Client {
+        &self.client
+    }
+
+    /// Starts what fetches events and runs errands; both end with the session. `pass` tells the kernel something unasked.
+    pub fn start(
+        self: &Arc<Relay>,
+        pass: impl Fn(&[u8]) -> io::Result<()> + Send + 'static,
+    ) -> io::Result<[JoinHandle<()>; 2]> {
+        let thread = |name: &str| std::thread::Builder::new().name(name.into());
+        let (listening, running) = (Arc::clone(self), Arc::clone(self));
+        let listens = thread("listen").spawn(move || listening.listen(&pass))?;
+        let runs = thread("errands").spawn(move || running.run_errands());
+        if runs.is_err() {
+            self.end();
+        }
+        Ok([listens, runs?])
+    }
+
+    fn end(&self) {
+        self.ended.store(true, Ordering::SeqCst);
+        self.errands.end();
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::SeqCst)
+    }
+
+    /// The caller's groups, where they count. Root needs none.
+    fn groups_of(&self, envelope: &Envelope) -> Piece {
+        if envelope.uid == 0 || !manner::depends_on_groups(envelope.opcode) {
+            return Piece::default();
+        }
+        let groups = self.groups.of(&Caller { uid: envelope.uid, gid: envelope.gid, pid: envelope.pid });
+        let told: Vec<u8> = groups.iter().take(GROUPS_MAX).flat_map(|group| group.to_le_bytes()).collect();
+        piece(&told)
+    }
+
+    /// Sends a request once and takes its answer.
+    fn ask(&self, asked: &Asked<'_>, room: &mut [u8], interrupted: &dyn Fn() -> bool) -> Result<Got, CallError> {
+        let split = if asked.message.len() <= PIECE_BYTES_MAX { asked.message.len() } else { HEAD_BYTES };
+        let (head, data) = asked.message.split_at(split);
+        let (number, oldest) = (asked.number, self.open.oldest());
+        let (pace, groups, head) = (asked.manner.pace, asked.groups.clone(), piece(head));
+        let message = Message::Relay { pace, number, oldest, groups, head };
+        let call = Call {
+            data,
+            into: room,
+            within: asked.manner.within(self.patience),
+            once: asked.manner.once,
+            interrupted,
+            ..Call::new(&message)
+        };
+        match self.client.call(call)? {
+            Answer { message: Message::Relayed { head }, data_bytes } => {
+                Ok(Got::Answer(head.as_slice().to_vec(), data_bytes))
+            }
+            Answer { message: Message::Pending {}, .. } => Ok(Got::Later),
+            Answer { message: Message::Unknown {}, .. } => Ok(Got::Nothing),
+            Answer { message, .. } => Err(unexpected(&message)),
+        }
+    }
+
+    /// As [`Relay::ask`], and attaches the kernel anew where it has to be.
+    fn ask_attached(&self, asked: &Asked<'_>, room: &mut [u8], over: &dyn Fn() -> bool) -> Result<Got, CallError> {
+        let began = Instant::now();
+        loop {
+            let seen = self.attached.load(Ordering::SeqCst);
+            match self.ask(asked, room, over)? {
+                Got::Nothing => {}
+                got => return Ok(got),
+            }
+            match self.attach(seen, over) {
+                Err(CallError::TimedOut) => {
+                    if asked.manner.within(self.patience).is_some_and(|within| began.elapsed() >= within) {
+                        return Err(CallError::TimedOut);
+                    }
+                }
+                attached => attached?,
+            }
+        }
+    }
+
+    /// Attaches the kernel, unless somebody has since it was `seen` attached.
+    fn attach(&self, seen: u64, interrupted: &dyn Fn() -> bool) -> Result<(), CallError> {
+        let mut agreement = self.agreement.lock();
+        if self.attached.load(Ordering::SeqCst) != seen {
+            return Ok(());
+        }
+        let message = Message::Attach { machine: Text::cut(std::env::consts::ARCH), init: piece(&agreement.init) };
+        let answer = self.client.call(Call { within: Some(ATTACH), interrupted, ..Call::new(&message) })?.message;
+        let Message::Relayed { head } = answer else { return Err(unexpected(&answer)) };
+        if seen > 0 && agreement.answer != head.as_slice() {
+            let reason = "the server agrees to something else than before: mount anew".to_owned();
+            return Err(CallError::Refused { errno: libc::ESTALE, reason });
+        }
+        agreement.answer = head.as_slice().to_vec();
+        if seen > 0 {
+            tracing::warn!(server = %self.client.address(), "the server had forgotten this node: what was open is lost");
+        }
+        // Before anybody asks with numbers of the new memory: nothing of the former one means anything to it.
+        self.errands.clear().into_iter().for_each(|number| self.open.end(number));
+        self.writers.lock().clear();
+        self.attached.fetch_add(1, Ordering::SeqCst);
+        drop(agreement);
+        self.waiting.end_all(Errno::ESTALE);
+        Ok(())
+    }
+
+    /// Answers a request, or sees to it that it is answered.
+    fn relay(&self, envelope: &Envelope, message: &[u8], reply: Parked) {
+        let writes = self.writers.lock().contains(&envelope.first);
+        let manner = manner::of(envelope, message, writes);
+        let asked = Asked { number: self.open.begin(), groups: self.groups_of(envelope), message, manner };
+        let number = asked.number;
+        ROOM.with_borrow_mut(|room| {
+            let over = || reply.is_over() || (reply.interrupted() && fuse::is_dying(envelope.pid));
+            let outcome = self.ask_attached(&asked, room, &over);
+            match outcome {
+                Ok(Got::Answer(head, bytes)) => {
+                    self.note(envelope, &head);
+                    self.waiting.end(envelope.unique);
+                    if reply.bytes(&head, &room[..bytes]) || Given::by(envelope, &head).is_none() {
+                        self.open.end(number);
+                    } else {
+                        self.errands.add(Errand::Withdraw(number, None));
+                    }
+                }
+                Ok(_) => {
+                    self.open.end(number);
+                    self.waiting.park(reply, envelope.pid);
+                }
+                Err(error) => self.give_up(envelope, message, (number, reply), &error),
+            }
+        });
+    }
+
+    /// No answer has come, or none that can be believed.
+    fn give_up(&self, envelope: &Envelope, message: &[u8], (number, reply): (u64, Parked), error: &CallError) {
+        let unheard = matches!(error, CallError::TimedOut | CallError::Interrupted);
+        let tells = matches!(envelope.opcode, Some(Opcode::Release | Opcode::Releasedir));
+        let waits = (envelope.opcode == Some(Opcode::Setlkw)).then_some(envelope.unique);
+        let gives = waits.is_some() || envelope.opcode.is_some_and(Given::may_be);
+        if unheard && gives && !self.has_ended() {
+            self.errands.add(Errand::Withdraw(number, waits));
+        } else {
+            self.open.end(number);
+        }
+        self.waiting.end(envelope.unique);
+        if unheard && tells {
+            self.errands.add(Errand::Release(message.to_vec()));
+            return reply.done();
+        }
+        if !unheard {
+            tracing::warn!(%error, opcode = ?envelope.opcode, "a request could not be relayed");
+        }
+        reply.error(Errno(error.errno()));
+    }
+
+    /// Remembers which open files are open for writing.
+    fn note(&self, envelope: &Envelope, answer: &[u8]) {
+        if manner::opens_for_writing(envelope) {
+            let opened = Given::by(envelope, answer).and_then(|given| given.opened);
+            opened.iter().for_each(|(_, handle)| _ = self.writers.lock().insert(*handle));
+        } else if envelope.opcode == Some(Opcode::Release) {
+            self.writers.lock().remove(&envelope.first);
+        }
+    }
+}
+
+fn unexpected(answer: &Message) -> CallError {
+    tracing::error!(answer = answer.name(), "the server gave an answer to another question");
+    CallError::Failed { errno: libc::EPROTO, reason: "the server gave an answer to another question".into() }
+}
+
+impl Raw for Relay {
+    fn init(&self, message: &[u8]) -> Result<Vec<u8>, Errno> {
+        if message.len() > PIECE_BYTES_MAX {
+            return Err(Errno(libc::EPROTO));
+        }
+        self.agreement.lock().init = message.to_vec();
+        self.attach(0, &|| self.has_ended()).map_err(|error| {
+            tracing::error!(%error, "the server does not serve names");
+            Errno(error.errno())
+        })?;
+        Ok(self.agreement.lock().answer.clone())
+    }
+
+    fn request(&self, envelope: &Envelope, message: &[u8], reply: Parked) {
+        self.waiting.begin(envelope.unique);
+        self.relay(envelope, message, reply);
+    }
+
+    fn forget(&self, node: NodeId, count: u64) {
+        self.errands.add(Errand::Forget(vec![(node, count)]));
+    }
+
+    fn interrupt(&self, unique: u64) {
+        self.errands.add(Errand::Interrupt(unique));
+    }
+
+    fn destroy(&self) {
+        // Before the end, which no call outlives: what is open is closed at once, and staged out.
+        let farewell = Message::Detach {};
+        let call = Call { within: Some(DETACH), ..Call::new(&farewell) };
+        if let Err(error) = self.client.call(call) {
+            tracing::info!(%error, "the server did not hear that this node has unmounted");
+        }
+        self.end();
+        self.waiting.end_all(Errno(libc::ENODEV));
+    }
+}

@@ -1,0 +1,124 @@
+//! What runs behind the kernel's requests: events are fetched, errands are run.
+
+use std::io;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use fuse_protocol::{forgets, interrupt};
+use transport::{Answer, Call, CallError};
+use wire::{Message, Piece, pace};
+
+use super::{Relay, piece};
+use crate::errands::Errand;
+use crate::limits::{ANSWER_BYTES, ERRAND, ERRAND_POLL, INTERRUPT_AGAIN};
+
+fn is_again(answer: &[u8]) -> bool {
+    answer.get(4..8).is_some_and(|error| error == (-libc::EAGAIN).to_ne_bytes())
+}
+
+impl Relay {
+    /// Fetches what the kernel is told unasked, until the end.
+    pub(super) fn listen(&self, pass: &dyn Fn(&[u8]) -> io::Result<()>) {
+        let (mut after, mut room) = (0, vec![0; ANSWER_BYTES]);
+        let ended = || self.has_ended();
+        while !ended() {
+            let seen = self.attached.load(Ordering::SeqCst);
+            if seen == 0 {
+                std::thread::sleep(ERRAND_POLL);
+                continue;
+            }
+            let question = Message::Listen { after };
+            let call = Call { into: &mut room, interrupted: &ended, ..Call::new(&question) };
+            match self.client.call(call) {
+                Ok(Answer { message: Message::Heard { last }, data_bytes }) => {
+                    self.deliver(&room[..data_bytes], pass);
+                    after = last;
+                }
+                Ok(Answer { message: Message::Unknown {}, .. }) => {
+                    if let Err(error) = self.attach(seen, &ended) {
+                        tracing::debug!(%error, "not attached");
+                        std::thread::sleep(ERRAND_POLL);
+                    }
+                }
+                Ok(_) | Err(_) => std::thread::sleep(ERRAND_POLL),
+            }
+        }
+    }
+
+    /// Hands events on: each begins with its length, and has its number behind that and the error.
+    fn deliver(&self, mut events: &[u8], pass: &dyn Fn(&[u8]) -> io::Result<()>) {
+        while let Some(length) = events.first_chunk::<4>() {
+            let Some((event, rest)) = events.split_at_checked(u32::from_ne_bytes(*length) as usize) else { return };
+            let Some(unique) = event.get(8..16).and_then(<[u8]>::first_chunk::<8>) else { return };
+            match u64::from_ne_bytes(*unique) {
+                // What the kernel does not know any more needs no notification.
+                0 => _ = pass(event),
+                unique => self.waiting.answer(unique, event),
+            }
+            events = rest;
+        }
+    }
+
+    pub(super) fn run_errands(&self) {
+        while let Ok(next) = self.errands.next() {
+            let Some(errand) = next else { continue };
+            let ran = self.run(&errand);
+            if !ran && !self.has_ended() {
+                self.errands.put_back(errand);
+                std::thread::sleep(ERRAND_POLL);
+            }
+        }
+    }
+
+    /// Runs one; false: the server has not heard it.
+    fn run(&self, errand: &Errand) -> bool {
+        match errand {
+            Errand::Interrupt(unique) => self.tell_interrupt(*unique),
+            Errand::Withdraw(number, waits) => {
+                let told = self.tell(&Message::Withdraw { number: *number }).is_some()
+                    // From now on it waits there, or never will.
+                    && waits.is_none_or(|unique| self.tell_message(&interrupt(unique), pace::QUICK).is_some());
+                if told {
+                    self.open.end(*number);
+                }
+                told
+            }
+            Errand::Release(message) => self.tell_message(message, pace::SLOW).is_some(),
+            Errand::Forget(ones) => self.tell_message(&forgets(ones), pace::QUICK).is_some(),
+        }
+    }
+
+    /// Until the server has heard it, and the request is answered: an interrupt may come before that, and a caller may be killed
+    /// after it was interrupted. One that dies while the server is away is told so here.
+    fn tell_interrupt(&self, unique: u64) -> bool {
+        let Some(answer) = self.tell_message(&interrupt(unique), pace::QUICK) else {
+            self.waiting.end_dying();
+            return false;
+        };
+        if self.waiting.is_open(unique) {
+            let early = matches!(&answer, Message::Relayed { head } if is_again(head.as_slice()));
+            let again = if early { INTERRUPT_AGAIN } else { ERRAND_POLL };
+            self.errands.add_at(Errand::Interrupt(unique), Instant::now() + again);
+        }
+        true
+    }
+
+    fn tell_message(&self, message: &[u8], pace: u8) -> Option<Message> {
+        let number = self.open.begin();
+        let (oldest, groups) = (self.open.oldest(), Piece::default());
+        let told = self.tell(&Message::Relay { pace, number, oldest, groups, head: piece(message) });
+        self.open.end(number);
+        told
+    }
+
+    /// One try. The server's answer, whatever it is.
+    fn tell(&self, message: &Message) -> Option<Message> {
+        let ended = || self.has_ended();
+        let call = Call { within: Some(ERRAND), interrupted: &ended, ..Call::new(message) };
+        match self.client.call(call) {
+            Ok(answer) => Some(answer.message),
+            Err(CallError::Failed { errno, reason }) => Some(Message::failed(errno, reason)),
+            Err(_) => None,
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! What is lost when server, node or network are, and what is not.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use testkit::{ProcessGuard, in_private_namespace, wait_until};
+
+use crate::cluster::{BOUND, Cluster};
+use crate::ledger::{EndOfAll, Writer};
+
+fn errno<T>(outcome: std::io::Result<T>) -> Option<i32> {
+    outcome.err().and_then(|error| error.raw_os_error())
+}
+
+#[test]
+fn a_server_that_was_killed_says_that_open_files_are_stale_and_serves_names_again() {
+    in_private_namespace(|| {
+        let mut cluster = Cluster::new(1);
+        let dir = cluster.mount_names(1, &["--policy", "io_timeout=2s"]);
+        fs::create_dir_all(dir.join("a/b")).unwrap();
+        for round in 0..3 {
+            let name = dir.join(format!("a/b/file-{round}"));
+            let written = File::create(&name).unwrap();
+            written.write_all_at(b"acknowledged", 0).unwrap();
+            let read = File::open(&name).unwrap();
+            let inside = File::open(dir.join("a")).unwrap();
+            cluster.kill_server();
+            cluster.start_server();
+            // Numbers of the former server mean nothing to this one, and never another file.
+            assert_eq!(errno(read.read_at(&mut [0; 4], 0)), Some(libc::ESTALE));
+            assert_eq!(errno(written.write_at(b"lost", 0)), Some(libc::ESTALE));
+            let there = rustix::fs::openat(&inside, "none", rustix::fs::OFlags::RDONLY, rustix::fs::Mode::empty());
+            assert_eq!(errno(there.map_err(Into::into)), Some(libc::ESTALE));
+            drop((written, read, inside));
+            assert_eq!(fs::read(&name).unwrap(), b"acknowledged", "round {round}");
+            fs::create_dir(dir.join(format!("a/b/new-{round}"))).unwrap();
+            assert_eq!(fs::read_dir(dir.join("a/b")).unwrap().count(), 2 * (round + 1));
+        }
+        cluster.end_server();
+        assert_eq!(fs::read(cluster.data.join("a/b/file-0")).unwrap(), b"acknowledged");
+    });
+}
+
+#[test]
+fn while_the_server_of_names_is_gone_looks_time_out_writes_wait_and_killed_programs_die() {
+    in_private_namespace(|| {
+        let mut cluster = Cluster::new(1);
+        let dir = cluster.mount_names(1, &["--policy", "io_timeout=1s"]);
+        fs::write(dir.join("file"), b"some bytes").unwrap();
+        let file = File::open(dir.join("file")).unwrap();
+        let written = File::create(dir.join("waited")).unwrap();
+        let (ready, go) = (cluster.tree.path("ready"), cluster.tree.path("go"));
+        let script = format!(
+            "exec 3>{}; echo >{}; until [ -e {} ]; do :; done; echo waits >&3",
+            dir.join("killed").display(),
+            ready.display(),
+            go.display()
+        );
+        let mut shell = ProcessGuard::spawn(std::process::Command::new("sh").args(["-c", &script]));
+        wait_until("it has the file open", BOUND, || ready.exists());
+        cluster.stop_server();
+        let mut outcomes = Vec::new();
+        for _ in 0..2 {
+            let began = Instant::now();
+            let looks = [
+                errno(file.read_at(&mut [0; 4], 0)),
+                errno(fs::metadata(dir.join("file"))),
+                errno(fs::metadata(dir.join("none"))),
+            ];
+            outcomes.push((looks, began.elapsed()));
+        }
+        fs::write(&go, "").unwrap();
+        wait_until("it waits in the kernel", BOUND, || {
+            let stat = fs::read_to_string(format!("/proc/{}/stat", shell.pid())).unwrap_or_default();
+            stat.contains("(sh) D ") || stat.contains("(sh) S ")
+        });
+        shell.signal(Signal::KILL);
+        let died = Instant::now();
+        shell.wait(BOUND);
+        let died = died.elapsed();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                written.write_all_at(b"it waits", 0).unwrap();
+                done.store(true, Ordering::SeqCst);
+            });
+            let away = Instant::now();
+            wait_until("more than the patience of looks has passed", BOUND, || away.elapsed() > Duration::from_secs(2));
+            let too_early = done.load(Ordering::SeqCst);
+            // Before anything is found wrong: the program waits for it.
+            cluster.continue_server();
+            assert!(!too_early, "no change is reported that no server has");
+        });
+        for (looks, took) in outcomes {
+            assert_eq!(looks, [Some(libc::ETIMEDOUT); 3]);
+            assert!(took >= Duration::from_secs(2) && took < Duration::from_secs(20), "{took:?}");
+        }
+        assert!(died < Duration::from_secs(10), "{died:?}");
+        let mut bytes = [0; 10];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        assert_eq!(&bytes, b"some bytes", "the server has not forgotten this node");
+        assert_eq!(fs::read_to_string(dir.join("waited")).unwrap(), "it waits");
+        drop((file, written));
+        cluster.end_server();
+    });
+}
+
+#[test]
+fn a_node_without_the_store_that_loses_its_network_for_a_while_goes_on_where_it_was() {
+    in_private_namespace(|| {
+        let mut cluster = Cluster::new(2);
+        let (one, two) = (cluster.mount_names(1, &[]), cluster.mount_names(2, &[]));
+        let mut writer = Writer::new(&one, 1);
+        let end = AtomicBool::new(false);
+        let acknowledged = writer.count();
+        let directories = std::sync::atomic::AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            let _ends = EndOfAll(&end);
+            scope.spawn(|| writer.run(&end));
+            scope.spawn(|| {
+                // A change of names that is done twice fails, and one that is not done fails the next.
+                for number in 0.. {
+                    if end.load(Ordering::SeqCst) {
+                        break;
+                    }
+                    fs::create_dir(one.join(format!("d{number}"))).unwrap();
+                    fs::rename(one.join(format!("d{number}")), one.join("moved")).unwrap();
+                    fs::remove_dir(one.join("moved")).unwrap();
+                    directories.store(number, Ordering::SeqCst);
+                }
+            });
+            for _ in 0..2 {
+                let before = (acknowledged.load(Ordering::SeqCst), directories.load(Ordering::SeqCst));
+                let goes_on = || {
+                    acknowledged.load(Ordering::SeqCst) > before.0 + 20
+                        && directories.load(Ordering::SeqCst) > before.1 + 5
+                };
+                wait_until("all goes on", BOUND, goes_on);
+                cluster.plug(1, false);
+                fs::write(two.join("other"), "the others go on").unwrap();
+                let away = Instant::now();
+                wait_until("some seconds have passed", BOUND, || away.elapsed() > Duration::from_secs(4));
+                cluster.plug(1, true);
+            }
+            let before = acknowledged.load(Ordering::SeqCst);
+            wait_until("it goes on by itself", BOUND, || acknowledged.load(Ordering::SeqCst) > before + 20);
+        });
+        writer.close();
+        writer.check(&two);
+    });
+}
+
+#[test]
+fn what_a_killed_node_had_written_is_at_the_server() {
+    in_private_namespace(|| {
+        let mut cluster = Cluster::new(2);
+        for round in 0..3_u64 {
+            let (one, two) = (cluster.mount_names(1, &[]), cluster.node(2));
+            let mut writer = Writer::new(&one, round);
+            let (end, acknowledged) = (AtomicBool::new(false), writer.count());
+            std::thread::scope(|scope| {
+                let _ends = EndOfAll(&end);
+                scope.spawn(|| writer.run_to_its_death(&end));
+                wait_until("records are written", BOUND, || acknowledged.load(Ordering::SeqCst) > 10 + 37 * round);
+                if round == 2 {
+                    cluster.kill_server();
+                }
+                cluster.kill_agent(1);
+            });
+            writer.close();
+            cluster.unmount(1);
+            if round == 2 {
+                cluster.start_server();
+            }
+            if round == 0 {
+                cluster.mount_names(2, &[]);
+            }
+            writer.check_acknowledged(&two);
+        }
+        cluster.end_server();
+    });
+}

@@ -1,0 +1,51 @@
+//! Who owns what is made on a node, and who may do what there: the server does it for them.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::process::Command;
+
+use testkit::in_private_namespace;
+
+use crate::cluster::Cluster;
+
+/// Runs a shell script as a user with these groups.
+fn as_user(user: u32, groups: &str, script: &str) -> bool {
+    let (user, group) = (format!("--reuid={user}"), format!("--regid={user}"));
+    let mut command = Command::new("setpriv");
+    command.args([user.as_str(), &group, &format!("--groups={groups}"), "sh", "-c", script]);
+    command.status().expect("setpriv").success()
+}
+
+fn directory(dir: &Path, mode: u32, group: u32) {
+    fs::create_dir(dir).unwrap();
+    std::os::unix::fs::chown(dir, Some(0), Some(group)).unwrap();
+    fs::set_permissions(dir, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+#[test]
+fn users_of_a_node_create_at_the_server_as_themselves_and_do_nothing_they_may_not() {
+    in_private_namespace(|| {
+        let mut cluster = Cluster::new(1);
+        fs::set_permissions(cluster.tree.path(""), fs::Permissions::from_mode(0o755)).unwrap();
+        let dir = cluster.mount_names(1, &[]);
+        directory(&dir.join("open"), 0o777, 0);
+        directory(&dir.join("group"), 0o770, 7777);
+        directory(&dir.join("closed"), 0o755, 0);
+        let shown = dir.display();
+        let make = |groups: &str, name: &str| as_user(1234, groups, &format!("umask 027; echo x >{shown}/{name}"));
+        assert!(make("1234", "open/file"));
+        let made = fs::metadata(cluster.data.join("open/file")).unwrap();
+        assert_eq!((made.uid(), made.gid(), made.mode() & 0o777), (1234, 1234, 0o640));
+        assert!(!make("1234", "closed/file"));
+        assert!(!make("1234,5", "group/file"), "no member of the group");
+        assert!(make("5,7777", "group/file"), "its groups come with its requests");
+        assert_eq!(fs::metadata(cluster.data.join("group/file")).unwrap().uid(), 1234);
+        assert!(!as_user(4321, "4321", &format!("cat {shown}/open/file")), "nobody else may read it");
+        assert!(!as_user(4321, "4321", &format!("chmod 777 {shown}/open/file")));
+        assert!(as_user(1234, "1234", &format!("chmod 604 {shown}/open/file && mkdir {shown}/open/own")));
+        assert!(as_user(4321, "4321", &format!("cat {shown}/open/file")));
+        assert_eq!(fs::metadata(cluster.data.join("open/own")).unwrap().uid(), 1234);
+        cluster.end_server();
+    });
+}
