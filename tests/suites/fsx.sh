@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Random operations on one file, each read checked against a model in memory: fsx, by system calls and by mappings, with
-# room in the burst buffer and with almost none. After the drain the global store must hold what the program last saw.
+# room in the burst buffer and with almost none, and through a server that has the names. After the drain the global store
+# must hold what the program last saw.
 #
 #   tests/suites/fsx.sh [RUN...]               FOREBAY_PLAIN=1 runs in the plain directory
 cd "$(dirname "$0")" || exit 1
@@ -43,16 +44,34 @@ run_fsx() { # NAME GLOBAL FILES
 }
 
 exercise() { # NAME GLOBAL BUFFER FILES [OPTION...]
-  local name=$1 global=$2 buffer=$3 files=$4 seen
-  mkdir -p "$global" "$buffer" "$scratch/artifacts"
+  local name=$1 global=$2 buffer=$3 files=$4
+  mkdir -p "$global" "$buffer"
   if ! mount_accelerated "$global" "$buffer" "${@:5}"; then
     fail "fsx::$name" "cannot mount"
     return
   fi
-  run_fsx "$name" "$global" "$files"
+  run_and_compare "$name" "$global" "$global" "$files" unmount_accelerated
+}
+
+# As on a node that does not see GLOBAL: names and data through a server.
+exercise_names() { # NAME GLOBAL BUFFER DIR FILES
+  local name=$1 global=$2 buffer=$3 dir=$4 files=$5
+  mkdir -p "$global" "$buffer" "$dir"
+  if ! mount_names "$global" "$buffer" "$dir"; then
+    fail "fsx::$name" "cannot mount"
+    return
+  fi
+  run_and_compare "$name" "$dir" "$global" "$files" unmount_names
+}
+
+# Runs fsx in DIR; after that is taken away GLOBAL must hold what it saw last.
+run_and_compare() { # NAME DIR GLOBAL FILES UNMOUNT
+  local name=$1 dir=$2 global=$3 files=$4 unmount=$5 seen
+  mkdir -p "$scratch/artifacts"
+  run_fsx "$name" "$dir" "$files"
   local verdict=$?
-  seen=$(cd "$global" && sha256sum "$name".*)
-  if ! unmount_accelerated "$global"; then
+  seen=$(cd "$dir" && sha256sum "$name".*)
+  if ! $unmount "$dir"; then
     fail "fsx::$name" "the mount does not go"
   elif ! (cd "$global" && sha256sum --check --quiet) <<<"$seen"; then
     fail "fsx::$name" "the global store holds other bytes"
@@ -93,6 +112,10 @@ selected calls && exercise calls "$scratch/global" "$scratch/buffer" 1
 selected mapped && exercise mapped "$scratch/global" "$scratch/buffer" 1
 selected large && OPERATIONS=$((OPERATIONS / 4)) exercise large "$scratch/global" "$scratch/buffer" 2
 selected memory && exercise memory "$scratch/memory/global" "$scratch/memory/buffer" 2
+if selected names; then
+  configuration "$scratch/names.toml" 262144 "${mapped[@]/=/ = }" "${wide[@]/=/ = }"
+  OPERATIONS=$((OPERATIONS / 2)) exercise_names names "$scratch/memory/served" "$scratch/memory/server" "$scratch/names" 2
+fi
 if selected crowded; then
   # Three files of up to 2 MB, over a burst buffer of 32 MiB that others fill again and again.
   mkdir -p "$scratch/small"

@@ -183,3 +183,77 @@ fn what_a_killed_node_had_written_is_at_the_server() {
         cluster.end_server();
     });
 }
+
+/// Writes a file after the other, and goes on with the next when one fails; the numbers of those that were written.
+fn write_files(
+    dir: &std::path::Path,
+    name: &str,
+    end: &AtomicBool,
+    written: &std::sync::atomic::AtomicU64,
+) -> Vec<u64> {
+    let mut acknowledged = Vec::new();
+    for number in 0_u64.. {
+        if end.load(Ordering::SeqCst) {
+            break;
+        }
+        match fs::write(dir.join(format!("{name}-{number}")), content(name, number)) {
+            Ok(()) => {
+                acknowledged.push(number);
+                written.fetch_add(1, Ordering::SeqCst);
+            }
+            Err(error) => {
+                // What a lost server leaves in doubt is told, and nothing else goes wrong.
+                let expected = [libc::ESTALE, libc::EIO, libc::ETIMEDOUT];
+                assert!(
+                    error.raw_os_error().is_some_and(|errno| expected.contains(&errno)),
+                    "{name}-{number}: {error}"
+                );
+            }
+        }
+    }
+    acknowledged
+}
+
+fn content(name: &str, number: u64) -> String {
+    format!("{name} {number} ").repeat(number as usize % 700 + 1)
+}
+
+#[test]
+fn files_that_were_written_while_the_server_is_killed_again_and_again_are_whole() {
+    in_private_namespace(|| {
+        let mut cluster = Cluster::new(2);
+        let (one, two) = (cluster.mount_names(1, &[]), cluster.mount_names(2, &[]));
+        let (end, counts) = (AtomicBool::new(false), [const { std::sync::atomic::AtomicU64::new(0) }; 3]);
+        let writers = [(&one, "a"), (&two, "b"), (&one, "c")];
+        let written: Vec<(&str, Vec<u64>)> = std::thread::scope(|scope| {
+            let _ends = EndOfAll(&end);
+            let (end, counts) = (&end, &counts);
+            let threads: Vec<_> = writers
+                .iter()
+                .zip(counts)
+                .map(|((dir, name), count)| (*name, scope.spawn(move || write_files(dir, name, end, count))))
+                .collect();
+            for _ in 0..5 {
+                let before: Vec<u64> = counts.iter().map(|count| count.load(Ordering::SeqCst)).collect();
+                let more =
+                    || counts.iter().zip(&before).all(|(count, before)| count.load(Ordering::SeqCst) > before + 10);
+                wait_until("all write on", BOUND, more);
+                cluster.kill_server();
+                cluster.start_server();
+            }
+            end.store(true, Ordering::SeqCst);
+            threads.into_iter().map(|(name, thread)| (name, thread.join().unwrap())).collect()
+        });
+        let check = |dir: &std::path::Path| {
+            for (name, numbers) in &written {
+                for number in numbers {
+                    let found = fs::read_to_string(dir.join(format!("{name}-{number}"))).unwrap();
+                    assert!(found == content(name, *number), "{name}-{number} in {}", dir.display());
+                }
+            }
+        };
+        check(&two);
+        cluster.end_server();
+        check(&cluster.data);
+    });
+}
