@@ -3,7 +3,7 @@
 # emulation. Its power is cut while a workload writes, drains and recovers; each acknowledgement had left the machine
 # before, and must hold after the next start. The same programs over the kernel's own NFS.
 #
-#   tests/suites/vm.sh [FACT...]          FOREBAY_VM_CRASHES=3
+#   tests/suites/vm.sh [FACT...]          FOREBAY_VM_CRASHES=3 FOREBAY_VM_WINDOW_CRASHES=3
 #
 # Needs no KVM. What cannot be installed is told, and nothing is tested.
 cd "$(dirname "$0")" || exit 1
@@ -13,7 +13,9 @@ here=$top/tests/vm
 . "$here/machine.sh"
 
 CRASHES=${FOREBAY_VM_CRASHES:-3}
+WINDOW_CRASHES=${FOREBAY_VM_WINDOW_CRASHES:-3}
 ACKNOWLEDGED_MIN=40 # before a crash while it writes
+UNSYNCED_MIN=20     # writes in windows, for each crash
 START_SECONDS_MAX=120
 RUN_SECONDS_MAX=150
 RANDOM=${FOREBAY_VM_SEED:-20261122}
@@ -34,8 +36,8 @@ programs_agree() { # JOB_LINE...
   passes $RUN_SECONDS_MAX && echo "$(grep -c "^ok" "$dir/console") facts" && return 0
   return 1
 }
-programs_run_on_a_kernel_without_passthrough() { # S13
-  programs_agree
+programs_run_on_a_kernel_without_passthrough() { # S13, S37
+  programs_agree windows=yes
 }
 programs_run_over_nfs() { # S1
   programs_agree nfs_options=soft
@@ -89,6 +91,13 @@ acknowledgements_survive_crashes_of_the_machine() { # S15
 acknowledgements_survive_crashes_over_nfs() { # S15
   survives_crashes nfs_options=soft
 }
+writes_in_persistent_windows_survive_crashes_without_a_sync() { # S50
+  local unsynced CRASHES=$WINDOW_CRASHES
+  survives_crashes windows=yes || return
+  unsynced=$(grep -c 'window$' "$dir/ledger")
+  [ "$unsynced" -ge $((CRASHES * UNSYNCED_MIN)) ] || { echo "$unsynced of them were not synced: too few" && return 1; }
+  echo "$unsynced of $(wc -l <"$dir/ledger") lines of the ledger were never synced, and hold after $CRASHES crashes"
+}
 
 if ! { install_tool fsx 0.3.2 && machine_build; } >"$scratch/build.log" 2>&1; then
   tail -n 5 "$scratch/build.log"
@@ -98,7 +107,7 @@ fi
 dir=$scratch/machine
 mkdir "$dir"
 facts=(programs_run_on_a_kernel_without_passthrough programs_run_over_nfs acknowledgements_survive_crashes_of_the_machine
-  acknowledgements_survive_crashes_over_nfs)
+  acknowledgements_survive_crashes_over_nfs writes_in_persistent_windows_survive_crashes_without_a_sync)
 [ $# -gt 0 ] && facts=("$@")
 for fact in "${facts[@]}"; do
   if "$fact" >"$scratch/fact" 2>&1; then

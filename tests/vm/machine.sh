@@ -1,10 +1,13 @@
-# Sourced: an emulated machine that boots Debian's kernel, with two disks, and can be cut off from its power.
+# Sourced: an emulated machine that boots Debian's kernel, with two disks and persistent memory, and can be cut off from its
+# power.
 #
 # machine_build        makes target/vm/{vmlinuz,initrd}
-# machine_disks DIR    new disks for the burst buffer and the global store
+# machine_disks DIR    new disks for the burst buffer and the global store, and new persistent memory
 # machine_start DIR JOB_LINE...     boots in the background; console in DIR/console, ledger in DIR/ledger.new
 
 vm=$top/target/vm
+PERSISTENT_MIB=128
+PERSISTENT_DATA_MIB=2 # before it the guest's kernel describes the namespace
 MACHINE_MODULES="virtio_pci virtio_blk crc32c_generic ext4 fuse nfsd nfsv4 nfit nd_pmem"
 
 machine_library_closure() { # EXECUTABLE...
@@ -24,12 +27,13 @@ machine_build() {
   ln -sf "kernel/boot/vmlinuz-$kernel" "$vm/vmlinuz"
 
   rm -rf "$root" && mkdir -p "$root"/{bin,modules,proc,sys,dev,lib64,tmp}
-  gcc -O2 -Wall -static -o "$root/bin/ledger" "$here/ledger.c" || return
+  gcc -O2 -Wall -o "$root/bin/ledger" "$here/ledger.c" && gcc -O2 -Wall -o "$root/bin/beside" "$here/beside.c" || return
   cp "$(command -v busybox)" "$root/bin/busybox"
   ln -s busybox "$root/bin/sh"
   strip -o "$root/bin/forebay" "$forebay" || return
   strip -o "$root/bin/fsx" "$tools/bin/fsx" || return
-  machine_library_closure "$forebay" "$tools/bin/fsx" | while read -r library; do
+  strip -o "$root/bin/libforebay_preload.so" "$(dirname "$forebay")/libforebay_preload.so" || return
+  machine_library_closure "$forebay" "$root/bin/libforebay_preload.so" "$root/bin/ledger" "$tools/bin/fsx" | while read -r library; do
     mkdir -p "$root$(dirname "$library")" && cp -L "$library" "$root$library"
   done
   for modules in $MACHINE_MODULES; do
@@ -46,6 +50,8 @@ machine_disks() { # DIR
   for disk in burst global; do
     rm -f "$1/$disk" && truncate -s 256M "$1/$disk" && mkfs.ext4 -q -F "$1/$disk" || return
   done
+  rm -f "$1/persistent" && truncate -s ${PERSISTENT_MIB}M "$1/persistent" &&
+    mkfs.ext4 -q -F -b 4096 -E offset=$((PERSISTENT_DATA_MIB << 20)) "$1/persistent" $(((PERSISTENT_MIB - 2 * PERSISTENT_DATA_MIB) * 256)) || return
   : >"$1/ledger"
 }
 
@@ -59,8 +65,9 @@ machine_start() { # DIR JOB_LINE...
   : >"$dir/console"
   : >"$dir/ledger.new"
   # shellcheck disable=SC2086
-  qemu-system-x86_64 -accel tcg -cpu max -M pc -m 512M -nic none -nodefaults -no-reboot -display none \
+  qemu-system-x86_64 -accel tcg -cpu max -M pc,nvdimm=on -m 512M,slots=1,maxmem=1G -nic none -nodefaults -no-reboot -display none \
     -kernel "$vm/vmlinuz" -initrd "$dir/initrd" -append "console=ttyS0 quiet panic=-1 loglevel=4" \
+    -object "memory-backend-file,id=persistent,share=on,mem-path=$dir/persistent,size=${PERSISTENT_MIB}M" -device nvdimm,memdev=persistent \
     -serial "file:$dir/console" -serial "file:$dir/ledger.new" \
     -drive "file=$dir/burst,format=raw,if=virtio,cache=writeback" -drive "file=$dir/global,format=raw,if=virtio,cache=writeback" \
     </dev/null >"$dir/qemu.log" 2>&1 &
@@ -69,7 +76,7 @@ machine_start() { # DIR JOB_LINE...
 
 machine_runs() { kill -0 "$machine" 2>/dev/null; }
 
-# The power is cut: what was only in the machine's memory is gone.
+# The power is cut: what was only in the machine's memory is gone, but for what was stored to the persistent part of it.
 machine_cut() {
   kill -9 "$machine" 2>/dev/null
   wait "$machine" 2>/dev/null

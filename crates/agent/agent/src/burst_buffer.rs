@@ -129,6 +129,10 @@ pub trait OpenData: Send + Sync {
     fn seek(&self, offset: u64, what: SeekFor) -> io::Result<u64>;
     /// `fsync`, `fdatasync`
     fn sync(&self, data_only: bool) -> io::Result<()>;
+    /// The same for what was acknowledged before: the errors of stage-outs are not told.
+    fn sync_acknowledged(&self, data_only: bool) -> io::Result<()> {
+        self.sync(data_only)
+    }
     /// One `close` of a descriptor.
     fn flush(&self) -> io::Result<()>;
 }
@@ -310,6 +314,9 @@ impl OpenData for FileHandle {
     }
     fn sync(&self, data_only: bool) -> io::Result<()> {
         FileHandle::sync(self, data_only)
+    }
+    fn sync_acknowledged(&self, data_only: bool) -> io::Result<()> {
+        FileHandle::sync_acknowledged(self, data_only)
     }
     fn flush(&self) -> io::Result<()> {
         FileHandle::flush(self)

@@ -32,4 +32,4 @@ pub use node::Node;
 pub use open_file::{Mode, OpenFile, WriteHow};
 pub use policy_table::{PolicyError, PolicyTable};
 pub use remote::{Interruption, Reads, RemoteBuffer, set_interruption};
-pub use windows::{Announced, Replayed, WindowService, WindowSettings, WindowStatus};
+pub use windows::{Announced, Replayed, WindowMedium, WindowService, WindowSettings, WindowStatus};

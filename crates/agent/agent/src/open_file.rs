@@ -209,6 +209,7 @@ impl Agent {
         if how.sync {
             open.handle.sync(true)?;
         }
+        open.keep()?;
         Ok(written)
     }
 
@@ -232,7 +233,8 @@ impl Agent {
             self.before_write(open, clear_set_id)?;
         }
         open.settle()?;
-        open.handle.fallocate(mode, range.start, range.len())
+        open.handle.fallocate(mode, range.start, range.len())?;
+        open.keep()
     }
 
     /// Copies between open files; how many bytes, which may be fewer than asked: the caller comes again.
@@ -288,6 +290,16 @@ impl OpenFile {
     /// Whether the kernel opened it to execute it.
     pub fn executes(&self) -> bool {
         self.mode.execute
+    }
+
+    /// Whether it is open for writing and not for reading: then it cannot be mapped.
+    pub fn writes_alone(&self) -> bool {
+        self.mode.write && !self.mode.read
+    }
+
+    /// Whether a mapping of it could be stored to.
+    pub fn maps_for_writing(&self) -> bool {
+        self.mode.write && self.mode.read
     }
 
     /// Whether writes must be seen by the agent although the replica is complete.
@@ -347,6 +359,11 @@ impl OpenFile {
     /// What was acknowledged is in the burst buffer.
     fn settle(&self) -> io::Result<()> {
         self.windows.as_ref().map_or(Ok(()), |windows| windows.settle(self.node.identity()))
+    }
+
+    /// What was changed past the windows of the file is as durable as what comes through them.
+    fn keep(&self) -> io::Result<()> {
+        self.windows.as_ref().map_or(Ok(()), |windows| windows.keep(self.node.identity()))
     }
 
     /// Whether a program that asks for it may have a window on this open file, as far as the file is concerned: it is open

@@ -51,7 +51,7 @@ pub struct Message {
     pub ring: RingId,
     /// Bytes of records that it holds.
     pub capacity: u64,
-    /// 0: does not survive the machine. 1: does.
+    /// 0: does not survive the machine. 1: does. 2: does not, and is written as if it did.
     pub medium: u32,
 }
 
@@ -137,6 +137,8 @@ pub mod state {
     pub const MAY: u32 = 1;
     /// It has one.
     pub const HAS: u32 = 2;
+    /// What it has survives a crash of the machine: every write of it that was acknowledged, without a sync.
+    pub const DURABLE: u32 = 4;
 }
 
 /// The argument of [`CONTROL`]: `struct forebay_window` of `docs/window.md`.

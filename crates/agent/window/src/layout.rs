@@ -1,8 +1,8 @@
 //! The bytes of a ring: the only file that knows them.
 //!
 //! ```text
-//! page 0      identification (line 0) . head (line 2) . what the reader says: tail, taken, flags, epoch (line 4) .
-//!             bells (line 6); a line is 64 bytes, and pairs of lines keep writers and reader out of each other's way
+//! page 0      identification (line 0) . head (line 2) . what the reader says: tail, taken, flags, epoch, released
+//!             (line 4) . bells (line 6); a line is 64 bytes, pairs of them keep writers and reader out of each other's way
 //! page 1...   `capacity` bytes of records; the record at position p lies at byte p mod capacity, a payload may wrap
 //! ```
 //!
@@ -37,7 +37,7 @@ pub const RECORD_BYTES: u64 = 64;
 /// First word of a ring file.
 const MAGIC: u64 = u64::from_le_bytes(*b"forebayW");
 /// Raised with every change of this file; another one is refused.
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 
 /// Offsets in the header page.
 pub(crate) mod at {
@@ -55,6 +55,8 @@ pub(crate) mod at {
     pub const FLAGS: usize = 272;
     /// Epoch of new records.
     pub const EPOCH: usize = 280;
+    /// The tail that is to come, on the medium before anybody may overwrite what is below it.
+    pub const RELEASED: usize = 288;
     /// Writers asleep for want of room.
     pub const WRITERS_WAITING: usize = 384;
     /// Rung when there is room.

@@ -21,6 +21,9 @@ pub const PAYLOAD_MAX: u64 = 64 << 20;
 /// Bytes copied and checksummed at a time: the copy is still in the first-level cache when its checksum is taken.
 pub const COPY_CHUNK: usize = 16 << 10;
 
+/// Bytes of zeroes written at a time to a new ring on persistent memory.
+pub const ZERO_CHUNK: usize = 1 << 20;
+
 /// Looks at the tail before a writer that has no room sleeps. About the time a drain engine needs for one batch.
 pub const ROOM_SPINS: u32 = 200;
 

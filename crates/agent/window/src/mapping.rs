@@ -3,7 +3,7 @@
 mod guard;
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -15,6 +15,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::thread::futex;
 
 use crate::layout::payload_sum;
+use crate::limits::ZERO_CHUNK;
 use crate::memory::Memory;
 use crate::persist::WriteBack;
 use crate::sync::AtomicU64;
@@ -29,6 +30,44 @@ pub enum Medium {
     /// Volatile, with the instructions of persistent memory: what they cost, without the device.
     Emulated,
 }
+
+impl Medium {
+    /// What keeps the bytes of files in the directory `dir`: the kernel and the processor are asked, by a file that is gone
+    /// afterwards. Errors: those of making it.
+    pub fn of(dir: &Path) -> io::Result<Medium> {
+        let path = dir.join(format!(".forebay-medium-{}", std::process::id()));
+        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+        let mapped = file.set_len(PROBE_BYTES).and_then(|()| Mapping::of(file, Medium::Persistent));
+        std::fs::remove_file(&path)?;
+        match mapped.map_err(|error| (error.raw_os_error(), error)) {
+            Ok(_) => Ok(Medium::Persistent),
+            Err((Some(libc::EOPNOTSUPP | libc::EINVAL), _)) => Ok(Medium::Volatile),
+            Err((_, error)) => Err(error),
+        }
+    }
+
+    /// Its number in [`crate::attach::Message::medium`].
+    pub fn number(self) -> u32 {
+        match self {
+            Medium::Volatile => 0,
+            Medium::Persistent => 1,
+            Medium::Emulated => 2,
+        }
+    }
+
+    /// That of a number; `None` for one that this version does not know.
+    pub fn numbered(number: u32) -> Option<Medium> {
+        [Medium::Volatile, Medium::Persistent, Medium::Emulated].into_iter().find(|medium| medium.number() == number)
+    }
+
+    /// Whether what was flushed and fenced there is taken to survive the machine.
+    pub fn is_durable(self) -> bool {
+        self != Medium::Volatile
+    }
+}
+
+/// Bytes of the file by which a medium is found out.
+const PROBE_BYTES: u64 = 4096;
 
 /// A shared, writable mapping of a whole file. Unmapped when dropped.
 ///
@@ -53,10 +92,18 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Creates the file `path` (mode 0600, it must not exist) with `len` zero bytes and maps it. Errors: those of open,
     /// fallocate (a full file system is found here, not by a signal later) and mmap; `EOPNOTSUPP` when `Persistent` is asked
-    /// of a medium or processor without it.
+    /// of a medium or processor without it. The name of a persistent one is the caller's to sync.
     pub fn create(path: &Path, len: usize, medium: Medium) -> io::Result<Mapping> {
-        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
+        let mut file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
         rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, len as u64)?;
+        if medium == Medium::Persistent {
+            // Written, not only allocated: else the kernel would commit its journal at the first touch of each page.
+            let zeroes = vec![0; len.min(ZERO_CHUNK)];
+            for at in (0..len).step_by(ZERO_CHUNK) {
+                file.write_all(&zeroes[..ZERO_CHUNK.min(len - at)])?;
+            }
+            file.sync_all()?;
+        }
         Mapping::of(file, medium)
     }
 
@@ -220,6 +267,14 @@ mod tests {
         assert!(ours.is_broken());
         ours.word(0).store(1, Relaxed); // no further signal
         assert_eq!(ours.file_len().unwrap(), 4096);
+    }
+
+    #[test]
+    fn a_directory_without_persistent_memory_is_found_out_and_left_as_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(Medium::of(dir.path()).unwrap(), Medium::Volatile);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        assert!(Medium::of(&dir.path().join("absent")).is_err());
     }
 
     #[test]

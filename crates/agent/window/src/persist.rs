@@ -1,22 +1,25 @@
 //! From the processor's caches to persistent memory.
+//!
+//! A line that was written back is on the medium after the next fence: the power supply of such machines lasts for the memory
+//! controller's queues (on x86, ADR; on AArch64, the point of persistence).
 
 /// The instruction that writes a cache line back, chosen by what the processor has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteBack {
-    /// Keeps the line in the cache.
+    /// x86-64: keeps the line in the cache.
     Clwb,
-    /// Drops the line; unordered.
+    /// x86-64: drops the line; unordered.
     ClflushOpt,
-    /// Drops the line; ordered and slow. Every x86-64 has it.
+    /// x86-64: drops the line; ordered and slow. Every one has it.
     Clflush,
+    /// AArch64: cleans the line to the point of persistence.
+    DcCvap,
 }
 
-/// Bytes of a cache line.
-const LINE: usize = 64;
+#[cfg(target_arch = "x86_64")]
+mod instructions {
+    use super::WriteBack;
 
-impl WriteBack {
-    /// The best of this processor; `None` where we know none, and persistent memory is then not offered.
-    #[cfg(target_arch = "x86_64")]
     pub fn detect() -> Option<WriteBack> {
         let leaf = std::arch::x86_64::__cpuid(0).eax;
         let ebx = if leaf >= 7 { std::arch::x86_64::__cpuid_count(7, 0).ebx } else { 0 };
@@ -27,45 +30,102 @@ impl WriteBack {
         })
     }
 
-    /// The best of this processor; `None` where we know none, and persistent memory is then not offered.
-    #[cfg(not(target_arch = "x86_64"))]
+    pub fn line_bytes() -> usize {
+        64
+    }
+
+    /// # Safety
+    /// `line` is mapped, and the processor has the instruction.
+    pub unsafe fn line(how: WriteBack, line: usize) {
+        // SAFETY: the caller's; no byte changes.
+        unsafe {
+            match how {
+                WriteBack::Clwb => std::arch::asm!("clwb [{}]", in(reg) line, options(nostack, preserves_flags)),
+                WriteBack::ClflushOpt => {
+                    std::arch::asm!("clflushopt [{}]", in(reg) line, options(nostack, preserves_flags));
+                }
+                WriteBack::Clflush | WriteBack::DcCvap => std::arch::x86_64::_mm_clflush(line as *const u8),
+            }
+        }
+    }
+
+    pub fn fence() {
+        // SAFETY: every x86-64 has it; it orders stores and changes none.
+        unsafe { std::arch::x86_64::_mm_sfence() }
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+mod instructions {
+    use super::WriteBack;
+
+    /// The kernel's `HWCAP_DCPOP`.
+    const CLEANS_TO_PERSISTENCE: libc::c_ulong = 1 << 16;
+
+    pub fn detect() -> Option<WriteBack> {
+        // SAFETY: reads a word that the kernel gave the process.
+        let has = unsafe { libc::getauxval(libc::AT_HWCAP) } & CLEANS_TO_PERSISTENCE != 0;
+        has.then_some(WriteBack::DcCvap)
+    }
+
+    pub fn line_bytes() -> usize {
+        let cache_type: u64;
+        // SAFETY: Linux lets programs read this register, or reads it for them.
+        unsafe { std::arch::asm!("mrs {}, ctr_el0", out(reg) cache_type, options(nomem, nostack, preserves_flags)) };
+        4 << (cache_type >> 16 & 0xf)
+    }
+
+    /// # Safety
+    /// `line` is mapped, and the processor has the instruction.
+    pub unsafe fn line(_how: WriteBack, line: usize) {
+        // SAFETY: the caller's; no byte changes. `dc cvap` by its encoding, which every assembler takes.
+        unsafe { std::arch::asm!("sys #3, c7, c12, #1, {}", in(reg) line, options(nostack, preserves_flags)) }
+    }
+
+    pub fn fence() {
+        // SAFETY: waits, and changes nothing.
+        unsafe { std::arch::asm!("dsb sy", options(nostack, preserves_flags)) }
+    }
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod instructions {
+    use super::WriteBack;
+
     pub fn detect() -> Option<WriteBack> {
         None
     }
 
+    pub fn line_bytes() -> usize {
+        64
+    }
+
+    /// # Safety
+    /// None is needed: nobody is given a [`WriteBack`] here.
+    pub unsafe fn line(_how: WriteBack, _line: usize) {}
+
+    pub fn fence() {}
+}
+
+impl WriteBack {
+    /// The best of this processor; `None` where we know none, and persistent memory is then not offered.
+    pub fn detect() -> Option<WriteBack> {
+        instructions::detect()
+    }
+
     /// Starts writing back the lines of `len` bytes at `start`, which must be mapped.
-    #[cfg(target_arch = "x86_64")]
     pub(crate) fn lines(self, start: *const u8, len: usize) {
-        let mut line = start as usize & !(LINE - 1);
-        let end = start as usize + len;
+        let step = instructions::line_bytes();
+        let (mut line, end) = (start as usize & !(step - 1), start as usize + len);
         while line < end {
-            // SAFETY: the caller's bytes are mapped, so is the line around them; the instructions change no byte, and
-            // `detect` found the one that is used.
-            unsafe {
-                match self {
-                    WriteBack::Clwb => std::arch::asm!("clwb [{}]", in(reg) line, options(nostack, preserves_flags)),
-                    WriteBack::ClflushOpt => {
-                        std::arch::asm!("clflushopt [{}]", in(reg) line, options(nostack, preserves_flags));
-                    }
-                    WriteBack::Clflush => std::arch::x86_64::_mm_clflush(line as *const u8),
-                }
-            }
-            line += LINE;
+            // SAFETY: the caller's bytes are mapped, so is the line around them, and `detect` found the instruction.
+            unsafe { instructions::line(self, line) };
+            line += step;
         }
     }
 
     /// Waits for the lines that were started.
-    #[cfg(target_arch = "x86_64")]
     pub(crate) fn fence(self) {
-        // SAFETY: every x86-64 has it; it orders stores and changes none.
-        unsafe { std::arch::x86_64::_mm_sfence() }
+        instructions::fence();
     }
-
-    #[cfg(not(target_arch = "x86_64"))]
-    pub(crate) fn lines(self, _start: *const u8, _len: usize) {
-        let _ = LINE;
-    }
-
-    #[cfg(not(target_arch = "x86_64"))]
-    pub(crate) fn fence(self) {}
 }

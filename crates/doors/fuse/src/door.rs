@@ -16,7 +16,7 @@ use crate::convert;
 use crate::handles::{FileOf, Handles};
 use crate::limits;
 use crate::nodes::{Known, Nodes};
-use crate::opens::Abilities;
+use crate::opens::{Abilities, Bypasses};
 use crate::registrations::Registrations;
 
 /// The file system that the kernel sees.
@@ -29,6 +29,7 @@ pub struct Door {
     passthrough: bool,
     /// Whose kernel asks: 0 is this machine's.
     pub(crate) client: u64,
+    direct_mmap: bool,
 }
 
 impl Door {
@@ -36,7 +37,7 @@ impl Door {
     pub fn new(agent: Arc<Agent>, passthrough: bool) -> Door {
         let nodes = Arc::new(Nodes::new(agent.root().clone()));
         let (handles, registrations, can) = (Handles::default(), OnceLock::new(), OnceLock::new());
-        Door { agent, nodes, handles, registrations, can, passthrough, client: 0 }
+        Door { agent, nodes, handles, registrations, can, passthrough, direct_mmap: true, client: 0 }
     }
 
     /// A door for the kernel of another machine. `numbers`: from which all such doors of this process mint those of nodes and
@@ -45,7 +46,12 @@ impl Door {
         let nodes = Arc::new(Nodes::of(agent.root().clone(), Arc::clone(numbers)));
         let handles = Handles::of(Arc::clone(numbers), Errno::ESTALE);
         let (registrations, can) = (OnceLock::new(), OnceLock::new());
-        Door { agent, nodes, handles, registrations, can, passthrough: false, client }
+        Door { agent, nodes, handles, registrations, can, passthrough: false, direct_mmap: true, client }
+    }
+
+    /// The same, whether or not it maps direct files where the kernel can.
+    pub fn with_direct_mmap(self, direct_mmap: bool) -> Door {
+        Door { direct_mmap, ..self }
     }
 
     /// Whether others change files without this kernel's knowledge.
@@ -77,7 +83,7 @@ impl Door {
     pub(crate) fn agree(&self, kernel: &KernelConfig) -> (u64, u32) {
         use init_flags as flag;
         let passthrough = self.passthrough && kernel.can_passthrough;
-        let direct_mmap = kernel.flags & flag::DIRECT_IO_ALLOW_MMAP != 0;
+        let direct_mmap = self.direct_mmap && kernel.flags & flag::DIRECT_IO_ALLOW_MMAP != 0;
         // INIT comes once.
         let _ = self.can.set(Abilities { passthrough, direct_mmap });
         let mut flags = flag::ASYNC_READ
@@ -92,8 +98,10 @@ impl Door {
             | flag::HANDLE_KILLPRIV_V2
             | flag::CACHE_SYMLINKS
             | flag::HAS_EXPIRE_ONLY
-            | flag::NO_EXPORT_SUPPORT
-            | flag::DIRECT_IO_ALLOW_MMAP;
+            | flag::NO_EXPORT_SUPPORT;
+        if self.direct_mmap {
+            flags |= flag::DIRECT_IO_ALLOW_MMAP;
+        }
         if self.agent.keeps_acls() {
             // With ACLs the kernel leaves the umask to us: a default ACL replaces it.
             flags |= flag::POSIX_ACL | flag::DONT_MASK;
@@ -194,7 +202,7 @@ impl Door {
                 // What was closed without a wait may not be drained yet, and keeps the file from being nobody's.
                 self.agent.end_windows(&known.node, open.changes())?;
             }
-            let windowed = wanted && open.may_have_window(state.is_closed());
+            let windowed = wanted && state.can_window(&open, can) && open.may_have_window(state.is_closed());
             if !windowed {
                 // It may look past us. Under the lock: nobody gets a window between this and the answer.
                 self.agent.end_windows(&known.node, open.changes())?;
@@ -217,8 +225,19 @@ impl Door {
                 let _ = notifier.inval_inode(known.id, -1, 0);
             }
         }
-        opened.handle = self.handles.add_file(FileOf { known: known.clone(), open });
+        opened.handle = self.handles.add_file(FileOf { known: known.clone(), open, bypasses: opened.bypasses() });
         Ok(opened)
+    }
+
+    /// After a write that the kernel made past its page cache: it forgets what it has of those bytes for others.
+    pub(crate) fn wrote(&self, file: &FileOf, offset: u64, len: usize) {
+        if !file.bypasses || !file.known.open.lock().is_cached() {
+            return;
+        }
+        if let Some(notifier) = self.notifier() {
+            // A node that is gone has nothing to forget.
+            let _ = notifier.inval_inode(file.known.id, offset as i64, len as i64);
+        }
     }
 
     pub(crate) fn release_file(&self, handle: Handle, flock_owner: Option<u64>) {
@@ -229,7 +248,7 @@ impl Door {
         }
         self.agent.locks().release_handle(identity, handle);
         // The kernel's registration is left before the replica's user goes: who removes an unused replica finds it.
-        file.known.open.lock().leave(&file.open, self.registrations.get().map(Arc::as_ref));
+        file.known.open.lock().leave(&file.open, file.bypasses, self.registrations.get().map(Arc::as_ref));
     }
 
     pub(crate) fn list(

@@ -16,6 +16,8 @@ pub struct FileOf {
     pub known: Arc<Known>,
     /// The open file.
     pub open: OpenFile,
+    /// It was answered past a page cache that others may use.
+    pub bypasses: bool,
 }
 
 /// All handles. A number is never used twice.

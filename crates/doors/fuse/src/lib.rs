@@ -33,6 +33,9 @@ pub use working::is_dying;
 pub struct Options {
     /// Give complete replicas to the kernel where it takes them (root, Linux 6.9).
     pub passthrough: bool,
+    /// Serve other files past the kernel's page cache where they can be mapped all the same (Linux 6.6); without it as on an older
+    /// kernel.
+    pub direct_mmap: bool,
     /// How many threads serve.
     pub threads: Threads,
     /// Nodes that the kernel may know before it is asked to forget some; `None`: half of the process's descriptors.
@@ -41,7 +44,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { passthrough: true, threads: Threads::default(), nodes_max: None }
+        Options { passthrough: true, direct_mmap: true, threads: Threads::default(), nodes_max: None }
     }
 }
 
@@ -55,7 +58,7 @@ pub struct Session {
 
 /// Serves `agent` over an opened `/dev/fuse`; nothing is answered until [`Session::run`]. Mount before or after.
 pub fn serve(agent: Arc<Agent>, device: OwnedFd, options: Options) -> Session {
-    let door = Arc::new(Door::new(agent, options.passthrough));
+    let door = Arc::new(Door::new(agent, options.passthrough).with_direct_mmap(options.direct_mmap));
     let nodes = door.nodes.clone();
     let session = fuse_protocol::Session::new(door.clone(), device, options.threads);
     door.connect(session.notifier());

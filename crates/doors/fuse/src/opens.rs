@@ -4,6 +4,11 @@
 //! direct beside direct; and an inode that was ever mapped through the page cache refuses passthrough for ever. So a
 //! node's way is chosen at the first of its opens and kept: passthrough until the last close, direct until the kernel
 //! forgets it. What no longer fits is answered `ESTALE`: the kernel looks the name up again and gets a new node.
+//!
+//! A kernel before 6.6 does not map direct files shared, so those are served through its page cache there ([`Abilities`]), but for
+//! opens that may have a window. Beside such *bypasses* nobody may have pages that a mapping has changed, for the kernel would
+//! write them over what went past it: who could make some is direct as well, and cannot map the file shared (`ENODEV`). Pages that
+//! were only read are forgotten after each write that bypassed them (`Door::wrote`).
 
 use agent::{DataVersion, OpenFile};
 use fuse_protocol::{Errno, Opened, fopen};
@@ -29,6 +34,8 @@ pub struct OpenState {
     opens: u32,
     /// Opens that may have a window.
     windowed: u32,
+    /// Opens past the page cache that others use.
+    bypasses: u32,
     /// There was another open since nobody had it open: its mapping may be left.
     looked_past: bool,
     /// Opens by the kernel to execute it: programs that run, but for scripts.
@@ -98,6 +105,18 @@ pub struct Abilities {
     pub direct_mmap: bool,
 }
 
+/// Whether an open was answered past a page cache that others may use.
+pub trait Bypasses {
+    /// It was.
+    fn bypasses(&self) -> bool;
+}
+
+impl Bypasses for Opened {
+    fn bypasses(&self) -> bool {
+        self.backing.is_none() && self.flags & (fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES) == fopen::DIRECT_IO
+    }
+}
+
 impl OpenState {
     /// Counts an open and says how to answer it; the handle number is still to be filled in.
     pub fn admit(
@@ -106,7 +125,7 @@ impl OpenState {
         thread: u32,
         can: Abilities,
         registrations: Option<&Registrations>,
-        windowed: bool,
+        mut windowed: bool,
     ) -> Result<Opened, Errno> {
         let mut offer = self.offer(open, can);
         offer.backing &= registrations.is_some();
@@ -134,20 +153,22 @@ impl OpenState {
                 opened.backing = self.backing.map(|registration| registration.id);
                 // The kernel's own reads and writes of a file with a window must reach the agent as well.
                 opened.flags = if direct || windowed { fopen::DIRECT_IO } else { 0 };
-                if windowed {
-                    open.allow_window();
-                    self.windowed += 1;
-                }
             }
             Answer::Direct => {
                 self.way = Way::Direct;
-                opened.flags = if can.direct_mmap { fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES } else { 0 };
-                // Through the page cache the kernel would answer for us.
-                if windowed && can.direct_mmap && open.is_remote() {
-                    open.allow_window();
-                    self.windowed += 1;
-                }
+                windowed &= self.can_window_direct(open, can);
+                let bypass = windowed || (self.bypasses > 0 && open.maps_for_writing());
+                opened.flags = match (can.direct_mmap, bypass) {
+                    (true, _) => fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES,
+                    (false, true) => fopen::DIRECT_IO,
+                    (false, false) => 0,
+                };
+                self.bypasses += u32::from(opened.bypasses());
             }
+        }
+        if windowed {
+            open.allow_window();
+            self.windowed += 1;
         }
         self.refused = None;
         self.opens += 1;
@@ -179,6 +200,24 @@ impl OpenState {
         self.windowed == self.opens && !self.looked_past
     }
 
+    /// Whether an open that may have a window can be answered: all that it reads and writes must reach the agent, and whatever is
+    /// mapped must show what the agent drains.
+    pub fn can_window(&self, open: &OpenFile, can: Abilities) -> bool {
+        let replica = can.passthrough && self.way != Way::Direct && !open.is_remote();
+        replica || self.can_window_direct(open, can)
+    }
+
+    /// The same without passthrough. No drain reaches the pages of a mapping then: it must be an open that cannot be mapped. Behind a
+    /// server whoever maps ends all windows; but through the page cache the kernel would answer for us.
+    fn can_window_direct(&self, open: &OpenFile, can: Abilities) -> bool {
+        if open.is_remote() { can.direct_mmap } else { open.writes_alone() }
+    }
+
+    /// Whether somebody has it open through the page cache.
+    pub fn is_cached(&self) -> bool {
+        self.opens > self.bypasses
+    }
+
     /// Whether nobody has it open. A mapping may be left.
     pub fn is_closed(&self) -> bool {
         self.opens == 0
@@ -189,8 +228,9 @@ impl OpenState {
         self.executing > 0
     }
 
-    /// Counts a release.
-    pub fn leave(&mut self, open: &OpenFile, registrations: Option<&Registrations>) {
+    /// Counts a release; `bypasses` as it was answered.
+    pub fn leave(&mut self, open: &OpenFile, bypasses: bool, registrations: Option<&Registrations>) {
+        self.bypasses = self.bypasses.saturating_sub(u32::from(bypasses));
         self.opens = self.opens.saturating_sub(1);
         self.windowed = self.windowed.saturating_sub(u32::from(open.has_window_right()));
         self.executing = self.executing.saturating_sub(u32::from(open.executes()));

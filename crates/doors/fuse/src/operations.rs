@@ -153,7 +153,9 @@ impl Filesystem for Door {
     ) -> Done<usize> {
         let _working = self.work_for(req);
         let file = self.handles.file(handle)?;
-        Ok(self.agent.write(&file.open, data, offset, convert::write_how(how))?)
+        let written = self.agent.write(&file.open, data, offset, convert::write_how(how))?;
+        self.wrote(&file, offset, written);
+        Ok(written)
     }
 
     fn flush(&self, req: &Request, _node: NodeId, handle: Handle, owner: u64) -> Done<()> {

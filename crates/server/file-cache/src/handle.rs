@@ -296,15 +296,21 @@ impl FileHandle {
     /// `fsync = global` it stages out instead. Tells a failed stage-out once.
     pub fn sync(&self, data_only: bool) -> io::Result<()> {
         self.tell()?;
+        if self.policy.fsync_global && matches!(self.route(false)?, Route::Replica(_)) {
+            return self.inner.drain_awaited(&self.file, &|| false).map_err(|stuck| {
+                self.seen.store(self.file.live.lock().error.0, Ordering::Relaxed);
+                io::Error::from_raw_os_error(stuck.errno)
+            });
+        }
+        self.sync_acknowledged(data_only)
+    }
+
+    /// Returns when what was written survives a crash of the machine in the burst buffer, or below where it went there. The
+    /// errors of stage-outs are not told: those that wait for it did not ask for one.
+    pub fn sync_acknowledged(&self, data_only: bool) -> io::Result<()> {
         match self.route(false)? {
             Route::Global(global) => global.sync(),
             Route::Partial => Ok(()),
-            Route::Replica(_) if self.policy.fsync_global => {
-                self.inner.drain_awaited(&self.file, &|| false).map_err(|stuck| {
-                    self.seen.store(self.file.live.lock().error.0, Ordering::Relaxed);
-                    io::Error::from_raw_os_error(stuck.errno)
-                })
-            }
             Route::Replica(fd) => {
                 if data_only {
                     rustix::fs::fdatasync(&fd)?;

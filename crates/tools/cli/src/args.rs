@@ -307,6 +307,9 @@ pub struct CheckArgs {
 pub struct DoctorArgs {
     #[command(flatten)]
     pub burst_buffer: BurstBuffer,
+    /// Where windows would lie
+    #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
+    pub window: PathBuf,
     /// As JSON
     #[arg(long)]
     pub json: bool,

@@ -165,8 +165,9 @@ fn windows(place: &Place, agent: &Agent, how: &How, identity: &str) -> Result<Op
     let settings = windows.settings(&place.burst_buffer);
     let dir = settings.dir.clone();
     agent.join_windows(settings, windows.service()).map_err(|e| {
-        Failure::io(format_args!("use {} for windows", dir.display()), &e)
-            .remedy("name a directory on a tmpfs in which only you or root may write: --window=DIR")
+        Failure::io(format_args!("use {} for windows", dir.display()), &e).remedy(
+            "name a directory on a tmpfs, or on persistent memory, in which only you or root may write: --window=DIR",
+        )
     })?;
     Ok(alive)
 }

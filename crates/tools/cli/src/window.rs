@@ -16,7 +16,7 @@ const SOCKET: &str = "FOREBAY_WINDOW_SOCKET";
 /// `--window[=DIR]`
 #[derive(Debug, Args)]
 pub struct WindowArgs {
-    /// Serve windows: writes of preloaded programs are acknowledged in memory of the node, in DIR on a tmpfs
+    /// Serve windows: writes of preloaded programs are acknowledged in memory of the node, in DIR on a tmpfs or on persistent memory
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true, default_missing_value = "/dev/shm")]
     window: Option<PathBuf>,
 }

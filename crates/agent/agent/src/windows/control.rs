@@ -199,7 +199,7 @@ fn answer(right: Option<&WindowRight>, token: u64, exclusive: bool) -> Vec<u8> {
             answer.state |= state::MAY;
         }
         if let Some(capacity) = right.windows.capacity_of(right) {
-            answer.state |= state::HAS;
+            answer.state |= state::HAS | if right.windows.medium.is_durable() { state::DURABLE } else { 0 };
             answer.bytes = capacity;
         }
     }

@@ -7,6 +7,8 @@ use serde::Serialize;
 /// The windows of one agent since it started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct WindowStatus {
+    /// Whether they lie on persistent memory: what was acknowledged survives a crash of the machine without a sync.
+    pub durable: bool,
     /// Windows that there are now.
     pub windows: u64,
     /// Windows that there were, those included.

@@ -4,7 +4,8 @@
 //! kernel that must see what was acknowledged before it.
 //!
 //! 1. what is in the burst buffer is a prefix of the file's sequence (`window::plan`);
-//! 2. a ring's room is given back only when its bytes are in the burst buffer and the mark of the drained says so;
+//! 2. a ring's room is given back only when its bytes are in the burst buffer and the mark of the drained says so; where rings
+//!    are durable, both are so on the media of either;
 //! 3. a ring that ended stays, with its files, until nothing of the file is pending;
 //! 4. while nothing can be brought to the burst buffer, all rings of the file have ended, and whoever looks at it finds what
 //!    they hold laid over the replica. A truncation then is written down before it is made, and applies to what they hold.
@@ -57,12 +58,15 @@ pub(super) struct Granted {
     pub sequence: Arc<Mapping>,
     pub id: layout::RingId,
     pub capacity: u64,
+    pub medium: Medium,
 }
 
 /// The rings of one file.
 pub(super) struct Drain {
     place: FilePlace,
     hint: String,
+    /// Where rings and marks lie.
+    medium: Medium,
     /// Writes what is drained. It keeps the file open for writing as long as there are windows.
     handle: Box<dyn OpenData>,
     sequence: Sequence<Arc<Mapping>>,
@@ -84,12 +88,12 @@ pub(super) struct Drain {
 impl Drain {
     pub fn new(
         place: FilePlace,
+        medium: Medium,
         hint: String,
         handle: Box<dyn OpenData>,
         counters: &Arc<Counters>,
     ) -> io::Result<Drain> {
-        let create =
-            |path: std::path::PathBuf| Mapping::create(&path, sequence::WORD_BYTES, Medium::Volatile)?.guarded();
+        let create = |path: std::path::PathBuf| Mapping::create(&path, sequence::WORD_BYTES, medium)?.guarded();
         let counter = Arc::new(create(place.sequence())?);
         let drained = Drained::new(create(place.drained())?);
         let sequence = Sequence::new(Arc::clone(&counter));
@@ -98,6 +102,7 @@ impl Drain {
         let counters = Arc::clone(counters);
         Ok(Drain {
             place,
+            medium,
             hint,
             handle,
             sequence,
@@ -121,10 +126,12 @@ impl Drain {
 
     /// A ring for an open file.
     pub fn add(&mut self, open: u64, share: Share) -> io::Result<Granted> {
+        // What was written past windows, and that there is such a file at all, is as durable as what will be written to this one.
+        self.sync(false)?;
         let (number, capacity, id) = (self.next, share.bytes(), layout::RingId(random()?));
         self.next += 1;
         let bytes = layout::HEADER_BYTES + capacity as usize;
-        let memory = Arc::new(Mapping::create(&self.place.ring(number), bytes, Medium::Volatile)?.guarded()?);
+        let memory = Arc::new(Mapping::create(&self.place.ring(number), bytes, self.medium)?.guarded()?);
         fault::point("window.ring");
         let writable = ByteRange::new(0, i64::MAX as u64);
         let grant = Grant { ring: id, capacity, epochs: Epoch(0)..=Epoch(0), writable };
@@ -135,7 +142,12 @@ impl Drain {
         self.queue.join(slot);
         self.rings.insert(slot, Ring { reader, open, ended: false, waited_us: 0, _share: share });
         Counters::add(&self.counters.attached, 1);
-        Ok(Granted { ring: memory, sequence: Arc::clone(&self.counter), id, capacity })
+        Ok(Granted { ring: memory, sequence: Arc::clone(&self.counter), id, capacity, medium: self.medium })
+    }
+
+    /// What is in the burst buffer survives a crash of the machine, where what is in the rings does.
+    pub fn sync(&self, data_only: bool) -> io::Result<()> {
+        if self.medium.is_durable() { self.handle.sync_acknowledged(data_only) } else { Ok(()) }
     }
 
     /// The size of the ring that an open file has now.
@@ -254,7 +266,7 @@ impl Drain {
             }
             self.handle.write_scattered(&parts)?;
         }
-        Ok(())
+        self.sync(true)
     }
 
     /// Everything that was acknowledged before this call is in the burst buffer when it returns. A writer in the midst of an

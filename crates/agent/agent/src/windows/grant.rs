@@ -90,7 +90,7 @@ impl Windows {
         }
         let (handle, hint) = make()?;
         let place = self.session.add(self.number(), identity, &hint)?;
-        let drain = Drain::new(place, hint.display().to_string(), handle, &self.counters)?;
+        let drain = Drain::new(place, self.medium, hint.display().to_string(), handle, &self.counters)?;
         let window = FileWindow::new(identity.clone(), drain);
         {
             let mut table = self.table.lock();

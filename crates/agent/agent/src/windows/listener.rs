@@ -3,7 +3,7 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -110,7 +110,8 @@ fn admit(socket: OwnedFd, peers: usize) -> Option<Peer> {
     Some(Peer { socket, pid: peer.pid.as_raw_pid().unsigned_abs(), connected: Some(connected), process: None })
 }
 
-/// The process that connected, whoever holds its end of the socket now and whoever has its number by then.
+/// The process that connected, whoever holds its end of the socket now and whoever has its number by then. Before Linux 6.5 whoever
+/// has its number by now, some milliseconds later, if its user is the one that connected.
 fn peer_process(socket: &OwnedFd) -> io::Result<OwnedFd> {
     let mut fd: libc::c_int = -1;
     let mut length = size_of_val(&fd) as libc::socklen_t;
@@ -119,8 +120,16 @@ fn peer_process(socket: &OwnedFd) -> io::Result<OwnedFd> {
     match unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut fd).cast(), &raw mut length) } {
         // SAFETY: a new descriptor, nobody else's.
         0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        _ if io::Error::last_os_error().raw_os_error() == Some(libc::ENOPROTOOPT) => process_by_number(socket),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+fn process_by_number(socket: &OwnedFd) -> io::Result<OwnedFd> {
+    let peer = sockopt::socket_peercred(socket)?;
+    let process = rustix::process::pidfd_open(peer.pid, rustix::process::PidfdFlags::empty())?;
+    let user = std::fs::metadata(format!("/proc/{}", peer.pid.as_raw_pid()))?.uid();
+    if user == peer.uid.as_raw() { Ok(process) } else { Err(io::ErrorKind::PermissionDenied.into()) }
 }
 
 /// Answers one message; whether the connection stays.
@@ -157,7 +166,8 @@ fn fetch(peer: &Peer, service: &WindowService, token: u64) -> io::Result<()> {
     let lives = peer.process.as_ref().is_some_and(|process| process.lives());
     let Some(granted) = service.fetch(token, peer.pid).filter(|_| lives) else { return refuse(peer, libc::EAGAIN) };
     let (ring, capacity) = (granted.id, granted.capacity);
-    let message = Message { token, ring, capacity, ..Message::new(Kind::Ring) };
+    let medium = granted.medium.number();
+    let message = Message { token, ring, capacity, medium, ..Message::new(Kind::Ring) };
     send(&peer.socket, &message, &[granted.ring.as_fd(), granted.sequence.as_fd()])
 }
 

@@ -32,6 +32,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use types::Identity;
+use window::Medium;
 
 pub use control::attaches;
 pub use counters::WindowStatus;
@@ -40,6 +41,7 @@ pub use replay::Replayed;
 pub(crate) use replay::replay;
 pub(crate) use right::{WindowRight, WindowRules};
 pub use service::WindowService;
+pub use window::Medium as WindowMedium;
 pub use window::attach::CONTROL;
 
 use crate::limits;
@@ -52,8 +54,10 @@ use place::{SOCKET, Session};
 /// How windows are served.
 #[derive(Debug, Clone)]
 pub struct WindowSettings {
-    /// Where rings lie: a directory on a tmpfs. Made if it is missing.
+    /// Where rings lie: a directory on a tmpfs, or on persistent memory. Made if it is missing.
     pub dir: PathBuf,
+    /// What keeps the bytes there; `None`: to be found out.
+    pub medium: Option<Medium>,
     /// The name of this run's directory in there, which no other has.
     pub session: String,
     /// The burst buffer, which remembers that there may be rings.
@@ -69,6 +73,7 @@ impl WindowSettings {
     pub fn new(dir: impl Into<PathBuf>, burst_buffer: impl Into<PathBuf>) -> io::Result<WindowSettings> {
         Ok(WindowSettings {
             dir: dir.into(),
+            medium: None,
             session: format!("forebay-{:016x}", place::random()? as u64),
             burst_buffer: burst_buffer.into(),
             budget_bytes: limits::WINDOW_BUDGET_BYTES,
@@ -105,6 +110,7 @@ pub(crate) struct Windows {
     session: Session,
     /// The burst buffer is a server's: it may be gone for a while.
     behind_server: bool,
+    medium: Medium,
     service: Arc<WindowService>,
     counters: Arc<Counters>,
     table: Mutex<HashMap<Identity, Entry>>,
@@ -123,13 +129,16 @@ impl Windows {
         service: &Arc<WindowService>,
         behind_server: bool,
     ) -> io::Result<Arc<Windows>> {
-        let session = Session::begin(&settings.dir, &settings.session, &settings.burst_buffer)?;
+        // The note of rings that are drained to a server outlives no machine.
+        let medium = if behind_server { Some(Medium::Volatile) } else { settings.medium };
+        let (session, medium) = Session::begin(&settings.dir, &settings.session, &settings.burst_buffer, medium)?;
         let windows = Arc::new(Windows {
             service: Arc::clone(service),
             counters: Arc::default(),
             settings,
             session,
             behind_server,
+            medium,
             table: Mutex::default(),
             known: AtomicUsize::new(0),
             tokens: Mutex::default(),
@@ -170,7 +179,7 @@ impl Windows {
                 failing += u64::from(drain.is_failing());
             }
         }
-        WindowStatus { windows, failing, ..self.counters.status() }
+        WindowStatus { windows, failing, durable: self.medium.is_durable(), ..self.counters.status() }
     }
 
     /// Who is about to open with this thread, if it was announced.
@@ -220,7 +229,18 @@ impl Windows {
             }
             Err(error) => Err(error),
         })?;
-        over_pending.flatten().map_or_else(act, Ok)
+        let done = over_pending.flatten().map_or_else(act, Ok)?;
+        self.keep(identity)?;
+        Ok(done)
+    }
+
+    /// After a change past the windows of a file that has some on persistent memory: it is no less durable than what comes after
+    /// it through them.
+    pub fn keep(&self, identity: &Identity) -> io::Result<()> {
+        if !self.medium.is_durable() {
+            return Ok(());
+        }
+        self.with_window(identity, |drain| drain.sync(true)).map(drop)
     }
 
     /// The same for every file.

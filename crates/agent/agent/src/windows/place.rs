@@ -15,7 +15,8 @@
 //! The burst buffer keeps the list of sessions that are not over (`windows`, one `SESSION BOOT DIR` a line), so that the next
 //! agent on it replays them before it serves, whether it has windows or not, and nobody replays them later over newer data.
 //! BOOT names the life of the machine: after a crash of it a directory that is on no tmpfs may hold any mixture of old and
-//! new rings, of which nothing may be replayed.
+//! new rings, of which nothing may be replayed. On persistent memory it is [`DURABLE`]: everything here is on the medium before
+//! it is relied upon, and a crash makes no difference.
 
 use std::fs::{self, DirBuilder};
 use std::io::{self, Write};
@@ -25,12 +26,15 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use types::Identity;
+use window::Medium;
 use window::layout::RingId;
 
 /// The file in a burst buffer that lists its sessions.
 const SESSIONS: &str = "windows";
 /// The socket in a session's directory.
 pub(super) const SOCKET: &str = "socket";
+/// In the place of BOOT: whatever life.
+const DURABLE: &str = "durable";
 const FORMAT: u32 = 1;
 
 /// One run of one agent.
@@ -105,8 +109,8 @@ fn make(path: &Path, mode: u32) -> io::Result<()> {
 
 impl Session {
     /// Begins a session in the window directory `dir`, which is made if it is missing, and notes it durably in the burst
-    /// buffer. `EPERM`: others may replace what lies in that directory.
-    pub fn begin(dir: &Path, name: &str, burst_buffer: &Path) -> io::Result<Session> {
+    /// buffer. What keeps its bytes is as told, or found out. `EPERM`: others may replace what lies in that directory.
+    pub fn begin(dir: &Path, name: &str, burst_buffer: &Path, medium: Option<Medium>) -> io::Result<(Session, Medium)> {
         match make(dir, 0o711) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
@@ -116,13 +120,20 @@ impl Session {
         if (meta.uid() != us && meta.uid() != 0) || (meta.mode() & 0o022 != 0 && !sticky) || !meta.is_dir() {
             return Err(io::Error::from_raw_os_error(libc::EPERM));
         }
-        let session = Session { name: name.to_owned(), boot: this_boot()?, dir: fs::canonicalize(dir)? };
+        let mut session = Session { name: name.to_owned(), boot: this_boot()?, dir: fs::canonicalize(dir)? };
         make(&session.path(), 0o711)?;
         make(&session.files(), 0o700)?;
+        let medium = medium.map_or_else(|| Medium::of(&session.files()), Ok)?;
+        if medium.is_durable() {
+            session.boot = DURABLE.to_owned();
+            sync(&session.path())?;
+            sync(&session.dir)?;
+            session.dir.parent().map_or(Ok(()), sync)?;
+        }
         let mut all = Session::unfinished(burst_buffer)?;
         all.push(session.clone());
         Session::note(burst_buffer, &all)?;
-        Ok(session)
+        Ok((session, medium))
     }
 
     /// The sessions of a burst buffer that were not ended.
@@ -161,9 +172,26 @@ impl Session {
         }
     }
 
-    /// Whether its rings are what they were: they are there, and the machine did not crash since.
+    /// Whether its rings are what they were: they are there, and the machine did not crash since, or that makes no difference.
+    /// `ENOENT`: they must be somewhere, and are not there.
     pub fn is_whole(&self) -> io::Result<bool> {
-        Ok(self.path().exists() && self.boot == this_boot()?)
+        if !self.is_durable() {
+            return Ok(self.path().exists() && self.boot == this_boot()?);
+        }
+        if self.path().try_exists()? {
+            return Ok(true);
+        }
+        let path = self.path();
+        let why = format!(
+            "{} is not there: mount the persistent memory that it lies on; if that is lost with what it held, remove the line from the file `{SESSIONS}` in the burst buffer",
+            path.display()
+        );
+        Err(io::Error::new(io::ErrorKind::NotFound, why))
+    }
+
+    /// Whether what lies there survives a crash of the machine.
+    pub fn is_durable(&self) -> bool {
+        self.boot == DURABLE
     }
 
     /// Its directory.
@@ -188,7 +216,7 @@ impl Session {
             entries => entries?,
         };
         for entry in entries {
-            left.push(FilePlace { path: entry?.path() });
+            left.push(FilePlace { path: entry?.path(), durable: self.is_durable() });
         }
         left.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(left)
@@ -196,10 +224,13 @@ impl Session {
 
     /// The directory of one more file.
     pub fn add(&self, number: u64, identity: &Identity, hint: &Path) -> io::Result<FilePlace> {
-        let place = FilePlace { path: self.files().join(number.to_string()) };
+        let place = FilePlace { path: self.files().join(number.to_string()), durable: self.is_durable() };
         make(&place.path, 0o700)?;
         let record = FileRecord { format: FORMAT, identity: identity.as_bytes().to_vec(), hint: hint.to_owned() };
-        put(&place.path.join("file"), &serde_json::to_vec(&record)?, false)?;
+        put(&place.path.join("file"), &serde_json::to_vec(&record)?, place.durable)?;
+        if place.durable {
+            sync(&self.files())?;
+        }
         Ok(place)
     }
 }
@@ -208,6 +239,8 @@ impl Session {
 #[derive(Debug)]
 pub(super) struct FilePlace {
     path: PathBuf,
+    /// What lies here survives a crash of the machine, and so must what is said of it.
+    durable: bool,
 }
 
 impl FilePlace {
@@ -250,8 +283,8 @@ impl FilePlace {
     /// Writes one down, before it is made; `None`: it was not made after all.
     pub fn set_cut(&self, cut: Option<&CutRecord>) -> io::Result<()> {
         match cut {
-            Some(cut) => put(&self.cut_path(), &serde_json::to_vec(cut)?, false),
-            None => fs::remove_file(self.cut_path()),
+            Some(cut) => put(&self.cut_path(), &serde_json::to_vec(cut)?, self.durable),
+            None => fs::remove_file(self.cut_path()).and_then(|()| self.sync()),
         }
     }
 
@@ -261,7 +294,12 @@ impl FilePlace {
 
     /// Writes down what is granted with a ring: before the program gets it.
     pub fn grant(&self, number: usize, record: &RingRecord) -> io::Result<()> {
-        put(&self.grant_path(number), &serde_json::to_vec(record)?, false)
+        put(&self.grant_path(number), &serde_json::to_vec(record)?, self.durable)
+    }
+
+    /// What was removed here does not come back with a crash.
+    fn sync(&self) -> io::Result<()> {
+        if self.durable { sync(&self.path) } else { Ok(()) }
     }
 
     /// The rings that were granted.
@@ -286,12 +324,16 @@ impl FilePlace {
                 tracing::warn!(%error, path = %path.display(), "a drained ring stays");
             }
         }
+        if let Err(error) = self.sync() {
+            tracing::warn!(%error, path = %self.path.display(), "a drained ring may come back with a crash of the machine");
+        }
     }
 
     /// All rings are drained.
     pub fn remove(&self) {
         // The owner first: without it nothing else is looked at.
         let _ = fs::remove_file(self.path.join("file"));
+        let _ = self.sync();
         if let Err(error) = fs::remove_dir_all(&self.path) {
             tracing::warn!(%error, path = %self.path.display(), "the directory of drained windows stays");
         }
@@ -307,10 +349,12 @@ fn put(path: &Path, bytes: &[u8], durably: bool) -> io::Result<()> {
         file.sync_all()?;
     }
     fs::rename(&fresh, path)?;
-    if durably {
-        fs::File::open(path.parent().unwrap_or(path))?.sync_all()?;
-    }
-    Ok(())
+    if durably { sync(path.parent().unwrap_or(path)) } else { Ok(()) }
+}
+
+/// The names in a directory survive a crash of the machine.
+fn sync(dir: &Path) -> io::Result<()> {
+    fs::File::open(dir)?.sync_all()
 }
 
 fn get<T: for<'a> Deserialize<'a>>(path: &Path) -> io::Result<Option<T>> {
@@ -331,7 +375,8 @@ mod tests {
         let (dir, buffer) = (tree.path().join("with space"), tree.path().join("buffer"));
         fs::create_dir(&buffer).unwrap();
         assert_eq!(Session::unfinished(&buffer).unwrap(), []);
-        let session = Session::begin(&dir, "one", &buffer).unwrap();
+        let (session, medium) = Session::begin(&dir, "one", &buffer, None).unwrap();
+        assert_eq!(medium, Medium::Volatile);
         assert_eq!(Session::unfinished(&buffer).unwrap(), std::slice::from_ref(&session));
         let identity = Identity::new(vec![1, 2]).unwrap();
         let place = session.add(7, &identity, Path::new("a/b")).unwrap();
@@ -349,13 +394,26 @@ mod tests {
     }
 
     #[test]
+    fn a_session_on_persistent_memory_is_whole_in_another_life_of_the_machine_and_missed_if_it_is_not_there() {
+        let tree = tempfile::tempdir().unwrap();
+        let (session, medium) =
+            Session::begin(&tree.path().join("w"), "one", tree.path(), Some(Medium::Emulated)).unwrap();
+        assert!(medium.is_durable() && session.is_durable());
+        let [noted] = &Session::unfinished(tree.path()).unwrap()[..] else { panic!("one session") };
+        assert!(noted.is_whole().unwrap());
+        fs::rename(tree.path().join("w"), tree.path().join("elsewhere")).unwrap();
+        let missed = noted.is_whole().unwrap_err();
+        assert!(missed.kind() == io::ErrorKind::NotFound && missed.to_string().contains("mount"), "{missed}");
+    }
+
+    #[test]
     fn a_directory_in_which_others_can_replace_things_is_refused() {
         let tree = tempfile::tempdir().unwrap();
         let dir = tree.path().join("open");
         make(&dir, 0o777).unwrap();
-        let refused = Session::begin(&dir, "one", tree.path()).unwrap_err();
+        let refused = Session::begin(&dir, "one", tree.path(), None).unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(libc::EPERM));
         make(&tree.path().join("sticky"), 0o1777).unwrap();
-        assert!(Session::begin(&tree.path().join("sticky"), "one", tree.path()).is_ok());
+        assert!(Session::begin(&tree.path().join("sticky"), "one", tree.path(), None).is_ok());
     }
 }

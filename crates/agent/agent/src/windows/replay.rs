@@ -31,15 +31,19 @@ pub struct Replayed {
 }
 
 /// Where replayed bytes go.
-struct ToReplica(Box<dyn OpenData>);
+struct ToReplica {
+    handle: Box<dyn OpenData>,
+    durable: bool,
+}
 
 impl Replay for ToReplica {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.0.write_acknowledged(bytes, offset)
+        self.handle.write_acknowledged(bytes, offset)
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        Ok(()) // rings on a tmpfs outlive no machine; neither must what comes from them
+        // Rings on a tmpfs outlive no machine; neither must what comes from them.
+        if self.durable { self.handle.sync_acknowledged(false) } else { Ok(()) }
     }
 }
 
@@ -56,7 +60,7 @@ pub(crate) fn replay(agent: &Agent, burst_buffer: &Path) -> io::Result<Vec<Repla
         }
         for place in if whole { session.left()? } else { Vec::new() } {
             let named = |e: io::Error| io::Error::new(e.kind(), format!("windows in {}: {e}", place.path().display()));
-            all.extend(file(agent, &place).map_err(named)?);
+            all.extend(file(agent, &place, session.is_durable()).map_err(named)?);
             place.remove();
             fault::point("window.removed");
         }
@@ -65,7 +69,9 @@ pub(crate) fn replay(agent: &Agent, burst_buffer: &Path) -> io::Result<Vec<Repla
     Ok(all)
 }
 
-fn file(agent: &Agent, place: &FilePlace) -> io::Result<Option<Replayed>> {
+/// Mappings need not be flushed here: nothing is served before the session has ended, durably, and until then the same is
+/// replayed again.
+fn file(agent: &Agent, place: &FilePlace, durable: bool) -> io::Result<Option<Replayed>> {
     let Some((identity, hint)) = place.owner()? else { return Ok(None) };
     let mut replayed = Replayed { path: hint.clone(), records: 0, bytes: 0, lost: Vec::new() };
     let grants = place.grants()?;
@@ -103,7 +109,7 @@ fn file(agent: &Agent, place: &FilePlace) -> io::Result<Option<Replayed>> {
         handle.set_len(cut.len)?;
         bounds.cut = cut.keep;
     }
-    let mut to = ToReplica(handle);
+    let mut to = ToReplica { handle, durable };
     let report = recover(&mut rings, &drained, bounds, &mut to)?;
     fault::point("window.drained");
     note(&mut replayed, &report);

@@ -1,5 +1,6 @@
 //! Windows over a real agent and a real file cache, with the program's half in the same process or in killed ones.
 
+mod durable;
 mod fork;
 mod killed;
 mod number;
@@ -15,6 +16,7 @@ use file_cache::{FileCache, Settings};
 use global_store::posix::{Options, PosixStore};
 use rustix::fs::{Mode as Bits, OFlags};
 use testkit::{PATIENCE, Random, TempTree, in_private_namespace, wait_until};
+use window::Medium;
 use window::attach::{Command, Control, state};
 use window::client::{Registration, Window};
 use window::ring::Refused;
@@ -32,6 +34,9 @@ const WRITE: Mode = Mode {
     truncate: false,
     clear_set_id: false,
 };
+
+/// In the root of a stand: its windows are written as if they lay on persistent memory.
+const DURABLE: &str = "durable";
 
 /// An agent over `root/data` with its burst buffer and windows beside it.
 struct Stand {
@@ -59,6 +64,8 @@ impl Stand {
         }
         let settings =
             WindowSettings { window_bytes: 256 << 10, ..WindowSettings::new(root.join("w"), &buffer).unwrap() };
+        let medium = root.join(DURABLE).exists().then_some(Medium::Emulated);
+        let settings = WindowSettings { medium, ..settings };
         let socket = settings.socket();
         agent.serve_windows(settings).unwrap();
         let registration = Registration::connect(socket.as_os_str().as_encoded_bytes()).unwrap();

@@ -145,7 +145,7 @@ impl Registration {
             Ok(both) if right => both,
             _ => return Err(io::Error::from_raw_os_error(libc::EPROTO)),
         };
-        let medium = if answer.medium == 1 { Medium::Persistent } else { Medium::Volatile };
+        let medium = Medium::numbered(answer.medium).ok_or_else(|| io::Error::from_raw_os_error(libc::EPROTO))?;
         let ring = Mapping::handed(ring, medium)?;
         let sequence = Sequence::new(Mapping::handed(sequence, medium)?);
         let writer = Writer::new(ring, answer.ring, answer.capacity, sequence)

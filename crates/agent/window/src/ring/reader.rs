@@ -303,6 +303,9 @@ impl<M: Memory> Reader<M> {
             return;
         }
         self.tail = position;
+        self.ring.word(at::RELEASED).store(position, Relaxed);
+        self.ring.memory.flush(at::RELEASED, 8);
+        self.ring.memory.fence();
         self.ring.word(at::TAIL).store(position, Release); // not flushed: recovery does not ask it
         fence(SeqCst);
         if self.ring.word(at::WRITERS_WAITING).load(Relaxed) != 0 {

@@ -165,6 +165,9 @@ impl<M: Memory, S: Memory> Writer<M, S> {
         if taken_while_live || !self.ring.swap_state(position, State::Published, State::Retracted) {
             return Ok(());
         }
+        // Else a crash of the machine might bring back what is about to be written elsewhere, over what came after that.
+        self.ring.memory.flush(self.ring.place(position), 8);
+        self.ring.memory.fence();
         Err(Refused::Revoked)
     }
 

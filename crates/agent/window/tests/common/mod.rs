@@ -38,8 +38,6 @@ impl Replay for Replica {
 #[derive(Clone)]
 pub struct Image {
     pub memories: Vec<Vec<u8>>,
-    /// What had been flushed and fenced of each.
-    pub persisted: Vec<Vec<u8>>,
     pub replica: Replica,
     /// All acknowledged writes in order.
     pub acknowledged: Vec<u8>,
@@ -60,7 +58,6 @@ impl World {
     pub fn new(crash_at: u64) -> Arc<World> {
         let image = Image {
             memories: Vec::new(),
-            persisted: Vec::new(),
             replica: Replica(vec![0; FILE]),
             acknowledged: vec![0; FILE],
             under_way: None,
@@ -71,10 +68,8 @@ impl World {
 
     pub fn memory(self: &Arc<World>, len: usize) -> Stepped {
         let heap = Arc::new(Heap::zeroed(len));
-        let mut heaps = self.heaps.lock().unwrap();
-        heaps.push(heap.clone());
-        self.state.lock().unwrap().persisted.push(vec![0; len]);
-        Stepped { world: self.clone(), heap, number: heaps.len() - 1, started: Mutex::default() }
+        self.heaps.lock().unwrap().push(heap.clone());
+        Stepped { world: self.clone(), heap }
     }
 
     /// Every access to shared memory passes here before it happens: between two there is nothing.
@@ -96,9 +91,6 @@ impl World {
 pub struct Stepped {
     world: Arc<World>,
     heap: Arc<Heap>,
-    number: usize,
-    /// Flushed but not fenced: offset and bytes of lines as they were.
-    started: Mutex<Vec<(usize, Vec<u8>)>>,
 }
 
 impl Memory for Stepped {
@@ -123,20 +115,12 @@ impl Memory for Stepped {
         self.heap.read(at, bytes);
     }
 
-    fn flush(&self, at: usize, len: usize) {
+    fn flush(&self, _at: usize, _len: usize) {
         self.world.step();
-        let (start, end) = (at & !63, (at + len).next_multiple_of(64).min(self.len()));
-        let mut lines = vec![0; end - start];
-        self.heap.read(start, &mut lines);
-        self.started.lock().unwrap().push((start, lines));
     }
 
     fn fence(&self) {
         self.world.step();
-        let mut state = self.world.state.lock().unwrap();
-        for (at, lines) in self.started.lock().unwrap().drain(..) {
-            state.persisted[self.number][at..at + lines.len()].copy_from_slice(&lines);
-        }
     }
 
     fn sleep(&self, _at: usize, _value: u32, _timeout: Duration) {}
@@ -194,6 +178,21 @@ impl<M: Memory> Drain<M> {
 
     /// Drains one batch through `write`; whether there was one.
     pub fn batch(&mut self, urgent: bool, write: &mut dyn FnMut(u64, &[u8])) -> bool {
+        struct Unsynced<'a>(&'a mut dyn FnMut(u64, &[u8]));
+        impl Replay for Unsynced<'_> {
+            fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+                (self.0)(offset, bytes);
+                Ok(())
+            }
+            fn sync(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        self.batch_to(urgent, &mut Unsynced(write))
+    }
+
+    /// Drains one batch, synced before the mark says so; whether there was one.
+    pub fn batch_to(&mut self, urgent: bool, to: &mut dyn Replay) -> bool {
         let Some(batch) = self.queue.batch(urgent) else { return false };
         for one in &batch.writes {
             let mut bytes = vec![0; one.range.len() as usize];
@@ -202,8 +201,9 @@ impl<M: Memory> Drain<M> {
                 let place = &mut bytes[start..start + piece.range.len() as usize];
                 assert!(self.readers[piece.ring.0].copy(&piece.record, piece.skip(), place));
             }
-            write(one.range.start, &bytes);
+            to.write(one.range.start, &bytes).unwrap();
         }
+        to.sync().unwrap();
         self.drained.advance(batch.below);
         for (ring, position) in self.queue.done(&batch) {
             self.readers[ring.0].release(position);

@@ -18,6 +18,7 @@ use testkit::{PATIENCE, ProcessGuard, TempTree, wait_until};
 /// Tells the serving process what to serve.
 const SERVE: &str = "FUSE_TEST_SERVE";
 const WITHOUT_PASSTHROUGH: &str = "FUSE_TEST_WITHOUT_PASSTHROUGH";
+const WITHOUT_DIRECT_MMAP: &str = "FUSE_TEST_WITHOUT_DIRECT_MMAP";
 const RULE: &str = "FUSE_TEST_RULE";
 /// The name of the windows' session.
 const SESSION: &str = "session";
@@ -34,14 +35,18 @@ pub struct Stand {
 pub struct How {
     /// Give replicas to the kernel.
     pub passthrough: bool,
+    /// Without passthrough: past the page cache.
+    pub direct_mmap: bool,
     /// Nodes that the kernel may know.
     pub nodes_max: Option<usize>,
     /// A rule of the policy, `KEY=VALUE`.
     pub rule: Option<&'static str>,
 }
 
-pub const PASSTHROUGH: How = How { passthrough: true, nodes_max: None, rule: None };
+pub const PASSTHROUGH: How = How { passthrough: true, direct_mmap: true, nodes_max: None, rule: None };
 pub const DIRECT: How = How { passthrough: false, ..PASSTHROUGH };
+/// As on a kernel before 6.6.
+pub const CACHED: How = How { direct_mmap: false, ..DIRECT };
 
 impl Stand {
     pub fn new(how: How) -> Stand {
@@ -56,6 +61,9 @@ impl Stand {
         command.env(SERVE, tree.root()).stdin(Stdio::null());
         if !how.passthrough {
             command.env(WITHOUT_PASSTHROUGH, "1");
+        }
+        if !how.direct_mmap {
+            command.env(WITHOUT_DIRECT_MMAP, "1");
         }
         if let Some(rule) = how.rule {
             command.env(RULE, rule);
@@ -151,6 +159,7 @@ fn serve() {
     mount::mount(&data, device.as_fd(), &options).unwrap();
     let options = fuse::Options {
         passthrough: std::env::var_os(WITHOUT_PASSTHROUGH).is_none(),
+        direct_mmap: std::env::var_os(WITHOUT_DIRECT_MMAP).is_none(),
         nodes_max: std::env::var(NODES_MAX).ok().and_then(|most| most.parse().ok()),
         ..fuse::Options::default()
     };

@@ -12,7 +12,7 @@ use window::attach::{Command as Ask, Control, state};
 use window::client::{Registration, Window, control};
 use window::{Mapping, Medium, Memory};
 
-use crate::stand::{PASSTHROUGH, Stand};
+use crate::stand::{CACHED, DIRECT, PASSTHROUGH, Stand};
 
 const WRITER: &str = "FUSE_TEST_WINDOW_WRITER";
 
@@ -124,6 +124,81 @@ fn any_descriptor_answers_the_ioctl_and_only_ours() {
         let elsewhere = File::create(stand.beside("elsewhere")).unwrap();
         assert_eq!(ask(&elsewhere, Ask::Get, 0).unwrap_err().raw_os_error(), Some(libc::ENOTTY));
     });
+}
+
+#[test]
+fn without_passthrough_who_writes_alone_has_a_window_and_others_see_what_it_writes_past_their_page_cache() {
+    in_private_namespace(|| {
+        for direct_mmap in [true, false] {
+            let stand = Stand::new(if direct_mmap { DIRECT } else { CACHED });
+            let path = stand.path("file");
+            fs::write(&path, [b'.'; 8192]).unwrap();
+            let registration = register(&stand.window_socket());
+            let (both, windowed) = open(&registration, &path);
+            assert!(!windowed, "it could be mapped");
+            drop(both);
+            let (mut writer, thread) = (None, rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
+            wait_until("the last close", PATIENCE, || {
+                let announcement = registration.announce(thread);
+                let file = OpenOptions::new().write(true).open(&path).unwrap();
+                writer = announcement.windowed().then_some(file);
+                writer.is_some()
+            });
+            let writer = writer.unwrap();
+            let window = attach(&registration, &writer);
+            window.append(0, b"by the window").unwrap();
+            let reader = File::open(&path).unwrap();
+            assert!(window.is_revoked());
+            let seen = map(&reader, libc::PROT_READ).unwrap();
+            let other = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+            // What it stored would be written over what goes past it.
+            let refused = map(&other, libc::PROT_READ | libc::PROT_WRITE).err().map(|refused| refused.raw_os_error());
+            assert_eq!(refused, (!direct_mmap).then_some(Some(libc::ENODEV)));
+            let expect = |at: u64, expected: [u8; 2]| {
+                let mut by_call = [0; 2];
+                reader.read_exact_at(&mut by_call, at).unwrap();
+                let by_memory = [seen.at(at as usize), seen.at(at as usize + 1)];
+                assert_eq!((by_call, by_memory), (expected, expected));
+            };
+            expect(0, *b"by");
+            for round in 0..50u8 {
+                writer.write_all_at(&[round; 2], 0).unwrap();
+                expect(0, [round; 2]);
+                other.write_all_at(&[round ^ 255; 2], 4096).unwrap();
+                expect(4096, [round ^ 255; 2]);
+            }
+            drop((writer, other));
+            wait_until("the last close", PATIENCE, || {
+                let later = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+                map(&later, libc::PROT_READ | libc::PROT_WRITE).is_ok()
+            });
+        }
+    });
+}
+
+/// The first two pages of a file, shared.
+struct Pages(*mut libc::c_void);
+
+impl Pages {
+    fn at(&self, at: usize) -> u8 {
+        assert!(at < 8192);
+        // SAFETY: within the mapping, which lives as long as this.
+        unsafe { self.0.cast::<u8>().add(at).read_volatile() }
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: made by `map`, of that length.
+        unsafe { libc::munmap(self.0, 8192) };
+    }
+}
+
+fn map(file: &File, access: i32) -> std::io::Result<Pages> {
+    let fd = std::os::fd::AsRawFd::as_raw_fd(file);
+    // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
+    let at = unsafe { libc::mmap(std::ptr::null_mut(), 8192, access, libc::MAP_SHARED, fd, 0) };
+    if at == libc::MAP_FAILED { Err(std::io::Error::last_os_error()) } else { Ok(Pages(at)) }
 }
 
 /// What the `number`th write of the killed program is.

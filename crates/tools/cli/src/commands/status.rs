@@ -154,8 +154,9 @@ fn print_windows(windows: &Value) {
         return;
     }
     let n = |key: &str| windows[key].as_u64().unwrap_or(0);
+    let durable = if windows["durable"] == true { " on persistent memory" } else { "" };
     out!(
-        "  windows: {} now, {} since the start, {} revoked; {} acknowledged, {} waiting, {} drained; programs waited {:.1} s for room",
+        "  windows{durable}: {} now, {} since the start, {} revoked; {} acknowledged, {} waiting, {} drained; programs waited {:.1} s for room",
         n("windows"),
         n("attached"),
         n("revoked"),

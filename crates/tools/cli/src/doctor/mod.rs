@@ -5,10 +5,13 @@ mod machine;
 mod medium;
 pub mod probe;
 
+use std::path::Path;
+
+use agent::WindowMedium;
 use serde::Serialize;
 
 use crate::args::DoctorArgs;
-use crate::exit::{self, Failure, out};
+use crate::exit::{self, Failure, out, reason};
 use crate::preload::{self, Library};
 
 /// How well something works.
@@ -55,7 +58,7 @@ pub fn run(args: &DoctorArgs) -> Result<u8, Failure> {
     let buffer = args.burst_buffer.get();
     let mut checks = vec![machine::kernel(), machine::privileges(), machine::user_namespaces()];
     checks.extend(fuse::checks(buffer.as_deref()));
-    checks.extend([machine::memory(), machine::open_files(), library()]);
+    checks.extend([machine::memory(), machine::open_files(), library(), windows(&args.window)]);
     match &buffer {
         Some(dir) => checks.extend(medium::checks(dir)),
         None => checks.push(Check::ok("burst buffer", "none named; add --burst-buffer BB to look at one")),
@@ -85,6 +88,25 @@ fn library() -> Check {
         Library::Missing => {
             let remedy = "put libforebay_preload.so beside this command or in ../lib/forebay; until then writes go through the kernel";
             Check::limited(name, "none", remedy)
+        }
+    }
+}
+
+/// What a write is worth that a window there acknowledged.
+fn windows(dir: &Path) -> Check {
+    let name = "windows";
+    match WindowMedium::of(dir) {
+        Ok(medium) if medium.is_durable() => {
+            let worth = "what is acknowledged there survives a crash of the machine without a sync";
+            Check::ok(name, format!("{} is persistent memory: {worth}", dir.display()))
+        }
+        Ok(_) => {
+            let worth = "what is acknowledged there survives programs and agents, and the machine after a sync";
+            Check::ok(name, format!("{} is no persistent memory: {worth}", dir.display()))
+        }
+        Err(error) => {
+            let found = format!("cannot write in {}: {}", dir.display(), reason(&error));
+            Check::limited(name, found, "windows need a directory on a tmpfs or on persistent memory: --window=DIR")
         }
     }
 }

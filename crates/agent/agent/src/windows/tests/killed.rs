@@ -81,8 +81,8 @@ fn difference(found: &[u8], last: &[u8], next: &[u8]) -> String {
 }
 
 /// A directory for one story, with an empty ledger.
-struct Story {
-    tree: tempfile::TempDir,
+pub(super) struct Story {
+    pub tree: tempfile::TempDir,
     acknowledged: Mapping,
 }
 
@@ -98,7 +98,7 @@ impl Story {
     }
 
     /// What an agent that starts now finds is what was acknowledged, byte for byte; one write more may be there.
-    fn check(&self, seed: u64) {
+    pub fn check(&self, seed: u64) {
         let acknowledged = self.acknowledged();
         let stand = Stand::new(self.tree.path(), &[]);
         let found = match stand.agent.lookup(stand.agent.root(), "file".as_ref()) {
@@ -172,8 +172,11 @@ fn what_was_acknowledged_survives_a_kill_at_every_fault_point() {
 }
 
 /// Killed when records had been written to the replica and not been released.
-fn left_with_records(seed: u64) -> Story {
+pub(super) fn left_with_records(seed: u64, durable: bool) -> Story {
     let story = Story::new();
+    if durable {
+        std::fs::write(story.tree.path().join(super::DURABLE), "").unwrap();
+    }
     let mut child = start(story.tree.path(), seed, Some("window.written:2"));
     assert_eq!(wait(&mut child).signal(), Some(libc::SIGKILL));
     story
@@ -181,7 +184,7 @@ fn left_with_records(seed: u64) -> Story {
 
 #[test]
 fn what_cannot_be_replayed_is_named_and_stays_until_it_can() {
-    let story = left_with_records(200);
+    let story = left_with_records(200, false);
     let (root, buffer) = (story.tree.path(), story.tree.path().join("buffer"));
     let session = std::fs::read_dir(root.join("w")).unwrap().next().unwrap().unwrap().path();
     let place = std::fs::read_dir(session.join("files")).unwrap().next().unwrap().unwrap().path();
@@ -203,7 +206,7 @@ fn what_cannot_be_replayed_is_named_and_stays_until_it_can() {
 #[test]
 fn what_an_earlier_life_of_the_machine_left_is_not_replayed_over_newer_data() {
     for crashed in [false, true] {
-        let story = left_with_records(300);
+        let story = left_with_records(300, false);
         let (root, buffer) = (story.tree.path(), story.tree.path().join("buffer"));
         if crashed {
             let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();

@@ -19,7 +19,7 @@ impl<M: Memory> Reader<M> {
     /// `drained_below` what is done.
     pub fn take_left(&mut self, drained_below: u64, found: &mut dyn FnMut(Found)) {
         self.revoke();
-        let tail = self.ring.word(at::TAIL).load(Acquire);
+        let tail = self.ring.word(at::RELEASED).load(Acquire);
         let mut place = 0;
         while place < self.ring.capacity {
             let here = place;
