@@ -182,7 +182,9 @@ bench_server() {
 
 # shellcheck source=benches/preload.sh
 . benches/preload.sh
-[ $# -gt 0 ] || set -- data calls large small beside scale preload window server
+# shellcheck source=benches/remote.sh
+. benches/remote.sh
+[ $# -gt 0 ] || set -- data calls large small beside scale preload window server remote
 for bench in "$@"; do
   echo "measuring: $bench" >&2
   "bench_$bench"

@@ -73,8 +73,9 @@ pub const SERVER_WRITES_AT_ONCE: usize = 8;
 /// Memory of the node for what is read ahead from a server, bytes, of all files together: eight files at full width.
 pub const SERVER_AHEAD_BYTES: u64 = 256 << 20;
 
-/// What is kept of a file beyond what is ahead of its reader, as a divisor of that: readers step back a little, and others follow.
-pub const SERVER_AHEAD_BEHIND: u64 = 4;
+/// The same of one file: so much of it may be read at random from memory, and others still find room. What is older than
+/// `revalidate` goes when there is none left.
+pub const SERVER_AHEAD_FILE_BYTES: u64 = 128 << 20;
 
 /// Requests that read ahead at once: half of the connections that large requests may have, so that readers who wait find one.
 pub const SERVER_FETCHERS: usize = 8;

@@ -18,7 +18,7 @@ use super::ahead::{self, Ahead};
 use super::scatter::at_once;
 use super::{Inner, hint_of, is_interrupted, unexpected};
 use crate::burst_buffer::{DataVersion, OpenData};
-use crate::limits::{SERVER_AHEAD_BEHIND, SERVER_WANTED_MAX};
+use crate::limits::{SERVER_AHEAD_FILE_BYTES, SERVER_WANTED_MAX};
 use crate::reader;
 
 /// An open file.
@@ -258,7 +258,7 @@ impl OpenData for RemoteHandle {
         if fresh.is_zero() {
             return;
         }
-        let (version, bytes_max) = (self.version.load(Ordering::Acquire), bytes + bytes / SERVER_AHEAD_BEHIND);
+        let (version, bytes_max) = (self.version.load(Ordering::Acquire), bytes.max(SERVER_AHEAD_FILE_BYTES));
         let make = || self.inner.ahead.of(&self.identity, version, bytes_max, fresh);
         let ahead = Arc::clone(self.ahead.lock().get_or_insert_with(make));
         let following = ahead.meet(range, foresee);
