@@ -14,6 +14,7 @@ mod message;
 mod pattern;
 mod phase;
 mod process;
+mod processor;
 mod threads;
 mod tree;
 

@@ -68,6 +68,11 @@ impl Worker {
         Worker { task, rank, block, created: 0, common: u64::MAX }
     }
 
+    /// Its number among all processes of the cell.
+    pub fn rank(&self) -> u64 {
+        self.rank
+    }
+
     /// The process whose files this one reads: in the next group, so that another node's cache cannot answer.
     fn neighbour(&self) -> u64 {
         let shift = if self.task.ranks > self.task.processes { self.task.processes } else { 1 };

@@ -7,8 +7,12 @@ use super::fleet::{Fleet, Launcher};
 use super::message::{Command, Reply, Task, receive, send};
 use super::pattern::Kind;
 use super::phase::Worker;
+use super::processor::Place;
 use crate::counters::Counters;
 use crate::failure::Failure;
+
+/// Nanoseconds before its start in which a process may go from its processor: more than the call takes, less than the scheduler's next look.
+const PLACE_LEFT: u64 = 50_000;
 
 /// Serves until stdin ends. The first command says whether this is a group leader or a process.
 pub fn serve(launcher: &Launcher) -> Result<(), Failure> {
@@ -48,6 +52,9 @@ fn work(from: &mut impl io::BufRead, to: &mut impl Write, mut worker: Worker) ->
 
 fn go(worker: &mut Worker, kind: Option<Kind>, at_ns: u64, until_ns: u64) -> Reply {
     let Some(kind) = kind else { return Reply::Failed { what: "told to go unprepared".to_string() } };
+    let place = Place::of(worker.rank());
+    wait_until(at_ns.saturating_sub(PLACE_LEFT));
+    place.leave();
     wait_until(at_ns);
     Reply::Done { samples: vec![worker.run(kind, until_ns)], lost: Vec::new() }
 }
