@@ -8,6 +8,7 @@ use std::cell::RefCell;
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::abi::{OutHeader, take};
 use crate::dispatch::{Handler, Scratch, Server};
@@ -25,10 +26,12 @@ pub trait Events: Send + Sync + 'static {
 /// A file system and another machine's kernel.
 pub struct Direct {
     server: Server,
+    kernel: u64,
 }
 
-/// The answer to what the thread runs.
+/// The answer to what the thread runs. Two kernels give the same numbers: an answer of another's is none of this.
 struct Capture {
+    kernel: u64,
     unique: u64,
     head: Vec<u8>,
     body: Vec<u8>,
@@ -39,6 +42,9 @@ thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
 
+/// Numbers the kernels of a process.
+static KERNELS: AtomicU64 = AtomicU64::new(0);
+
 /// An answer up to this size is whole in its head.
 const HEAD_BYTES: usize = 4096;
 
@@ -46,13 +52,14 @@ impl Direct {
     /// Agrees with the kernel on what its INIT offers; returns the answer to that too.
     pub fn new(fs: Arc<dyn Filesystem>, events: Arc<dyn Events>, init: &[u8]) -> io::Result<(Direct, Vec<u8>)> {
         let refused = || io::Error::from_raw_os_error(libc::EPROTO);
-        let channel = Arc::new(Channel::new(Arc::new(Outlet(events))));
+        let kernel = KERNELS.fetch_add(1, Ordering::Relaxed);
+        let channel = Arc::new(Channel::new(Arc::new(Outlet { kernel, events })));
         let handler = Handler::Files(fs);
         let unique = Envelope::of(init).ok_or_else(refused)?.unique;
         let mut agreed = Ok(None);
-        let (answer, _) = capture(unique, Vec::new(), || agreed = answer_init(&handler, &channel, init));
+        let (answer, _) = capture((kernel, unique), Vec::new(), || agreed = answer_init(&handler, &channel, init));
         let agreed = agreed?.ok_or_else(refused)?;
-        Ok((Direct { server: Server { handler, channel, agreed, foreign: true } }, answer))
+        Ok((Direct { server: Server { handler, channel, agreed, foreign: true }, kernel }, answer))
     }
 
     /// Sends notifications, from any thread.
@@ -63,7 +70,7 @@ impl Direct {
     /// Runs a message. Its answer: all of it, or only its header and the rest in `out`; empty if there is none, or not yet.
     pub fn run(&self, message: &[u8], out: &mut Vec<u8>) -> Vec<u8> {
         let unique = Envelope::of(message).map_or(0, |envelope| envelope.unique);
-        let (head, body) = capture(unique, std::mem::take(out), || {
+        let (head, body) = capture((self.kernel, unique), std::mem::take(out), || {
             self.server.arrived(message);
             SCRATCH.with_borrow_mut(|scratch| self.server.serve(message, scratch));
         });
@@ -94,9 +101,9 @@ impl Direct {
 }
 
 /// Runs `work` and catches what is answered to `unique` meanwhile; `body` is the room for a large one.
-fn capture(unique: u64, mut body: Vec<u8>, work: impl FnOnce()) -> (Vec<u8>, Vec<u8>) {
+fn capture((kernel, unique): (u64, u64), mut body: Vec<u8>, work: impl FnOnce()) -> (Vec<u8>, Vec<u8>) {
     body.clear();
-    CAPTURE.set(Some(Capture { unique, head: Vec::new(), body }));
+    CAPTURE.set(Some(Capture { kernel, unique, head: Vec::new(), body }));
     work();
     CAPTURE.take().map_or_else(Default::default, |capture| (capture.head, capture.body))
 }
@@ -111,7 +118,10 @@ impl Capture {
 }
 
 /// Answers go to the thread that runs the request, everything else is an event.
-struct Outlet(Arc<dyn Events>);
+struct Outlet {
+    kernel: u64,
+    events: Arc<dyn Events>,
+}
 
 impl Transport for Outlet {
     fn receive(&self, _: &mut [u8]) -> io::Result<usize> {
@@ -121,13 +131,17 @@ impl Transport for Outlet {
     fn send(&self, parts: &[IoSlice<'_>]) -> io::Result<()> {
         let unique = parts.first().and_then(|part| take::<OutHeader>(part)).map_or(0, |(header, _)| header.unique);
         let caught = CAPTURE.with_borrow_mut(|capture| match capture {
-            Some(capture) if unique != 0 && capture.unique == unique && capture.head.is_empty() => {
+            Some(capture)
+                if unique != 0
+                    && (capture.kernel, capture.unique) == (self.kernel, unique)
+                    && capture.head.is_empty() =>
+            {
                 capture.put(parts);
                 true
             }
             _ => false,
         });
-        if caught { Ok(()) } else { self.0.tell(parts.iter().flat_map(|part| part.iter().copied()).collect()) }
+        if caught { Ok(()) } else { self.events.tell(parts.iter().flat_map(|part| part.iter().copied()).collect()) }
     }
 
     fn backing_open(&self, _: BorrowedFd<'_>) -> io::Result<BackingId> {
@@ -141,7 +155,7 @@ impl Transport for Outlet {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::AtomicU32;
 
     use super::*;
     use crate::abi::{GetattrIn, InHeader, InitCompatIn, bytes_of};
