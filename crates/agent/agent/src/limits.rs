@@ -128,3 +128,7 @@ pub const WINDOW_BYTES: u64 = 16 << 20;
 
 /// Bytes of the node's memory for all windows, unless told otherwise: sixty-four programs at half size.
 pub const WINDOW_BUDGET_BYTES: u64 = 1 << 30;
+
+/// For how many seconds a file that was created through us is known to have no capabilities: others are noticed within about a second
+/// everywhere (`revalidate`).
+pub const PLAIN_S: u64 = 1;

@@ -2,10 +2,11 @@
 
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 
+use global_store::posix::reopen_as_path;
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
@@ -214,8 +215,7 @@ impl Agent {
                 created => created?,
             }
         };
-        let path = created.as_raw_fd().to_string();
-        let node = fs::openat(self.descriptors.as_fd(), path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        let node = reopen_as_path(created.as_fd())?;
         Ok((self.found(node)?, created))
     }
 }

@@ -1,14 +1,19 @@
 //! A file of the namespace, held by descriptor.
 
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Weak};
+use std::time::Instant;
 
 use file_cache::Anchor;
 use global_store::posix::PosixStore;
 use parking_lot::Mutex;
 use rustix::fs::FileType;
 use types::Identity;
+
+use crate::limits;
 
 /// One file, directory, link or special file, named by an `O_PATH` descriptor: it stays the same whatever becomes of
 /// its name. Minted by lookups and creations; lives as long as somebody refers to it.
@@ -19,12 +24,15 @@ pub struct Node {
     ino: u64,
     /// What the file cache knows it by, made when first needed and shared while anybody has it.
     anchor: Mutex<Option<Weak<dyn Anchor>>>,
+    /// When it was created, on the clock of [`seconds`], until somebody has asked for attributes or set one; 0: long ago.
+    created_s: AtomicU64,
 }
 
 impl Node {
     pub(crate) fn new(store: &PosixStore, fd: OwnedFd, mode: u32, ino: u64) -> io::Result<Node> {
         let identity = store.identify(fd.as_fd())?;
-        Ok(Node { fd: Arc::new(fd), identity, kind: FileType::from_raw_mode(mode), ino, anchor: Mutex::new(None) })
+        let (fd, kind, created_s) = (Arc::new(fd), FileType::from_raw_mode(mode), AtomicU64::new(0));
+        Ok(Node { fd, identity, kind, ino, anchor: Mutex::new(None), created_s })
     }
 
     /// Who it is.
@@ -70,10 +78,31 @@ impl Node {
         Ok(anchor)
     }
 
-    /// Makes the anchor of a file that was created just now; it keeps the descriptor that creation gave.
-    pub(crate) fn anchor_created(&self, store: &PosixStore, created: OwnedFd) -> Arc<dyn Anchor> {
-        let anchor = store.anchor_created(self.fd.clone(), self.identity.clone(), created);
+    /// Makes the anchor of a file that was created just now, at `place` if it has a name; it keeps the descriptor that creation
+    /// gave.
+    pub(crate) fn anchor_created(
+        &self,
+        store: &PosixStore,
+        created: OwnedFd,
+        place: Option<(&Node, &OsStr)>,
+    ) -> Arc<dyn Anchor> {
+        let place = place.map(|(directory, name)| (directory.fd(), name));
+        let anchor = store.anchor_created(self.fd.clone(), self.identity.clone(), created, place);
         *self.anchor.lock() = Some(Arc::downgrade(&anchor));
+        self.created_s.store(seconds(), Ordering::Relaxed);
         anchor
     }
+
+    /// Whether it was created a moment ago and nobody has given it an attribute through us; asked once. The kernel asks for
+    /// capabilities before the first write of a new file, which is spared a look below by this.
+    pub(crate) fn take_plain(&self) -> bool {
+        let created_s = self.created_s.swap(0, Ordering::Relaxed);
+        created_s > 0 && seconds() - created_s <= limits::PLAIN_S
+    }
+}
+
+/// Seconds since a moment of this process, from 1.
+fn seconds() -> u64 {
+    static FIRST: LazyLock<Instant> = LazyLock::new(Instant::now);
+    1 + FIRST.elapsed().as_secs()
 }

@@ -164,7 +164,7 @@ impl Agent {
             return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
         }
         let (found, created) = self.create_below(caller, parent, name, new, exclusive)?;
-        let anchor = found.node.anchor_created(&self.store, created);
+        let anchor = found.node.anchor_created(&self.store, created, name.map(|name| (parent, name)));
         let policy = if name.is_some() { self.policy_for(&found.node) } else { self.policy_for(parent) };
         let (rules, reader) = (WindowRules::of(&policy), Reader::new(&policy));
         let how = OpenHow { read: true, write: true, truncate: false, created: true, sync: mode.sync, policy };

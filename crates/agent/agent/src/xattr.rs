@@ -33,6 +33,9 @@ impl Agent {
         if name.to_bytes().starts_with(HIDDEN) {
             return Err(Errno::NODATA.into());
         }
+        if name.to_bytes() == CAPABILITY.as_bytes() && node.take_plain() {
+            return Err(Errno::NODATA.into());
+        }
         // Most values are small; the rare long one costs a second call.
         let mut small = [0u8; 256];
         match fs::getxattr(node.proc_path(), name, &mut small[..]) {
@@ -71,6 +74,7 @@ impl Agent {
         clear_set_gid: bool,
     ) -> io::Result<()> {
         refuse_hidden(name)?;
+        node.take_plain();
         if name.to_bytes() == CAPABILITY.as_bytes() {
             self.settle_before_privileges(node);
         }

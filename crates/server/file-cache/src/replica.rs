@@ -20,6 +20,9 @@ const REPLICAS: &str = "replicas";
 const SUMS: &str = "sums";
 const BRAND: &str = "user.forebay.identity";
 
+/// Room for a replica's place without growing.
+const PLACE_BYTES: usize = 32;
+
 /// How a replica is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum How {
@@ -173,7 +176,11 @@ impl Replicas {
 
 /// Below the burst buffer: `replicas/xx/<version>`.
 fn place(of: &str, version: Version) -> String {
-    format!("{of}/{}/{version}", part_of(version))
+    use std::fmt::Write;
+    let mut place = String::with_capacity(PLACE_BYTES);
+    // Memory takes it all.
+    let _ = write!(place, "{of}/{:02x}/{version}", version.0 & 0xff);
+    place
 }
 
 /// The directory of a replica: its version's last byte.

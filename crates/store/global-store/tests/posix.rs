@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::Arc;
 
-use global_store::posix::{Options, PosixStore};
+use global_store::posix::{Options, PosixStore, reopen_as_path};
 use global_store::{Access, Anchor, GlobalStore};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mount::OpenTreeFlags;
@@ -118,6 +118,30 @@ fn hints_are_relative_and_empty_for_names_that_are_gone() {
     assert_eq!(anchor.path_hint(), Path::new(""));
     let odd = create(&store, &directory.path().join("d/really (deleted)"));
     assert_eq!(odd.path_hint(), Path::new("d/really (deleted)"));
+}
+
+#[test]
+fn a_created_file_is_hinted_at_where_it_was_created_and_then_where_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::create_dir(directory.path().join("sub")).unwrap();
+    let (store, sub) = (store(directory.path(), Options::default()), directory.path().join("sub"));
+    let created = OwnedFd::from(File::create_new(sub.join("new")).unwrap());
+    let fd = Arc::new(reopen_as_path(created.as_fd()).unwrap());
+    let identity = PosixStore::identity_of(fd.as_fd()).unwrap();
+    let place = open_path(&sub);
+    let anchor = store.anchor_created(fd, identity, created, Some((place.as_fd(), "new".as_ref())));
+    assert_eq!(anchor.path_hint(), Path::new("sub/new"));
+    fs::rename(sub.join("new"), directory.path().join("moved")).unwrap();
+    assert_eq!(anchor.path_hint(), Path::new("moved"));
+}
+
+#[test]
+fn a_descriptor_becomes_one_that_is_only_a_path_also_of_a_file_without_a_name() {
+    let file = tempfile::tempfile().unwrap();
+    let path = reopen_as_path(file.as_fd()).unwrap();
+    let (one, other) = (rustix::fs::fstat(&file).unwrap(), rustix::fs::fstat(&path).unwrap());
+    assert_eq!((one.st_dev, one.st_ino), (other.st_dev, other.st_ino));
+    assert!(rustix::fs::fcntl_getfl(&path).unwrap().contains(OFlags::PATH));
 }
 
 #[test]

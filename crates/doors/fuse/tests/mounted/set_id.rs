@@ -105,6 +105,23 @@ fn writing_takes_capabilities_away() {
     });
 }
 
+/// What a new file cannot have is told without a look below, but only until it may have it.
+#[test]
+fn a_capability_given_to_a_new_file_is_there_at_once() {
+    in_private_namespace(|| {
+        let stand = Stand::new(PASSTHROUGH);
+        let _new = File::create(stand.path("file")).unwrap();
+        setxattr(stand.path("file"), "security.capability", &capability(), XattrFlags::empty()).unwrap();
+        let there = getxattr(stand.path("file"), "security.capability", &mut [0u8; 64][..]);
+        assert_eq!(there, Ok(capability().len()));
+        let _other = File::create(stand.path("other")).unwrap();
+        let none = || getxattr(stand.path("other"), "security.capability", &mut [0u8; 64][..]);
+        assert_eq!((none(), none()), (Err(rustix::io::Errno::NODATA), Err(rustix::io::Errno::NODATA)));
+        setxattr(stand.below("other"), "security.capability", &capability(), XattrFlags::empty()).unwrap();
+        assert_eq!(none(), Ok(capability().len()), "given below");
+    });
+}
+
 #[test]
 fn a_change_of_owner_takes_set_id_bits_away() {
     in_private_namespace(|| {

@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rustix::fs::{self, AtFlags, Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
 use types::Identity;
@@ -27,11 +28,18 @@ pub(super) struct PosixAnchor {
     fd: Arc<OwnedFd>,
     created: Option<OwnedFd>,
     identity: Identity,
+    /// Where it was created, until somebody has asked.
+    place: Mutex<Option<PathBuf>>,
 }
 
 impl PosixAnchor {
     pub(super) fn new(root: Arc<Root>, fd: Arc<OwnedFd>, created: Option<OwnedFd>, identity: Identity) -> PosixAnchor {
-        PosixAnchor { root, fd, created, identity }
+        PosixAnchor { root, fd, created, identity, place: Mutex::new(None) }
+    }
+
+    /// It is at this path below the root, as of now.
+    pub(super) fn created_at(&mut self, path: PathBuf) {
+        *self.place.get_mut() = Some(path);
     }
 
     fn open_file(&self, access: Access) -> io::Result<File> {
@@ -126,7 +134,8 @@ impl Anchor for PosixAnchor {
     }
 
     fn path_hint(&self) -> PathBuf {
-        self.hint().unwrap_or_default()
+        let place = self.place.lock().take();
+        place.unwrap_or_else(|| self.hint().unwrap_or_default())
     }
 
     fn sync_name(&self) -> io::Result<()> {

@@ -6,6 +6,7 @@ mod identity;
 mod locate;
 mod sharing;
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -107,9 +108,23 @@ impl PosixStore {
     }
 
     /// As [`anchor_identified`](PosixStore::anchor_identified), of a file that the caller created just now: keeps the
-    /// read-write descriptor that this gave, without `O_APPEND` and `O_DIRECT`, for when a later open is refused.
-    pub fn anchor_created(&self, fd: Arc<OwnedFd>, identity: Identity, created: OwnedFd) -> Arc<dyn Anchor> {
-        Arc::new(PosixAnchor::new(self.root.clone(), fd, Some(created), identity))
+    /// read-write descriptor that this gave, without `O_APPEND` and `O_DIRECT`, for when a later open is refused. `place`: the
+    /// directory and the name, if it has one; told as the path hint, once, without looking where it is.
+    pub fn anchor_created(
+        &self,
+        fd: Arc<OwnedFd>,
+        identity: Identity,
+        created: OwnedFd,
+        place: Option<(BorrowedFd, &OsStr)>,
+    ) -> Arc<dyn Anchor> {
+        let mut anchor = PosixAnchor::new(self.root.clone(), fd, Some(created), identity);
+        // Where a file is found by its hint alone, that is asked for.
+        if let Some((directory, name)) = place.filter(|_| self.root.opens_handles)
+            && let Ok(Some(below)) = proc_link(directory).and_then(|path| self.root.below(&path))
+        {
+            anchor.created_at(below.join(name));
+        }
+        Arc::new(anchor)
     }
 
     /// Sets the times of the file with this identity, as this process. `ESTALE`: it is not there.
@@ -192,6 +207,17 @@ impl Root {
         let below = path.strip_prefix(&root).ok().map(Path::to_path_buf);
         *self.link.write() = root;
         Ok(below)
+    }
+}
+
+/// Another descriptor of a file, which is only `O_PATH`. Not by way of `/proc`, where each descriptor that is looked at costs the
+/// kernel an inode.
+pub fn reopen_as_path(fd: BorrowedFd) -> io::Result<OwnedFd> {
+    use rustix::mount::{OpenTreeFlags, open_tree};
+    match open_tree(fd, "", OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH) {
+        Ok(path) => Ok(path),
+        // A sandbox may refuse it.
+        Err(_) => Ok(fs::open(proc_path(fd), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?),
     }
 }
 
