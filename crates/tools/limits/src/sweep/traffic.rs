@@ -266,6 +266,26 @@ mod tests {
     }
 
     #[test]
+    fn a_group_that_is_slow_in_every_run_is_named_and_one_that_was_slow_twice_is_not() {
+        let with = |slow: &[[f64; 4]]| {
+            let runs = slow.iter().enumerate().map(|(repetition, rates)| Run {
+                groups: 4,
+                repetition: repetition as u64,
+                group_rates: rates.to_vec(),
+                ..run(Kind::Write, Vec::new(), Vec::new())
+            });
+            analyse(&sweep(runs.collect()))[0].words.join("\n")
+        };
+        let (slow, even) = ([1e8, 1e8, 6e7, 1e8], [1e8, 1e8, 9.8e7, 1e8]);
+        let said = with(&[slow, slow, slow]);
+        assert!(said.contains("slow in every run: group 2 (40.0 % below the median)"), "{said}");
+        for runs in [&[slow, slow][..], &[slow, even, slow]] {
+            let said = with(runs);
+            assert!(!said.contains("slow in every run"), "{said}");
+        }
+    }
+
+    #[test]
     fn a_host_that_was_lost_or_comes_twice_is_not_counted() {
         let names: Vec<String> = ["a", "b", "a"].map(String::from).to_vec();
         let seen = vec![Some(Counters::default()), None, Some(Counters::default())];
