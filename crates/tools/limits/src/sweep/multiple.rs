@@ -32,7 +32,7 @@ pub fn missed(options: &Options, counts: &[u64]) -> Option<String> {
     let on_one = || together.iter().flat_map(|m| options.processes.iter().map(move |n| m * n));
     let count = counts.iter().copied().find(|count| !on_one().any(|processes| processes.is_multiple_of(*count)))?;
     Some(format!(
-        "no cell has a multiple of the {count} processors of a node, so that some carry more than others: -N {count},{} has",
+        "no cell has a multiple of the {count} processors of a node, so that some carry more than others: add -N {count} or {}",
         2 * count
     ))
 }
@@ -46,7 +46,7 @@ mod tests {
         let mut options = Options::one("/t");
         options.processes = vec![1, 2, 4];
         let said = missed(&options, &[6]).unwrap();
-        assert!(said.contains("a multiple of the 6 processors") && said.ends_with("-N 6,12 has"), "{said}");
+        assert!(said.contains("a multiple of the 6 processors") && said.ends_with("add -N 6 or 12"), "{said}");
         assert_eq!(missed(&options, &[2]), None);
         // Three groups of two on one machine are six processes there; on hosts of their own they are two.
         options.groups = vec![1, 3];
