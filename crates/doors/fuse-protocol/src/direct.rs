@@ -159,7 +159,7 @@ mod tests {
 
     use super::*;
     use crate::abi::{GetattrIn, InHeader, InitCompatIn, bytes_of};
-    use crate::{AttrReply, Errno, Handle, InitReply, KernelConfig, NodeId};
+    use crate::{AttrReply, Errno, Handle, InitReply, KernelConfig, LockArgs, NodeId, Parked};
 
     struct Asked(AtomicU32);
 
@@ -200,5 +200,50 @@ mod tests {
         assert_eq!(fs.0.load(Ordering::Relaxed), 0);
         assert!(direct.run(&message(2, &[0; 8]), &mut out).is_empty(), "a forget has no answer");
         assert!(Direct::new(fs, Arc::new(Nobody), &message(3, &[])).is_err(), "no INIT");
+    }
+
+    /// Whoever waits for a lock is answered while somebody else is asked something.
+    #[derive(Default)]
+    struct Granting(parking_lot::Mutex<Option<Parked>>);
+
+    impl Filesystem for Granting {
+        fn init(&self, _: &KernelConfig) -> Result<InitReply, Errno> {
+            Ok(InitReply::default())
+        }
+
+        fn setlk(&self, _: &Request, _: NodeId, _: Handle, _: LockArgs, _: bool, reply: Parked) {
+            *self.0.lock() = Some(reply);
+        }
+
+        fn getattr(&self, _: &Request, _: NodeId, _: Option<Handle>) -> Result<AttrReply, Errno> {
+            self.0.lock().take().expect("somebody waits").done();
+            Err(Errno::EACCES)
+        }
+    }
+
+    #[derive(Default)]
+    struct Told(parking_lot::Mutex<Vec<Vec<u8>>>);
+
+    impl Events for Told {
+        fn tell(&self, message: Vec<u8>) -> io::Result<()> {
+            self.0.lock().push(message);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn an_answer_to_another_kernels_request_of_the_same_number_goes_there() {
+        let (fs, init) = (Arc::new(Granting::default()), InitCompatIn { major: 7, minor: 45, ..Default::default() });
+        let told = [(); 2].map(|()| Arc::new(Told::default()));
+        let kernel = |told: &Arc<Told>| Direct::new(fs.clone(), told.clone(), &message(26, bytes_of(&init))).unwrap().0;
+        let [waits, asks] = [kernel(&told[0]), kernel(&told[1])];
+        let mut lock = [0; 48];
+        lock[32] = libc::F_WRLCK as u8;
+        let mut out = Vec::new();
+        assert!(waits.run(&message(33, &lock), &mut out).is_empty(), "it waits");
+        let answer = asks.run(&message(3, bytes_of(&GetattrIn::default())), &mut out);
+        assert_eq!(take::<OutHeader>(&answer).unwrap().0.error, -libc::EACCES);
+        let error_of = |message: &Vec<u8>| take::<OutHeader>(message).unwrap().0.error;
+        assert_eq!(told.map(|told| told.0.lock().iter().map(error_of).collect::<Vec<_>>()), [vec![0], vec![]]);
     }
 }
