@@ -61,24 +61,25 @@ impl FileCache {
     /// the global store.
     pub fn attributes(&self, identity: &Identity) -> Option<Overlay> {
         let file = self.inner.known(identity)?;
-        let (version, held, base_ctime) = {
+        let (version, held, base) = {
             let live = file.live.lock();
             if !live.is_ahead() {
                 return None;
             }
-            (live.version?, live.fds.of_replica(), live.record.as_ref().map(|record| record.base.ctime))
+            (live.version?, live.fds.of_replica(), live.record.as_ref().map(|record| record.base))
         };
         let stat = match held {
             Some(fd) => rustix::fs::fstat(fd).ok()?,
             None => self.inner.replicas.stat(version).ok()?,
         };
-        let ctime = ctime_of(&stat);
-        Some(Overlay {
-            size: stat.st_size as u64,
-            blocks: stat.st_blocks as u64,
-            mtime: mtime_of(&stat),
-            ctime: base_ctime.map_or(ctime, |base| base.max(ctime)),
-        })
+        let (size, mtime, ctime) = (stat.st_size as u64, mtime_of(&stat), ctime_of(&stat));
+        let ctime = match base {
+            // Nothing was written: making the replica moved its own time alone, which would go back when the file is clean.
+            Some(base) if (base.size, base.mtime) == (size, mtime) => base.ctime,
+            Some(base) => base.ctime.max(ctime),
+            None => ctime,
+        };
+        Some(Overlay { size, blocks: stat.st_blocks as u64, mtime, ctime })
     }
 
     /// How often a global copy became the truth about its file again. If it moved since before a `stat` of the global
@@ -147,8 +148,10 @@ impl FileCache {
         let _gate = file.gate.lock();
         let record = file.live.lock().record.clone();
         let Some(record) = record.filter(|record| record.state != State::Clean && !record.removing) else { return };
+        // What a crash of the machine would bring back must be known to be on its way out, or it is an orphan.
+        let durability = if record.synced { Durability::Machine } else { Durability::Process };
         let record = catalogue::Record { removing: true, ..record };
-        if let Err(error) = self.inner.put(&file, record, Durability::Process) {
+        if let Err(error) = self.inner.put(&file, record, durability) {
             tracing::warn!(%error, %identity, "the intent to remove a file could not be recorded");
         }
         fault::point("unlink.intent");

@@ -338,3 +338,19 @@ fn a_search_for_unsaved_data_that_was_cut_short_is_repeated() {
     assert!(cache.drain_all(&mut |_| {}, &|| false).is_empty());
     assert_eq!((store.read("a").unwrap(), store.read("b").unwrap()), (b"data of a".to_vec(), b"data of b".to_vec()));
 }
+
+#[test]
+fn a_synced_file_that_was_removed_before_the_crash_is_no_orphan_after_it() {
+    let mut world = World::new();
+    let handle = world.create("f");
+    handle.write_at(b"data", 0, false).unwrap();
+    handle.sync(false).unwrap();
+    drop(handle);
+    let identity = world.identity("f");
+    world.cache.removing(&identity);
+    // It is on the store's medium; the crash comes before we hear of it.
+    world.store.unlink("f").unwrap();
+    world.machine_crash();
+    world.drain();
+    assert_eq!((world.cache.state(&identity), world.replicas()), (Residency::Absent, 0));
+}

@@ -207,3 +207,18 @@ fn a_time_that_a_running_copy_moves_at_once_stays() {
         assert_eq!(world.store.read("f").unwrap(), b"new");
     }
 }
+
+#[test]
+fn a_file_that_nobody_wrote_to_keeps_its_time_of_change_when_it_becomes_clean() {
+    // The store's clock is years behind that of the replica's file system.
+    let world = World::new();
+    let handle = world.create("f");
+    let below = world.store.attributes("f").unwrap().fingerprint.ctime;
+    assert_eq!(world.cache.attributes(&world.identity("f")).unwrap().ctime, below);
+    drop(handle);
+    world.drain();
+    assert_eq!(world.store.attributes("f").unwrap().fingerprint.ctime, below);
+    let handle = world.open("f", true);
+    handle.write_at(b"data", 0, false).unwrap();
+    assert!(world.cache.attributes(&world.identity("f")).unwrap().ctime > below, "a write moves it");
+}

@@ -23,7 +23,7 @@ fn a_sweep_reads_what_crossed_the_interfaces_of_client_and_io_nodes() {
         let results = cluster.tree.path("sweep.json");
         let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
         command.args(["limits", "sweep", "--quiet", "-M", "1", "-N", "2", "--repeat", "3", "--warm-up", "0", "--read"]);
-        command.args(["--size", "8MiB", "--time", "60s", "--hosts", "netns:node1"]);
+        command.args(["--size", "128MiB", "--time", "60s", "--hosts", "netns:node1"]);
         command.args(["--io-nodes", "netns:node0,netns:node2", "--target"]).arg(&dir).arg("-o").arg(&results);
         let output = command.output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
@@ -33,7 +33,7 @@ fn a_sweep_reads_what_crossed_the_interfaces_of_client_and_io_nodes() {
         assert_eq!(runs.len(), 6, "{said}");
         for run in runs {
             let data = run["amount"].as_u64().unwrap();
-            assert_eq!(data, 16 * MIB, "{run}");
+            assert_eq!(data, 256 * MIB, "{run}");
             // A writer's data leaves the client and reaches the server that holds it, a reader's goes the other way.
             let (from, to) = if run["kind"] == "write" {
                 (("clients", "netns:node1"), ("io_nodes", "netns:node0"))
