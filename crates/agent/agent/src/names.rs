@@ -111,7 +111,7 @@ impl Agent {
             Ok(())
         });
         // Whatever it came to: the file tells how many names it has.
-        let told = self.lost_a_name(&victim.node);
+        let told = self.lost_a_name(&victim, name);
         done.and(told)
     }
 
@@ -157,12 +157,12 @@ impl Agent {
             Ok(())
         });
         if let Err(error) = done {
-            replaced.map_or(Ok(()), |target| self.lost_a_name(&target.node))?;
+            replaced.map_or(Ok(()), |target| self.lost_a_name(target, to.1))?;
             return Err(error);
         }
         self.changed(&source)?;
         match &target {
-            Some(target) if replaces => self.lost_a_name(&target.node),
+            Some(target) if replaces => self.lost_a_name(target, to.1),
             Some(target) => self.changed(&target.node),
             None => Ok(()),
         }
@@ -180,15 +180,26 @@ impl Agent {
     }
 
     /// A name of it is gone: if it was the last, the replica goes once nobody has the file open.
-    fn lost_a_name(&self, node: &Node) -> io::Result<()> {
+    fn lost_a_name(&self, victim: &Found, name: &OsStr) -> io::Result<()> {
+        let node = &victim.node;
         if !node.is_regular() {
             return Ok(());
         }
-        if fs::fstat(node.fd())?.st_nlink == 0 {
+        let links = fs::fstat(node.fd())?.st_nlink;
+        if links == 0 || (links == 1 && victim.attributes.nlink == 1 && self.is_left_over(node, name)?) {
             self.cache.unlinked(node.identity());
             return Ok(());
         }
         self.changed(node)
+    }
+
+    /// Whether the only name of what was called `name` is the one that a client of NFS gives to a file that is removed while somebody
+    /// has it - our own descriptors of it are enough - until he lets go: `.nfs` and 24 hexadecimal digits. It is gone for all others
+    /// then, and after a crash it may be gone before we have heard of it.
+    fn is_left_over(&self, node: &Node, name: &OsStr) -> io::Result<bool> {
+        let path = node.anchor(&self.store)?.path_hint();
+        let digits = path.file_name().filter(|now| *now != name).and_then(|name| name.as_bytes().strip_prefix(b".nfs"));
+        Ok(digits.is_some_and(|digits| digits.len() == 24 && digits.iter().all(u8::is_ascii_hexdigit)))
     }
 
     /// Creates a regular file that was not there and opens it for reading and writing, below. `ESTALE` when it is
