@@ -53,12 +53,8 @@ pub trait BurstBuffer: Send + Sync {
     fn unlinked(&self, identity: &Identity);
     /// Whether the replica holds what the global copy lacks; true where nobody can tell.
     fn is_dirty(&self, identity: &Identity) -> bool;
-    /// Stages a file out now, for which a program waits.
+    /// Stages a file out now and waits.
     fn drain_file(&self, identity: &Identity, interrupted: &dyn Fn() -> bool) -> Result<(), Stuck>;
-    /// The same at a command's word: programs that write go first.
-    fn stage_out(&self, identity: &Identity, interrupted: &dyn Fn() -> bool) -> Result<(), Stuck> {
-        self.drain_file(identity, interrupted)
-    }
     /// Stages out every dirty file - with a server: that this agent opened for writing - and waits.
     fn drain_all(&self, progress: &mut dyn FnMut(DrainProgress), interrupted: &dyn Fn() -> bool) -> Vec<Stuck>;
     /// Copies a whole file up and waits.
@@ -226,9 +222,6 @@ impl BurstBuffer for FileCache {
     }
     fn drain_file(&self, identity: &Identity, interrupted: &dyn Fn() -> bool) -> Result<(), Stuck> {
         FileCache::drain_file(self, identity, interrupted)
-    }
-    fn stage_out(&self, identity: &Identity, interrupted: &dyn Fn() -> bool) -> Result<(), Stuck> {
-        FileCache::stage_out(self, identity, interrupted)
     }
     fn drain_all(&self, progress: &mut dyn FnMut(DrainProgress), interrupted: &dyn Fn() -> bool) -> Vec<Stuck> {
         FileCache::drain_all(self, progress, interrupted)

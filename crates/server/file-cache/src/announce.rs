@@ -126,7 +126,6 @@ impl Progress for Announcer<'_> {
     }
 
     fn looked(&mut self) -> io::Result<()> {
-        self.inner.give_way();
         if (self.interrupted)() || self.inner.is_dead() {
             return Err(io::Error::from_raw_os_error(libc::EINTR));
         }

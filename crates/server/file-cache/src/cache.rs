@@ -23,7 +23,6 @@ use crate::fault;
 use crate::fetches::Fetches;
 use crate::file::{Body, Descriptors, File, Live};
 use crate::limits::{BRAND_BYTES, BRAND_BYTES_MAX, IDLE_FILES};
-use crate::pace::Pace;
 use crate::queue::Queue;
 use crate::replica::{How, Replicas};
 use crate::settings::Settings;
@@ -47,7 +46,6 @@ pub(crate) struct Counters {
     pub(crate) out_bytes: AtomicU64,
     pub(crate) out_files: AtomicU64,
     pub(crate) out_us: AtomicU64,
-    pub(crate) out_rests: AtomicU64,
     pub(crate) errors: AtomicU64,
     pub(crate) evicted: AtomicU64,
     pub(crate) spilled: AtomicU64,
@@ -77,7 +75,6 @@ pub(crate) struct Inner {
     pub(crate) expiry: Expiry,
     pub(crate) doubts: Doubts,
     pub(crate) throttle: Throttle,
-    pub(crate) pace: Pace,
     pub(crate) counters: Counters,
     pub(crate) draining: Busy,
     /// Before this moment no other worker takes small files.

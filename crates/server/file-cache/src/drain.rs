@@ -120,12 +120,6 @@ impl Inner {
         end
     }
 
-    /// Stages one file out, for which a program waits.
-    pub(crate) fn drain_awaited(&self, file: &Arc<File>, interrupted: &dyn Fn() -> bool) -> Result<(), Stuck> {
-        let _hurry = self.pace.hurry();
-        self.drain_for(file, interrupted)
-    }
-
     /// Stages one file out and waits.
     pub(crate) fn drain_for(&self, file: &Arc<File>, interrupted: &dyn Fn() -> bool) -> Result<(), Stuck> {
         match self.drain_one(file, interrupted) {

@@ -111,13 +111,9 @@ impl Inner {
 
     /// The pause before the next round. What the kernel writes past us finds no room that we did not make before.
     pub(crate) fn round(&self) -> Duration {
-        let pressed = self.kernel_writers.load(Ordering::Relaxed) > 0 && self.is_short_of_room();
+        let reserve = self.spaces.reserve(&self.settings.policy);
+        let pressed = self.kernel_writers.load(Ordering::Relaxed) > 0 && self.spaces.now().free < 2 * reserve;
         if pressed { ROUND_SHORT } else { ROUND }
-    }
-
-    /// Whether less than twice the reserve is free.
-    pub(crate) fn is_short_of_room(&self) -> bool {
-        self.spaces.now().free < 2 * self.spaces.reserve(&self.settings.policy)
     }
 
     /// One round of housekeeping: expired replicas go, space is made, the ballast comes back.

@@ -93,9 +93,6 @@ impl FileHandle {
         if !self.passthrough.swap(true, Ordering::AcqRel) {
             live.passthrough += 1;
             self.inner.kernel_writers.fetch_add(self.write.into(), Ordering::Relaxed);
-            if let Some(version) = self.whole.filter(|_| self.write) {
-                self.inner.pace.opened(version);
-            }
         }
         true
     }
@@ -128,7 +125,6 @@ impl FileHandle {
     /// global store; `ENOSPC` comes only if that is full as well, or if the kernel writes the replica past us.
     /// Tells a failed stage-out once.
     pub fn write_at(&self, data: &[u8], offset: u64, append: bool) -> io::Result<WriteResult> {
-        self.inner.pace.wrote(self.inner.now());
         self.tell()?;
         let mut evicted = false;
         loop {
@@ -297,7 +293,7 @@ impl FileHandle {
     pub fn sync(&self, data_only: bool) -> io::Result<()> {
         self.tell()?;
         if self.policy.fsync_global && matches!(self.route(false)?, Route::Replica(_)) {
-            return self.inner.drain_awaited(&self.file, &|| false).map_err(|stuck| {
+            return self.inner.drain_for(&self.file, &|| false).map_err(|stuck| {
                 self.seen.store(self.file.live.lock().error.0, Ordering::Relaxed);
                 io::Error::from_raw_os_error(stuck.errno)
             });
@@ -413,10 +409,6 @@ impl FileHandle {
 
 impl Drop for FileHandle {
     fn drop(&mut self) {
-        let passthrough = self.passthrough.load(Ordering::Acquire);
-        if let Some(version) = self.whole.filter(|_| self.write && passthrough) {
-            self.inner.pace.closed(version, self.inner.now());
-        }
-        self.inner.release(&self.file, self.write, passthrough);
+        self.inner.release(&self.file, self.write, self.passthrough.load(Ordering::Acquire));
     }
 }

@@ -100,23 +100,6 @@ pub const ROUND: Duration = Duration::from_secs(1);
 /// 5 % of 10 GB lasts half a second.
 pub const ROUND_SHORT: Duration = Duration::from_millis(50);
 
-/// The beat of stage-outs beside programs that write: they work for [`WORK`] and rest until it is over. Long beside the time in which
-/// a store takes what is on its way there ([`BEHIND_BYTES`]), which goes on in the rest.
-pub const CYCLE: Duration = Duration::from_secs(1);
-
-/// What of a [`CYCLE`] is work. A drain is to keep half of the rate that it has alone, beside a program that keeps nine tenths: without
-/// rests they kept 0.90 to 0.97 and 0.84 to 0.89, with 0.6 s of work 0.49 and 0.84 (`benches/all.sh beside`, idle): the writer
-/// gained less than the spread, so the rest is short.
-pub const WORK: Duration = Duration::from_millis(800);
-
-/// Blocks (or small files) that all stage-outs together look at in a [`CYCLE`] before they rest at all: a store of up to 128 MiB/s or as many small
-/// files a second takes a few hundredths of a processor.
-pub const UNFELT_BLOCKS: u32 = 128;
-
-/// Replicas open for writing that are looked at once a cycle, which takes a microsecond or two each: of more, some are taken to be
-/// written.
-pub const WRITERS_LOOKED_MAX: usize = 256;
-
 /// How often a wait that can be interrupted looks whether it was.
 pub const POLL: Duration = Duration::from_millis(20);
 

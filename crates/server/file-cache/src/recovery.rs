@@ -67,7 +67,6 @@ pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
         expiry: Default::default(),
         doubts: Default::default(),
         throttle: Default::default(),
-        pace: Default::default(),
         counters: Counters::default(),
         draining: Busy::default(),
         turn: Mutex::default(),

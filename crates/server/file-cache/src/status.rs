@@ -64,9 +64,6 @@ pub struct Status {
     pub staged_out_files: u64,
     /// Microseconds in which at least one stage-out was under way.
     pub staged_out_us: u64,
-    /// How often a stage-out rested because a program was writing.
-    #[serde(default)]
-    pub staged_out_rests: u64,
     /// Stage-outs that failed and will be tried again.
     pub errors: u64,
     /// Replicas evicted.
@@ -143,7 +140,6 @@ impl FileCache {
             staged_out_bytes: read(&counters.out_bytes),
             staged_out_files: read(&counters.out_files),
             staged_out_us: read(&counters.out_us),
-            staged_out_rests: read(&counters.out_rests),
             errors: read(&counters.errors),
             evicted: read(&counters.evicted),
             spilled: read(&counters.spilled),

@@ -170,17 +170,8 @@ impl FileCache {
         self.inner.known(identity).is_some_and(|file| file.live.lock().is_unclean())
     }
 
-    /// Stages a file out now, because a program waits for it. A file that is open for writing or mapped is copied and stays dirty:
-    /// no error.
+    /// Stages a file out now and waits. A file that is open for writing or mapped is copied and stays dirty: no error.
     pub fn drain_file(&self, identity: &Identity, interrupted: &dyn Fn() -> bool) -> Result<(), Stuck> {
-        match self.inner.known(identity) {
-            Some(file) => self.inner.drain_awaited(&file, interrupted),
-            None => Ok(()),
-        }
-    }
-
-    /// The same at a command's word: programs that write go first.
-    pub fn stage_out(&self, identity: &Identity, interrupted: &dyn Fn() -> bool) -> Result<(), Stuck> {
         match self.inner.known(identity) {
             Some(file) => self.inner.drain_for(&file, interrupted),
             None => Ok(()),

@@ -133,7 +133,7 @@ impl Staging {
         if self.verb != Verb::Out {
             return Ok(());
         }
-        cache.stage_out(identity, gone).map_err(|stuck| Reply::Item(super::Item { path, ..stuck_item(&stuck) }))
+        cache.drain_file(identity, gone).map_err(|stuck| Reply::Item(super::Item { path, ..stuck_item(&stuck) }))
     }
 }
 
