@@ -239,3 +239,48 @@ fn plain(name: &OsStr) -> Result<&OsStr, Errno> {
         _ => Ok(name),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use config::{Policy, PolicySet};
+    use file_cache::{FileCache, Settings};
+    use global_store::posix::{Options, PosixStore};
+
+    use super::*;
+    use crate::agent::Config;
+    use crate::policy_table::PolicyTable;
+
+    /// A client of NFS renames what it is told to remove while somebody has it.
+    #[test]
+    fn a_file_that_was_renamed_instead_of_removed_is_removed_and_no_other_is() {
+        let tree = tempfile::tempdir().unwrap();
+        let (data, buffer) = (tree.path().join("data"), tree.path().join("buffer"));
+        std::fs::create_dir(&data).unwrap();
+        let below = fs::open(&data, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let store = PosixStore::new(below, Options::default()).unwrap();
+        let cache = FileCache::open(Settings::new(&buffer, Arc::new(store.clone()), "test")).unwrap();
+        let policy = PolicySet::parse(["stage_out=manual"]).unwrap().apply(Policy::default());
+        let policies = PolicyTable::load(policy, buffer.join("policies.toml")).unwrap();
+        let agent = Agent::new(Config { cache, store, policies }).unwrap();
+        let left_over = ".nfs00000000000080170000001a";
+        let stories = [
+            ("f", left_over, 1, true),
+            ("f", left_over, 2, false),       // it had this name as well
+            (left_over, left_over, 1, false), // it was not removed
+            ("f", ".nfs0000", 1, false),
+            ("f", ".nfs_a_name_that_is_as_long__", 1, false),
+        ];
+        for (name, now, links, is_gone) in stories {
+            let (new, how) = (NewMode { mode: 0o644, umask: 0 }, crate::Mode { write: true, ..Default::default() });
+            let created = agent.create(&Caller::own(), agent.root(), Some(name.as_ref()), new, true, how);
+            drop(created.unwrap().1);
+            let mut victim = agent.lookup(agent.root(), name.as_ref()).unwrap();
+            victim.attributes.nlink = links;
+            assert!(agent.cache.is_dirty(victim.node.identity()));
+            std::fs::rename(data.join(name), data.join(now)).unwrap();
+            agent.lost_a_name(&victim, name.as_ref()).unwrap();
+            assert_eq!(agent.cache.is_dirty(victim.node.identity()), !is_gone, "{name} is {now} now");
+            std::fs::remove_file(data.join(now)).unwrap();
+        }
+    }
+}
