@@ -26,7 +26,7 @@ IMAGE_BYTES=8G # sparse
 FILES=${FILES:-100000}
 forebay=${FOREBAY:-$PWD/target/release/forebay}
 out=$PWD/target/bench
-scratch=$(mktemp -d "${FOREBAY_BENCH_DIR:-/tmp}/forebay-bench-XXXXXX")
+scratch=$(mktemp -d "${FOREBAY_BENCH_DIR:-/tmp}/forebay-bench-XXXXXX") || exit 1
 fast=${FOREBAY_BENCH_FAST_AT:-$scratch/fast} slow=${FOREBAY_BENCH_SLOW_AT:-$scratch/slow}
 # The burst buffer's file system: what is bare there. The global store's: the accelerated directory, and what is beside.
 bare=$fast/bare buffer=$fast/buffer dir=$slow/dir below=$slow/below

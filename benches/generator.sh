@@ -17,7 +17,7 @@ bin=${BIN:-$PWD/target/release}
 for program in fio "$bin/forebay" "$bin/slowfs"; do
   command -v "$program" >/dev/null || { echo "$program is missing: scripts/bootstrap.sh fio; cargo build --release --workspace" >&2 && exit 69; }
 done
-scratch=$(mktemp -d "${1:-/tmp}/forebay-generator-XXXXXX")
+scratch=$(mktemp -d "${1:-/tmp}/forebay-generator-XXXXXX") || exit 1
 mkdir "$scratch"/{tmpfs,disk,lower,fuse}
 clean_up() {
   umount --lazy "$scratch/fuse" "$scratch/lower" "$scratch/tmpfs" 2>/dev/null

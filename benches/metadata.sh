@@ -22,7 +22,7 @@ bin=${BIN:-$PWD/target/release}
 for program in "${MPIRUN:=mpirun}" "${MDTEST:=mdtest}" "$bin/forebay"; do
   command -v "$program" >/dev/null || { echo "$program is missing: see the head of $0" >&2 && exit 69; }
 done
-scratch=$(mktemp -d "${1:-/tmp}/forebay-metadata-XXXXXX")
+scratch=$(mktemp -d "${1:-/tmp}/forebay-metadata-XXXXXX") || exit 1
 mkdir "$scratch"/{tmpfs,disk}
 clean_up() {
   umount --lazy "$scratch/tmpfs" 2>/dev/null
@@ -48,14 +48,15 @@ os.rmdir(sys.argv[1])' "$1/warm" $((FILES * $2))
 mdtest_rates() { # DIR PATTERN PROCESSES
   local words=(-F -C -T -r -N 1)
   [ "$2" = mdtest-easy ] && words+=(-u -L) || words+=(-E -w 3901 -e 3901)
-  "${first[@]}" "$MPIRUN" -np "$3" "$MDTEST" -d "$1/mdtest" -n "$FILES" "${words[@]}" </dev/null |
-    awk '/^ *File (creation|stat|read|removal) / && $3 > 0 { print $2, $3 }' | sed 's/creation/create/; s/read/fetch/; s/removal/delete/'
+  "${first[@]}" "$MPIRUN" -np "$3" "$MDTEST" -d "$1/mdtest" -n "$FILES" "${words[@]}" </dev/null >"$scratch/mdtest.out"
+  awk '/^ *File (creation|stat|read|removal) / && $3 > 0 { print $2, $3 }' "$scratch/mdtest.out" |
+    sed 's/creation/create/; s/read/fetch/; s/removal/delete/'
   rm -rf "$1/mdtest"
 }
 our_rates() { # DIR PATTERN PROCESSES
   "${first[@]}" "$bin/forebay" limits sweep --target "$1" -M 1 -N "$3" --repeat 1 --warm-up 0 --pattern "$2" --files "$FILES" --time 60s \
-    --quiet --json </dev/null |
-    python3 -c 'import json, sys; [print(run["kind"], run["rate"]) for run in json.load(sys.stdin)["results"]["runs"]]'
+    --quiet --json </dev/null >"$scratch/ours.json" # into a file: a Python that starts beside the first phase takes a processor from it
+  python3 -c 'import json, sys; [print(run["kind"], run["rate"]) for run in json.load(sys.stdin)["results"]["runs"]]' <"$scratch/ours.json"
 }
 
 printf '%-6s %-12s %3s %-7s %10s %10s %6s  %s\n' on pattern N phase "mdtest 1/s" "ours 1/s" ratio "lowest to highest"

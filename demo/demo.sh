@@ -22,7 +22,7 @@ PROGRAM_SECONDS_MAX=240
 POLICY=${POLICY:-negative_timeout=1s}
 top=$PWD
 bin=$top/target/debug
-scratch=$(mktemp -d "${FOREBAY_DEMO_DIR:-/tmp}/forebay-demo-XXXXXX")
+scratch=$(mktemp -d "${FOREBAY_DEMO_DIR:-/tmp}/forebay-demo-XXXXXX") || exit 1
 export LC_ALL=C TZ=UTC INPUT=$scratch/input TOP=$top HOME=$scratch/home
 mkdir -p "$INPUT" "$HOME" "$scratch/lower" "$scratch/store" "$scratch/buffer"
 store=$scratch/store

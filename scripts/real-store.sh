@@ -21,7 +21,7 @@ if [ -z "${FOREBAY_REAL_STORE:-}" ]; then
   FOREBAY_REAL_STORE=1 exec unshare --mount --propagation private --net --pid --fork --kill-child --mount-proc "$0" "$kind" "$@"
 fi
 
-scratch=$(mktemp -d /tmp/forebay-store-XXXXXX)
+scratch=$(mktemp -d /tmp/forebay-store-XXXXXX) || exit 1
 trap 'umount --lazy "$scratch/store" "$scratch/data" 2>/dev/null; rm -rf --one-file-system "$scratch"' EXIT
 mkdir "$scratch/data" "$scratch/store"
 chmod 755 "$scratch"
