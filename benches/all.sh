@@ -91,21 +91,29 @@ both() { # FUNCTION ARGUMENT...
   done
 }
 
-fio_rate() { # FILE RW SIZE BS -> MB/s
+fio_rates() { # SIDE LABEL FILE RW SIZE BS: the rate, and the processor time of a call, which other programs hardly change
+  local rate time
+  read -r rate time < <(fio_run "${@:3}")
+  value "$2" MB/s more "$1" "$rate"
+  value "$2, processor time a call" us less "$1" "$time"
+}
+fio_run() { # FILE RW SIZE BS -> MB/s, us
   fio --name=bench --filename="$1" --rw="$2" --size="$3" --bs="$4" --ioengine=psync --fallocate=none --invalidate=0 \
     --randrepeat=1 --output-format=json </dev/null |
     python3 -c 'import json, sys
 job = json.load(sys.stdin)["jobs"][0]
-print(round(max(job["read"]["bw_bytes"], job["write"]["bw_bytes"]) / 1e6, 1))'
+did = max(job["read"], job["write"], key=lambda side: side["total_ios"])
+cpu = (job["usr_cpu"] + job["sys_cpu"]) / 100 * job["job_runtime"] * 1000
+print(round(did["bw_bytes"] / 1e6, 1), round(cpu / did["total_ios"], 3))'
 }
 
 write_new() { # SIDE: a new file each time
   rm -f "$(at "$1")/new"
-  value "write 128 KiB, new file" MB/s more "$1" "$(fio_rate "$(at "$1")/new" write 512m 128k)"
+  fio_rates "$1" "write 128 KiB, new file" "$(at "$1")/new" write 512m 128k
   rm -f "$(at "$1")/new"
 }
 on_complete() { # SIDE LABEL RW SIZE BS: a file that is there, and in the page cache
-  value "$2" MB/s more "$1" "$(fio_rate "$(at "$1")/complete" "$3" "$4" "$5")"
+  fio_rates "$1" "$2" "$(at "$1")/complete" "$3" "$4" "$5"
 }
 calls() { # SIDE LABEL OPERATION
   value "$2" us less "$1" "$("$scratch/calls" "$3" "$(at "$1")/many" 1000 20000)"
