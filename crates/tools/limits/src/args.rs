@@ -70,6 +70,21 @@ pub struct PlanArgs {
     pub output: Option<PathBuf>,
 }
 
+/// How long a phase of a sweep is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Length {
+    /// As long as was said.
+    Of(Duration),
+    /// Long enough for no cache of these machines to matter.
+    Uncached,
+}
+
+impl Length {
+    fn parse(text: &str) -> Result<Length, String> {
+        if text == "uncached" { Ok(Length::Uncached) } else { parse_duration(text).map(Length::Of) }
+    }
+}
+
 /// `forebay limits sweep`.
 #[derive(Debug, Args)]
 pub struct SweepArgs {
@@ -96,9 +111,10 @@ pub struct SweepArgs {
     pub pattern: Preset,
     #[command(flatten)]
     pub change: PatternArgs,
-    /// Length of a phase; the last fsync and close are waited for and count
-    #[arg(long, value_name = "T", default_value = "5s", value_parser = parse_duration)]
-    pub time: Duration,
+    /// Length of a phase; the last fsync and close are waited for and count. `uncached`: so long that at the limit twice the memory of
+    /// the machines passes
+    #[arg(long, value_name = "T", default_value = "5s", value_parser = Length::parse)]
+    pub time: Length,
     /// Runs of each cell; the median counts, the 95 % confidence interval is stated
     #[arg(long, value_name = "COUNT", default_value_t = 3)]
     pub repeat: u64,

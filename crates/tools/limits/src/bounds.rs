@@ -5,6 +5,8 @@ use std::time::Duration;
 /// Largest rate a document may give, bytes a second. The largest file systems move about 10 TB/s; a thousand times that
 /// is a slip of units.
 pub const RATE_MAX_BYTES_PER_S: f64 = 1e16;
+/// Smallest rate of a link or a medium, bytes a second: 1 Mbit/s. Nobody buys less for a cluster; a prefix was forgotten.
+pub const PART_MIN_BYTES_PER_S: f64 = 125_000.0;
 /// Largest count of anything in a cluster document: above it a digit too many was typed.
 pub const COUNT_MAX: u64 = 10_000_000;
 /// Largest document that is read, in bytes.

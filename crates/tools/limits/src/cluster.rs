@@ -4,6 +4,7 @@
 //! keys are errors: a misspelt key must not silently mean its default.
 
 mod link;
+mod measured;
 mod media;
 
 use std::fs;
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 pub use link::{Duplex, Link};
+pub use measured::{Figures, Measured};
 pub use media::{Media, RedundancyAt};
 
 use crate::bounds::{COUNT_MAX, DOCUMENT_MAX};
@@ -139,18 +141,6 @@ pub struct Service {
     pub separate: bool,
 }
 
-/// Results of a test of the whole.
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Measured {
-    /// The best throughput of all.
-    pub best: Rate,
-    /// The throughput of one process on one node.
-    pub single: Option<Rate>,
-    /// The highest rate seen at one I/O node's interface.
-    pub interface_peak: Option<Rate>,
-}
-
 /// Stated figures to be checked; a ratio of eight is named as the slip it is.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -244,7 +234,9 @@ impl Cluster {
         if self.io_nodes.is_empty() {
             return Some(("[[io_nodes]]".to_string(), "is missing: who serves the data?"));
         }
-        self.count_fault().or_else(|| self.link_fault()).or_else(|| self.share_fault()).or_else(|| self.price_fault())
+        let measured = || Some(("measured".to_string(), self.measured.as_ref()?.fault()?));
+        let faults = self.count_fault().or_else(|| self.link_fault()).or_else(|| self.share_fault());
+        faults.or_else(|| self.price_fault()).or_else(measured)
     }
 
     fn count_fault(&self) -> Option<(String, &'static str)> {

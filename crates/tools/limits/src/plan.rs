@@ -11,10 +11,10 @@ mod what_if;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::{Cluster, StorageKind};
+use crate::cluster::{Cluster, Figures, Link, StorageKind};
 pub use ceiling::{Ceiling, Symbol};
 pub use show::render;
-pub use what_if::{Scenario, WhatIfError};
+pub use what_if::{Outcome, Scenario, WhatIfError};
 
 /// The limits in one direction.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -31,8 +31,11 @@ pub struct Direction {
     pub attainable_bytes_per_s: f64,
     /// Formula 6: how many processes at their share `C` of a link fill the smallest of B_s, B_net and B_d.
     pub parallelism: f64,
-    /// Formula 5 for the measured figure, if the document holds one. Above 1 is a cache or a wrong test.
+    /// Formula 5 for the figure that was measured in this direction, if the document holds one. Above 1 is a cache or a wrong test.
     pub eta: Option<f64>,
+    /// `B_max / B(1,1)` of the figures that were measured in this direction.
+    #[serde(default)]
+    pub parallelism_measured: Option<f64>,
 }
 
 impl Direction {
@@ -57,8 +60,6 @@ pub struct Plan {
     pub per_process_bytes_per_s: f64,
     /// One client node's link, bytes a second, averaged over all.
     pub client_link_bytes_per_s: f64,
-    /// `B_max / B(1,1)` of the document's measured figures.
-    pub parallelism_measured: Option<f64>,
     /// What deserves attention, in plain words.
     pub findings: Vec<String>,
     /// Each what-if that was asked.
@@ -79,8 +80,8 @@ impl Plan {
         let b_c: f64 = cluster.clients.iter().map(|c| c.count as f64 * c.link.data_bytes_per_s()).sum();
         let per_process = b_c / processes;
         let nodes: f64 = cluster.clients.iter().map(|c| c.count as f64).sum();
-        let directions: Vec<_> = ["write", "read"].iter().map(|name| direction(cluster, name, per_process)).collect();
-        let measured = cluster.measured;
+        let mut directions = ["write", "read"].map(|name| direction(cluster, name, per_process)).to_vec();
+        measure(cluster, &mut directions);
         let mut plan = Plan {
             name: cluster.name.clone(),
             currency: cluster.currency.clone(),
@@ -88,7 +89,6 @@ impl Plan {
             directions,
             per_process_bytes_per_s: per_process,
             client_link_bytes_per_s: b_c / nodes,
-            parallelism_measured: measured.and_then(|m| Some(m.best.bytes_per_s() / m.single?.bytes_per_s())),
             findings: Vec::new(),
             scenarios: Vec::new(),
         };
@@ -105,6 +105,27 @@ impl Plan {
     pub fn read(&self) -> &Direction {
         &self.directions[1]
     }
+
+    /// Whether both directions have the same limits.
+    pub fn is_alike(&self) -> bool {
+        is_alike(&self.directions)
+    }
+}
+
+fn is_alike(directions: &[Direction]) -> bool {
+    let rates = |direction: &Direction| direction.ceilings.iter().map(|limit| limit.bytes_per_s).collect::<Vec<_>>();
+    directions.iter().all(|direction| rates(direction) == rates(&directions[0]))
+}
+
+/// What was measured beside what is possible: in its own direction. Figures without one are told only where it makes no difference.
+fn measure(cluster: &Cluster, directions: &mut [Direction]) {
+    let Some(measured) = cluster.measured else { return };
+    let unsaid = measured.unsaid().filter(|_| is_alike(directions));
+    for (direction, own) in directions.iter_mut().zip([measured.write, measured.read]) {
+        let Some(Figures { best, single, .. }) = own.or(unsaid) else { continue };
+        direction.eta = Some(best.bytes_per_s() / direction.minimum_bytes_per_s);
+        direction.parallelism_measured = single.map(|single| best.bytes_per_s() / single.bytes_per_s());
+    }
 }
 
 fn direction(cluster: &Cluster, name: &str, per_process: f64) -> Direction {
@@ -116,16 +137,26 @@ fn direction(cluster: &Cluster, name: &str, per_process: f64) -> Direction {
     let minimum = rate(binding);
     let servers = rate(Symbol::Nodes).min(rate(Symbol::Network)).min(rate(Symbol::Storage));
     let losses = if matches!(binding, Symbol::Clients) { 0.0 } else { ceiling::reverse_loss(cluster) };
-    let eta = cluster.measured.map(|measured| measured.best.bytes_per_s() / minimum);
     Direction {
         name: name.to_string(),
         binding,
         minimum_bytes_per_s: minimum,
         attainable_bytes_per_s: minimum - losses,
         parallelism: servers / per_process,
-        eta,
+        eta: None,
+        parallelism_measured: None,
         ceilings,
     }
+}
+
+/// The transport network's links.
+fn links(cluster: &Cluster) -> impl Iterator<Item = &Link> {
+    cluster.clients.iter().map(|clients| &clients.link).chain(cluster.io_nodes.iter().map(|node| &node.link))
+}
+
+/// Whether a rate has the number of a customary one in Gbit/s, but in GB/s.
+fn is_slip(bytes_per_s: f64) -> bool {
+    [10.0, 40.0, 56.0, 100.0, 200.0, 400.0, 800.0].iter().any(|giga| (bytes_per_s / 1e9 - giga).abs() < 1e-6)
 }
 
 fn findings(cluster: &Cluster, plan: &Plan) -> Vec<String> {
@@ -138,7 +169,7 @@ fn findings(cluster: &Cluster, plan: &Plan) -> Vec<String> {
         found
             .push("No [[media]] in the document: B_d counts the storage network only, the media as ideal.".to_string());
     }
-    for link in cluster.clients.iter().map(|c| &c.link).chain(cluster.io_nodes.iter().map(|node| &node.link)) {
+    for link in links(cluster) {
         let data_rates = [10e9, 25e9, 40e9, 50e9, 100e9, 200e9, 400e9, 800e9].map(|bits| bits / 8.0);
         let round = data_rates.iter().any(|rate| (link.rate.bytes_per_s() - rate).abs() < 1.0);
         if link.lanes == 1 && round && link.encoding.payload == 64 {
@@ -152,6 +183,14 @@ fn findings(cluster: &Cluster, plan: &Plan) -> Vec<String> {
             ));
             break;
         }
+    }
+    if let Some(link) = links(cluster).find(|link| link.lanes == 1 && is_slip(link.rate.bytes_per_s())) {
+        let giga = link.rate.bytes_per_s() / 1e9;
+        found.push(format!(
+            "A link of {} is one of {} Gbit/s: if {giga} Gbit/s is meant, every limit here is eight times too high.",
+            link.rate,
+            giga * 8.0
+        ));
     }
     if cluster.storage_network.kind == StorageKind::Shared {
         found.push(

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 pub use analysis::{Analysis, Cell, analyse, cells};
 pub use cell::{Scratch, generator_ns};
-pub use estimate::estimate;
+pub use estimate::{estimate, uncached_seconds};
 pub use show::render;
 pub use statistics::{median, spread};
 pub use traffic::Traffic;
@@ -209,6 +209,22 @@ impl Options {
             return Some("--time must lie between 10ms and a day".to_string());
         }
         self.pattern.fault()
+    }
+
+    /// How many machines M groups are on: without hosts all are on this one.
+    pub fn nodes(&self, groups: u64) -> u64 {
+        let first = self.hosts.iter().take(usize::try_from(groups).unwrap_or(usize::MAX));
+        (first.collect::<BTreeSet<_>>().len() as u64).max(1)
+    }
+
+    /// The limit that holds for a phase of M groups, and what it is of: their own links may be less than the whole.
+    pub fn limit(&self, kind: Kind, groups: u64) -> Option<(f64, String)> {
+        let (whole, source) = (self.known.limit(kind)?, &self.known.source);
+        let nodes = self.nodes(groups);
+        let links = self.known.client_bytes_per_s.map(|link| link * nodes as f64).filter(|links| *links < whole);
+        let Some(links) = links else { return Some((whole, source.clone())) };
+        let who = if nodes == 1 { "one client's link".to_string() } else { format!("{nodes} clients' links") };
+        Some((links, format!("{who}, {source}")))
     }
 
     /// Every run: repetitions outside, so that a drift of the machine meets all cells alike.

@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use crate::args::{PatternArgs, SweepArgs};
+use crate::args::{Length, PatternArgs, SweepArgs};
 use crate::counters::Behind;
 use crate::failure::Failure;
 use crate::plan::Plan;
 use crate::results::{Results, Stage};
 use crate::run::cluster;
-use crate::sweep::{Known, Options};
+use crate::sweep::{Known, Options, uncached_seconds};
 use crate::workload::{Host, Kind, Pattern};
 
 /// Everything that a sweep needs to know.
@@ -17,19 +17,27 @@ pub fn options(args: &SweepArgs) -> Result<Options, Failure> {
         Failure::input(format!("cannot use {}: {error}; --target must be an existing directory", args.target.display()))
     })?;
     let known = known(args, &target)?;
-    Ok(Options {
+    let mut options = Options {
         target,
         groups: sorted(&args.groups),
         processes: sorted(&args.processes),
         pattern: pattern(Pattern::preset(args.pattern), &args.change)?,
-        seconds: args.time.as_secs_f64(),
+        seconds: if let Length::Of(time) = args.time { time.as_secs_f64() } else { 0.0 },
         repeat: args.repeat,
         warm_up: args.warm_up,
         seed: args.seed,
         known,
         hosts: args.hosts.clone(),
         io_nodes: args.io_nodes.clone(),
-    })
+    };
+    if args.time == Length::Uncached {
+        options.seconds = uncached_seconds(&options).ok_or_else(|| {
+            Failure::usage(
+                "--time uncached needs a pattern that writes or reads data, and --limit, --plan or --probe: how fast can it be?",
+            )
+        })?;
+    }
+    Ok(options)
 }
 
 /// The hosts of a sweep, each with its program.

@@ -71,6 +71,12 @@ fn a_dead_host_is_a_hole_with_its_name_and_the_rest_is_kept() {
         let (code, said, found) = sweep(target.path(), tools.path(), &hosts, &["-M", "1,2", "-N", "1"]);
         assert_eq!(code, Some(75), "{said}");
         assert!(said.contains("missing: M=2 N=1") && said.contains(part), "{said}");
+        // Who was never there is told with what to try; who was there and went was reached.
+        let hint = format!(
+            "ended early (exit status: 255); this must answer there, and ask nothing: ssh -o BatchMode=yes -o ServerAliveInterval=10 -- dead '{PROGRAM}' 'worker' --help"
+        );
+        assert_eq!(said.contains(&hint), second == "dead", "{said}");
+        assert_eq!(said.contains("this must answer there"), second == "dead", "{said}");
         let runs = found["runs"].as_array().unwrap();
         assert!(!runs.is_empty() && runs.iter().all(|run| run["groups"] == 1), "{said}");
     }

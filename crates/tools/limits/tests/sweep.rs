@@ -134,6 +134,31 @@ fn a_dry_run_tells_the_time_and_writes_nothing() {
     assert_eq!(fs::read_dir(target.path()).unwrap().count(), 0);
 }
 
+/// Twice this machine's memory at the limit, whatever the memory is.
+#[test]
+fn a_phase_is_as_long_as_it_takes_to_defeat_the_caches_where_that_is_asked() {
+    let target = tempfile::tempdir().unwrap();
+    let memory = fs::read_to_string("/proc/meminfo").unwrap();
+    let total = memory.lines().find_map(|line| line.strip_prefix("MemTotal:")).unwrap();
+    let total: f64 = total.trim().trim_end_matches(" kB").parse::<f64>().unwrap() * 1024.0;
+    let limit = format!("{:.0} B/s", total / 30.0);
+    let words = ["--dry-run", "-M", "1", "-N", "1", "--repeat", "5", "--pattern", "ior-easy", "--limit", &limit];
+    let (out, said) = output(sweep(target.path(), &[&words[..], &["--time", "uncached"]].concat()));
+    assert!(out.status.success(), "{said}");
+    // Five runs of two phases of a minute.
+    assert!(said.contains("10m 0") && said.contains("passes in 1m 00s at the limit"), "{said}");
+    assert!(!said.contains("--time uncached"), "{said}");
+    let (_, said) = output(sweep(target.path(), &words));
+    assert!(said.contains("passes in 1m 00s at the limit: --time uncached"), "{said}");
+    for refused in [&["--pattern", "mdtest-easy", "--limit", "1 GB/s"][..], &["--pattern", "stream"]] {
+        let (out, said) = output(sweep(target.path(), &[refused, &["--time", "uncached"]].concat()));
+        assert!(
+            !out.status.success() && said.contains("--time uncached needs a pattern that writes or reads"),
+            "{said}"
+        );
+    }
+}
+
 #[test]
 fn wrong_words_say_what_to_change() {
     let target = tempfile::tempdir().unwrap();

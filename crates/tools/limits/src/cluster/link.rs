@@ -5,8 +5,11 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error};
 
-use crate::bounds::COUNT_MAX;
+use crate::bounds::{COUNT_MAX, PART_MIN_BYTES_PER_S};
 use crate::units::{Rate, format_rate};
+
+/// Of a rate that no part of a cluster has.
+pub(super) const TOO_SLOW: &str = "is below 1 Mbit/s: is a prefix missing, such as G of Gbit/s?";
 
 /// Payload bits and line bits of a line encoding: `64b/66b` is 64 of 66. `none` is 1 of 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,6 +119,9 @@ impl Link {
         }
         if self.count == 0 || self.count > COUNT_MAX {
             return Some(("count", "must be at least 1"));
+        }
+        if self.rate.bytes_per_s() < PART_MIN_BYTES_PER_S {
+            return Some(("rate", TOO_SLOW));
         }
         (!(0.0..1.0).contains(&self.overhead)).then_some(("overhead", "must be a share such as 0.03, not a percentage"))
     }

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use crate::bounds::COUNT_MAX;
+use super::link::TOO_SLOW;
+use crate::bounds::{COUNT_MAX, PART_MIN_BYTES_PER_S};
 use crate::units::Rate;
 
 /// Who computes the redundant blocks, and so which links they cross.
@@ -77,6 +78,11 @@ impl Media {
         }
         if self.replicas > 1 && self.parity > 0 {
             return Some(("replicas", "stands beside parity: say one of them"));
+        }
+        let slow = |rate: Rate| rate.bytes_per_s() < PART_MIN_BYTES_PER_S;
+        if let Some((field, _)) = [("read", self.read), ("write", self.write)].into_iter().find(|(_, rate)| slow(*rate))
+        {
+            return Some((field, TOO_SLOW));
         }
         (!(0.0..1.0).contains(&self.overhead)).then_some(("overhead", "must be a share such as 0.03, not a percentage"))
     }

@@ -2,7 +2,7 @@
 
 use super::{Plan, Symbol};
 use crate::bounds::{DOCUMENTED_TOLERANCE, SLIP_TOLERANCE};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Figures};
 use crate::units::{Rate, format_rate};
 
 /// A sentence for each stated figure that the document's own numbers contradict.
@@ -18,12 +18,27 @@ pub fn slips(cluster: &Cluster, plan: &Plan) -> Vec<String> {
         let computed = plan.write().ceiling(symbol).bytes_per_s;
         difference(&format!("documented.{symbol}"), rate?, computed)
     });
-    limits.chain(measured(cluster, plan)).collect()
+    let measured = cluster.measured.iter().flat_map(|measured| {
+        let (write, read) = (plan.write().minimum_bytes_per_s, plan.read().minimum_bytes_per_s);
+        let unsaid = measured.unsaid().map(|figures| ("measured", figures, write.max(read)));
+        let own = [("measured.write", measured.write, write), ("measured.read", measured.read, read)];
+        let own = own.into_iter().filter_map(|(field, figures, limit)| Some((field, figures?, limit)));
+        unsaid.into_iter().chain(own)
+    });
+    let mut found: Vec<String> = limits.collect();
+    measured.for_each(|(field, figures, limit)| found.extend(of_test(cluster, field, &figures, limit)));
+    if cluster.measured.is_some_and(|measured| measured.unsaid().is_some()) && !plan.is_alike() {
+        found.push(
+            "measured.best may be of writing or of reading, which have other limits here: write [measured.write] or [measured.read], \
+             and eta is told."
+                .to_string(),
+        );
+    }
+    found
 }
 
-fn measured(cluster: &Cluster, plan: &Plan) -> Vec<String> {
-    let Some(measured) = cluster.measured else { return Vec::new() };
-    let limit = plan.write().minimum_bytes_per_s.max(plan.read().minimum_bytes_per_s);
+/// What a test's figures say of themselves, beside the limit of their direction.
+fn of_test(cluster: &Cluster, field: &str, measured: &Figures, limit: f64) -> Vec<String> {
     let mut found = Vec::new();
     let best = measured.best.bytes_per_s();
     if best > limit * (1.0 + DOCUMENTED_TOLERANCE) {
@@ -33,10 +48,10 @@ fn measured(cluster: &Cluster, plan: &Plan) -> Vec<String> {
             "a cache answered, or the test or the document is wrong"
         };
         let (best, limit) = (measured.best, format_rate(limit));
-        found.push(format!("measured.best is {best}, above the limit of {limit}: {cause}."));
+        found.push(format!("{field}.best is {best}, above the limit of {limit}: {cause}."));
     }
     if let Some(single) = measured.single.filter(|single| single.bytes_per_s() > best) {
-        found.push(format!("measured.single ({single}) is above measured.best ({}).", measured.best));
+        found.push(format!("{field}.single ({single}) is above {field}.best ({}).", measured.best));
     }
     if let Some(peak) = measured.interface_peak {
         let raw = cluster.io_nodes.iter().map(|node| node.link.raw_bytes_per_s()).fold(0.0, f64::max);

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Direction, Plan, Scenario};
+use super::{Direction, Outcome, Plan, Scenario};
 use crate::table::Table;
 use crate::units::{format_rate, format_share};
 
@@ -12,12 +12,14 @@ pub fn render(plan: &Plan) -> String {
     if !plan.name.is_empty() {
         let _ = writeln!(text, "{}\n", plan.name);
     }
-    let alike = plan.write().ceilings.iter().zip(&plan.read().ceilings).all(|(w, r)| w.bytes_per_s == r.bytes_per_s);
+    let alike = plan.is_alike();
     let shown: &[Direction] = if alike { &plan.directions[..1] } else { &plan.directions };
     for direction in shown {
         let name = if alike { "write and read" } else { direction.name.as_str() };
         text.push_str(&limits(direction, name));
         text.push_str(&verdict(plan, direction));
+        let told: &[Direction] = if alike { &plan.directions } else { std::slice::from_ref(direction) };
+        told.iter().for_each(|direction| text.push_str(&measured(direction)));
         text.push('\n');
     }
     for finding in &plan.findings {
@@ -51,29 +53,46 @@ fn verdict(plan: &Plan, direction: &Direction) -> String {
     }
     let per_process = format_rate(plan.per_process_bytes_per_s);
     let _ = writeln!(text, ".\nP = {:.1}: that many processes with {per_process} each fill it.", direction.parallelism);
+    text
+}
+
+/// What was measured in a direction.
+fn measured(direction: &Direction) -> String {
+    let (mut text, name) = (String::new(), &direction.name);
     if let Some(eta) = direction.eta {
-        let _ = writeln!(text, "eta = {:.3}: the measured figure is {} of the limit.", eta, format_share(eta));
+        let _ = writeln!(text, "eta = {eta:.3} ({name}): the measured figure is {} of the limit.", format_share(eta));
     }
-    if let Some(parallelism) = plan.parallelism_measured {
-        let _ = writeln!(text, "P_meas = {parallelism:.1}: the best result is that many times one process alone.");
+    if let Some(parallelism) = direction.parallelism_measured {
+        let _ =
+            writeln!(text, "P_meas = {parallelism:.1} ({name}): the best result is that many times one process alone.");
     }
     text
 }
 
+/// One table where all that is asked brings writers and readers the same, else one for each.
 fn scenarios(plan: &Plan) -> String {
-    let now = plan.write();
-    let mut table =
-        Table::new(["what if", "limit", "attainable", "then binds", "P", "adds", "cost", "per further GB/s"]);
+    let rates = |outcome: &Outcome| (outcome.minimum_bytes_per_s, outcome.attainable_bytes_per_s);
+    let same = |scenario: &Scenario| scenario.read.as_ref().is_none_or(|read| rates(read) == rates(&scenario.write));
+    if plan.is_alike() && plan.scenarios.iter().all(same) {
+        return changes(plan, plan.write(), "what if", |scenario| Some(&scenario.write));
+    }
+    let writing = changes(plan, plan.write(), "what if, writing", |scenario| Some(&scenario.write));
+    format!("{writing}\n{}", changes(plan, plan.read(), "what if, reading", |scenario| scenario.read.as_ref()))
+}
+
+/// What each change brings in one direction.
+fn changes(plan: &Plan, now: &Direction, title: &str, of: impl Fn(&Scenario) -> Option<&Outcome>) -> String {
+    let mut table = Table::new([title, "limit", "attainable", "then binds", "P", "adds", "cost", "per further GB/s"]);
     let money = |price: Option<f64>| price.map_or("-".to_string(), |price| format!("{price:.0} {}", plan.currency));
     let row = |minimum: f64, attainable: f64| [format_rate(minimum), format_rate(attainable)];
     let [limit, attainable] = row(now.minimum_bytes_per_s, now.attainable_bytes_per_s);
     let (p, none) = (format!("{:.1}", now.parallelism), || "-".to_string());
     table.row(["(as it is)".into(), limit, attainable, now.binding.to_string(), p, none(), none(), none()]);
-    for scenario in &plan.scenarios {
-        let [limit, attainable] = row(scenario.minimum_bytes_per_s, scenario.attainable_bytes_per_s);
-        let (p, binds) = (format!("{:.1}", scenario.parallelism), scenario.binding.to_string());
-        let gain = (scenario.attainable_bytes_per_s - now.attainable_bytes_per_s) / 1e9;
-        let each = match scenario.cost_per_gigabyte_per_s {
+    for (scenario, outcome) in plan.scenarios.iter().filter_map(|scenario| Some((scenario, of(scenario)?))) {
+        let [limit, attainable] = row(outcome.minimum_bytes_per_s, outcome.attainable_bytes_per_s);
+        let (p, binds) = (format!("{:.1}", outcome.parallelism), outcome.binding.to_string());
+        let gain = (outcome.attainable_bytes_per_s - now.attainable_bytes_per_s) / 1e9;
+        let each = match outcome.cost_per_gigabyte_per_s {
             Some(price) => money(Some(price)),
             // Without prices, what it takes is told in things.
             None if scenario.cost.is_none() && gain > 0.0 => {

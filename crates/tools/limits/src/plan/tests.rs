@@ -43,11 +43,44 @@ fn the_papers_cluster_gives_the_papers_figures_corrected() {
     near(write.eta.unwrap(), 0.840_56);
     // Formula 6 with C = 100 Gbit/s x 64/66 / 32: 5 links of 32 shares each.
     near(write.parallelism, 160.0);
-    near(plan.parallelism_measured.unwrap(), 56.253_53);
+    near(write.parallelism_measured.unwrap(), 56.253_53);
+    assert_eq!((plan.read().eta, plan.read().parallelism_measured), (None, None));
     // 16.8 % is a raw interface's loss, 14.2 % that of its data rate; neither is 1 - eta.
     assert!(plan.findings.iter().any(|f| f.contains("16.8 % below its raw rate, 14.2 % below")), "{:?}", plan.findings);
     // 5 % of five raw interfaces flow backwards.
     near(write.minimum_bytes_per_s - write.attainable_bytes_per_s, 3.125e9);
+}
+
+const REPLICAS: &str = "[[media]]\nname = \"nvme\"\ncount = 8\nread = \"5 GB/s\"\nwrite = \"3 GB/s\"\nreplicas = 2\n";
+
+#[test]
+fn a_measured_figure_is_told_in_its_own_direction() {
+    let both = "[measured.write]\nbest = \"9 GB/s\"\n[measured.read]\nbest = \"15 GB/s\"\nsingle = \"1.5 GB/s\"\n";
+    let plan = plan(&format!("{SMALL}{REPLICAS}{both}"), &[]);
+    near(plan.write().eta.unwrap(), 0.75);
+    near(plan.read().eta.unwrap(), 0.75);
+    assert_eq!(plan.write().parallelism_measured, None);
+    near(plan.read().parallelism_measured.unwrap(), 10.0);
+    let text = render(&plan);
+    let (writing, reading) = text.split_once("  read").unwrap();
+    assert!(writing.contains("eta = 0.750 (write)") && !writing.contains("(read)"), "{text}");
+    assert!(reading.contains("eta = 0.750 (read)") && reading.contains("P_meas = 10.0 (read)"), "{text}");
+    assert!(!reading.contains("(write)"), "{text}");
+}
+
+/// A document of before: what it means is clear where both directions are limited alike, and is asked for elsewhere.
+#[test]
+fn a_measured_figure_without_a_direction_is_told_only_where_both_are_limited_alike() {
+    let bare = "[measured]\nbest = \"9 GB/s\"\nsingle = \"1 GB/s\"\n";
+    let alike = plan(&format!("{SMALL}{bare}"), &[]);
+    assert_eq!(alike.write().eta, alike.read().eta);
+    near(alike.write().eta.unwrap(), 0.45);
+    near(alike.read().parallelism_measured.unwrap(), 9.0);
+    let unlike = plan(&format!("{SMALL}{REPLICAS}{bare}"), &[]);
+    assert_eq!((unlike.write().eta, unlike.read().eta), (None, None));
+    let findings = unlike.findings.join("\n");
+    assert!(findings.contains("measured.best may be of writing or of reading"), "{findings}");
+    assert!(!render(&unlike).contains("eta ="), "{findings}");
 }
 
 #[test]
@@ -65,20 +98,23 @@ fn the_papers_own_slips_are_named() {
         findings.contains("B_s says 62.500 GB/s") && findings.contains("line encoding was forgotten"),
         "{findings}"
     );
+    let link = PAPER.replace("rate = \"100 Gbit/s\", enc", "rate = \"100 GB/s\", enc");
+    let findings = plan(&link, &[]).findings.join("\n");
+    assert!(findings.contains("A link of 100.0 GB/s is one of 800 Gbit/s: if 100 Gbit/s is meant"), "{findings}");
     let bits = PAPER.replace("best = \"50943.2 MB/s\"", "best = \"407.5 GB/s\"");
     let findings = plan(&bits, &[]).findings.join("\n");
-    assert!(findings.contains("measured.best is 407.5 GB/s, above the limit") && findings.contains("it is bits"));
+    assert!(findings.contains("measured.write.best is 407.5 GB/s, above the limit") && findings.contains("it is bits"));
 }
 
 #[test]
 fn doubling_the_io_nodes_moves_the_limit_until_the_clients_bind() {
     let plan = plan(PAPER, &["io_nodes*=2", "io_nodes.oss.links*=8", "storage_network=separate"]);
     let [doubled, eightfold, separate] = plan.scenarios.as_slice() else { panic!("three scenarios") };
-    near(doubled.minimum_bytes_per_s, 121.212_12e9);
+    near(doubled.write.minimum_bytes_per_s, 121.212_12e9);
     assert_eq!(doubled.cost, Some(70_000.0));
-    near(doubled.cost_per_gigabyte_per_s.unwrap(), 70_000.0 / (60.606_06 - 3.125));
-    assert_eq!(eightfold.binding, Symbol::Clients);
-    near(separate.attainable_bytes_per_s, 60.606_06e9);
+    near(doubled.write.cost_per_gigabyte_per_s.unwrap(), 70_000.0 / (60.606_06 - 3.125));
+    assert_eq!(eightfold.write.binding, Symbol::Clients);
+    near(separate.write.attainable_bytes_per_s, 60.606_06e9);
 }
 
 #[test]
@@ -90,7 +126,7 @@ fn a_link_has_its_price_and_a_storage_network_of_its_own_costs_its_links() {
     let plan = plan(&priced, &["storage_network=separate", "io_nodes.links*=2", "io_nodes*=2"]);
     let [separate, links, nodes] = plan.scenarios.as_slice() else { panic!("three scenarios") };
     assert_eq!((separate.cost, &*separate.adds), (Some(5500.0), &[("links".to_string(), 5)][..]));
-    near(separate.cost_per_gigabyte_per_s.unwrap(), 5500.0 / 3.125);
+    near(separate.write.cost_per_gigabyte_per_s.unwrap(), 5500.0 / 3.125);
     assert_eq!((links.cost, &*links.adds), (Some(5500.0), &[("links".to_string(), 5)][..]));
     let both = [("io_nodes".to_string(), 5), ("links".to_string(), 5)];
     assert_eq!((nodes.cost, &*nodes.adds), (Some(75_500.0), &both[..]));
@@ -107,16 +143,32 @@ fn without_prices_a_gain_is_told_in_the_things_that_it_takes() {
 
 #[test]
 fn redundancy_costs_the_links_that_carry_it() {
-    let media = "[[media]]\nname = \"nvme\"\ncount = 8\nread = \"5 GB/s\"\nwrite = \"3 GB/s\"\nreplicas = 2\n";
-    let inside = plan(&format!("{SMALL}{media}"), &[]);
+    let inside = plan(&format!("{SMALL}{REPLICAS}"), &[]);
     near(inside.write().ceiling(Symbol::Storage).bytes_per_s, 12e9);
     near(inside.read().ceiling(Symbol::Storage).bytes_per_s, 40e9);
     near(inside.write().ceiling(Symbol::Nodes).bytes_per_s, 20e9);
     assert_eq!((inside.write().binding, inside.read().binding), (Symbol::Storage, Symbol::Nodes));
-    let client = plan(&format!("{SMALL}{media}redundancy_at = \"client\"\n"), &[]);
+    let client = plan(&format!("{SMALL}{REPLICAS}redundancy_at = \"client\"\n"), &[]);
     near(client.write().ceiling(Symbol::Nodes).bytes_per_s, 10e9);
     near(client.read().ceiling(Symbol::Nodes).bytes_per_s, 20e9);
     assert_eq!(client.write().binding, Symbol::Nodes);
+}
+
+/// The disks bind writers and the links readers: twice the disks bring one of them something and the other nothing.
+#[test]
+fn a_what_if_is_told_for_writers_and_readers_where_it_brings_them_different_things() {
+    let unlike = plan(&format!("{SMALL}{REPLICAS}price = 1000\n"), &["media*=2"]);
+    let scenario = &unlike.scenarios[0];
+    let read = scenario.read.as_ref().unwrap();
+    assert_eq!((scenario.write.binding, read.binding), (Symbol::Nodes, Symbol::Nodes));
+    near(scenario.write.cost_per_gigabyte_per_s.unwrap(), 8000.0 / 8.0);
+    assert_eq!(read.cost_per_gigabyte_per_s, None);
+    let text = render(&unlike);
+    let (writing, reading) = text.split_once("what if, reading").unwrap();
+    assert!(writing.contains("what if, writing") && writing.contains("1000 units"), "{text}");
+    assert!(reading.contains("media*=2") && !reading.contains("1000 units"), "{text}");
+    let text = render(&plan(SMALL, &["io_nodes*=2"]));
+    assert!(!text.contains("writing") && !text.contains("reading"), "{text}");
 }
 
 #[test]
@@ -133,7 +185,7 @@ fn service_traffic_is_taken_from_a_shared_network_only() {
     let shared = plan(&format!("{SMALL}{switch}{service}"), &["switches.spine*=4"]);
     near(shared.write().minimum_bytes_per_s, 8e9);
     assert_eq!(shared.write().binding, Symbol::Network);
-    assert_eq!(shared.scenarios[0].binding, Symbol::Nodes);
+    assert_eq!(shared.scenarios[0].write.binding, Symbol::Nodes);
     near(plan(&format!("{SMALL}{switch}{service}separate = true\n"), &[]).write().minimum_bytes_per_s, 11e9);
 }
 
@@ -156,11 +208,24 @@ fn a_wrong_document_is_refused_with_the_field_to_change() {
         ("\"10 GB/s\"", "\"10\"", "has no unit"),
         ("\"10 GB/s\"", "10", "a rate with its unit in quotes"),
         ("\"10 GB/s\"", "\"-10 GB/s\"", "not above zero"),
+        ("\"10 GB/s\"", "\"100 bit/s\"", "clients.link.rate is below 1 Mbit/s"),
+        (
+            "[[io_nodes]]",
+            "[[media]]\ncount = 1\nread = \"200 MB/s\"\nwrite = \"200 B/s\"\n[[io_nodes]]",
+            "media.write is below 1 Mbit/s",
+        ),
         ("\"10 GB/s\"", "\"10 GB/s\", encodng = \"64b/66b\"", "encodng"),
         ("\"10 GB/s\"", "\"10 GB/s\", encoding = \"66b/64b\"", "payload comes first"),
         ("\"10 GB/s\"", "\"10 GB/s\", overhead = 3.0", "clients.link.overhead must be a share"),
         ("\"10 GB/s\"", "\"10 GB/s\", price = -3", "clients.link.price must be zero or more"),
         ("[[io_nodes]]", "[service]\nper_load = -1.0\n[[io_nodes]]", "service.per_load must be a share"),
+        ("[[io_nodes]]", "[measured]\nsingle = \"1 GB/s\"\n[[io_nodes]]", "measured has no `best`"),
+        (
+            "[[io_nodes]]",
+            "[measured]\nbest = \"1 GB/s\"\nread = { best = \"2 GB/s\" }\n[[io_nodes]]",
+            "measured has figures beside those of a direction",
+        ),
+        ("[[io_nodes]]", "[measured.read]\nsingle = \"1 GB/s\"\n[[io_nodes]]", "missing field `best`"),
         ("[[io_nodes]]", "[storage_network]\nkind = \"separate\"\n[[io_nodes]]", "io_nodes.storage_link is missing"),
     ] {
         let error = refusal(&SMALL.replacen(from, to, 1));

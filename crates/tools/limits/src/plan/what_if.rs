@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Plan, Symbol};
+use super::{Direction, Plan, Symbol};
 use crate::cluster::{Cluster, Link, StorageKind};
 use crate::units::Rate;
 
@@ -11,23 +11,45 @@ use crate::units::Rate;
 pub struct Scenario {
     /// As asked.
     pub change: String,
-    /// What binds a writer then.
-    pub binding: Symbol,
-    /// The smallest limit of a writer then, bytes a second.
-    pub minimum_bytes_per_s: f64,
-    /// Less the known losses.
-    pub attainable_bytes_per_s: f64,
-    /// The same for a reader.
-    pub read_bytes_per_s: f64,
-    /// Formula 6 then.
-    pub parallelism: f64,
+    /// For programs that write.
+    #[serde(flatten)]
+    pub write: Outcome,
+    /// For programs that read; none in files of earlier versions.
+    #[serde(default)]
+    pub read: Option<Outcome>,
     /// What comes to the cluster, or goes: a section's name and how many, links counted each.
     #[serde(default)]
     pub adds: Vec<(String, i64)>,
     /// Difference of the prices, in the document's currency; none if no price in the document covers the change.
     pub cost: Option<f64>,
-    /// `cost` for each further GB/s that a writer can attain; none without a cost or a gain.
+}
+
+/// What a change brings in one direction.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Outcome {
+    /// What binds then.
+    pub binding: Symbol,
+    /// The smallest limit then, bytes a second.
+    pub minimum_bytes_per_s: f64,
+    /// Less the known losses.
+    pub attainable_bytes_per_s: f64,
+    /// Formula 6 then.
+    pub parallelism: f64,
+    /// The cost for each further GB/s that can be attained; none without a cost or a gain.
     pub cost_per_gigabyte_per_s: Option<f64>,
+}
+
+impl Outcome {
+    fn of(after: &Direction, before: &Direction, cost: Option<f64>) -> Outcome {
+        let gain = after.attainable_bytes_per_s - before.attainable_bytes_per_s;
+        Outcome {
+            binding: after.binding,
+            minimum_bytes_per_s: after.minimum_bytes_per_s,
+            attainable_bytes_per_s: after.attainable_bytes_per_s,
+            parallelism: after.parallelism,
+            cost_per_gigabyte_per_s: cost.filter(|cost| *cost > 0.0 && gain > 0.0).map(|cost| cost / (gain / 1e9)),
+        }
+    }
 }
 
 /// Why a what-if is not understood.
@@ -57,17 +79,12 @@ pub fn scenario(cluster: &Cluster, before: &Plan, text: &str) -> Result<Scenario
     let cost = Some(changed.price() - cluster.price()).filter(|cost| *cost != 0.0);
     let adds = cluster.units().into_iter().zip(changed.units());
     let adds = adds.map(|((name, before), (_, after))| (name.to_string(), after as i64 - before as i64));
-    let gain = after.write().attainable_bytes_per_s - before.write().attainable_bytes_per_s;
     Ok(Scenario {
         change: text.to_string(),
-        binding: after.write().binding,
-        minimum_bytes_per_s: after.write().minimum_bytes_per_s,
-        attainable_bytes_per_s: after.write().attainable_bytes_per_s,
-        read_bytes_per_s: after.read().minimum_bytes_per_s,
-        parallelism: after.write().parallelism,
+        write: Outcome::of(after.write(), before.write(), cost),
+        read: Some(Outcome::of(after.read(), before.read(), cost)),
         adds: adds.filter(|(_, more)| *more != 0).collect(),
         cost,
-        cost_per_gigabyte_per_s: cost.filter(|cost| *cost > 0.0 && gain > 0.0).map(|cost| cost / (gain / 1e9)),
     })
 }
 

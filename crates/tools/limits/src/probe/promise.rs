@@ -1,6 +1,6 @@
 //! What the document promises beside what the hardware gives.
 
-use super::{Component, Probe, Promise};
+use super::{Component, Probe, Promise, Unit};
 use crate::bounds::{PROMISE_EXCEEDED, PROMISE_KEPT};
 use crate::cluster::{Cluster, Link};
 use crate::counters::interface_speeds;
@@ -13,6 +13,7 @@ pub fn compare(probe: &mut Probe, cluster: &Cluster) {
     let links = cluster.clients.iter().map(|c| ("clients.link", c.link));
     let links: Vec<(&str, Link)> =
         links.chain(cluster.io_nodes.iter().map(|node| ("io_nodes.link", node.link))).collect();
+    wires(probe, &links);
     for (field, link) in links {
         interfaces(probe, &speeds, field, &link);
     }
@@ -28,13 +29,39 @@ fn media(probe: &mut Probe, cluster: &Cluster) {
         for (what, promised, measured) in
             [("write", medium.write, found.write_bytes_per_s), ("read", medium.read, found.read_bytes_per_s)]
         {
-            probe.promises.push(promise(&format!("{name}.{what}"), promised.bytes_per_s(), measured));
+            probe.promises.push(promise(&format!("{name}.{what}"), promised.bytes_per_s(), measured, CACHE));
         }
     }
 }
 
-/// The promise of a field, kept or not.
-pub fn promise(field: &str, promised: f64, measured: f64) -> Promise {
+/// Between two hosts the narrower of two links binds, whichever host the other is.
+fn wires(probe: &mut Probe, links: &[(&'static str, Link)]) {
+    let rate = |link: &Link| link.data_bytes_per_s();
+    let Some((field, link)) = links.iter().min_by(|a, b| rate(&a.1).total_cmp(&rate(&b.1))) else { return };
+    let peers = probe.options.iter().flat_map(|options| options.peers.clone()).collect::<Vec<_>>();
+    for (peer, way) in peers.iter().flat_map(|peer| [(peer, "to"), (peer, "from")]) {
+        let of_way = |what: &str| {
+            what.strip_prefix(&format!("{peer}: ")).is_some_and(|rest| rest.contains(&format!(" {way} it, ")))
+        };
+        let alone = |what: &str| !what.contains(", with ");
+        let rates = probe.measurements.iter().filter(|found| {
+            found.component == Component::Peer
+                && found.unit == Unit::BytesPerSecond
+                && of_way(&found.what)
+                && alone(&found.what)
+        });
+        let Some(best) = rates.map(|found| found.value).reduce(f64::max) else { continue };
+        probe.promises.push(promise(&format!("{field}, {way} {peer}"), rate(link), best, WRONG));
+    }
+}
+
+/// Why a medium may give more than is promised.
+const CACHE: &str = "a cache below answers, or the document is wrong";
+/// Why a wire may.
+const WRONG: &str = "the document is wrong";
+
+/// The promise of a field, kept or not; `above`: what it means if more than that was measured.
+pub fn promise(field: &str, promised: f64, measured: f64, above: &str) -> Promise {
     let share = measured / promised;
     let finding = if measured <= 0.0 {
         None
@@ -47,9 +74,10 @@ pub fn promise(field: &str, promised: f64, measured: f64) -> Promise {
         ))
     } else if share > PROMISE_EXCEEDED {
         Some(format!(
-            "{field} promises {}, but {} was measured: a cache below answers, or the document is wrong",
+            "{field} promises {}, but {} was measured: {}",
             format_rate(promised),
-            format_rate(measured)
+            format_rate(measured),
+            above
         ))
     } else {
         None
@@ -87,7 +115,7 @@ mod tests {
 
     use super::*;
     use crate::counters::Behind;
-    use crate::probe::{Measurement, Medium, Unit};
+    use crate::probe::{Measurement, Medium, Options};
 
     #[test]
     fn a_document_that_promises_more_than_the_hardware_gives_is_named() {
@@ -122,9 +150,43 @@ mod tests {
         assert!(!said.contains("5.000 GB/s here: less than the 1.000"), "{said}");
     }
 
+    /// Each way on its own; what both ways at once give is no promise of a link.
+    #[test]
+    fn a_wire_that_gives_less_than_the_narrower_of_its_links_is_named_with_its_direction() {
+        let text = "[[clients]]\ncount = 1\nlink = { rate = \"4 GB/s\" }\n[[io_nodes]]\ncount = 1\nlink = { rate = \"2 GB/s\" }\n";
+        let cluster = Cluster::parse(text, Path::new("c.toml")).unwrap();
+        let tcp = |what: &str, value: f64| Measurement {
+            component: Component::Peer,
+            directory: None,
+            what: what.to_string(),
+            value,
+            unit: Unit::BytesPerSecond,
+        };
+        let measurements = vec![
+            tcp("n7: TCP to it, 1 stream", 0.9e9),
+            tcp("n7: TCP to it, 4 streams", 1.0e9),
+            tcp("n7: TCP from it, 4 streams", 1.9e9),
+            tcp("n7: TCP from it, 4 streams, with 4 to it", 0.5e9),
+            tcp("n77: TCP to it, 4 streams", 9e9),
+        ];
+        let options =
+            Options { media: Vec::new(), devices: Vec::new(), peers: vec!["n7".into()], seconds: 1.0, size_max: 1 };
+        let mut probe = Probe { options: Some(options), measurements, ..Probe::default() };
+        compare(&mut probe, &cluster);
+        assert_eq!(probe.promises.len(), 2, "{:?}", probe.promises);
+        let said = probe.differences.join("\n");
+        assert!(
+            said.contains("io_nodes.link, to n7 promises 2.000 GB/s, the hardware gives 1.000 GB/s: 50.0 %"),
+            "{said}"
+        );
+        assert!(!said.contains("from n7"), "{said}");
+        let more = promise("clients.link, to n7", 1e9, 2e9, WRONG).finding.unwrap();
+        assert!(more.ends_with("2.000 GB/s was measured: the document is wrong"), "{more}");
+    }
+
     #[test]
     fn a_promise_that_is_kept_is_no_finding() {
-        assert_eq!(promise("media.write", 1e9, 0.95e9).finding, None);
-        assert_eq!(promise("media.write", 1e9, 1.05e9).finding, None);
+        assert_eq!(promise("media.write", 1e9, 0.95e9, CACHE).finding, None);
+        assert_eq!(promise("media.write", 1e9, 1.05e9, CACHE).finding, None);
     }
 }

@@ -209,6 +209,10 @@ fn words(found: &Analysis, near: &Cell, counting: &[&Cell], table: &[Cell], know
     if let Some(p) = found.parallelism_measured {
         words.push(format!("P_meas = {p:.1}: the best is that many times one process alone"));
     }
+    if best.groups > 1 {
+        let between = format_share(found.imbalance);
+        words.push(format!("the slowest and the fastest of {} groups are {between} of their mean apart", best.groups));
+    }
     words.extend(slow_groups(best));
     let last = by_processes(counting).into_iter().next_back();
     if let Some((processes, last)) = last.filter(|(_, last)| *last < best.rate * 0.9) {
@@ -332,6 +336,7 @@ mod tests {
         let table = [plain(1, 1, 100e6), uneven, plain(4, 8, 200e6)];
         let words = of(Kind::Write, &table, &Known::default()).unwrap().words.join("\n");
         assert!(words.contains("slow in every run: group 2 (59.8 % below the median)"), "{words}");
+        assert!(words.contains("the slowest and the fastest of 4 groups are 71.8 % of their mean apart"), "{words}");
         assert!(words.contains("at 32 processes the rate is 41.2 % below"), "{words}");
     }
 

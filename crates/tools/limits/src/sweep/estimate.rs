@@ -8,7 +8,7 @@ use super::{Options, multiple};
 use crate::bounds::FREE_SHARE;
 use crate::counters::{Counters, memory_bytes};
 use crate::table::Table;
-use crate::units::{format_rate, format_seconds};
+use crate::units::format_seconds;
 use crate::workload::Kind;
 
 /// Starting and ending one process, seconds: measured 1 to 2 ms on small machines.
@@ -25,7 +25,7 @@ pub struct Estimate {
     pub seconds: f64,
     /// Most bytes in the target at one time.
     pub bytes_max: u64,
-    /// How long a read phase must be so that what it reads cannot all have been in memory, at the known limit; seconds.
+    /// How long a phase must be so that what passes cannot all be in the machines' memory, at the known limit; seconds.
     pub uncached_seconds: Option<f64>,
 }
 
@@ -38,9 +38,21 @@ pub fn estimate(options: &Options) -> Estimate {
     let seconds = warm + each.sum::<f64>();
     let room = free_bytes(&options.target);
     let bytes_max = options.known.limit(Kind::Write).map_or(room, |limit| room.min((limit * options.seconds) as u64));
-    let memory = memory_bytes() as f64;
-    let uncached_seconds = options.known.limit(Kind::Read).filter(|_| memory > 0.0).map(|limit| 2.0 * memory / limit);
+    let uncached_seconds = uncached_seconds(options);
     Estimate { runs: runs.len() as u64, seconds, bytes_max, uncached_seconds }
+}
+
+/// Bytes that no cache of the machines with groups holds: twice their memory, if all have as much as this one.
+fn uncached_bytes(options: &Options) -> f64 {
+    let most = options.groups.iter().max().copied().unwrap_or(1);
+    2.0 * memory_bytes() as f64 * options.nodes(most) as f64
+}
+
+/// How long a phase of data must be for that many bytes to pass at the known limit, seconds; none without one, or without data.
+pub fn uncached_seconds(options: &Options) -> Option<f64> {
+    let bytes = uncached_bytes(options);
+    let limits = options.pattern.phases.iter().filter_map(|kind| options.known.limit(*kind));
+    limits.filter(|_| bytes > 0.0).map(|limit| bytes / limit).reduce(f64::max)
 }
 
 fn free_bytes(target: &Path) -> u64 {
@@ -60,13 +72,8 @@ impl Estimate {
         table.row(["runs".to_string(), format!("{} ({} a cell)", self.runs, options.repeat)]);
         table.row(["time".to_string(), format_seconds(self.seconds)]);
         table.row(["space".to_string(), format!("at most {:.1} GB at a time", self.bytes_max as f64 / 1e9)]);
-        if let (Some(seconds), true) = (self.uncached_seconds, options.pattern.phases.contains(&Kind::Read)) {
-            let limit = options.known.limit(Kind::Read).map_or(String::new(), format_rate);
-            let words = format!("from {} a phase reads twice this memory at {limit}", format_seconds(seconds));
-            table.row(["caches".to_string(), format!("{words}; shorter ones drop the files' pages first")]);
-        } else if options.pattern.phases.contains(&Kind::Read) {
-            let words = "--limit, --plan or --probe says how long a phase must be to read twice this memory";
-            table.row(["caches".to_string(), format!("the files' pages are dropped first; {words}")]);
+        for words in self.caches(options) {
+            table.row(["caches".to_string(), words]);
         }
         // What other hosts have is not known before they are asked.
         let here = if options.hosts.is_empty() { multiple::of([&Counters::now()]) } else { Vec::new() };
@@ -74,5 +81,23 @@ impl Estimate {
             table.row(["processors".to_string(), hint]);
         }
         table.render()
+    }
+
+    /// What is done against caches, and how long it takes to defeat them by mass.
+    fn caches(&self, options: &Options) -> Vec<String> {
+        let reads = options.pattern.phases.contains(&Kind::Read);
+        let dropped = if reads { "the files' pages are dropped before they are read; " } else { "" };
+        let Some(seconds) = self.uncached_seconds else {
+            let words = "--limit, --plan or --probe says how long a phase must be for twice the memory to pass";
+            return if reads { vec![format!("{dropped}{words}")] } else { Vec::new() };
+        };
+        let (bytes, room) = (uncached_bytes(options), free_bytes(&options.target) as f64);
+        let mass = format!("{dropped}twice the memory, {:.1} GB, passes in {}", bytes / 1e9, format_seconds(seconds));
+        let hint = if options.seconds < seconds { ": --time uncached" } else { "" };
+        let mut words = vec![format!("{mass} at the limit{hint}")];
+        if room < bytes {
+            words.push(format!("the target has room for {:.1} GB only: phases end when that is written", room / 1e9));
+        }
+        words
     }
 }

@@ -16,11 +16,11 @@ pub fn of(run: &Run, options: &Options, behind: &Behind) -> Option<String> {
     if !run.kind.is_data() || run.amount == 0 {
         return None;
     }
-    let above = options.known.limit(run.kind).filter(|limit| run.rate > limit * (1.0 + LIMIT_SLACK));
-    let Some(limit) = above else { return bypassed(run, options, behind) };
+    let above = options.limit(run.kind, run.groups).filter(|(limit, _)| run.rate > limit * (1.0 + LIMIT_SLACK));
+    let Some((limit, source)) = above else { return bypassed(run, options, behind) };
     let cache = bypassed(run, options, behind).unwrap_or_else(|| guess(run, options, behind));
     let (rate, limit) = (format_rate(run.rate), format_rate(limit));
-    Some(format!("{rate} is above the limit of {limit} ({}): {cache}", options.known.source))
+    Some(format!("{rate} is above the limit of {limit} ({source}): {cache}"))
 }
 
 /// Whether other machines took part, of whose devices and interfaces nothing is known.
@@ -149,6 +149,31 @@ mod tests {
             let why = of(&run, &options(sync), behind).unwrap();
             assert!(why.contains(part) && why.contains("above the limit of 100.0 MB/s (--limit)"), "{why}");
         }
+    }
+
+    /// A hundred I/O nodes do not make one client's link wider.
+    #[test]
+    fn a_few_clients_cannot_get_more_than_their_own_links() {
+        let disk = behind("nfs4", None);
+        let known = Known { client_bytes_per_s: Some(30e6), source: "plan.toml".into(), ..options(Sync::Close).known };
+        let on = |hosts: &[&str]| {
+            let hosts = hosts.iter().map(|host| host.to_string()).collect();
+            Options { known: known.clone(), hosts, ..options(Sync::Close) }
+        };
+        let read = |groups: u64| Run { groups, ..run(Kind::Read, 50e6, None, None, (5, 0)) };
+        let why = of(&read(4), &on(&[]), &disk).unwrap();
+        assert!(
+            why.contains(
+                "above the limit of 30.000 MB/s (one client's link, plan.toml): only 0.5 % of the bytes crossed"
+            ),
+            "{why}"
+        );
+        assert!(of(&read(1), &on(&["netns:a", "netns:b"]), &disk).is_some());
+        assert_eq!(of(&read(2), &on(&["netns:a", "netns:b"]), &disk), None);
+        assert!(of(&read(2), &on(&["netns:a", "netns:a"]), &disk).is_some(), "two groups on one host share its link");
+        let fast = Run { rate: 90e6, ..read(2) };
+        assert!(of(&fast, &on(&["netns:a", "netns:b"]), &disk).unwrap().contains("60.000 MB/s (2 clients' links"));
+        assert_eq!(of(&fast, &on(&["netns:a", "netns:b"]), &disk).map(|why| why.contains("cache")), Some(true));
     }
 
     #[test]

@@ -83,6 +83,12 @@ impl Launcher {
     }
 }
 
+/// A command as a person would type it, which shows whether this program can be started there.
+fn by_hand(program: &Program) -> String {
+    let words = std::iter::once(program.get_program()).chain(program.get_args());
+    words.map(|word| word.to_string_lossy().into_owned()).chain(["--help".to_string()]).collect::<Vec<_>>().join(" ")
+}
+
 struct Member {
     name: String,
     child: Child,
@@ -91,6 +97,8 @@ struct Member {
     replies: Receiver<Result<Reply, String>>,
     /// How far its clock is ahead of ours.
     ahead_ns: i64,
+    /// For one on a host that has not answered yet: what to try by hand.
+    unheard: Option<String>,
 }
 
 /// Children, all of one kind. Dropped, they end: their stdin ends.
@@ -131,7 +139,8 @@ impl Fleet {
                     }
                 }
             });
-            let mut member = Member { name, child, to, replies, ahead_ns: 0 };
+            let unheard = (!place.is_empty()).then(|| by_hand(&program));
+            let mut member = Member { name, child, to, replies, ahead_ns: 0, unheard };
             if let Some(to) = &mut member.to {
                 // If it died at once, gathering tells.
                 let _ = send(to, &command);
@@ -252,12 +261,19 @@ impl Member {
 
     fn answer(&mut self, deadline: Instant) -> Result<Reply, String> {
         match self.replies.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-            Ok(reply) => reply,
+            Ok(reply) => {
+                self.unheard = None;
+                reply
+            }
             Err(RecvTimeoutError::Timeout) => Err("did not answer in time".to_string()),
-            Err(RecvTimeoutError::Disconnected) => Err(match self.child.wait() {
-                Ok(status) => format!("ended early ({status})"),
-                Err(error) => format!("ended early ({error})"),
-            }),
+            Err(RecvTimeoutError::Disconnected) => {
+                let why = self.child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
+                let hint = self
+                    .unheard
+                    .take()
+                    .map_or(String::new(), |command| format!("; this must answer there, and ask nothing: {command}"));
+                Err(format!("ended early ({why}){hint}"))
+            }
         }
     }
 }
