@@ -9,7 +9,7 @@ use crate::agent::Agent;
 use crate::caller::Caller;
 use crate::limits;
 use crate::node::Node;
-use crate::open_file::{self, OpenFile};
+use crate::open_file::OpenFile;
 
 /// Attributes of a node as programs see them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -199,7 +199,7 @@ impl Agent {
         if new.atime != Some(NewTime::Now) || new.mtime != Some(NewTime::Now) {
             return Err(io::Error::from_raw_os_error(libc::EPERM));
         }
-        self.check_access(caller, node, open_file::Mode { write: true, ..open_file::Mode::default() })
+        self.check_access(caller, node, crate::Mode { write: true, ..crate::Mode::default() })
     }
 
     /// The global store's space.
