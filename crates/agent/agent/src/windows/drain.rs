@@ -28,7 +28,8 @@ use window::{Mapping, Medium, layout, sequence};
 use super::budget::Share;
 use super::counters::Counters;
 use super::fault;
-use super::place::{CutRecord, FilePlace, RingRecord, random};
+use super::place::{CutRecord, FilePlace, RingRecord};
+use super::session::random;
 use crate::burst_buffer::OpenData;
 use crate::limits;
 

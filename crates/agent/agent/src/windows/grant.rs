@@ -10,8 +10,8 @@ use types::Identity;
 
 use super::drain::{Drain, Granted};
 use super::file::FileWindow;
-use super::place;
 use super::right::WindowRight;
+use super::session;
 use super::{Entry, Token, Windows};
 use crate::burst_buffer::OpenData;
 use crate::limits;
@@ -66,7 +66,7 @@ impl Windows {
                 return Err(error);
             }
             let granted = granted?;
-            let token = place::random()? as u64 | 1;
+            let token = session::random()? as u64 | 1;
             let (identity, open) = (right.identity.clone(), right.id);
             self.tokens.lock().insert(token, Token { identity, open, pid, granted });
             return Ok(token);

@@ -21,6 +21,7 @@ mod processes;
 mod replay;
 mod right;
 mod service;
+mod session;
 #[cfg(test)]
 mod tests;
 
@@ -49,7 +50,7 @@ use crate::remote::is_interrupted;
 use counters::Counters;
 use drain::{Drain, Granted, Pending};
 use file::FileWindow;
-use place::{SOCKET, Session};
+use session::{SOCKET, Session};
 
 /// How windows are served.
 #[derive(Debug, Clone)]
@@ -74,7 +75,7 @@ impl WindowSettings {
         Ok(WindowSettings {
             dir: dir.into(),
             medium: None,
-            session: format!("forebay-{:016x}", place::random()? as u64),
+            session: format!("forebay-{:016x}", session::random()? as u64),
             burst_buffer: burst_buffer.into(),
             budget_bytes: limits::WINDOW_BUDGET_BYTES,
             window_bytes: limits::WINDOW_BYTES,

@@ -11,44 +11,17 @@
 //!             0, 0.grant  a ring, and what was granted with it
 //!             cut         a truncation that came while the rings could not be drained
 //! ```
-//!
-//! The burst buffer keeps the list of sessions that are not over (`windows`, one `SESSION BOOT DIR` a line), so that the next
-//! agent on it replays them before it serves, whether it has windows or not, and nobody replays them later over newer data.
-//! BOOT names the life of the machine: after a crash of it a directory that is on no tmpfs may hold any mixture of old and
-//! new rings, of which nothing may be replayed. On persistent memory it is [`DURABLE`]: everything here is on the medium before
-//! it is relied upon, and a crash makes no difference.
 
 use std::fs::{self, DirBuilder};
 use std::io::{self, Write};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use types::Identity;
-use window::Medium;
 use window::layout::RingId;
 
-/// The file in a burst buffer that lists its sessions.
-const SESSIONS: &str = "windows";
-/// The socket in a session's directory.
-pub(super) const SOCKET: &str = "socket";
-/// In the place of BOOT: whatever life.
-const DURABLE: &str = "durable";
 const FORMAT: u32 = 1;
-
-/// One run of one agent.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Session {
-    name: String,
-    boot: String,
-    dir: PathBuf,
-}
-
-/// Names the life of the machine that lasts now.
-fn this_boot() -> io::Result<String> {
-    Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
-}
 
 /// Whose windows a directory holds.
 #[derive(Debug, Serialize, Deserialize)]
@@ -93,148 +66,6 @@ impl CutRecord {
     }
 }
 
-/// 16 bytes that nobody can guess.
-pub(super) fn random() -> io::Result<u128> {
-    let mut bytes = [0; 16];
-    let mut file = fs::File::open("/dev/urandom")?;
-    io::Read::read_exact(&mut file, &mut bytes)?;
-    Ok(u128::from_ne_bytes(bytes))
-}
-
-fn make(path: &Path, mode: u32) -> io::Result<()> {
-    DirBuilder::new().mode(mode).create(path)?;
-    // Whatever the umask said.
-    fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode))
-}
-
-impl Session {
-    /// Begins a session in the window directory `dir`, which is made if it is missing, and notes it durably in the burst
-    /// buffer. What keeps its bytes is as told, or found out. `EPERM`: others may replace what lies in that directory.
-    pub fn begin(dir: &Path, name: &str, burst_buffer: &Path, medium: Option<Medium>) -> io::Result<(Session, Medium)> {
-        match make(dir, 0o711) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
-        }
-        let meta = fs::metadata(dir)?;
-        let (us, sticky) = (rustix::process::geteuid().as_raw(), meta.mode() & 0o1000 != 0);
-        if (meta.uid() != us && meta.uid() != 0) || (meta.mode() & 0o022 != 0 && !sticky) || !meta.is_dir() {
-            return Err(io::Error::from_raw_os_error(libc::EPERM));
-        }
-        let mut session = Session { name: name.to_owned(), boot: this_boot()?, dir: fs::canonicalize(dir)? };
-        make(&session.path(), 0o711)?;
-        make(&session.files(), 0o700)?;
-        let medium = medium.map_or_else(|| Medium::of(&session.files()), Ok)?;
-        if medium.is_durable() {
-            session.boot = DURABLE.to_owned();
-            sync(&session.path())?;
-            sync(&session.dir)?;
-            session.dir.parent().map_or(Ok(()), sync)?;
-        }
-        let mut all = Session::unfinished(burst_buffer)?;
-        all.push(session.clone());
-        Session::note(burst_buffer, &all)?;
-        Ok((session, medium))
-    }
-
-    /// The sessions of a burst buffer that were not ended.
-    pub fn unfinished(burst_buffer: &Path) -> io::Result<Vec<Session>> {
-        let bytes = match fs::read(burst_buffer.join(SESSIONS)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            bytes => bytes?,
-        };
-        let session = |line: &[u8]| {
-            let mut words = line.splitn(3, |byte| *byte == b' ');
-            let mut word = || String::from_utf8(words.next()?.to_vec()).ok().filter(|word| !word.contains('/'));
-            let (name, boot) = (word()?, word()?);
-            Some(Session { name, boot, dir: std::ffi::OsString::from_vec(words.next()?.to_vec()).into() })
-        };
-        Ok(bytes.split(|byte| *byte == b'\n').filter_map(session).collect())
-    }
-
-    fn note(burst_buffer: &Path, sessions: &[Session]) -> io::Result<()> {
-        let mut bytes = Vec::new();
-        for session in sessions {
-            bytes.extend_from_slice(format!("{} {} ", session.name, session.boot).as_bytes());
-            bytes.extend_from_slice(session.dir.as_os_str().as_bytes());
-            bytes.push(b'\n');
-        }
-        put(&burst_buffer.join(SESSIONS), &bytes, true)
-    }
-
-    /// Ends a session whose rings are all drained: the burst buffer forgets it, then its directory goes.
-    pub fn end(&self, burst_buffer: &Path) -> io::Result<()> {
-        let mut all = Session::unfinished(burst_buffer)?;
-        all.retain(|one| one != self);
-        Session::note(burst_buffer, &all)?;
-        match fs::remove_dir_all(self.path()) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
-    }
-
-    /// Whether its rings are what they were: they are there, and the machine did not crash since, or that makes no difference.
-    /// `ENOENT`: they must be somewhere, and are not there.
-    pub fn is_whole(&self) -> io::Result<bool> {
-        if !self.is_durable() {
-            return Ok(self.path().exists() && self.boot == this_boot()?);
-        }
-        if self.path().try_exists()? {
-            return Ok(true);
-        }
-        let path = self.path();
-        let why = format!(
-            "{} is not there: mount the persistent memory that it lies on; if that is lost with what it held, remove the line from the file `{SESSIONS}` in the burst buffer",
-            path.display()
-        );
-        Err(io::Error::new(io::ErrorKind::NotFound, why))
-    }
-
-    /// Whether what lies there survives a crash of the machine.
-    pub fn is_durable(&self) -> bool {
-        self.boot == DURABLE
-    }
-
-    /// Its directory.
-    pub fn path(&self) -> PathBuf {
-        self.dir.join(&self.name)
-    }
-
-    /// Where programs register.
-    pub fn socket(&self) -> PathBuf {
-        self.path().join(SOCKET)
-    }
-
-    fn files(&self) -> PathBuf {
-        self.path().join("files")
-    }
-
-    /// The directories of files that are there; none if the session's own is gone.
-    pub fn left(&self) -> io::Result<Vec<FilePlace>> {
-        let mut left = Vec::new();
-        let entries = match fs::read_dir(self.files()) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(left),
-            entries => entries?,
-        };
-        for entry in entries {
-            left.push(FilePlace { path: entry?.path(), durable: self.is_durable() });
-        }
-        left.sort_by(|a, b| a.path.cmp(&b.path));
-        Ok(left)
-    }
-
-    /// The directory of one more file.
-    pub fn add(&self, number: u64, identity: &Identity, hint: &Path) -> io::Result<FilePlace> {
-        let place = FilePlace { path: self.files().join(number.to_string()), durable: self.is_durable() };
-        make(&place.path, 0o700)?;
-        let record = FileRecord { format: FORMAT, identity: identity.as_bytes().to_vec(), hint: hint.to_owned() };
-        put(&place.path.join("file"), &serde_json::to_vec(&record)?, place.durable)?;
-        if place.durable {
-            sync(&self.files())?;
-        }
-        Ok(place)
-    }
-}
-
 /// The directory of one file's rings.
 #[derive(Debug)]
 pub(super) struct FilePlace {
@@ -244,6 +75,20 @@ pub(super) struct FilePlace {
 }
 
 impl FilePlace {
+    /// One that is there.
+    pub fn of(path: PathBuf, durable: bool) -> FilePlace {
+        FilePlace { path, durable }
+    }
+
+    /// A new one in the directory `files`.
+    pub fn make(files: &Path, number: u64, durable: bool, identity: &Identity, hint: &Path) -> io::Result<FilePlace> {
+        let place = FilePlace::of(files.join(number.to_string()), durable);
+        make(&place.path, 0o700)?;
+        let record = FileRecord { format: FORMAT, identity: identity.as_bytes().to_vec(), hint: hint.to_owned() };
+        put(&place.path.join("file"), &serde_json::to_vec(&record)?, durable)?;
+        Ok(place)
+    }
+
     /// The directory.
     pub fn path(&self) -> &Path {
         &self.path
@@ -341,7 +186,7 @@ impl FilePlace {
 }
 
 /// Writes a file that is there whole or not at all.
-fn put(path: &Path, bytes: &[u8], durably: bool) -> io::Result<()> {
+pub(super) fn put(path: &Path, bytes: &[u8], durably: bool) -> io::Result<()> {
     let fresh = path.with_extension("new");
     let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
     file.write_all(bytes)?;
@@ -353,7 +198,7 @@ fn put(path: &Path, bytes: &[u8], durably: bool) -> io::Result<()> {
 }
 
 /// The names in a directory survive a crash of the machine.
-fn sync(dir: &Path) -> io::Result<()> {
+pub(super) fn sync(dir: &Path) -> io::Result<()> {
     fs::File::open(dir)?.sync_all()
 }
 
@@ -365,55 +210,9 @@ fn get<T: for<'a> Deserialize<'a>>(path: &Path) -> io::Result<Option<T>> {
     record.map(Some).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_session_is_noted_until_it_ends() {
-        let tree = tempfile::tempdir().unwrap();
-        let (dir, buffer) = (tree.path().join("with space"), tree.path().join("buffer"));
-        fs::create_dir(&buffer).unwrap();
-        assert_eq!(Session::unfinished(&buffer).unwrap(), []);
-        let (session, medium) = Session::begin(&dir, "one", &buffer, None).unwrap();
-        assert_eq!(medium, Medium::Volatile);
-        assert_eq!(Session::unfinished(&buffer).unwrap(), std::slice::from_ref(&session));
-        let identity = Identity::new(vec![1, 2]).unwrap();
-        let place = session.add(7, &identity, Path::new("a/b")).unwrap();
-        let record = RingRecord::new(RingId(3 << 64 | 5), 1 << 20);
-        place.grant(0, &record).unwrap();
-        let left = session.left().unwrap();
-        assert_eq!(left[0].owner().unwrap(), Some((identity, "a/b".into())));
-        assert_eq!(left[0].grants().unwrap(), [(0, record)]);
-        assert_eq!(record.ring(), RingId(3 << 64 | 5));
-        place.remove();
-        assert!(session.is_whole().unwrap());
-        assert!(!Session { boot: "another".into(), ..session.clone() }.is_whole().unwrap());
-        session.end(&buffer).unwrap();
-        assert!(Session::unfinished(&buffer).unwrap().is_empty() && !session.path().exists());
-    }
-
-    #[test]
-    fn a_session_on_persistent_memory_is_whole_in_another_life_of_the_machine_and_missed_if_it_is_not_there() {
-        let tree = tempfile::tempdir().unwrap();
-        let (session, medium) =
-            Session::begin(&tree.path().join("w"), "one", tree.path(), Some(Medium::Emulated)).unwrap();
-        assert!(medium.is_durable() && session.is_durable());
-        let [noted] = &Session::unfinished(tree.path()).unwrap()[..] else { panic!("one session") };
-        assert!(noted.is_whole().unwrap());
-        fs::rename(tree.path().join("w"), tree.path().join("elsewhere")).unwrap();
-        let missed = noted.is_whole().unwrap_err();
-        assert!(missed.kind() == io::ErrorKind::NotFound && missed.to_string().contains("mount"), "{missed}");
-    }
-
-    #[test]
-    fn a_directory_in_which_others_can_replace_things_is_refused() {
-        let tree = tempfile::tempdir().unwrap();
-        let dir = tree.path().join("open");
-        make(&dir, 0o777).unwrap();
-        let refused = Session::begin(&dir, "one", tree.path(), None).unwrap_err();
-        assert_eq!(refused.raw_os_error(), Some(libc::EPERM));
-        make(&tree.path().join("sticky"), 0o1777).unwrap();
-        assert!(Session::begin(&tree.path().join("sticky"), "one", tree.path(), None).is_ok());
-    }
+/// Makes a directory.
+pub(super) fn make(path: &Path, mode: u32) -> io::Result<()> {
+    DirBuilder::new().mode(mode).create(path)?;
+    // Whatever the umask said.
+    fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode))
 }

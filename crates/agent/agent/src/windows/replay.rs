@@ -13,7 +13,8 @@ use window::sequence::Drained;
 use window::{Mapping, Medium};
 
 use super::fault;
-use super::place::{FilePlace, Session};
+use super::place::FilePlace;
+use super::session::Session;
 use crate::agent::Agent;
 use crate::burst_buffer::OpenData;
 

@@ -14,7 +14,7 @@ use window::{Mapping, Medium};
 use super::super::budget::Budget;
 use super::super::counters::Counters;
 use super::super::drain::Drain;
-use super::super::place::Session;
+use super::super::session::Session;
 use super::killed::left_with_records;
 use super::*;
 use crate::burst_buffer::{DataVersion, OpenData};

@@ -129,7 +129,7 @@ impl Story {
             "seed {seed}: after {acknowledged} acknowledged writes: {}",
             difference(&found, &last, &next)
         );
-        assert!(super::super::place::Session::unfinished(&self.tree.path().join("buffer")).unwrap().len() == 1);
+        assert!(super::super::session::Session::unfinished(&self.tree.path().join("buffer")).unwrap().len() == 1);
     }
 }
 
