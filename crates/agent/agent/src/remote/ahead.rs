@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use file_cache::{Fared, Foresee};
 use parking_lot::{Condvar, Mutex};
-use types::{ByteRange, Identity};
+use types::{ByteRange, Identity, RangeSet};
 use window::read_queue::{Purge, ReadQueue, Ticket};
 
 use super::is_interrupted;
@@ -83,6 +83,8 @@ struct State {
     queue: ReadQueue,
     /// What was asked for and when, the longest ago first.
     asked: VecDeque<(Instant, ByteRange)>,
+    /// What was given out since it came.
+    read: RangeSet,
     /// Where a fetch found the end of the file.
     end: Option<u64>,
     /// Bytes of the queue that are counted in [`Kept`].
@@ -98,6 +100,13 @@ impl State {
             self.queue.consume(*range);
             self.end = None;
             self.asked.pop_front();
+        }
+    }
+
+    /// Drops what was read: others need its room more than a reader who may come back.
+    fn forget_read(&mut self) {
+        for range in std::mem::take(&mut self.read).iter() {
+            self.queue.consume(range);
         }
     }
 
@@ -126,8 +135,8 @@ enum Found {
 
 impl Ahead {
     fn new(bytes_max: u64, fresh: Duration, kept: &Arc<Kept>) -> Ahead {
-        let (queue, asked) = (ReadQueue::new(bytes_max), VecDeque::new());
-        let state = Mutex::new(State { queue, asked, end: None, counted: 0 });
+        let (queue, asked, read) = (ReadQueue::new(bytes_max), VecDeque::new(), RangeSet::new());
+        let state = Mutex::new(State { queue, asked, read, end: None, counted: 0 });
         Ahead { state, ended: Condvar::new(), fresh, kept: Arc::clone(kept) }
     }
 
@@ -157,7 +166,7 @@ impl Ahead {
     }
 
     /// Reads what is here, waits for what is on its way, for at most `patience`, and asks for the rest by `ask`, which reads fewer
-    /// bytes only at the end of the file. `sooner` is told that somebody waits for a range: it may end the fetch of what
+    /// bytes only at the end of the file. `sooner` is told that somebody waits for a range: it may fetch, or end the fetch of, what
     /// nobody has begun.
     pub fn read(
         &self,
@@ -174,16 +183,15 @@ impl Ahead {
             match self.find(buffer, range) {
                 Found::All(bytes) => return Ok(bytes),
                 Found::Lacks(lacking) => break lacking,
-                Found::Waits if !hurried => {
-                    hurried = true;
-                    sooner(range);
-                }
                 Found::Waits => {
-                    let mut state = self.state.lock();
-                    if matches!(state.fares(state.within(range)), Fared::Late) {
-                        self.ended.wait_for(&mut state, LOOK);
+                    if !std::mem::replace(&mut hurried, true) {
+                        sooner(range);
+                    } else {
+                        let mut state = self.state.lock();
+                        if matches!(state.fares(state.within(range)), Fared::Late) {
+                            self.ended.wait_for(&mut state, LOOK);
+                        }
                     }
-                    drop(state);
                     if is_interrupted() {
                         return Err(io::Error::from_raw_os_error(libc::EINTR));
                     }
@@ -213,6 +221,7 @@ impl Ahead {
             let len = within.len() as usize;
             let mut lacking = state.queue.read(within.start, &mut buffer[..len], Purge::Retain);
             if lacking.is_empty() {
+                state.read.insert(within);
                 return Found::All(len);
             }
             if lacking.iter().any(|part| state.queue.absent(*part) != [*part]) {
@@ -247,6 +256,7 @@ impl Ahead {
             if (data.len() as u64) < range.len() {
                 state.end = Some(range.start + data.len() as u64);
             }
+            state.read.remove(range);
             state.queue.arrive(ticket, range.start, data);
         });
         self.ended.notify_all();
@@ -320,11 +330,16 @@ impl Versions {
         versions.iter().for_each(|ahead| ahead.invalidate(range));
     }
 
-    /// Drops what is too old to be given out.
-    pub fn expire(&self) {
+    /// Drops what is too old to be given out, and everywhere what was read.
+    pub fn make_room(&self) {
         let all: Vec<Arc<Ahead>> =
             self.files.lock().values().flatten().filter_map(|(_, ahead)| ahead.upgrade()).collect();
-        all.iter().for_each(|ahead| ahead.change(|state| state.expire(ahead.fresh)));
+        for ahead in all {
+            ahead.change(|state| {
+                state.expire(ahead.fresh);
+                state.forget_read();
+            });
+        }
     }
 }
 

@@ -140,3 +140,30 @@ fn what_was_asked_for_too_long_ago_is_not_given_out_and_versions_do_not_mix() {
     wait_until("it is too old", PATIENCE, || read(&short) == 9);
     assert_eq!(versions.kept().bytes(), 198, "of the first two");
 }
+
+#[test]
+fn where_room_is_wanted_what_was_read_goes_and_what_was_not_stays() {
+    let versions = Versions::default();
+    let (one, two) = (versions.of(&identity(), 1, 1 << 20, HOUR), versions.of(&identity(), 2, 1 << 20, HOUR));
+    for ahead in [&one, &two] {
+        for (ticket, range) in ahead.begin(ByteRange::new(0, 1000), 1000) {
+            ahead.arrive(ticket, range, Arc::from([1_u8; 1000].as_slice()));
+        }
+    }
+    let ask = |_: &mut [u8], offset| Err(io::Error::other(format!("{offset} is asked for")));
+    for at in [0, 100, 700] {
+        one.read(&mut [0; 100], at, HOUR, &no_hurry, &ask).unwrap();
+    }
+    versions.make_room();
+    assert_eq!(versions.kept().bytes(), 700 + 1000);
+    one.read(&mut [0; 500], 200, HOUR, &no_hurry, &ask).unwrap();
+    two.read(&mut [0; 1000], 0, HOUR, &no_hurry, &ask).unwrap();
+    assert!(one.read(&mut [0; 1], 700, HOUR, &no_hurry, &ask).is_err());
+    // What comes again is new.
+    for (ticket, range) in one.begin(ByteRange::new(700, 800), 100) {
+        one.arrive(ticket, range, Arc::from([2_u8; 100].as_slice()));
+    }
+    versions.make_room();
+    assert_eq!(versions.kept().bytes(), 200 + 100, "of the first");
+    one.read(&mut [0; 100], 700, HOUR, &no_hurry, &ask).unwrap();
+}

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use transport::Call;
@@ -10,8 +11,8 @@ use window::read_queue::Ticket;
 use wire::Message;
 use wire::limits::DATA_BYTES_MAX;
 
-use super::Inner;
 use super::ahead::Ahead;
+use super::{Inner, is_interrupted};
 use crate::limits::{SERVER_AHEAD_BYTES, SERVER_FETCHERS, SERVER_FETCHES_MAX};
 
 /// Something to be fetched.
@@ -34,26 +35,18 @@ struct Queue {
 pub(super) struct Fetches(Mutex<Queue>);
 
 impl Fetches {
-    /// Does not make the fetches that nobody has begun and `which` says.
-    fn give_up(&self, which: impl FnMut(&Fetch) -> bool) {
-        let given_up: Vec<Fetch> = {
-            let mut queue = self.0.lock();
-            let all = std::mem::take(&mut queue.waiting).into_iter();
-            let (given_up, waiting): (VecDeque<_>, VecDeque<_>) = all.partition(which);
-            queue.waiting = waiting;
-            given_up.into()
-        };
-        given_up.iter().for_each(|fetch| fetch.ahead.cancel(fetch.ticket));
+    /// Takes out the fetches that nobody has begun and `which` says.
+    fn take(&self, which: impl FnMut(&Fetch) -> bool) -> VecDeque<Fetch> {
+        let mut queue = self.0.lock();
+        let all = std::mem::take(&mut queue.waiting).into_iter();
+        let (taken, waiting) = all.partition(which);
+        queue.waiting = waiting;
+        taken
     }
 
-    /// Somebody waits for these bytes, and reads them sooner himself where nobody has begun.
-    pub fn sooner(&self, ahead: &Arc<Ahead>, range: ByteRange) {
-        self.give_up(|fetch| Arc::ptr_eq(&fetch.ahead, ahead) && !fetch.range.intersection(&range).is_empty());
-    }
-
-    /// An open file is closed.
+    /// An open file is closed: what nobody has begun is not fetched.
     pub fn close(&self, handle: u64) {
-        self.give_up(|fetch| fetch.handle == handle);
+        self.take(|fetch| fetch.handle == handle).iter().for_each(|fetch| fetch.ahead.cancel(fetch.ticket));
     }
 
     fn next(&self) -> Option<Fetch> {
@@ -69,7 +62,7 @@ impl Inner {
     pub(super) fn fetch(self: &Arc<Inner>, ahead: &Arc<Ahead>, handle: u64, ranges: &[ByteRange]) {
         let is_full = || self.ahead.kept().bytes() >= SERVER_AHEAD_BYTES;
         if is_full() {
-            self.ahead.expire();
+            self.ahead.make_room();
         }
         if ranges.is_empty() || is_full() {
             return;
@@ -91,19 +84,34 @@ impl Inner {
         }
     }
 
+    /// Somebody waits for these bytes, for at most `patience`, and fetches himself what nobody has begun. All of it: what he asks for next
+    /// lies there too.
+    pub(super) fn sooner(&self, ahead: &Arc<Ahead>, range: ByteRange, patience: Duration) {
+        let (mut buffer, until) = (Vec::new(), Instant::now() + patience);
+        let wanted = |fetch: &Fetch| Arc::ptr_eq(&fetch.ahead, ahead) && !fetch.range.intersection(&range).is_empty();
+        for fetch in self.fetches.take(wanted) {
+            self.fetch_one(fetch, &mut buffer, until.saturating_duration_since(Instant::now()), &is_interrupted);
+        }
+    }
+
     fn fetch_all(&self) {
         let mut buffer = Vec::new();
-        while let Some(Fetch { ahead, handle, ticket, range }) = self.fetches.next() {
-            buffer.resize(range.len() as usize, 0);
-            let message = Message::Read { handle, offset: range.start, len: range.len() as u32 };
-            let call = Call { into: &mut buffer, within: Some(self.patience), ..Call::new(&message) };
-            match self.client.call(call) {
-                Ok(answer) if matches!(answer.message, Message::Bytes {}) => {
-                    ahead.arrive(ticket, range, Arc::from(&buffer[..answer.data_bytes]));
-                }
-                // Whoever wants it asks himself, and hears why not.
-                _ => ahead.cancel(ticket),
+        while let Some(fetch) = self.fetches.next() {
+            self.fetch_one(fetch, &mut buffer, self.patience, &|| false);
+        }
+    }
+
+    fn fetch_one(&self, fetch: Fetch, buffer: &mut Vec<u8>, patience: Duration, interrupted: &dyn Fn() -> bool) {
+        let Fetch { ahead, handle, ticket, range } = fetch;
+        buffer.resize(range.len() as usize, 0);
+        let message = Message::Read { handle, offset: range.start, len: range.len() as u32 };
+        let call = Call { into: buffer, within: Some(patience), interrupted, ..Call::new(&message) };
+        match self.client.call(call) {
+            Ok(answer) if matches!(answer.message, Message::Bytes {}) => {
+                ahead.arrive(ticket, range, Arc::from(&buffer[..answer.data_bytes]));
             }
+            // Whoever wants it asks himself, and hears why not.
+            _ => ahead.cancel(ticket),
         }
     }
 }

@@ -243,7 +243,7 @@ impl OpenData for RemoteHandle {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let Some(ahead) = self.ahead.lock().clone() else { return self.read_there(buffer, offset) };
         let (len, ask) = (buffer.len(), |buffer: &mut [u8], offset| self.read_there(buffer, offset));
-        let sooner = |range| self.inner.fetches.sooner(&ahead, range);
+        let sooner = |range| self.inner.sooner(&ahead, range, self.patience);
         let read = ahead.read(buffer, offset, self.patience, &sooner, &ask)?;
         let wanted = std::mem::take(&mut *self.wanted.lock());
         // At the end of the file nothing follows.

@@ -193,6 +193,9 @@ impl Detector {
             if outcome != Outcome::Hit {
                 stream.stalled();
             }
+            if outcome == Outcome::Miss {
+                stream.asked = 0; // what was asked for did not come, or is gone
+            }
             let want = stream.want(room);
             return limited(want, size, room, absent);
         }
@@ -322,4 +325,27 @@ fn limited(
         }
     }
     fetch
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fetches may fail, be given up, or find no memory.
+    #[test]
+    fn what_did_not_come_is_asked_for_again_when_its_reader_misses_it() {
+        let mut detector = Detector::new(8 << 20);
+        let mut read = |number: u64, outcome, absent: &mut dyn FnMut(ByteRange) -> Vec<ByteRange>| {
+            detector.read(ByteRange::at(number << 17, 1 << 17), outcome, 1 << 40, absent)
+        };
+        let nothing_is_here = &mut |range| vec![range];
+        for number in 0..4 {
+            read(number, Outcome::Miss, nothing_is_here);
+        }
+        let next = ByteRange::at(5 << 17, 1 << 17);
+        let again = read(4, Outcome::Miss, nothing_is_here);
+        assert!(again.iter().any(|range| range.intersection(&next) == next), "{again:?}");
+        // What is on its way is not asked for twice, however long its reader waits.
+        assert_eq!(read(5, Outcome::Late, &mut |_| Vec::new()), []);
+    }
 }

@@ -40,6 +40,42 @@ fn a_sequential_reader_at_a_server_finds_its_bytes_in_memory_of_its_node() {
     });
 }
 
+/// More readers than threads that fetch: what a reader waits for has often not been begun.
+#[test]
+fn readers_that_outrun_what_is_fetched_for_them_still_ask_for_large_parts() {
+    in_private_namespace(|| {
+        let cluster = Cluster::new(1);
+        let (readers, len) = (16, 12 << 20);
+        for number in 0..readers {
+            fs::write(cluster.data.join(number.to_string()), Random(number).bytes(len)).unwrap();
+        }
+        let (address, secret) = (cluster.address(), cluster.secret.display().to_string());
+        let report = cluster.tree.path("report");
+        let options = ["--server", &address, "--secret", &secret, "--report", report.to_str().unwrap()];
+        let copies = cluster.tree.path("copies");
+        fs::create_dir(&copies).unwrap();
+        let script = format!(
+            "for n in $(seq 0 {}); do dd if=$n of={}/$n bs=128k status=none & all=\"$all $!\"; done; for one in $all; do wait $one || exit 1; done",
+            readers - 1,
+            copies.display()
+        );
+        let done = cluster.run(1, &options, &script);
+        assert!(done.status.success(), "{done:?}");
+        for number in 0..readers {
+            let copy = fs::read(copies.join(number.to_string())).unwrap();
+            assert!(copy == Random(number).bytes(len), "the same bytes");
+        }
+        let report: serde_json::Value = serde_json::from_slice(&fs::read(&report).unwrap()).unwrap();
+        let counters = &report["directories"][0]["counters"];
+        let [hits, late, misses] =
+            ["read_hits", "read_late", "read_misses"].map(|name| counters[name].as_u64().unwrap());
+        let all = readers * (len / REQUEST) as u64;
+        assert!((all..=all + readers).contains(&(hits + late + misses)), "{hits} hits, {late} late, {misses} misses");
+        // Nobody can foresee the first two.
+        assert!(misses <= 4 * readers, "{hits} hits, {late} late, {misses} misses of {all}");
+    });
+}
+
 #[test]
 fn what_this_node_writes_is_read_at_once_however_far_it_has_read_ahead() {
     in_private_namespace(|| {
