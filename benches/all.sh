@@ -190,9 +190,7 @@ bench_server() {
 
 # shellcheck source=benches/preload.sh
 . benches/preload.sh
-# shellcheck source=benches/remote.sh
-. benches/remote.sh
-[ $# -gt 0 ] || set -- data calls large small beside scale preload window server remote
+[ $# -gt 0 ] || set -- data calls large small beside scale preload window server
 for bench in "$@"; do
   echo "measuring: $bench" >&2
   "bench_$bench"

@@ -9,7 +9,7 @@ cd "$(dirname "$0")/../.." || exit 1
 
 PAGE_SECONDS_MAX=100
 bin=${BIN:-target/debug}
-SIMULATED="E4-2" # in the model's own time: the same on every machine
+SIMULATED="E0-8 E4-2" # in the model's own time: the same on every machine
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
@@ -37,14 +37,14 @@ for file in experiments/*.toml; do
   [ $# = 0 ] || [[ " $* " = *" $id "* ]] || continue
   page "$id" "$file"
   status=$?
-  if [ $status != 0 ] && [ "$id" != "$SIMULATED" ]; then
+  if [ $status != 0 ] && [[ " $SIMULATED " != *" $id "* ]]; then
     echo "$id missed a bar or had a cell that does not count (exit status $status) at a load of $(cut -d' ' -f1 /proc/loadavg); again"
     tail -n 3 "$scratch/$id.log"
     rm -f "$scratch/$id.jsonl"
     page "$id" "$file"
     status=$?
   fi
-  if [ $status -gt 1 ] || { [ $status = 1 ] && [ "$id" = "$SIMULATED" ]; }; then
+  if [ $status -gt 1 ] || { [ $status = 1 ] && [[ " $SIMULATED " = *" $id "* ]]; }; then
     fail "$id" "exit status $status"
     tail -n 20 "$scratch/$id.log"
   elif ! said=$(figures "$id" 2>&1); then

@@ -2,7 +2,7 @@
 //!
 //! [`Reference`] is Algorithm 1 of the paper, corrected, or as printed for the ablation. [`Detector`] is what the window
 //! uses: several streams in one open file, runs with gaps, strides in both directions, noise between them.
-//! `tests/ablation.rs` puts them side by side.
+//! The program `ablation` puts them side by side.
 
 mod reference;
 mod streams;

@@ -42,7 +42,7 @@ pub enum LimitsArgs {
     /// The experiment book: beds, workloads and bars in files, run and judged
     #[command(after_help = "Example: forebay limits experiments E0-4 --quick")]
     Experiments(ExperimentsArgs),
-    /// A process or group leader of a sweep, or the measurement of a door's own cost
+    /// A process or group leader of a sweep, the measurement of a door's own cost, or a part of an experiment
     #[command(hide = true)]
     Worker {
         /// Measure FUSE requests for so many nanoseconds, in this process's mount namespace
@@ -51,6 +51,15 @@ pub enum LimitsArgs {
         /// Measure calls on a file for so many nanoseconds
         #[arg(long, conflicts_with = "crossing")]
         calls: Option<u64>,
+        /// Be the wire of an experiment
+        #[arg(long, value_name = "JSON")]
+        wire: Option<String>,
+        /// Be an experiment's program
+        #[arg(long, value_name = "JSON")]
+        program: Option<String>,
+        /// One process of it
+        #[arg(long, requires = "program")]
+        rank: Option<u64>,
     },
 }
 

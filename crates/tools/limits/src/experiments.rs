@@ -5,12 +5,14 @@
 //! X2. A rate above what the bed was measured to give is rejected, never averaged.
 //! X3. Every figure is kept with the machine's load at the time; nothing is overwritten.
 
+mod ablation;
 mod accelerate;
 mod bed;
 mod book;
 mod locks;
 mod page;
 mod planted;
+mod remote;
 mod row;
 mod share;
 mod through;
@@ -32,6 +34,7 @@ use crate::failure::Failure;
 use crate::results;
 use crate::table::Table;
 use crate::units::format_seconds;
+use crate::workload::Launcher;
 
 /// Set for the process that is alone in its namespaces.
 const INSIDE: &str = "FOREBAY_LIMITS_EXPERIMENTS";
@@ -93,7 +96,26 @@ impl Run<'_> {
             Experiment::Planted(wanted) => planted::run(self, wanted, tell),
             Experiment::Locks(wanted) => Ok(locks::run(self, wanted)),
             Experiment::Sweep(wanted) => through::run(self, wanted, tell),
+            Experiment::Remote(wanted) => remote::run(self, wanted, tell),
+            Experiment::Windows(wanted) => remote::run_windows(self, wanted, tell),
+            Experiment::Ablation(wanted) => ablation::run(self, wanted, tell),
         }
+    }
+}
+
+/// The wire of an experiment, until it is killed.
+pub fn wire(words: &str) -> Result<(), Failure> {
+    let wire: remote::Wire = serde_json::from_str(words).map_err(|error| Failure::usage(error.to_string()))?;
+    remote::serve_wire(&wire).map_err(|error| Failure::unavailable(format!("the wire: {error}")))
+}
+
+/// The program of an experiment, or one process of it; what all of them took.
+pub fn program(words: &str, rank: Option<u64>) -> Result<Option<impl serde::Serialize + use<>>, Failure> {
+    let failed = |error: std::io::Error| Failure::unavailable(format!("the program: {error}"));
+    let work: remote::Work = serde_json::from_str(words).map_err(|error| Failure::usage(error.to_string()))?;
+    match rank {
+        Some(rank) => work.serve(rank).map(|()| None).map_err(failed),
+        None => work.run(&Launcher::own()?).map(Some).map_err(failed),
     }
 }
 

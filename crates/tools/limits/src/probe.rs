@@ -19,6 +19,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use crossing::serve as serve_crossing;
+pub use memory::by_one as copies_of_memory;
 pub use peer::serve as serve_peer;
 pub use preload::serve as serve_calls;
 pub use show::{component, render, value};

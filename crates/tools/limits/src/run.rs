@@ -51,6 +51,13 @@ fn execute(args: LimitsArgs) -> Result<ExitCode, Failure> {
         }
         LimitsArgs::Worker { crossing: Some(ns), .. } => told(&probe::serve_crossing(Duration::from_nanos(ns))?),
         LimitsArgs::Worker { calls: Some(ns), .. } => told(&probe::serve_calls(Duration::from_nanos(ns))?),
+        LimitsArgs::Worker { wire: Some(words), .. } => experiments::wire(&words).map(|()| ExitCode::SUCCESS),
+        LimitsArgs::Worker { program: Some(words), rank, .. } => {
+            if let Some(account) = experiments::program(&words, rank)? {
+                told(&account)?;
+            }
+            Ok(ExitCode::SUCCESS)
+        }
         LimitsArgs::Worker { .. } => workload::serve(&Launcher::own()?).map(|()| ExitCode::SUCCESS),
     }
 }

@@ -21,7 +21,7 @@ mod tree;
 pub use block::Block;
 #[cfg(test)]
 pub use block::mix;
-pub use clock::{cpu_ns, now_ns};
+pub use clock::{cpu_ns, now_ns, wait_until};
 pub use fleet::{Fleet, Launcher};
 pub use histogram::Histogram;
 pub use host::Host;

@@ -1,4 +1,4 @@
-//! A bed: a store and a burst buffer, each a slowfs over memory, and Forebay between them.
+//! A bed: a store and a burst buffer, each a slowfs over memory, and Forebay between them; or plain memory and networks.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use super::{beside, warn};
 use crate::bounds::PATIENCE;
 use crate::failure::Failure;
 
-/// Memory that one side of a bed may take: a tmpfs of that size.
+/// Memory that one side of a bed may take: a tmpfs of that size. The largest experiment writes 1 GiB.
 const ROOM: &str = "size=2G";
 /// Between two looks whether something is mounted.
 const POLL: Duration = Duration::from_millis(5);
@@ -63,16 +63,49 @@ impl Bed {
         Err(Failure::unavailable(format!("{} exists a thousand times", all.join(name).display())))
     }
 
+    /// A directory in memory of its own.
+    pub fn memory(&mut self, name: &str) -> Result<PathBuf, Failure> {
+        self.tmpfs(name, ROOM)
+    }
+
+    /// The same in huge pages, if the kernel has them for that.
+    pub fn huge_memory(&mut self, name: &str) -> Result<PathBuf, Failure> {
+        self.tmpfs(name, &format!("{ROOM},huge=always")).or_else(|_| self.tmpfs(name, ROOM))
+    }
+
+    fn tmpfs(&mut self, name: &str, options: &str) -> Result<PathBuf, Failure> {
+        let path = self.directory.join(name);
+        fs::create_dir_all(&path).map_err(|error| failed("the bed", error))?;
+        let options = std::ffi::CString::new(options).unwrap_or_default();
+        mount("forebay-bed", &path, "tmpfs", MountFlags::empty(), Some(options.as_c_str()))
+            .map_err(|error| failed("mounting a tmpfs", error))?;
+        self.mounted.push(path.clone());
+        Ok(path)
+    }
+
+    /// A new network namespace, kept by a file.
+    pub fn network(&mut self, path: &Path) -> Result<PathBuf, Failure> {
+        fs::write(path, "").map_err(|error| failed("the bed", error))?;
+        let made = Command::new("unshare").arg(format!("--net={}", path.display())).arg("true").status();
+        let made = made.map_err(|error| failed("unshare (util-linux)", error))?;
+        if !made.success() {
+            return Err(failed("a network namespace", made));
+        }
+        self.mounted.push(path.to_path_buf());
+        Ok(path.to_path_buf())
+    }
+
+    /// Starts what ends with the bed.
+    pub fn start(&mut self, command: &mut Command) -> Result<(), Failure> {
+        let child = command.spawn().map_err(|error| failed("a part of the bed", error))?;
+        self.servers.push(child);
+        Ok(())
+    }
+
     /// Starts a slowfs over memory.
     pub fn slow(&mut self, name: &str, options: &[String]) -> Result<Slow, Failure> {
-        let slow = Slow { shown: self.directory.join(name), lower: self.directory.join(format!("{name}.lower")) };
-        for directory in [&slow.shown, &slow.lower] {
-            fs::create_dir(directory).map_err(|error| failed("the bed", error))?;
-        }
-        let room = std::ffi::CString::new(ROOM).unwrap_or_default();
-        mount("forebay-bed", &slow.lower, "tmpfs", MountFlags::empty(), Some(room.as_c_str()))
-            .map_err(|error| failed("mounting a tmpfs", error))?;
-        self.mounted.push(slow.lower.clone());
+        let slow = Slow { shown: self.directory.join(name), lower: self.memory(&format!("{name}.lower"))? };
+        fs::create_dir(&slow.shown).map_err(|error| failed("the bed", error))?;
         let mut command = Command::new(beside("slowfs")?);
         command.arg(&slow.lower).arg(&slow.shown).args(options).arg("--foreground").stdin(Stdio::null());
         self.servers.push(command.spawn().map_err(|error| failed("starting slowfs", error))?);

@@ -19,6 +19,11 @@ pub fn measure(time: Duration) -> Vec<Measurement> {
     counts.into_iter().map(|threads| copy(threads, time)).collect()
 }
 
+/// What one thread copies, bytes a second.
+pub fn by_one(time: Duration) -> f64 {
+    copy(1, time).value
+}
+
 fn copy(threads: usize, time: Duration) -> Measurement {
     let start = Barrier::new(threads);
     let rate = |_| {

@@ -1,6 +1,8 @@
-//! Algorithm 1 as printed, corrected, and the detector of the window, on the same traces over the same simulated store.
+//! Algorithm 1 as printed, corrected, and the detector of the window, on the same traces over the same simulated store, which has a time
+//! of its own: the same on every machine. Prints for each trace and algorithm, parted by tabs: hits of the pattern's own requests, hits
+//! of all, share for which nothing had to be asked, microseconds, bytes fetched for each byte read.
 
-use std::fmt::Write;
+use std::io::{self, Write};
 use std::sync::Arc;
 
 use types::ByteRange;
@@ -195,35 +197,45 @@ fn traces() -> Vec<(String, Trace)> {
     all
 }
 
-#[test]
-fn the_detector_is_at_least_as_good_as_the_paper_on_every_trace() {
-    let mut table = format!(
-        "{:30} {:10} {:>6} {:>8} {:>6} {:>8} {:>8}\n",
-        "trace", "algorithm", "hits", "overall", "found", "time ms", "fetched"
-    );
-    let mut worse = Vec::new();
-    for (name, trace) in traces() {
-        let scores = policies().map(|(policy, state)| {
-            let score = run(state, &trace);
+/// Every trace, with the scores of all policies.
+fn scores() -> Vec<(String, [(&'static str, Score); 3])> {
+    traces()
+        .into_iter()
+        .map(|(name, trace)| (name, policies().map(|(policy, state)| (policy, run(state, &trace)))))
+        .collect()
+}
+
+fn main() -> io::Result<()> {
+    let mut out = io::stdout();
+    for (trace, scores) in scores() {
+        for (policy, score) in scores {
             let times = score.fetched as f64 / score.read as f64;
-            let (hits, overall, found) = (100.0 * score.hits, 100.0 * score.hits_overall, 100.0 * score.found);
-            let time = score.time_us / 1000;
-            writeln!(table, "{name:30} {policy:10} {hits:6.1} {overall:8.1} {found:6.1} {time:8} {times:7.2}x")
-                .unwrap();
-            score
-        });
-        let [printed, corrected, ours] = scores;
-        for (other, score) in [("printed", printed), ("corrected", corrected)] {
-            // A random reader cannot be foreseen: blocks fetched on suspicion hit now and then, and cost more than they
-            // bring. There time is what counts.
-            if ours.time_us > score.time_us || (name != "random" && ours.hits < score.hits) {
-                worse.push(format!("{name}: {ours:?} against {other} {score:?}"));
-            }
-        }
-        if name.starts_with("noisy") && ours.hits < 0.9 {
-            worse.push(format!("{name}: {ours:?}"));
+            let (hits, overall, found) = (score.hits, score.hits_overall, score.found);
+            writeln!(out, "{trace}\t{policy}\t{hits:.4}\t{overall:.4}\t{found:.4}\t{}\t{times:.2}", score.time_us)?;
         }
     }
-    println!("{table}");
-    assert!(worse.is_empty(), "{}", worse.join("\n"));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_detector_is_at_least_as_good_as_the_paper_on_every_trace() {
+        let mut worse = Vec::new();
+        for (name, [printed, corrected, (_, ours)]) in scores() {
+            for (other, score) in [printed, corrected] {
+                // A random reader cannot be foreseen: blocks fetched on suspicion hit now and then, and cost more than they
+                // bring. There time is what counts.
+                if ours.time_us > score.time_us || (name != "random" && ours.hits < score.hits) {
+                    worse.push(format!("{name}: {ours:?} against {other} {score:?}"));
+                }
+            }
+            if name.starts_with("noisy") && ours.hits < 0.9 {
+                worse.push(format!("{name}: {ours:?}"));
+            }
+        }
+        assert!(worse.is_empty(), "{}", worse.join("\n"));
+    }
 }

@@ -1,0 +1,223 @@
+//! The bed of an experiment with a server: two network namespaces, a burst buffer that `forebay serve` manages in one, programs in the
+//! other, and a wire between them that delays requests and has a bandwidth.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use serde::Deserialize;
+use std::os::fd::AsFd;
+
+use super::super::bed::Bed;
+use super::super::beside;
+use super::program::{Done, Work};
+use super::wire::{self, Wire};
+use crate::bounds::PATIENCE;
+use crate::failure::Failure;
+use crate::workload::Launcher;
+
+const HERE: Ipv4Addr = Ipv4Addr::new(10, 77, 1, 2);
+const THERE: Ipv4Addr = Ipv4Addr::new(10, 77, 1, 1);
+/// Ports of the server and of the plain copy program, and where the wire listens for them.
+const SERVER: u16 = 4711;
+const TO_SERVER: u16 = 4712;
+const COPIES: u16 = 4713;
+const TO_COPIES: u16 = 4714;
+/// Between two looks whether the server serves.
+const POLL: Duration = Duration::from_millis(5);
+
+/// What a wire is like.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Like {
+    /// How long a request waits, microseconds.
+    pub delay_us: u64,
+    /// Bytes a second.
+    pub bandwidth: f64,
+}
+
+/// How the programs of one side are started.
+#[derive(Debug, Clone, Default)]
+pub struct Side {
+    /// Rules of the directory.
+    pub policies: Vec<String>,
+    /// With windows.
+    pub windows: bool,
+}
+
+/// How reads fared on the programs' node, and what windows acknowledged.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Fared {
+    pub hits: u64,
+    pub late: u64,
+    pub misses: u64,
+    pub acknowledged_bytes: u64,
+    pub waited_us: u64,
+}
+
+impl Fared {
+    fn of(report: &[u8]) -> Option<Fared> {
+        let report: serde_json::Value = serde_json::from_slice(report).ok()?;
+        let of = |part: &str, name: &str| report["directories"][0][part][name].as_u64().unwrap_or(0);
+        let reads = |name: &str| of("counters", name);
+        Some(Fared {
+            hits: reads("read_hits"),
+            late: reads("read_late"),
+            misses: reads("read_misses"),
+            acknowledged_bytes: of("windows", "acknowledged_bytes"),
+            waited_us: of("windows", "waited_us"),
+        })
+    }
+
+    /// Share of the reads that fared so, of those behind the ones that `ramp` counted.
+    pub fn after(&self, ramp: &Fared, so: impl Fn(&Fared) -> u64) -> f64 {
+        let all = |fared: &Fared| (fared.hits + fared.late + fared.misses) as f64;
+        (so(self) as f64 - so(ramp) as f64) / (all(self) - all(ramp))
+    }
+}
+
+/// The nodes.
+pub struct Nodes {
+    _bed: Bed,
+    launcher: Launcher,
+    store: PathBuf,
+    rings: PathBuf,
+    scratch: PathBuf,
+    here: PathBuf,
+}
+
+fn failed(what: &str, error: impl std::fmt::Display) -> Failure {
+    Failure::unavailable(format!("{what}: {error}"))
+}
+
+fn done(what: &str, output: io::Result<Output>) -> Result<Output, Failure> {
+    let output = output.map_err(|error| failed(what, error))?;
+    if output.status.success() {
+        return Ok(output);
+    }
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_string();
+    Err(failed(what, format!("{} {said}", output.status)))
+}
+
+/// A command in a network namespace.
+fn within(network: &Path, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = Command::new("nsenter");
+    command.arg(format!("--net={}", network.display())).arg(program).stdin(Stdio::null());
+    command
+}
+
+impl Nodes {
+    pub fn new(like: &Like) -> Result<Nodes, Failure> {
+        let mut bed = Bed::new()?;
+        let [store, buffer, scratch] = [bed.memory("store")?, bed.memory("buffer")?, bed.memory("scratch")?];
+        let rings = bed.huge_memory("rings")?;
+        let [here, there] = [bed.network(&scratch.join("here"))?, bed.network(&scratch.join("there"))?];
+        let ip = |network: &Path, words: String| done("ip", within(network, "ip").args(words.split(' ')).output());
+        ip(&here, format!("link add fb0 type veth peer name fb1 netns {}", there.display()))?;
+        for (network, name, address) in [(&here, "fb0", HERE), (&there, "fb1", THERE)] {
+            ip(network, "link set lo up".to_string())?;
+            ip(network, format!("address add {address}/24 dev {name}"))?;
+            ip(network, format!("link set {name} up"))?;
+        }
+        let (launcher, log) = (Launcher::own()?, scratch.join("server.log"));
+        let said = File::create(&log).map_err(|error| failed("the server's log", error))?;
+        let mut server = within(&there, beside("forebay")?);
+        server.arg("serve").arg(&store).arg("--burst-buffer").arg(&buffer).args([
+            "--anonymous",
+            "--policy",
+            "stage_out=manual",
+        ]);
+        server.arg("--listen").arg(format!("tcp:127.0.0.1:{SERVER}"));
+        let both = (said.try_clone().map_err(|error| failed("the server's log", error))?, said);
+        bed.start(server.stdout(both.0).stderr(both.1))?;
+        let copies = (COPIES, scratch.join("copies"));
+        fs::create_dir(&copies.1).map_err(|error| failed("the bed", error))?;
+        let ways = vec![((THERE, TO_SERVER).into(), SERVER), ((THERE, TO_COPIES).into(), COPIES)];
+        let wire = Wire { ways, delay_us: like.delay_us, bandwidth: like.bandwidth, copies };
+        let words = serde_json::to_string(&wire).map_err(|error| Failure::defect(error.to_string()))?;
+        bed.start(within(&there, launcher.program()).args(launcher.words()).arg("--wire").arg(words))?;
+        let nodes = Nodes { _bed: bed, launcher, store, rings, scratch, here };
+        nodes.inside(|| wire::wait_for((THERE, TO_COPIES).into(), PATIENCE))?;
+        let began = Instant::now();
+        while !fs::read_to_string(&log).unwrap_or_default().contains("serving") {
+            if began.elapsed() > PATIENCE {
+                return Err(failed("the server does not serve", fs::read_to_string(&log).unwrap_or_default().trim()));
+            }
+            thread::sleep(POLL);
+        }
+        Ok(nodes)
+    }
+
+    /// The accelerated directory, as the programs know it; beside them it is the global store.
+    pub fn store(&self) -> &Path {
+        &self.store
+    }
+
+    /// Does something on the programs' node.
+    fn inside<T: Send>(&self, act: impl FnOnce() -> io::Result<T> + Send) -> Result<T, Failure> {
+        let entered = || {
+            let network = File::open(&self.here)?;
+            move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))?;
+            act()
+        };
+        let outcome = thread::scope(|scope| scope.spawn(entered).join());
+        let outcome = outcome.unwrap_or_else(|_| Err(io::Error::other("a thread panicked")));
+        outcome.map_err(|error| failed("the wire", error))
+    }
+
+    /// What plain copies by so many streams write there and read there, bytes a second, and the time of a round trip, microseconds.
+    pub fn copies(&self, streams: u64, time: Duration) -> Result<[f64; 2], Failure> {
+        let at = (THERE, TO_COPIES).into();
+        self.inside(|| Ok([wire::rate(at, wire::WRITE, streams, time)?, wire::rate(at, wire::READ, streams, time)?]))
+    }
+
+    /// Microseconds of a plain question of 8 KiB.
+    pub fn round_trip_us(&self) -> Result<f64, Failure> {
+        self.inside(|| wire::round_trip_us((THERE, TO_COPIES).into(), 200))
+    }
+
+    /// Runs the program on its node, with the files at the server. When this ends they are in the global store as well.
+    pub fn run(&self, side: &Side, work: &Work) -> Result<(Done, Fared), Failure> {
+        let report = self.scratch.join("report");
+        let mut command = within(&self.here, beside("forebay")?);
+        command.arg("run").arg("--server").arg(format!("tcp:{THERE}:{TO_SERVER}")).arg("--dir").arg(&self.store);
+        command.arg("--quiet").arg("--report").arg(&report);
+        for rule in &side.policies {
+            command.arg("--policy").arg(rule);
+        }
+        if side.windows {
+            command.arg(format!("--window={}", self.rings.display()));
+        }
+        command.arg("--").arg(self.launcher.program()).args(self.launcher.words());
+        let words = serde_json::to_string(work).map_err(|error| Failure::defect(error.to_string()))?;
+        let output = done("the program", command.arg("--program").arg(words).output())?;
+        let took = serde_json::from_slice(&output.stdout).map_err(|error| failed("the program's account", error))?;
+        let told = fs::read(&report).map_err(|error| failed("the report of the run", error))?;
+        let fared = Fared::of(&told).ok_or_else(|| failed("the report of the run", "is not understood"))?;
+        if !work.reads {
+            work.compare(&work.directory).map_err(|error| Failure::defect(format!("what was drained: {error}")))?;
+        }
+        Ok((took, fared))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_reads_do_not_count_and_a_report_without_windows_has_none() {
+        let report = r#"{"directories":[{"counters":{"read_hits":90,"read_late":6,"read_misses":4},"windows":null}]}"#;
+        let all = Fared::of(report.as_bytes()).unwrap();
+        assert_eq!(all, Fared { hits: 90, late: 6, misses: 4, acknowledged_bytes: 0, waited_us: 0 });
+        let ramp = Fared { hits: 2, late: 4, misses: 4, ..Fared::default() };
+        assert!((all.after(&ramp, |fared| fared.hits) - 88.0 / 90.0).abs() < 1e-9);
+        assert!(all.after(&all, |fared| fared.late).is_nan());
+        assert_eq!(Fared::of(b"not a report"), None);
+    }
+}
