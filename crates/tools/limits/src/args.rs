@@ -94,6 +94,23 @@ impl Length {
     }
 }
 
+/// What every stage takes that measures for a while.
+#[derive(Debug, Args)]
+pub struct StageArgs {
+    /// Say what would be done and how long it takes
+    #[arg(long)]
+    pub dry_run: bool,
+    /// No progress
+    #[arg(long)]
+    pub quiet: bool,
+    /// Results as JSON on stdout
+    #[arg(long)]
+    pub json: bool,
+    /// Results as a file for `report`, kept up to date; the same command goes on with an unfinished one
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
 /// `forebay limits sweep`.
 #[derive(Debug, Args)]
 pub struct SweepArgs {
@@ -142,18 +159,8 @@ pub struct SweepArgs {
     /// The same, from `probe` results that measured a directory of the target's file system
     #[arg(long, value_name = "FILE", conflicts_with_all = ["limit", "plan"])]
     pub probe: Option<PathBuf>,
-    /// Say what would be done and how long it takes
-    #[arg(long)]
-    pub dry_run: bool,
-    /// No progress
-    #[arg(long)]
-    pub quiet: bool,
-    /// Results as JSON on stdout
-    #[arg(long)]
-    pub json: bool,
-    /// Results as a file, kept up to date; the same command goes on with an unfinished one
-    #[arg(short, long, value_name = "FILE")]
-    pub output: Option<PathBuf>,
+    #[command(flatten)]
+    pub stage: StageArgs,
 }
 
 /// Changes of a preset.
@@ -205,18 +212,8 @@ pub struct ProbeArgs {
     /// Most bytes that are written to a medium at one time
     #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = parse_size)]
     pub size: u64,
-    /// Say what would be done and how long it takes
-    #[arg(long)]
-    pub dry_run: bool,
-    /// No progress
-    #[arg(long)]
-    pub quiet: bool,
-    /// Results as JSON on stdout
-    #[arg(long)]
-    pub json: bool,
-    /// Results as a file for `report` and `sweep --probe`, kept up to date; the same command goes on with an unfinished one
-    #[arg(short, long, value_name = "FILE")]
-    pub output: Option<PathBuf>,
+    #[command(flatten)]
+    pub stage: StageArgs,
 }
 
 /// `forebay limits watch`.
@@ -254,18 +251,8 @@ pub struct FactorsArgs {
     /// The file system's block, for files of parts of it [default: what it tells]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub block: Option<u64>,
-    /// Say what would be done and how long it takes
-    #[arg(long)]
-    pub dry_run: bool,
-    /// No progress
-    #[arg(long)]
-    pub quiet: bool,
-    /// Results as JSON on stdout
-    #[arg(long)]
-    pub json: bool,
-    /// Results as a file for `report`, kept up to date; the same command goes on with an unfinished one
-    #[arg(short, long, value_name = "FILE")]
-    pub output: Option<PathBuf>,
+    #[command(flatten)]
+    pub stage: StageArgs,
 }
 
 /// `forebay limits report`.

@@ -78,22 +78,22 @@ fn sweep(args: &SweepArgs) -> Result<ExitCode, Failure> {
     if let Some(fault) = options.fault() {
         return Err(Failure::usage(fault));
     }
-    if args.dry_run {
+    if args.stage.dry_run {
         print(&sweep::estimate(&options).render(&options));
         return Ok(ExitCode::SUCCESS);
     }
     let launcher = Launcher::own()?.on(&wanted::hosts(args)?).seeing(&wanted::io_nodes(args)?);
-    let mut kept = Kept::new(args.output.as_deref());
+    let mut kept = Kept::new(args.stage.output.as_deref());
     let take_up = |stage| if let Stage::Sweep(sweep) = stage { Some(sweep.resume(&options)) } else { None };
     let mut sweep = kept.earlier("a sweep", take_up)?.unwrap_or_else(|| Sweep::new(options.clone()));
-    tell_finished(args.quiet || !sweep.is_done(), args.output.as_deref());
-    let mut bar = Progress::new(args.quiet);
+    tell_finished(args.stage.quiet || !sweep.is_done(), args.stage.output.as_deref());
+    let mut bar = Progress::new(args.stage.quiet);
     let interrupt = Interrupt::once();
     let mut save = |sweep: &Sweep| kept.save(Stage::Sweep(sweep.clone()));
     let outcome = sweep.run(&launcher, &interrupt, &mut save, &mut |done, all, what| bar.update(done, all, what));
     bar.finish();
     outcome?;
-    print(&if args.json { kept.text()? } else { sweep::render(&sweep) });
+    print(&if args.stage.json { kept.text()? } else { sweep::render(&sweep) });
     Ok(if sweep.complete { ExitCode::SUCCESS } else { ExitCode::from(Failure::INCOMPLETE) })
 }
 
@@ -107,15 +107,15 @@ fn probe(args: &ProbeArgs) -> Result<ExitCode, Failure> {
     }
     let (devices, peers) = (args.device.clone(), args.peer.clone());
     let options = probe::Options { media, devices, peers, seconds: args.time.as_secs_f64(), size_max: args.size };
-    if args.dry_run {
+    if args.stage.dry_run {
         print(&options.estimate());
         return Ok(ExitCode::SUCCESS);
     }
-    let mut kept = Kept::new(args.output.as_deref());
+    let mut kept = Kept::new(args.stage.output.as_deref());
     let take_up = |stage| if let Stage::Probe(probe) = stage { Some(probe.resume(&options)) } else { None };
     let mut found = kept.earlier("a probe", take_up)?.unwrap_or_else(|| Probe::new(options.clone()));
-    tell_finished(args.quiet || !found.left.is_empty(), args.output.as_deref());
-    let mut bar = Progress::new(args.quiet);
+    tell_finished(args.stage.quiet || !found.left.is_empty(), args.stage.output.as_deref());
+    let mut bar = Progress::new(args.stage.quiet);
     let interrupt = Interrupt::once();
     let mut save = |probe: &Probe| kept.save(Stage::Probe(probe.clone()));
     let mut progress = |done, all, what: &str| bar.update(done, all, what);
@@ -126,7 +126,7 @@ fn probe(args: &ProbeArgs) -> Result<ExitCode, Failure> {
         found.compare(cluster);
         kept.save(Stage::Probe(found.clone()))?;
     }
-    print(&if args.json { kept.text()? } else { probe::render(&found) });
+    print(&if args.stage.json { kept.text()? } else { probe::render(&found) });
     Ok(if found.is_whole() { ExitCode::SUCCESS } else { ExitCode::from(Failure::INCOMPLETE) })
 }
 
@@ -177,21 +177,21 @@ fn factors(args: &FactorsArgs) -> Result<ExitCode, Failure> {
     }
     let seconds = args.time.as_secs_f64();
     let options = factors::Options { target, seconds, repeat: args.repeat, size_max: args.size, block };
-    if args.dry_run {
+    if args.stage.dry_run {
         print(&options.estimate());
         return Ok(ExitCode::SUCCESS);
     }
-    let mut kept = Kept::new(args.output.as_deref());
+    let mut kept = Kept::new(args.stage.output.as_deref());
     let take_up = |stage| if let Stage::Factors(found) = stage { Some(found.resume(&options)) } else { None };
     let mut found = kept.earlier("factors", take_up)?.unwrap_or_else(|| Factors::new(options.clone()));
-    tell_finished(args.quiet || !found.left.is_empty(), args.output.as_deref());
-    let mut bar = Progress::new(args.quiet);
+    tell_finished(args.stage.quiet || !found.left.is_empty(), args.stage.output.as_deref());
+    let mut bar = Progress::new(args.stage.quiet);
     let interrupt = Interrupt::once();
     let mut save = |found: &Factors| kept.save(Stage::Factors(found.clone()));
     let outcome = found.run(&options, &interrupt, &mut save, &mut |done, all, what| bar.update(done, all, what));
     bar.finish();
     outcome?;
-    print(&if args.json { kept.text()? } else { factors::render(&found) });
+    print(&if args.stage.json { kept.text()? } else { factors::render(&found) });
     Ok(if found.left.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(Failure::INCOMPLETE) })
 }
 
