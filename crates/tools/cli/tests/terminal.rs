@@ -114,3 +114,18 @@ fn a_stop_key_stops_the_command_and_its_files_go_on_when_it_continues() {
         assert_eq!(terminal.guard.wait(BOUND).code(), Some(0));
     });
 }
+
+/// What takes long shows how far it is, and how long it will take; nothing of that stays on the screen.
+#[test]
+fn a_sweep_draws_a_bar_with_the_time_that_is_left() {
+    let target = tempfile::tempdir_in("/dev/shm").unwrap();
+    let mut command = Command::new("setsid");
+    command.args(["--ctty", "--wait", env!("CARGO_BIN_EXE_forebay"), "limits", "sweep", "--warm-up", "0", "--target"]);
+    command.arg(target.path()).args(["-M", "1", "-N", "1,2", "--time", "200ms", "--pattern", "mdtest-easy"]);
+    let mut terminal = Terminal::start(&mut command);
+    terminal.shows("M=1 N=2 [=");
+    terminal.shows("/6 ");
+    terminal.shows(" left ");
+    terminal.shows("best: ");
+    assert_eq!(terminal.guard.wait(BOUND).code(), Some(0));
+}

@@ -215,7 +215,9 @@ fn words(found: &Analysis, near: &Cell, counting: &[&Cell], table: &[Cell], know
     }
     words.extend(slow_groups(best));
     let last = by_processes(counting).into_iter().next_back();
-    if let Some((processes, last)) = last.filter(|(_, last)| *last < best.rate * 0.9) {
+    // Less than the best may err is no loss.
+    let lost = best.spread.unwrap_or(0.0).max(0.1);
+    if let Some((processes, last)) = last.filter(|(_, last)| *last < best.rate * (1.0 - lost)) {
         let loss = format_share(1.0 - last / best.rate);
         words.push(format!("at {processes} processes the rate is {loss} below the best: too many hurt"));
     }
@@ -338,6 +340,14 @@ mod tests {
         assert!(words.contains("slow in every run: group 2 (59.8 % below the median)"), "{words}");
         assert!(words.contains("the slowest and the fastest of 4 groups are 71.8 % of their mean apart"), "{words}");
         assert!(words.contains("at 32 processes the rate is 41.2 % below"), "{words}");
+    }
+
+    #[test]
+    fn a_loss_that_may_be_chance_is_not_told() {
+        let table = |spread| [plain(1, 1, 100e6), Cell { spread, ..plain(2, 1, 200e6) }, plain(4, 1, 160e6)];
+        let words = |spread| of(Kind::Write, &table(spread), &Known::default()).unwrap().words.join("\n");
+        assert!(words(Some(0.05)).contains("at 4 processes the rate is 20.0 % below the best"));
+        assert!(!words(Some(0.3)).contains("too many hurt"));
     }
 
     #[test]

@@ -259,20 +259,22 @@ impl Member {
         }
     }
 
+    /// What to do about one that was never heard of.
+    fn hint(&mut self) -> String {
+        let command = self.unheard.take();
+        command.map_or(String::new(), |command| format!("; this must answer there, and ask nothing: {command}"))
+    }
+
     fn answer(&mut self, deadline: Instant) -> Result<Reply, String> {
         match self.replies.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok(reply) => {
                 self.unheard = None;
                 reply
             }
-            Err(RecvTimeoutError::Timeout) => Err("did not answer in time".to_string()),
+            Err(RecvTimeoutError::Timeout) => Err(format!("did not answer in time{}", self.hint())),
             Err(RecvTimeoutError::Disconnected) => {
                 let why = self.child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
-                let hint = self
-                    .unheard
-                    .take()
-                    .map_or(String::new(), |command| format!("; this must answer there, and ask nothing: {command}"));
-                Err(format!("ended early ({why}){hint}"))
+                Err(format!("ended early ({why}){}", self.hint()))
             }
         }
     }
