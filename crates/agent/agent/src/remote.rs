@@ -7,6 +7,7 @@
 
 mod ahead;
 mod drains;
+pub mod fault;
 mod fetches;
 mod handle;
 mod interruption;
@@ -229,6 +230,7 @@ impl BurstBuffer for RemoteBuffer {
         self.inner.begin_write(anchor.identity(), &hint);
         let (identity, hint, policy) = (anchor.identity().clone(), hint_of(&hint), self.inner.policy(policy));
         let done = self.inner.change(&Message::Truncate { identity, hint, policy, len });
+        fault::point("remote.cut");
         self.inner.ahead.changed(anchor.identity(), ahead::ALL);
         self.inner.written.end(anchor.identity());
         done
@@ -255,11 +257,13 @@ impl BurstBuffer for RemoteBuffer {
         if let Err(error) = self.inner.ask(&Message::Removing { identity: identity.clone() }) {
             tracing::warn!(%error, %identity, "the server was not told that a file is about to be removed");
         }
+        fault::point("remote.removing");
     }
 
     fn unlinked(&self, identity: &Identity) {
         self.inner.written.remove(identity);
         self.inner.tell(Message::Unlinked { identity: identity.clone() });
+        fault::point("remote.unlinked");
     }
 
     fn is_dirty(&self, identity: &Identity) -> bool {

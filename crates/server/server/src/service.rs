@@ -12,6 +12,7 @@ use types::Identity;
 use wire::Message;
 
 use crate::convert;
+use crate::fault;
 use crate::handles::Handles;
 use crate::jobs::Jobs;
 use crate::policies::Policies;
@@ -105,6 +106,7 @@ impl Service for Files {
     }
 
     fn handle(&self, session: &Session, message: Message, data: &[u8], out: &mut Vec<u8>) -> Message {
+        let behind = fault::behind(&message);
         let answer = match message {
             Message::Ping {} => Ok(Message::Done {}),
             Message::Status {} => serde_json::to_writer(&mut *out, &self.cache.status())
@@ -130,6 +132,9 @@ impl Service for Files {
             | Message::Pin { .. }) => self.on_file(session, on_file),
             on_handle => session.handles.request(on_handle, data, out),
         };
+        if answer.is_ok() {
+            behind.into_iter().for_each(fault::point);
+        }
         answer.unwrap_or_else(|error| {
             out.clear();
             convert::failed(&error)

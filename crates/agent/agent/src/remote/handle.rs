@@ -16,7 +16,7 @@ use wire::{Message, Text, open, seek};
 
 use super::ahead::{self, Ahead};
 use super::scatter::at_once;
-use super::{Inner, hint_of, is_interrupted, unexpected};
+use super::{Inner, fault, hint_of, is_interrupted, unexpected};
 use crate::burst_buffer::{DataVersion, OpenData};
 use crate::limits::{SERVER_AHEAD_FILE_BYTES, SERVER_WANTED_MAX};
 use crate::reader;
@@ -90,6 +90,7 @@ impl RemoteHandle {
             Err(CallError::Lost) => handle.open_as(bit(how.truncate, open::TRUNCATE), within)?,
             other => other?,
         }
+        fault::point("remote.opened");
         Ok(handle)
     }
 
@@ -196,6 +197,7 @@ impl RemoteHandle {
             } else {
                 self.written(Message::Write { handle: self.number, offset: at }, part, false)?
             };
+            fault::point("remote.written");
             first.get_or_insert(began);
             at += part.len() as u64;
         }
@@ -315,7 +317,9 @@ impl OpenData for RemoteHandle {
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.end_is_known.store(false, Ordering::Release);
         self.end.store(0, Ordering::Release);
-        self.changed(ahead::ALL, self.done(Message::SetLen { handle: self.number, len }))
+        let done = self.done(Message::SetLen { handle: self.number, len });
+        fault::point("remote.cut");
+        self.changed(ahead::ALL, done)
     }
 
     fn fallocate(&self, mode: u32, offset: u64, len: u64) -> io::Result<()> {
@@ -345,6 +349,7 @@ impl Drop for RemoteHandle {
         self.inner.fetches.close(self.number);
         // A server that never hears of it would keep the file open, and never stage it out.
         self.inner.tell(Message::Close { handle: self.number });
+        fault::point("remote.closed");
         if self.writes() {
             self.inner.written.end(&self.identity);
         }

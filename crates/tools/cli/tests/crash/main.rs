@@ -9,6 +9,7 @@ mod ledger;
 #[path = "../mounted/mod.rs"]
 mod mounted;
 mod program;
+mod programs;
 mod round;
 mod story;
 mod verdict;
@@ -31,7 +32,7 @@ const RULES: [&[&str]; 3] = [&[], &["keep_after=delete"], &["stage_out=manual"]]
 
 #[test]
 fn a_process_with_a_role_plays_it() {
-    program::play();
+    program::play(&|_| false);
 }
 
 #[test]
@@ -39,9 +40,9 @@ fn a_story_on_a_plain_directory_leaves_what_its_model_says_also_when_it_is_kille
     let tree = TempTree::new();
     for (seed, kill_after) in [(1, usize::MAX), (2, 20), (3, 55)] {
         let (dir, ledger) = (tree.dir(format!("plain-{seed}")), tree.path(format!("ledger-{seed}")));
-        round::first_files(&dir, seed);
+        programs::first_files(&dir, seed);
         let words = ["story", dir.to_str().unwrap(), &seed.to_string(), "300", ledger.to_str().unwrap()];
-        let mut process = program::start(&words, &tree.path("log"));
+        let mut process = program::start(&words, &tree.path("log"), &[]);
         wait_until("the end of the program", BOUND, || {
             if ledger::read(&ledger).acknowledged >= kill_after {
                 process.kill();
@@ -178,7 +179,7 @@ fn a_file_is_not_clean_before_a_program_that_outlived_the_agent_lets_it_go() {
 
         let words = ["hold", file.to_str().unwrap(), ready.to_str().unwrap(), go.to_str().unwrap()];
         let log = place.beside("holder.log");
-        let mut holder = program::start(&words, &log);
+        let mut holder = program::start(&words, &log, &[]);
         let said = |round: u64| {
             let wanted = round.to_string();
             wait_until("the holder's next round", BOUND, || {

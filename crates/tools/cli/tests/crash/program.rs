@@ -17,20 +17,30 @@ const ROLE: &str = "CRASH_TEST_ROLE";
 /// The test that does a role's work.
 pub const ENTRY: &str = "a_process_with_a_role_plays_it";
 
+/// Set for a program whose data is at a server, which changes two things: what is stored through a mapping is synced, as pages
+/// of a mapping are the node's own there; and a server that was killed does not find a file without a name (`ESTALE`, and
+/// SIGBUS in a mapping, so nothing is stored there).
+pub const AT_SERVER: &str = "CRASH_TEST_AT_SERVER";
+
 /// Exit status after an error that a dead agent explains.
 pub const AGENT_GONE: i32 = 3;
 
-/// Starts a process in a role: the words are its arguments.
-pub fn start(words: &[&str], log: &Path) -> ProcessGuard {
+/// Starts a process in a role: the words are its arguments, with more variables in its environment.
+pub fn start(words: &[&str], log: &Path, environment: &[(&str, &str)]) -> ProcessGuard {
     let log = File::create(log).expect("a log");
     let mut command = Command::new(std::env::current_exe().expect("the test binary"));
     command.args(["--exact", ENTRY, "--nocapture"]).env(ROLE, words.join("\n")).stdin(Stdio::null());
-    command.stdout(log.try_clone().expect("dup")).stderr(log);
+    command.envs(environment.iter().copied()).stdout(log.try_clone().expect("dup")).stderr(log);
     ProcessGuard::spawn(&mut command)
 }
 
-/// Plays the role of this process, if it has one; then it does not return.
-pub fn play() {
+/// Whether a dead agent explains an error.
+pub fn is_gone(error: &std::io::Error) -> bool {
+    [libc::ENOTCONN, libc::ECONNABORTED].map(Some).contains(&error.raw_os_error())
+}
+
+/// Plays the role of this process, if it has one; then it does not return. `other` plays those that are not known here.
+pub fn play(other: &dyn Fn(&[&str]) -> bool) {
     let Ok(role) = std::env::var(ROLE) else { return };
     let words: Vec<&str> = role.lines().collect();
     match words[..] {
@@ -39,7 +49,7 @@ pub fn play() {
             std::process::exit(tell(Path::new(dir), seed, steps, Path::new(ledger)));
         }
         ["hold", file, ready, go] => crate::holder::hold(Path::new(file), Path::new(ready), Path::new(go)),
-        _ => panic!("no such role: {role}"),
+        ref words => assert!(other(words), "no such role: {role}"),
     }
     std::process::exit(0);
 }
@@ -48,14 +58,21 @@ pub fn play() {
 fn tell(dir: &Path, seed: u64, steps: usize, ledger: &Path) -> i32 {
     let mut ledger = Ledger::create(ledger);
     let mut story = Story::new(seed);
-    let mut hands = Hands { dir: dir.to_owned(), slots: Default::default() };
+    let at_server = std::env::var_os(AT_SERVER).is_some();
+    let mut hands = Hands { dir: dir.to_owned(), slots: Default::default(), at_server };
     for number in 0..steps {
         let step = story.next();
         ledger.begun();
-        if let Err(error) = hands.act(&step, &story) {
+        let is_lost = |error: &std::io::Error| {
+            at_server && error.raw_os_error() == Some(libc::ESTALE) && story.model.is_nameless(&step)
+        };
+        let kills = at_server && matches!(step, Step::Store { .. }) && story.model.is_nameless(&step);
+        if !kills
+            && let Err(error) = hands.act(&step, &story)
+            && !is_lost(&error)
+        {
             eprintln!("step {number} {step:?}: {error}");
-            let gone = [libc::ENOTCONN, libc::ECONNABORTED].map(Some).contains(&error.raw_os_error());
-            return if gone { AGENT_GONE } else { 1 };
+            return if is_gone(&error) { AGENT_GONE } else { 1 };
         }
         story.model.apply(&step);
         ledger.acknowledged();
@@ -67,6 +84,7 @@ fn tell(dir: &Path, seed: u64, steps: usize, ledger: &Path) -> i32 {
 struct Hands {
     dir: PathBuf,
     slots: [Option<File>; SLOTS],
+    at_server: bool,
 }
 
 impl Hands {
@@ -86,7 +104,7 @@ impl Hands {
                 self.slots[slot] = Some(how.open(self.path(name))?);
             }
             Step::Pwrite { slot, at, len, seed } => self.file(slot).write_all_at(&payload(seed, len), at)?,
-            Step::Store { slot, at, len, seed } => store(self.file(slot), at, &payload(seed, len))?,
+            Step::Store { slot, at, len, seed } => store(self.file(slot), at, &payload(seed, len), self.at_server)?,
             Step::Fsync { slot } => self.file(slot).sync_all()?,
             Step::Ftruncate { slot, len } => self.file(slot).set_len(len)?,
             Step::Punch { slot, at, len } => {
@@ -124,8 +142,8 @@ impl Hands {
     }
 }
 
-/// Stores through a shared mapping that lives as long as the call.
-pub fn store(file: &File, at: u64, bytes: &[u8]) -> std::io::Result<()> {
+/// Stores through a shared mapping that lives as long as the call, and syncs it if that is wanted.
+pub fn store(file: &File, at: u64, bytes: &[u8], sync: bool) -> std::io::Result<()> {
     let start = at & !4095;
     let (skip, len) = ((at - start) as usize, (at - start) as usize + bytes.len());
     let protection = libc::PROT_READ | libc::PROT_WRITE;
@@ -137,7 +155,9 @@ pub fn store(file: &File, at: u64, bytes: &[u8]) -> std::io::Result<()> {
             return Err(std::io::Error::last_os_error());
         }
         std::ptr::copy_nonoverlapping(bytes.as_ptr(), address.cast::<u8>().add(skip), bytes.len());
+        let synced = if sync { libc::msync(address, len, libc::MS_SYNC) } else { 0 };
+        let error = std::io::Error::last_os_error();
         libc::munmap(address, len);
+        if synced == 0 { Ok(()) } else { Err(error) }
     }
-    Ok(())
 }

@@ -1,22 +1,14 @@
 //! One crash: programs tell stories in a mounted directory, something dies, and what is left is recovered and judged.
 
-use std::fs;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
 
 use rustix::process::Signal;
-use testkit::{ProcessGuard, wait_until};
+use testkit::wait_until;
 
 use crate::ledger;
 use crate::mounted::{Agent, BOUND, Place};
-use crate::program::{self, AGENT_GONE};
-use crate::story::{Model, NAMES, Step};
-use crate::verdict;
-
-/// Programs at once, each in a directory of its own.
-const PROGRAMS: u64 = 2;
-/// Steps of each.
-const STEPS: usize = 70;
+use crate::program::AGENT_GONE;
+use crate::programs::{Orphans, PROGRAMS, Program, first_files, may_orphan};
 
 /// Who is killed, and when.
 #[derive(Debug, Clone, Copy)]
@@ -45,14 +37,6 @@ pub struct Round {
     pub afterwards: Afterwards,
     pub rules: &'static [&'static str],
     pub seed: u64,
-}
-
-struct Program {
-    process: ProcessGuard,
-    dir: PathBuf,
-    seed: u64,
-    ledger: PathBuf,
-    log: PathBuf,
 }
 
 impl Round {
@@ -87,7 +71,9 @@ impl Round {
             Err(_) if place.beside("fault").exists() => return Ok(Vec::new()),
             Err(said) => return Err(format!("no mount: {said}")),
         };
-        let mut programs: Vec<Program> = (0..PROGRAMS).map(|number| self.start(place, number)).collect();
+        let mut programs: Vec<Program> = (0..PROGRAMS)
+            .map(|number| Program::start(&place.dir, number, self.seed, &|name| place.beside(name), &[]))
+            .collect();
         let mut killed = false;
         wait_until("the end of the agent or of the programs", BOUND, || {
             let acknowledged = ledger::read(&programs[0].ledger).acknowledged;
@@ -111,14 +97,6 @@ impl Round {
         Ok(programs)
     }
 
-    fn start(&self, place: &Place, number: u64) -> Program {
-        let (dir, seed) = (place.dir.join(format!("program-{number}")), self.seed + number);
-        let (ledger, log) = (place.beside(&format!("ledger-{number}")), place.beside(&format!("program-{number}.log")));
-        let text = |path: &PathBuf| path.to_str().expect("a path of ours").to_owned();
-        let words = ["story", &text(&dir), &seed.to_string(), &STEPS.to_string(), &text(&ledger)];
-        Program { process: program::start(&words, &log), dir, seed, ledger, log }
-    }
-
     /// A program may end well, by the agent's death, or by the signals that explains.
     fn end_of(&self, program: &mut Program) -> Result<(), String> {
         let status = program.process.wait(BOUND);
@@ -131,8 +109,7 @@ impl Round {
         if explained {
             return Ok(());
         }
-        let log = fs::read_to_string(&program.log).unwrap_or_default();
-        Err(format!("the program of seed {} ended with {status}:\n{log}", program.seed))
+        Err(program.ended_badly())
     }
 
     /// The agent's end if it still lives: replicas are dropped and everything is drained, which may reach the point.
@@ -165,7 +142,7 @@ impl Round {
         }
         // The recovery itself may have died; the next one succeeds.
         let mut ended = place.recover(&[]);
-        if may_orphan(programs) && discard_orphans(place, &ended.text)? {
+        if may_orphan(programs) && Orphans::listed(&ended.text)?.discard(&place.burst_buffer, &forebay(place))? {
             ended = place.recover(&[]);
         }
         judge(programs, "in the global store").map_err(|why| format!("{why}\nrecover said:\n{}", ended.text))?;
@@ -176,57 +153,13 @@ impl Round {
     }
 }
 
-impl Program {
-    /// What it did, for a message.
-    fn told(&self) -> String {
-        let reading = ledger::read(&self.ledger);
-        let steps = verdict::steps(self.seed, reading.acknowledged + usize::from(reading.unknown));
-        format!("{}, {reading:?}:\n{}\n", self.dir.display(), verdict::print(&steps))
+fn forebay(place: &Place) -> impl Fn(&[&str]) -> (i32, String) {
+    |words| {
+        let ended = place.forebay(words, &[]);
+        (ended.code, ended.text)
     }
-}
-
-/// The files that a program finds.
-pub fn first_files(dir: &Path, seed: u64) {
-    fs::create_dir_all(dir.join("sub")).expect("a directory");
-    let model = Model::first(seed);
-    for (name, file) in &model.names {
-        fs::write(dir.join(NAMES[*name]), &model.files[file]).expect("a first file");
-    }
-}
-
-/// A crash between the end of a name below and that of its record leaves dirty data whose file is gone: it is kept
-/// until somebody decides. That is only so while a step that ends a name was on its way.
-fn may_orphan(programs: &[Program]) -> bool {
-    programs.iter().any(|program| {
-        let reading = ledger::read(&program.ledger);
-        let steps = verdict::steps(program.seed, reading.acknowledged + usize::from(reading.unknown));
-        reading.unknown && matches!(steps.last(), Some(Step::Unlink { .. } | Step::Rename { .. }))
-    })
-}
-
-/// Decides against the orphans that `recover` lists; whether there were any.
-fn discard_orphans(place: &Place, said: &str) -> Result<bool, String> {
-    let orphans = said.matches(": orphaned: ").count();
-    let commands = said.lines().filter_map(|line| line.split_once("forebay resolve "));
-    let identities: Vec<&str> = commands.filter_map(|(_, rest)| rest.split(' ').next()).collect();
-    if identities.len() != orphans {
-        return Err(format!("not only orphans are left:\n{said}"));
-    }
-    for identity in &identities {
-        let buffer = place.burst_buffer.to_str().expect("a path of ours");
-        let ended = place.forebay(&["resolve", identity, "--keep", "global", "--burst-buffer", buffer], &[]);
-        if ended.code != 0 {
-            return Err(format!("resolve ended with {}:\n{}", ended.code, ended.text));
-        }
-    }
-    Ok(orphans > 0)
 }
 
 fn judge(programs: &[Program], r#where: &str) -> Result<(), String> {
-    for program in programs {
-        let reading = ledger::read(&program.ledger);
-        verdict::judge(&program.dir, program.seed, reading)
-            .map_err(|why| format!("{}, the program of seed {}: {why}", r#where, program.seed))?;
-    }
-    Ok(())
+    programs.iter().try_for_each(|program| program.judge(&program.dir, r#where))
 }

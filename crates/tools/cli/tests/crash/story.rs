@@ -103,6 +103,20 @@ impl Model {
         self.files.get_mut(&file).expect("an open file")
     }
 
+    /// Whether a step is about an open file that has no name any more.
+    pub fn is_nameless(&self, step: &Step) -> bool {
+        let (Step::Pwrite { slot, .. }
+        | Step::Store { slot, .. }
+        | Step::Fsync { slot }
+        | Step::Ftruncate { slot, .. }
+        | Step::Punch { slot, .. }
+        | Step::Close { slot }) = *step
+        else {
+            return false;
+        };
+        self.slots[slot].is_some_and(|file| !self.names.values().any(|named| *named == file))
+    }
+
     /// Does a step that succeeds.
     pub fn apply(&mut self, step: &Step) {
         match *step {

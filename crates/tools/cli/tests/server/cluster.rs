@@ -54,17 +54,17 @@ fn forebay() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_forebay"))
 }
 
-/// A shell that does each line that it reads: `start`, `plug NODE up|down`, or `status NODE DIRECTORY`. Not the test itself: between fork and exec
+/// A shell that does each line that it reads: `start [NAME=VALUE]`, `plug NODE up|down`, or `status NODE DIRECTORY`. Not the test itself: between fork and exec
 /// a process closes the files that it has open for writing, which waits for the server.
 fn hand(tree: &TempTree, data: &Path, burst_buffer: &Path, secret: &Path) -> ProcessGuard {
     let script = r#"base=$1; shift
         start() {
-            (sh -c 'echo $$ >"$0.pid"; exec "$@"' "$base" nsenter --net=/run/netns/node0 "$@" >"$base.log" 2>&1
+            (sh -c 'echo $$ >"$0.pid"; exec "$@"' "$base" env "FOREBAY_FAULT_LOG=$base.fault" "$@" >"$base.log" 2>&1
             echo $? >"$base.status") &
         }
         while read -r what node state; do
             case $what in
-                start) start "$@" ;;
+                start) start ${node:+"$node"} nsenter --net=/run/netns/node0 "$@" ;;
                 status) nsenter "--net=/run/netns/node$node" "$1" status "$state" >"$base.said" 2>&1; echo done >"$base.done" ;;
                 plug) nsenter --net=/run/netns/wire ip link set "to$node" "$state"; echo done >"$base.done" ;;
             esac
@@ -80,6 +80,13 @@ fn hand(tree: &TempTree, data: &Path, burst_buffer: &Path, secret: &Path) -> Pro
 impl Cluster {
     /// A server that runs, and so many nodes. Call it in a private namespace: the names of the networks are in `/run`.
     pub fn new(nodes: usize) -> Cluster {
+        let mut cluster = Cluster::without_server(nodes);
+        cluster.start_server();
+        cluster
+    }
+
+    /// Nodes whose server has not been started yet.
+    pub fn without_server(nodes: usize) -> Cluster {
         let tree = TempTree::new();
         tool("mount", "-t tmpfs none /run");
         std::fs::create_dir("/run/netns").expect("a directory for the networks' names");
@@ -100,9 +107,7 @@ impl Cluster {
         let secret = tree.file("secret", "a secret of sixteen bytes or more");
         tool("chmod", &format!("600 {}", secret.display()));
         let hand = hand(&tree, &data, &burst_buffer, &secret);
-        let mut cluster = Cluster { tree, data, secret, hand, agents: Vec::new() };
-        cluster.start_server();
-        cluster
+        Cluster { tree, data, secret, hand, agents: Vec::new() }
     }
 
     pub fn address(&self) -> String {
@@ -116,10 +121,15 @@ impl Cluster {
 
     /// Returns when it serves.
     pub fn start_server(&mut self) {
+        self.start_server_with("");
+    }
+
+    /// As `start_server`, with a variable in its environment.
+    pub fn start_server_with(&mut self, variable: &str) {
         for file in ["server.log", "server.pid", "server.status"] {
             let _ = std::fs::remove_file(self.tree.path(file));
         }
-        self.tell("start\n");
+        self.tell(&format!("start {variable}\n"));
         let said = self.tree.path("server.log");
         wait_until("the server serves", BOUND, || {
             std::fs::read_to_string(&said).is_ok_and(|text| text.contains("serving"))
@@ -151,13 +161,15 @@ impl Cluster {
         self.signal_server(Signal::CONT);
     }
 
+    /// Its exit status, once it has ended.
+    pub fn server_status(&self) -> Option<String> {
+        std::fs::read_to_string(self.tree.path("server.status")).ok().filter(|text| text.ends_with('\n'))
+    }
+
     /// Ends the server by a signal; how it ended.
-    fn end_server_by(&self, signal: Signal) -> String {
+    pub fn end_server_by(&self, signal: Signal) -> String {
         self.signal_server(signal);
-        let status = self.tree.path("server.status");
-        wait_for("the end of the server", BOUND, || {
-            std::fs::read_to_string(&status).ok().filter(|text| text.ends_with('\n'))
-        })
+        wait_for("the end of the server", BOUND, || self.server_status())
     }
 
     /// As a crash would.
@@ -201,12 +213,17 @@ impl Cluster {
 
     /// Mounts the global store on a node and accelerates it there; returns the directory.
     pub fn mount(&mut self, node: usize, options: &[&str]) -> PathBuf {
+        self.mount_with(node, options, &[])
+    }
+
+    /// As `mount`, with variables in the agent's environment.
+    pub fn mount_with(&mut self, node: usize, options: &[&str], environment: &[(&str, &str)]) -> PathBuf {
         let dir = self.node(node);
         if !dir.exists() {
             std::fs::create_dir(&dir).expect("a place for the node's mount");
             tool("mount", &format!("--bind {} {}", self.data.display(), dir.display()));
         }
-        self.serve_node(node, dir, options)
+        self.serve_node(node, dir, options, environment)
     }
 
     /// Shows the server's directory on a node that does not see the global store; returns where.
@@ -216,11 +233,12 @@ impl Cluster {
         if !dir.exists() {
             std::fs::create_dir(&dir).expect("a place for the node's mount");
         }
-        self.serve_node(node, dir, &[&["--names", "server"], options].concat())
+        self.serve_node(node, dir, &[&["--names", "server"], options].concat(), &[])
     }
 
-    fn serve_node(&mut self, node: usize, dir: PathBuf, options: &[&str]) -> PathBuf {
+    fn serve_node(&mut self, node: usize, dir: PathBuf, options: &[&str], environment: &[(&str, &str)]) -> PathBuf {
         let mut command = inside(node, &forebay());
+        command.envs(environment.iter().copied());
         command.arg("mount").arg(&dir).arg("--foreground").args(["--server", &self.address(), "--secret"]);
         command.arg(&self.secret).args(options);
         let log = self.log(&format!("node{node}.log"));
@@ -239,12 +257,24 @@ impl Cluster {
 
     /// Where programs of a node register for windows, which were mounted with `--window`.
     pub fn window_socket(&self, node: usize) -> String {
+        self.exported(node, "FOREBAY_WINDOW_SOCKET")
+    }
+
+    /// The value of a variable that programs need for windows.
+    pub fn exported(&self, node: usize, variable: &str) -> String {
         let said = self.tree.path(format!("node{node}.said"));
         wait_for("what programs need for windows", BOUND, || {
             let text = std::fs::read_to_string(&said).ok()?;
-            let (_, rest) = text.split_once("FOREBAY_WINDOW_SOCKET='")?;
-            rest.split_once('\'').map(|(socket, _)| socket.to_owned())
+            let (_, rest) = text.split_once(&format!("{variable}='"))?;
+            rest.split_once('\'').map(|(value, _)| value.to_owned())
         })
+    }
+
+    /// Whether the agent of a node has ended, or was killed.
+    #[allow(dead_code, reason = "only some tests ask")]
+    pub fn agent_has_ended(&mut self, node: usize) -> bool {
+        let of_node = self.agents.iter_mut().rev().find(|(of, _)| *of == node);
+        of_node.is_none_or(|(_, agent)| agent.ended().is_some())
     }
 
     /// Kills a node's agent, as a crash would; its mount is dead then.
@@ -256,6 +286,12 @@ impl Cluster {
     pub fn unmount(&self, node: usize) {
         let dir = self.tree.path(format!("node{node}"));
         rustix::mount::unmount(&dir, rustix::mount::UnmountFlags::DETACH).expect("a mount");
+    }
+
+    /// A command on a node that goes on by itself.
+    #[allow(dead_code, reason = "only some tests leave it alone")]
+    pub fn spawn(&self, node: usize, words: &[&str]) -> ProcessGuard {
+        ProcessGuard::spawn(inside(node, &forebay()).args(words).stdout(Stdio::null()).stderr(Stdio::null()))
     }
 
     /// What a command says on a node.

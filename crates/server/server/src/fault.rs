@@ -1,0 +1,40 @@
+//! The places of the server where a test kills it: what an agent asked for is done, and the agent has not heard it.
+
+use wire::Message;
+
+/// Every point.
+pub const POINTS: &[&str] = &[
+    "serve.opened",
+    "serve.written",
+    "serve.appended",
+    "serve.cut",
+    "serve.allocated",
+    "serve.synced",
+    "serve.flushed",
+    "serve.closed",
+    "serve.removing",
+    "serve.unlinked",
+];
+
+/// The point behind a request that changes something.
+pub(crate) fn behind(request: &Message) -> Option<&'static str> {
+    Some(match request {
+        Message::Open { .. } => "serve.opened",
+        Message::Write { .. } => "serve.written",
+        Message::Append { .. } => "serve.appended",
+        Message::SetLen { .. } | Message::Truncate { .. } => "serve.cut",
+        Message::Allocate { .. } => "serve.allocated",
+        Message::Sync { .. } => "serve.synced",
+        Message::Flush { .. } => "serve.flushed",
+        Message::Close { .. } => "serve.closed",
+        Message::Removing { .. } => "serve.removing",
+        Message::Unlinked { .. } => "serve.unlinked",
+        _ => return None,
+    })
+}
+
+/// Passes a point; see `file_cache::fault`.
+pub(crate) fn point(name: &'static str) {
+    debug_assert!(POINTS.contains(&name), "{name} is not listed");
+    file_cache::fault::pass(name);
+}

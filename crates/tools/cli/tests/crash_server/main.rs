@@ -1,0 +1,128 @@
+//! Deaths of server, agent and program, alone and together, where the data is behind a server: every acknowledged operation is
+//! there afterwards, for the nodes and in the global store, and nothing older reappears.
+//!
+//! Programs, ledgers and their judge are those of the crashes of a node's own burst buffer.
+#![allow(dead_code, reason = "each crash has its own part of what programs do")]
+
+#[path = "../server/cluster.rs"]
+mod cluster;
+#[path = "../crash/holder.rs"]
+mod holder;
+#[path = "../crash/ledger.rs"]
+mod ledger;
+#[path = "../mounted/mod.rs"]
+mod mounted;
+#[path = "../crash/program.rs"]
+mod program;
+#[path = "../crash/programs.rs"]
+mod programs;
+#[path = "../server/ledger.rs"]
+mod records;
+mod round;
+#[path = "../crash/story.rs"]
+mod story;
+#[path = "../crash/verdict.rs"]
+mod verdict;
+mod writer;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use cluster::{BOUND, Cluster};
+use records::{Appender, EndOfAll};
+use round::{Door, Falls, Round, With};
+use testkit::{in_private_namespace_within, wait_until};
+
+/// What one test may take: a round takes some seconds on a busy machine.
+const NAMESPACE_BOUND: Duration = Duration::from_secs(235);
+
+/// Rules under which a fault point is looked for, in this order.
+const RULES: [&[&str]; 3] = [&[], &["keep_after=delete"], &["stage_out=manual"]];
+
+/// Stories in which it is looked for.
+const SEEDS: [u64; 3] = [30, 40, 50];
+
+/// Who falls with the one at whose point it is; each point has one of these, and all with this variable in the environment.
+const WITH: [With; 4] = [With::Nobody, With::Peer, With::Programs, With::All];
+const ALL: &str = "FOREBAY_CRASH_ALL";
+
+#[test]
+fn a_process_with_a_role_plays_it() {
+    program::play(&writer::play);
+}
+
+/// Every point of the server but that of marks, which are left on stores that other machines share, and that of appends, which
+/// stories do not have: it has a test of its own.
+fn of_server() -> Vec<&'static str> {
+    let all = file_cache::fault::POINTS.iter().chain(server::fault::POINTS).copied();
+    all.filter(|name| !["w6.unmarked", "serve.appended"].contains(name)).collect()
+}
+
+/// Those of the agent.
+fn of_agent(door: Door) -> Vec<&'static str> {
+    let windows = if door == Door::Preload { agent::windows::fault::POINTS } else { &[] };
+    agent::remote_fault::POINTS.iter().chain(windows).copied().collect()
+}
+
+/// Plays a point until it is hit, in several stories and under each set of rules.
+fn play_point(falls: Falls, point: &'static str, door: Door, with: With) -> bool {
+    let rules_and_seeds = SEEDS.iter().flat_map(|seed| RULES.iter().map(move |rules| (rules, *seed)));
+    rules_and_seeds.into_iter().any(|(rules, seed)| {
+        let round = Round { falls, point, door, with, rules, seed };
+        round.play().unwrap_or_else(|why| panic!("{why}"))
+    })
+}
+
+/// Plays all points, each with another company than its neighbours.
+fn play_all(falls: Falls, points: &[&'static str], door: Door, shift: usize) {
+    let mut missed = Vec::new();
+    for (number, point) in points.iter().enumerate() {
+        let one = (number + shift) % WITH.len();
+        let with = if std::env::var_os(ALL).is_some() { &WITH[..] } else { &WITH[one..=one] };
+        missed.extend(with.iter().filter(|with| !play_point(falls, point, door, **with)).map(|with| (point, with)));
+    }
+    assert!(missed.is_empty(), "never reached, so nothing is proved: {missed:?}");
+}
+
+#[test]
+fn the_server_may_die_at_every_fault_point_alone_and_with_others() {
+    in_private_namespace_within(NAMESPACE_BOUND, || play_all(Falls::Server, &of_server(), Door::Kernel, 0));
+}
+
+#[test]
+fn the_server_may_die_at_every_fault_point_alone_and_with_others_where_programs_write_through_windows() {
+    in_private_namespace_within(NAMESPACE_BOUND, || play_all(Falls::Server, &of_server(), Door::Preload, 2));
+}
+
+#[test]
+fn an_agent_at_a_server_may_die_at_every_fault_point_alone_and_with_others() {
+    in_private_namespace_within(NAMESPACE_BOUND, || play_all(Falls::Agent, &of_agent(Door::Kernel), Door::Kernel, 1));
+}
+
+#[test]
+fn an_agent_at_a_server_may_die_at_every_fault_point_alone_and_with_others_where_programs_write_through_windows() {
+    in_private_namespace_within(NAMESPACE_BOUND, || play_all(Falls::Agent, &of_agent(Door::Preload), Door::Preload, 3));
+}
+
+#[test]
+fn an_append_that_a_server_did_before_it_died_is_there_once() {
+    in_private_namespace_within(NAMESPACE_BOUND, || {
+        let mut cluster = Cluster::without_server(2);
+        cluster.start_server_with("FOREBAY_FAULT=serve.appended:20");
+        let (one, two) = (cluster.mount(1, &[]), cluster.mount(2, &[]));
+        let mut appender = Appender::new(&one);
+        let (end, count) = (AtomicBool::new(false), appender.acknowledged());
+        std::thread::scope(|scope| {
+            let _ends = EndOfAll(&end);
+            scope.spawn(|| appender.run(&end));
+            wait_until("the server's death", BOUND, || cluster.server_status().is_some());
+            assert_eq!(count.load(Ordering::SeqCst), 19, "the one that was done is not acknowledged");
+            cluster.start_server();
+            wait_until("appends go on", BOUND, || count.load(Ordering::SeqCst) > 40);
+        });
+        appender.close();
+        appender.check(&two);
+        cluster.end_server();
+        appender.check(&cluster.data);
+    });
+}

@@ -1,0 +1,285 @@
+//! One crash: over one server a program on each of two nodes tells a story, another on the first writes records, somebody dies at a
+//! fault point, others with it; who died is started again, and what is there is judged.
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+
+use rustix::process::Signal;
+use testkit::{ProcessGuard, wait_until};
+
+use crate::cluster::{BOUND, Cluster};
+use crate::program::{AGENT_GONE, AT_SERVER};
+use crate::programs::{Orphans, PROGRAMS, Program, first_files, may_orphan};
+use crate::writer::Writer;
+
+/// How programs write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Door {
+    /// Through the kernel.
+    Kernel,
+    /// Through windows.
+    Preload,
+}
+
+/// Whose fault point it is: the server's, or that of the first node's agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Falls {
+    Server,
+    Agent,
+}
+
+/// Who is killed as soon as that one is dead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum With {
+    Nobody,
+    /// The other one of server and agent.
+    Peer,
+    /// The first node's programs.
+    Programs,
+    All,
+}
+
+/// A crash to be.
+#[derive(Debug, Clone, Copy)]
+pub struct Round {
+    pub falls: Falls,
+    pub point: &'static str,
+    pub door: Door,
+    pub with: With,
+    pub rules: &'static [&'static str],
+    pub seed: u64,
+}
+
+/// The node of the first program, whose agent may die.
+const FIRST: usize = 1;
+
+/// A round that is played.
+struct Stage<'a> {
+    round: &'a Round,
+    cluster: Cluster,
+    /// The one of each node.
+    programs: Vec<Program>,
+    /// Beside the first.
+    writer: Option<Writer>,
+    /// The point was hit, and what follows was done.
+    fallen: bool,
+    /// The first agent is dead, and its mount with it.
+    agent_is_dead: bool,
+}
+
+impl Round {
+    /// Plays it. Whether its fault point was hit; `Err` says which promise was broken.
+    pub fn play(&self) -> Result<bool, String> {
+        let mut stage = Stage::set(self);
+        stage.play().map_err(|why| {
+            let told: String =
+                stage.programs.iter().map(Program::told).chain(stage.writer.iter().map(Writer::told)).collect();
+            format!("{self:?}:\n{why}\n{}{told}", stage.logs())
+        })?;
+        Ok(stage.fallen)
+    }
+
+    fn options(&self, cluster: &Cluster) -> Vec<String> {
+        let windows =
+            (self.door == Door::Preload).then(|| format!("--window={}", cluster.tree.path("rings").display()));
+        let rules = self.rules.iter().flat_map(|rule| ["--policy".to_owned(), (*rule).to_owned()]);
+        windows.into_iter().chain(rules).collect()
+    }
+
+    fn takes(&self, who: With) -> bool {
+        self.with == who || self.with == With::All
+    }
+}
+
+impl<'a> Stage<'a> {
+    fn set(round: &'a Round) -> Stage<'a> {
+        let mut cluster = Cluster::without_server(PROGRAMS as usize);
+        for number in 0..PROGRAMS {
+            first_files(&cluster.data.join(format!("program-{number}")), round.seed + number);
+        }
+        let fault = format!("FOREBAY_FAULT={}", round.point);
+        cluster.start_server_with(if round.falls == Falls::Server { &fault } else { "" });
+        let options = round.options(&cluster);
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        let log = cluster.tree.path("agent.fault").display().to_string();
+        let armed = [("FOREBAY_FAULT", round.point), ("FOREBAY_FAULT_LOG", &log)];
+        cluster.mount_with(FIRST, &options, if round.falls == Falls::Agent { &armed } else { &[] });
+        (FIRST + 1..=PROGRAMS as usize).for_each(|node| _ = cluster.mount(node, &options));
+        Stage { round, cluster, programs: Vec::new(), writer: None, fallen: false, agent_is_dead: false }
+    }
+
+    fn play(&mut self) -> Result<(), String> {
+        self.start();
+        self.watch("the end of the programs", |stage| stage.processes().all(ended));
+        self.see_ends()?;
+        self.judge_on_nodes()?;
+        let dir = self.cluster.node(FIRST).display().to_string();
+        let mut evicts = self.cluster.spawn(FIRST, &["stage", "evict", "--recursive", &dir]);
+        self.watch("the end of the eviction", |_| ended(&mut evicts));
+        self.judge_on_nodes()?;
+        self.end()
+    }
+
+    fn start(&mut self) {
+        let beside = |name: &str| self.cluster.tree.path(name);
+        let started: Vec<_> = (0..PROGRAMS)
+            .map(|number| {
+                let node = FIRST + number as usize;
+                let mut how = vec![(AT_SERVER, String::new())];
+                if self.round.door == Door::Preload {
+                    let variables = ["FOREBAY_WINDOW_SOCKET", "LD_PRELOAD"];
+                    how.extend(variables.map(|variable| (variable, self.cluster.exported(node, variable))));
+                }
+                let how: Vec<_> = how.iter().map(|(name, value)| (*name, value.as_str())).collect();
+                let dir = self.cluster.node(node);
+                let writer = (node == FIRST).then(|| Writer::start(&dir, &beside, &how));
+                (Program::start(&dir, number, self.round.seed, &beside, &how), writer)
+            })
+            .collect();
+        for (program, writer) in started {
+            self.programs.push(program);
+            self.writer = self.writer.take().or(writer);
+        }
+    }
+
+    fn processes(&mut self) -> impl Iterator<Item = &mut ProcessGuard> {
+        let stories = self.programs.iter_mut().map(|program| &mut program.process);
+        stories.chain(self.writer.iter_mut().map(|writer| &mut writer.process))
+    }
+
+    /// Waits, and does what is due when somebody falls meanwhile.
+    fn watch(&mut self, what: &str, mut done: impl FnMut(&mut Stage<'_>) -> bool) {
+        wait_until(what, BOUND, || {
+            self.see_to_the_fallen();
+            done(self)
+        });
+    }
+
+    fn see_to_the_fallen(&mut self) {
+        let falls = match self.round.falls {
+            Falls::Server => self.cluster.server_status().is_some(),
+            Falls::Agent => self.cluster.agent_has_ended(FIRST),
+        };
+        if self.fallen || !falls {
+            return;
+        }
+        self.fallen = true;
+        let (of_server, peer) = (self.round.falls == Falls::Server, self.round.takes(With::Peer));
+        if of_server {
+            assert_eq!(self.cluster.server_status().as_deref(), Some("137\n"), "{}", self.logs());
+        } else if peer {
+            self.cluster.kill_server();
+        }
+        if !of_server || peer {
+            self.cluster.kill_agent(FIRST);
+            self.agent_is_dead = true;
+        }
+        if self.round.takes(With::Programs) {
+            self.programs.iter().take(1).for_each(|program| program.process.signal(Signal::KILL));
+            self.writer.iter().for_each(|writer| writer.process.signal(Signal::KILL));
+        }
+        if of_server || peer {
+            self.cluster.start_server();
+        }
+    }
+
+    /// A program may end well, by the death of its agent, or by our hand.
+    fn see_ends(&mut self) -> Result<(), String> {
+        let badly = self.processes().any(|process| !process.wait(BOUND).success());
+        if badly && !self.fallen && self.round.falls == Falls::Agent {
+            // Its programs may be seen to have ended before it is.
+            self.watch("the agent's death", |stage| stage.fallen);
+        }
+        let (dead, killed) = (self.agent_is_dead, self.fallen && self.round.takes(With::Programs));
+        let is_explained = |first: bool, process: &mut ProcessGuard| {
+            let status = process.wait(BOUND);
+            match (status.code(), status.signal()) {
+                (Some(0), _) => true,
+                (Some(AGENT_GONE), _) | (_, Some(libc::SIGBUS)) => first && dead,
+                (_, Some(libc::SIGKILL)) => first && killed,
+                _ => false,
+            }
+        };
+        for (number, program) in self.programs.iter_mut().enumerate() {
+            if !is_explained(number == 0, &mut program.process) {
+                return Err(program.ended_badly());
+            }
+        }
+        let writer = self.writer.iter_mut().all(|writer| is_explained(true, &mut writer.process));
+        if writer { Ok(()) } else { Err("the writer ended badly".to_owned()) }
+    }
+
+    /// What each node sees. A node whose agent died has another one first.
+    fn judge_on_nodes(&mut self) -> Result<(), String> {
+        if std::mem::take(&mut self.agent_is_dead) {
+            self.cluster.unmount(FIRST);
+            let options = self.round.options(&self.cluster);
+            self.cluster.mount(FIRST, &options.iter().map(String::as_str).collect::<Vec<_>>());
+        }
+        for node in FIRST..=PROGRAMS as usize {
+            let dir = self.cluster.node(node);
+            self.judge(&dir, &format!("on node {node}"))?;
+        }
+        Ok(())
+    }
+
+    fn judge(&self, dir: &Path, r#where: &str) -> Result<(), String> {
+        for (number, program) in self.programs.iter().enumerate() {
+            program.judge(&dir.join(format!("program-{number}")), r#where)?;
+        }
+        let written = self.writer.iter().try_for_each(|writer| writer.judge(dir));
+        written.map_err(|why| format!("{}: {why}", r#where))
+    }
+
+    /// The server ends, and everything is in the global store.
+    fn end(&mut self) -> Result<(), String> {
+        if self.agent_is_dead {
+            // The point was hit by the eviction, with the agent in its company.
+            self.judge_on_nodes()?;
+        }
+        let mut status = self.cluster.end_server_by(Signal::TERM);
+        if status == "137\n" && self.round.falls == Falls::Server && !self.fallen {
+            self.fallen = true;
+            self.cluster.start_server();
+            status = self.cluster.end_server_by(Signal::TERM);
+        }
+        let burst_buffer = self.burst_buffer();
+        let buffer = burst_buffer.to_str().expect("a path of ours");
+        if status != "0\n" && may_orphan(&self.programs) {
+            let (_, said) = self.forebay(&["recover", buffer]);
+            Orphans::listed(&said)?.discard(&burst_buffer, &|words| self.forebay(words))?;
+        } else if status != "0\n" {
+            return Err(format!("the server ended with {status}"));
+        }
+        self.judge(&self.cluster.data, "in the global store")?;
+        let (code, said) = self.forebay(&["check", buffer]);
+        let sound = code == 0 && said.contains(", 0 dirty, 0 need a decision");
+        if sound { Ok(()) } else { Err(format!("check ended with {code}:\n{said}")) }
+    }
+
+    fn burst_buffer(&self) -> PathBuf {
+        self.cluster.tree.path("bb")
+    }
+
+    /// A command where the server was.
+    fn forebay(&self, words: &[&str]) -> (i32, String) {
+        let done = self.cluster.command(0, words);
+        let said = [done.stdout, done.stderr].concat();
+        (done.status.code().unwrap_or(-1), String::from_utf8_lossy(&said).into_owned())
+    }
+
+    fn logs(&self) -> String {
+        let mut names = vec!["server.log".to_owned(), "bb/agent.log".to_owned()];
+        names.extend((FIRST..=PROGRAMS as usize).map(|node| format!("node{node}.log")));
+        let tail = |name: String| {
+            let text = std::fs::read_to_string(self.cluster.tree.path(&name)).unwrap_or_default();
+            let lines: Vec<&str> = text.lines().collect();
+            format!("{name}:\n{}\n", lines[lines.len().saturating_sub(30)..].join("\n"))
+        };
+        names.into_iter().map(tail).collect()
+    }
+}
+
+fn ended(process: &mut ProcessGuard) -> bool {
+    process.ended().is_some()
+}
