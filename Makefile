@@ -20,7 +20,7 @@ quick: bootstrap ## the workspace's own tests only
 	@scripts/test.sh quick
 
 test-vm: bootstrap ## sixty crashes of an emulated machine, on disk, over NFS and with windows on NVDIMM, on kernel 6.1
-	@FOREBAY_VM_CRASHES=15 FOREBAY_VM_WINDOW_CRASHES=30 FOREBAY_VM_SECONDS=4800 scripts/test.sh suite/vm
+	@FOREBAY_VM_CRASHES=15 FOREBAY_VM_WINDOW_CRASHES=30 FOREBAY_VM_SECONDS=4800 FOREBAY_TEST_MINUTES=110 scripts/test.sh suite/vm
 
 demo: bootstrap ## real programs on a slow store, directly and accelerated, in one table
 	@scripts/bootstrap.sh python3-h5py

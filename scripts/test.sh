@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.." || exit 1
 # shellcheck source=scripts/environment.sh
 . scripts/environment.sh
 
-MINUTES_MAX=45          # the whole run, compiling included
+MINUTES_MAX=${FOREBAY_TEST_MINUTES:-45} # the whole run, compiling included
 BUILD_SECONDS_MAX=1500  # from a clean clone on two slow cores
 BINARY_SECONDS_MAX=240  # one test binary
 KILL_AFTER_SECONDS=10   # between SIGTERM and SIGKILL
