@@ -166,7 +166,7 @@ run_suites() {
   [ "$selection" = quick ] && return
   for entry in $SUITES; do
     name=${entry%:*}
-    selected "$name" || continue
+    selected "suite/$name" || continue
     run "suite/$name" "${entry#*:}" "tests/suites/$name.sh"
   done
 }
