@@ -18,8 +18,14 @@ pub fn render(plan: &Plan) -> String {
         let name = if alike { "write and read" } else { direction.name.as_str() };
         text.push_str(&limits(direction, name));
         text.push_str(&verdict(plan, direction));
-        let told: &[Direction] = if alike { &plan.directions } else { std::slice::from_ref(direction) };
-        told.iter().for_each(|direction| text.push_str(&measured(direction)));
+        let (write, read) = (plan.write(), plan.read());
+        text.push_str(&if !alike {
+            measured(direction, &direction.name)
+        } else if write.eta == read.eta {
+            measured(write, "either direction")
+        } else {
+            measured(write, &write.name) + &measured(read, &read.name)
+        });
         text.push('\n');
     }
     for finding in &plan.findings {
@@ -57,8 +63,8 @@ fn verdict(plan: &Plan, direction: &Direction) -> String {
 }
 
 /// What was measured in a direction.
-fn measured(direction: &Direction) -> String {
-    let (mut text, name) = (String::new(), &direction.name);
+fn measured(direction: &Direction, name: &str) -> String {
+    let mut text = String::new();
     if let Some(eta) = direction.eta {
         let _ = writeln!(text, "eta = {eta:.3} ({name}): the measured figure is {} of the limit.", format_share(eta));
     }

@@ -45,6 +45,8 @@ fn the_papers_cluster_gives_the_papers_figures_corrected() {
     near(write.parallelism, 160.0);
     near(write.parallelism_measured.unwrap(), 56.253_53);
     assert_eq!((plan.read().eta, plan.read().parallelism_measured), (None, None));
+    let text = render(&plan);
+    assert!(text.contains("eta = 0.841 (write)") && text.matches("eta =").count() == 1, "{text}");
     // 16.8 % is a raw interface's loss, 14.2 % that of its data rate; neither is 1 - eta.
     assert!(plan.findings.iter().any(|f| f.contains("16.8 % below its raw rate, 14.2 % below")), "{:?}", plan.findings);
     // 5 % of five raw interfaces flow backwards.
@@ -76,6 +78,8 @@ fn a_measured_figure_without_a_direction_is_told_only_where_both_are_limited_ali
     assert_eq!(alike.write().eta, alike.read().eta);
     near(alike.write().eta.unwrap(), 0.45);
     near(alike.read().parallelism_measured.unwrap(), 9.0);
+    let text = render(&alike);
+    assert!(text.contains("eta = 0.450 (either direction)") && text.matches("eta =").count() == 1, "{text}");
     let unlike = plan(&format!("{SMALL}{REPLICAS}{bare}"), &[]);
     assert_eq!((unlike.write().eta, unlike.read().eta), (None, None));
     let findings = unlike.findings.join("\n");
