@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use config::Policy;
 use file_cache::{FileCache, Residency};
+use global_store::calls::{Call, Store};
 use global_store::posix::PosixStore;
 use rustix::fs::{self, Mode, OFlags};
 
@@ -84,6 +85,25 @@ impl Agent {
     /// The locks of all files, keyed by identity.
     pub fn locks(&self) -> &LockTable {
         &self.locks
+    }
+
+    /// Who is in a call to the global store.
+    pub fn store_calls(&self) -> Store {
+        self.store.calls()
+    }
+
+    /// Looks at the global store.
+    pub(crate) fn below<T>(&self, call: Call, run: impl FnOnce() -> T) -> T {
+        self.store.calls().call(call, run)
+    }
+
+    /// Changes the global store, unless who asked has been answered by somebody else.
+    pub(crate) fn change_below<T, E: From<rustix::io::Errno>>(
+        &self,
+        call: Call,
+        run: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.store.calls().change(call, run)
     }
 
     /// The rules that hold for a node now: those of its directory and what that inherits.

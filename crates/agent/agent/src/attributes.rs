@@ -1,7 +1,9 @@
 //! What `stat` says, and changing it.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 
+use global_store::calls::Call;
 use rustix::fs::{self, AtFlags, FileType, Gid, Mode, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid};
 use types::Timestamp;
 
@@ -93,18 +95,30 @@ pub(crate) fn of_stat(stat: &Stat) -> Attributes {
     }
 }
 
+impl Attributes {
+    /// Those of a file itself, whoever's it is.
+    pub fn of(file: BorrowedFd<'_>) -> io::Result<Attributes> {
+        Ok(of_stat(&fs::fstat(file)?))
+    }
+}
+
 impl Agent {
+    /// What the global store says of a node.
+    pub(crate) fn stat(&self, node: &Node) -> io::Result<Stat> {
+        Ok(self.below(Call::Attributes, || fs::fstat(node.fd()))?)
+    }
+
     /// A node's attributes: the global store's, with what the replica knows better laid over them.
     pub fn attributes(&self, node: &Node) -> io::Result<Attributes> {
         let before = self.cache.settled();
-        self.overlaid(node, before, of_stat(&fs::fstat(node.fd())?))
+        self.overlaid(node, before, of_stat(&self.stat(node)?))
     }
 
     /// The attributes that go with an open file whose data is an older version: the file's, with the size, blocks and
     /// time of that version.
     pub fn attributes_of_version(&self, open: &OpenFile) -> io::Result<Attributes> {
         self.look(open.node(), &mut |_| Ok(()))?;
-        let mut attributes = of_stat(&fs::fstat(open.node().fd())?);
+        let mut attributes = of_stat(&self.stat(open.node())?);
         if let Some(replica) = open.backing() {
             let version = of_stat(&fs::fstat(replica)?);
             (attributes.size, attributes.blocks, attributes.mtime) = (version.size, version.blocks, version.mtime);
@@ -127,7 +141,7 @@ impl Agent {
                 attributes.ctime = attributes.ctime.max(overlay.ctime);
             } else if self.cache.settled() != before {
                 // It may have been this file's data that arrived below since.
-                attributes = of_stat(&fs::fstat(node.fd())?);
+                attributes = of_stat(&self.stat(node)?);
             }
             attributes.size = attributes.size.max(pending.map_or(0, |pending| pending.end()));
             Ok(attributes)
@@ -149,7 +163,7 @@ impl Agent {
         if new.uid.is_some() || new.gid.is_some() {
             let _as_caller = self.impersonator.become_caller(caller)?;
             let (uid, gid) = (new.uid.map(Uid::from_raw), new.gid.map(Gid::from_raw));
-            fs::chownat(node.fd(), "", uid, gid, AtFlags::EMPTY_PATH)?;
+            self.change_below(Call::Change, || fs::chownat(node.fd(), "", uid, gid, AtFlags::EMPTY_PATH))?;
         }
         if let Some(mode) = new.mode {
             if mode & 0o6000 != 0 {
@@ -157,7 +171,8 @@ impl Agent {
             }
             let _as_caller = self.impersonator.become_caller(caller)?;
             let mode = Mode::from_raw_mode(mode & 0o7777);
-            fs::chmodat(&self.descriptors, self.descriptor_name(node), mode, AtFlags::empty())?;
+            let name = self.descriptor_name(node);
+            self.change_below(Call::Change, || fs::chmodat(&self.descriptors, name, mode, AtFlags::empty()))?;
         }
         if let Some(size) = new.size {
             match open {
@@ -180,7 +195,7 @@ impl Agent {
         let name = self.descriptor_name(node);
         let mut apply = || {
             let _as_caller = self.impersonator.become_caller(caller)?;
-            Ok(fs::utimensat(&self.descriptors, &name, &times, AtFlags::empty())?)
+            Ok(self.change_below(Call::Change, || fs::utimensat(&self.descriptors, &name, &times, AtFlags::empty()))?)
         };
         if !node.is_regular() {
             return apply();
@@ -193,7 +208,7 @@ impl Agent {
 
     /// Whether the caller may set times, where somebody else does it: its owner may, and who may write may set both to now.
     fn check_times(&self, caller: &Caller, node: &Node, new: &NewAttributes) -> io::Result<()> {
-        if caller.uid == 0 || caller.uid == fs::fstat(node.fd())?.st_uid {
+        if caller.uid == 0 || caller.uid == self.stat(node)?.st_uid {
             return Ok(());
         }
         if new.atime != Some(NewTime::Now) || new.mtime != Some(NewTime::Now) {
@@ -204,7 +219,7 @@ impl Agent {
 
     /// The global store's space.
     pub fn space(&self) -> io::Result<Space> {
-        let stat = fs::fstatvfs(self.root().fd())?;
+        let stat = self.below(Call::Attributes, || fs::fstatvfs(self.root().fd()))?;
         Ok(Space {
             blocks: stat.f_blocks,
             bfree: stat.f_bfree,

@@ -7,6 +7,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 
+use global_store::calls::{Call, Store};
 use parking_lot::Mutex;
 use rustix::fs::{self, FileType, Mode, OFlags, RawDir, SeekFrom};
 
@@ -30,6 +31,7 @@ pub struct DirectoryEntry {
 
 /// An open directory.
 pub struct OpenDirectory {
+    calls: Store,
     fd: OwnedFd,
     read: Mutex<ReadAhead>,
 }
@@ -46,8 +48,8 @@ impl Agent {
     pub fn open_directory(&self, caller: &Caller, node: &Node) -> io::Result<OpenDirectory> {
         let _as_caller = self.impersonator.become_caller(caller)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let fd = fs::openat(node.fd(), ".", flags, Mode::empty())?;
-        Ok(OpenDirectory { fd, read: Mutex::default() })
+        let fd = self.below(Call::List, || fs::openat(node.fd(), ".", flags, Mode::empty()))?;
+        Ok(OpenDirectory { calls: self.store_calls(), fd, read: Mutex::default() })
     }
 }
 
@@ -69,7 +71,7 @@ impl OpenDirectory {
                 read.at = next;
                 read.entries.pop_front();
             }
-            self.fill(&mut read.entries)?;
+            self.calls.call(Call::List, || self.fill(&mut read.entries))?;
             if read.entries.is_empty() {
                 return Ok(());
             }
@@ -96,6 +98,6 @@ impl OpenDirectory {
 
     /// Makes the directory's names durable.
     pub fn sync(&self) -> io::Result<()> {
-        Ok(fs::fsync(&self.fd)?)
+        Ok(self.calls.call(Call::Sync, || fs::fsync(&self.fd))?)
     }
 }

@@ -28,6 +28,7 @@ pub use burst_buffer::{BurstBuffer, DataVersion, OpenData, ServerState};
 pub use caller::{Caller, Groups, Impersonator, set_groups_of_callers};
 pub use directory::{DirectoryEntry, OpenDirectory};
 pub use file_cache::SeekFor;
+pub use global_store::calls::{Errand, Outstanding, Store};
 pub use mode::{Mode, WriteHow};
 pub use names::{Found, NewMode};
 pub use node::Node;

@@ -132,3 +132,9 @@ pub const WINDOW_BUDGET_BYTES: u64 = 1 << 30;
 /// For how many seconds a file that was created through us is known to have no capabilities: others are noticed within about a second
 /// everywhere (`revalidate`).
 pub const PLAIN_S: u64 = 1;
+
+/// A call to the global store that lasts longer is shown in the status: nothing that is only slow takes so long.
+pub const STORE_SLOW: Duration = Duration::from_secs(2);
+
+/// Most of them that are listed one by one.
+pub const STORE_CALLS_LISTED: usize = 100;

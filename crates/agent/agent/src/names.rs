@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 
+use global_store::calls::Call;
 use global_store::posix::reopen_as_path;
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
@@ -36,13 +37,16 @@ impl Agent {
     /// Finds a name.
     pub fn lookup(&self, parent: &Node, name: &OsStr) -> io::Result<Found> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        self.found(fs::openat(parent.fd(), plain(name)?, flags, Mode::empty())?)
+        let name = plain(name)?;
+        self.found(self.below(Call::Lookup, || fs::openat(parent.fd(), name, flags, Mode::empty()))?)
     }
 
     fn found(&self, fd: OwnedFd) -> io::Result<Found> {
         let before = self.cache.settled();
-        let stat = fs::fstat(&fd)?;
-        let node = Node::new(&self.store, fd, stat.st_mode, stat.st_ino)?;
+        let (stat, node) = self.below(Call::Attributes, || {
+            let stat = fs::fstat(&fd)?;
+            Ok::<_, io::Error>((stat, Node::new(&self.store, fd, stat.st_mode, stat.st_ino)?))
+        })?;
         let attributes = self.overlaid(&node, before, of_stat(&stat))?;
         Ok(Found { node: Arc::new(node), attributes })
     }
@@ -52,7 +56,7 @@ impl Agent {
         {
             let _as_caller = self.impersonator.become_caller(caller)?;
             let make = |mode| fs::mkdirat(parent.fd(), plain(name)?, Mode::from_raw_mode(mode & 0o7777));
-            with_umask(new.mode, new.umask, make)?;
+            self.change_below(Call::Create, || with_umask(new.mode, new.umask, make))?;
         }
         self.lookup(parent, name)
     }
@@ -71,7 +75,7 @@ impl Agent {
             let kind = FileType::from_raw_mode(new.mode);
             let device = fs::makedev(device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xfff00);
             let make = |mode| fs::mknodat(parent.fd(), plain(name)?, kind, Mode::from_raw_mode(mode & 0o7777), device);
-            with_umask(new.mode, new.umask, make)?;
+            self.change_below(Call::Create, || with_umask(new.mode, new.umask, make))?;
         }
         self.lookup(parent, name)
     }
@@ -80,14 +84,14 @@ impl Agent {
     pub fn make_symlink(&self, caller: &Caller, parent: &Node, name: &OsStr, target: &OsStr) -> io::Result<Found> {
         {
             let _as_caller = self.impersonator.become_caller(caller)?;
-            fs::symlinkat(target, parent.fd(), plain(name)?)?;
+            self.change_below(Call::Create, || fs::symlinkat(target, parent.fd(), plain(name)?))?;
         }
         self.lookup(parent, name)
     }
 
     /// What a symbolic link holds.
     pub fn read_symlink(&self, node: &Node) -> io::Result<Vec<u8>> {
-        let target = fs::readlinkat(node.fd(), "", Vec::new())?;
+        let target = self.below(Call::Read, || fs::readlinkat(node.fd(), "", Vec::new()))?;
         Ok(std::ffi::OsString::from_vec(target.into_bytes()).into_vec())
     }
 
@@ -96,7 +100,7 @@ impl Agent {
         {
             let _as_caller = self.impersonator.become_caller(caller)?;
             let (from, follow) = (self.descriptor_name(node), AtFlags::SYMLINK_FOLLOW);
-            fs::linkat(&self.descriptors, from, parent.fd(), plain(name)?, follow)?;
+            self.change_below(Call::Create, || fs::linkat(&self.descriptors, from, parent.fd(), plain(name)?, follow))?;
         }
         self.changed(node)?;
         self.lookup(parent, name)
@@ -107,8 +111,7 @@ impl Agent {
         let victim = self.lookup(parent, name)?;
         self.loses_a_name(&victim);
         let done = self.impersonator.become_caller(caller).and_then(|_as_caller| {
-            fs::unlinkat(parent.fd(), plain(name)?, AtFlags::empty())?;
-            Ok(())
+            self.change_below(Call::Remove, || Ok(fs::unlinkat(parent.fd(), plain(name)?, AtFlags::empty())?))
         });
         // Whatever it came to: the file tells how many names it has.
         let told = self.lost_a_name(&victim, name);
@@ -125,7 +128,7 @@ impl Agent {
     /// Removes an empty directory.
     pub fn remove_directory(&self, caller: &Caller, parent: &Node, name: &OsStr) -> io::Result<()> {
         let _as_caller = self.impersonator.become_caller(caller)?;
-        Ok(fs::unlinkat(parent.fd(), plain(name)?, AtFlags::REMOVEDIR)?)
+        self.change_below(Call::Remove, || Ok(fs::unlinkat(parent.fd(), plain(name)?, AtFlags::REMOVEDIR)?))
     }
 
     /// Renames; `flags` are those of renameat2(2). Under the policy `rename = commit` a dirty source is staged out
@@ -153,8 +156,9 @@ impl Agent {
             self.loses_a_name(target);
         }
         let done = self.impersonator.become_caller(caller).and_then(|_as_caller| {
-            fs::renameat_with(from.0.fd(), plain(from.1)?, to.0.fd(), plain(to.1)?, flags)?;
-            Ok(())
+            self.change_below(Call::Rename, || {
+                Ok(fs::renameat_with(from.0.fd(), plain(from.1)?, to.0.fd(), plain(to.1)?, flags)?)
+            })
         });
         if let Err(error) = done {
             replaced.map_or(Ok(()), |target| self.lost_a_name(target, to.1))?;
@@ -185,7 +189,7 @@ impl Agent {
         if !node.is_regular() {
             return Ok(());
         }
-        let links = fs::fstat(node.fd())?.st_nlink;
+        let links = self.below(Call::Attributes, || fs::fstat(node.fd()))?.st_nlink;
         if links == 0 || (links == 1 && victim.attributes.nlink == 1 && self.is_left_over(node, name)?) {
             self.cache.unlinked(node.identity());
             return Ok(());
@@ -221,7 +225,7 @@ impl Agent {
         let created = {
             let _as_caller = self.impersonator.become_caller(caller)?;
             let create = |mode| fs::openat(parent.fd(), name, flags, Mode::from_raw_mode(mode & 0o7777));
-            match with_umask(new.mode, new.umask, create) {
+            match self.change_below(Call::Create, || with_umask(new.mode, new.umask, create)) {
                 Err(Errno::EXIST) if !exclusive => return Err(Errno::STALE.into()),
                 created => created?,
             }

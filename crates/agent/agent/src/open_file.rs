@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use file_cache::{OpenHow, SeekFor};
+use global_store::calls::Call;
 use rustix::fs;
 use types::{ByteRange, Version};
 
@@ -91,10 +92,9 @@ impl Agent {
         let descriptors = self.descriptors.as_raw_fd();
         // The raw call: wrappers ask for the process's real user where they believe it to be the effective one.
         // SAFETY: an open descriptor and a C string that lives through the call.
-        match unsafe { libc::syscall(libc::SYS_faccessat2, descriptors, name.as_ptr(), access, libc::AT_EACCESS) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
+        let ask =
+            || unsafe { libc::syscall(libc::SYS_faccessat2, descriptors, name.as_ptr(), access, libc::AT_EACCESS) };
+        self.below(Call::Attributes, || if ask() == 0 { Ok(()) } else { Err(io::Error::last_os_error()) })
     }
 
     /// Creates a regular file and opens it; without a name until linked if `name` is `None` (`exclusive`: for ever).
@@ -163,7 +163,7 @@ impl Agent {
     }
 
     fn before_write(&self, open: &OpenFile, clear_set_id: bool) -> io::Result<()> {
-        let mode = fs::Mode::from_raw_mode(fs::fstat(open.node.fd())?.st_mode);
+        let mode = fs::Mode::from_raw_mode(self.stat(&open.node)?.st_mode);
         let set_id = mode.intersects(fs::Mode::SUID | fs::Mode::SGID);
         if (set_id && clear_set_id) || open.privileged.load(Ordering::Relaxed) {
             self.drop_privileges_of(&open.node, clear_set_id)?;

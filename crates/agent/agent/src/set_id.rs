@@ -2,6 +2,7 @@
 
 use std::io;
 
+use global_store::calls::Call;
 use rustix::fs::{self, AtFlags, Mode};
 use rustix::io::Errno;
 
@@ -14,14 +15,14 @@ pub(crate) const CAPABILITY: &str = "security.capability";
 impl Agent {
     /// Whether a write to the file has privileges to take away: such a file's writes must pass through the agent.
     pub(crate) fn has_privileges(&self, node: &Node) -> io::Result<bool> {
-        let mode = Mode::from_raw_mode(fs::fstat(node.fd())?.st_mode);
-        Ok(mode.intersects(Mode::SUID | Mode::SGID) || has_capability(node))
+        let mode = Mode::from_raw_mode(self.stat(node)?.st_mode);
+        Ok(mode.intersects(Mode::SUID | Mode::SGID) || self.below(Call::Attributes, || has_capability(node)))
     }
 
     /// What a write or truncation does to them: capabilities go always, set-id bits if `set_id`, as the writer was no
     /// privileged one. Set-group-id without group execution means mandatory locking of old and stays.
     pub(crate) fn drop_privileges_of(&self, node: &Node, set_id: bool) -> io::Result<()> {
-        let mode = Mode::from_raw_mode(fs::fstat(node.fd())?.st_mode);
+        let mode = Mode::from_raw_mode(self.stat(node)?.st_mode);
         let mut kept = mode & Mode::from_raw_mode(0o7777);
         if set_id {
             kept -= Mode::SUID;
@@ -30,9 +31,10 @@ impl Agent {
             }
         }
         if kept != mode & Mode::from_raw_mode(0o7777) {
-            fs::chmodat(&self.descriptors, self.descriptor_name(node), kept, AtFlags::empty())?;
+            let name = self.descriptor_name(node);
+            self.change_below(Call::Change, || fs::chmodat(&self.descriptors, name, kept, AtFlags::empty()))?;
         }
-        match fs::removexattr(node.proc_path(), CAPABILITY) {
+        match self.change_below(Call::Change, || fs::removexattr(node.proc_path(), CAPABILITY)) {
             Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS) => Ok(()),
             Err(error) => Err(error.into()),
         }

@@ -3,6 +3,7 @@
 use std::ffi::CStr;
 use std::io;
 
+use global_store::calls::Call;
 use rustix::fs::{self, Mode, XattrFlags};
 use rustix::io::Errno;
 
@@ -36,26 +37,13 @@ impl Agent {
         if name.to_bytes() == CAPABILITY.as_bytes() && node.take_plain() {
             return Err(Errno::NODATA.into());
         }
-        // Most values are small; the rare long one costs a second call.
-        let mut small = [0u8; 256];
-        match fs::getxattr(node.proc_path(), name, &mut small[..]) {
-            Ok(len) => Ok(small[..len].to_vec()),
-            Err(Errno::RANGE) => {
-                let mut value = vec![0; limits::XATTR_VALUE_BYTES_MAX];
-                let len = fs::getxattr(node.proc_path(), name, &mut value[..])?;
-                value.truncate(len);
-                Ok(value)
-            }
-            // The kernel above asks for ACLs of every kind of file; one that has none must not fail its lookup.
-            Err(Errno::OPNOTSUPP) if is_acl(name) => Err(Errno::NODATA.into()),
-            Err(error) => Err(error.into()),
-        }
+        self.below(Call::Attributes, || value_of(node, name))
     }
 
     /// All names, each ended by a NUL byte. `trusted.` ones are the superuser's.
     pub fn xattr_names(&self, caller: &Caller, node: &Node) -> io::Result<Vec<u8>> {
         let mut names = vec![0; limits::XATTR_LIST_BYTES_MAX];
-        let len = fs::listxattr(node.proc_path(), &mut names[..])?;
+        let len = self.below(Call::Attributes, || fs::listxattr(node.proc_path(), &mut names[..]))?;
         names.truncate(len);
         let seen = names
             .split_inclusive(|&byte| byte == 0)
@@ -80,13 +68,16 @@ impl Agent {
         }
         {
             let _as_caller = self.impersonator.become_caller(caller)?;
-            fs::setxattr(node.proc_path(), name, value, XattrFlags::from_bits_retain(flags))?;
+            let flags = XattrFlags::from_bits_retain(flags);
+            self.change_below(Call::Change, || fs::setxattr(node.proc_path(), name, value, flags))?;
         }
         if clear_set_gid {
-            let mode = Mode::from_raw_mode(fs::fstat(node.fd())?.st_mode & 0o7777);
+            let mode = Mode::from_raw_mode(self.stat(node)?.st_mode & 0o7777);
             if mode.contains(Mode::SGID) {
                 let name = self.descriptor_name(node);
-                fs::chmodat(&self.descriptors, name, mode - Mode::SGID, fs::AtFlags::empty())?;
+                self.change_below(Call::Change, || {
+                    fs::chmodat(&self.descriptors, name, mode - Mode::SGID, fs::AtFlags::empty())
+                })?;
             }
         }
         Ok(())
@@ -96,7 +87,24 @@ impl Agent {
     pub fn remove_xattr(&self, caller: &Caller, node: &Node, name: &CStr) -> io::Result<()> {
         refuse_hidden(name)?;
         let _as_caller = self.impersonator.become_caller(caller)?;
-        Ok(fs::removexattr(node.proc_path(), name)?)
+        Ok(self.change_below(Call::Change, || fs::removexattr(node.proc_path(), name))?)
+    }
+}
+
+fn value_of(node: &Node, name: &CStr) -> io::Result<Vec<u8>> {
+    // Most values are small; the rare long one costs a second call.
+    let mut small = [0u8; 256];
+    match fs::getxattr(node.proc_path(), name, &mut small[..]) {
+        Ok(len) => Ok(small[..len].to_vec()),
+        Err(Errno::RANGE) => {
+            let mut value = vec![0; limits::XATTR_VALUE_BYTES_MAX];
+            let len = fs::getxattr(node.proc_path(), name, &mut value[..])?;
+            value.truncate(len);
+            Ok(value)
+        }
+        // The kernel above asks for ACLs of every kind of file; one that has none must not fail its lookup.
+        Err(Errno::OPNOTSUPP) if is_acl(name) => Err(Errno::NODATA.into()),
+        Err(error) => Err(error.into()),
     }
 }
 

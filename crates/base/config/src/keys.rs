@@ -1,6 +1,7 @@
 //! The table of policy keys: name, syntax, default, meaning, how a value is read and how it is written.
 
 use std::fmt;
+use std::time::Duration;
 
 use crate::policy::{Cache, KeepAfter, OnConflict, Policy, StageOut, Verify, Window};
 use crate::units::{format_duration, format_size, parse_duration, parse_size};
@@ -171,6 +172,19 @@ macro_rules! only {
     };
 }
 
+/// Shorter waits would fail calls of a store that is only slow: its own retries take that long.
+const UNAVAILABLE_MIN: Duration = Duration::from_secs(1);
+
+fn read_unavailable(text: &str) -> Result<Option<Duration>, String> {
+    match text {
+        "hang" => Ok(None),
+        _ => match parse_duration(text)? {
+            t if t < UNAVAILABLE_MIN => Err(format!("`{text}` is too short: 1s at least, or `hang`")),
+            t => Ok(Some(t)),
+        },
+    }
+}
+
 fn read_share(text: &str) -> Result<u32, String> {
     let wrong = || format!("`{text}` is no share: write for example 5% or 2.5%");
     let percent: f64 = text.strip_suffix('%').ok_or_else(wrong)?.trim().parse().map_err(|_| wrong())?;
@@ -307,11 +321,14 @@ pub static KEYS: [Key; 22] = [
         read: |p, text| word(text, &ON_CONFLICT).map(|value| p.on_conflict = value),
         write: |p| name(p.on_conflict, &ON_CONFLICT),
     },
-    only!(
-        "unavailable" = "hang",
-        "what a call does that needs a global store which does not answer: it waits, as on a hard mount",
-        "a call that waits in the global store cannot be given up"
-    ),
+    Key {
+        name: "unavailable",
+        syntax: "hang|T",
+        default: "hang",
+        meaning: "what a call does that needs a global store which does not answer: it waits, as on a hard mount, or fails with EIO after T, of 1s or more, as on a soft one",
+        read: |p, text| read_unavailable(text).map(|value| p.unavailable = value),
+        write: |p| p.unavailable.map_or_else(|| "hang".to_string(), format_duration),
+    },
     only!(
         "atime" = "no",
         "whether reading moves the time of last access; programs may set it all the same",

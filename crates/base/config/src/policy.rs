@@ -142,6 +142,8 @@ pub struct Policy {
     pub window: Window,
     /// `read_ahead`: bytes of the burst buffer, for each open file.
     pub read_ahead: Window,
+    /// `unavailable`: how long a call waits for a global store that does not answer; `None`: for ever.
+    pub unavailable: Option<Duration>,
     /// `rw_conflict`: true for `disable`, false for `invalidate`.
     pub read_ends_windows: bool,
 }
@@ -166,6 +168,7 @@ impl Default for Policy {
             rate_bytes_per_s: 0,
             window: Window::Auto,
             read_ahead: Window::Auto,
+            unavailable: None,
             read_ends_windows: false,
         }
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::abi::{self, InHeader, Opcode, Plain, bytes_of, take};
 use crate::decode::{Operation, Refused, decode};
 use crate::init::Agreed;
+use crate::interrupts::Arrived;
 use crate::reply::{Channel, attr_reply_out, entry_out, open_out, statfs_out, statx_out};
 use crate::{AttrReply, DirSink, Entry, Envelope, Errno, Filesystem, NodeId, Opened, Parked, Raw, Request};
 
@@ -68,7 +69,9 @@ impl Server {
         match Opcode::of(header.opcode) {
             Some(Opcode::Interrupt | Opcode::Forget | Opcode::BatchForget) => Urgency::Immediate,
             opcode => {
-                self.channel.interrupts.begin(header.unique);
+                let attributes = opcode == Some(Opcode::Getattr);
+                let (unique, node, caller) = (header.unique, header.nodeid, header.pid);
+                self.channel.interrupts.begin(Arrived { unique, node, caller, attributes });
                 let brief = opcode.is_none_or(Opcode::is_brief);
                 Urgency::Request(Arrival { unique: header.unique, caller: header.pid, brief })
             }
@@ -111,8 +114,10 @@ impl Server {
             channel: Arc::clone(&self.channel),
         };
         let answer = Answer { server: self, fs, req: &request, node: header.nodeid };
+        fs.begins(header.unique);
         // The file system's own locks do not poison; what it left half done is its affair, the others go on.
         let outcome = catch_unwind(AssertUnwindSafe(|| answer.run(operation, scratch)));
+        fs.ends();
         if outcome.is_err() {
             tracing::error!(opcode = header.opcode, unique = header.unique, "a handler panicked");
             if answers_itself {

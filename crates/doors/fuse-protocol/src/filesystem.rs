@@ -5,8 +5,8 @@ use std::ffi::{CStr, OsStr};
 use types::Timestamp;
 
 use crate::{
-    AttrReply, DirSink, Entry, Errno, InitReply, KernelConfig, LockArgs, Opened, Parked, Request, SetAttr, StatFs,
-    WriteHow,
+    AttrReply, DirSink, Entry, Errno, InitReply, KernelConfig, Late, LockArgs, Opened, Parked, Patience, Request,
+    SetAttr, StatFs, WriteHow,
 };
 
 /// A file as the kernel names it: 1 is the root, others are minted by the file system and die at `forget`.
@@ -23,6 +23,14 @@ pub trait Filesystem: Send + Sync + 'static {
     fn init(&self, kernel: &KernelConfig) -> Result<InitReply, Errno>;
     /// The session ends; no call follows.
     fn destroy(&self) {}
+    /// This thread begins with a request, before anything else is called for it.
+    fn begins(&self, unique: u64) {}
+    /// And has ended.
+    fn ends(&self) {}
+    /// Asked again and again of a request that is not answered for long, from another thread. Must not wait.
+    fn late(&self, request: &Late) -> Patience {
+        Patience::Wait
+    }
     /// Finds `name` in `parent`; each success adds one to the node's lookup count.
     fn lookup(&self, req: &Request, parent: NodeId, name: &OsStr) -> Result<Entry, Errno> {
         Err(Errno::ENOSYS)

@@ -5,15 +5,29 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
+use crate::NodeId;
 use crate::limits::INTERRUPT_SHARDS;
 
 /// Runs at most once, when a request is interrupted.
 pub(crate) type OnInterrupt = Box<dyn FnOnce() + Send>;
 
-#[derive(Default)]
+/// A request that runs, or waits for a thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Arrived {
+    pub unique: u64,
+    pub node: NodeId,
+    /// The thread that asks; 0 if the kernel asks by itself, or we cannot see it.
+    pub caller: u32,
+    /// It asks for attributes.
+    pub attributes: bool,
+}
+
 struct Running {
     interrupted: bool,
     on_interrupt: Option<OnInterrupt>,
+    arrived: Arrived,
+    /// How often [`Interrupts::late`] has seen it.
+    seen: u32,
 }
 
 /// The table of running requests, from their arrival to their answer.
@@ -31,11 +45,12 @@ impl Interrupts {
     }
 
     /// A request has arrived.
-    pub fn begin(&self, unique: u64) {
+    pub fn begin(&self, arrived: Arrived) {
+        let unique = arrived.unique;
         let mut shard = self.shard(unique).lock();
         // Read under the lock: `close` sets it before it looks at the shard.
         let interrupted = self.closed.load(Ordering::SeqCst);
-        shard.insert(unique, Running { interrupted, on_interrupt: None });
+        shard.insert(unique, Running { interrupted, on_interrupt: None, arrived, seen: 0 });
     }
 
     /// It is answered.
@@ -90,6 +105,23 @@ impl Interrupts {
         true
     }
 
+    /// Requests that were there at the last look already: whether each is interrupted, and how many looks ago it came.
+    pub fn late(&self, late: &mut Vec<(Arrived, bool, u32)>) {
+        for shard in &self.shards {
+            for running in shard.lock().values_mut() {
+                if running.seen > 0 {
+                    late.push((running.arrived, running.interrupted, running.seen));
+                }
+                running.seen = running.seen.saturating_add(1);
+            }
+        }
+    }
+
+    /// Whether it is not answered yet.
+    pub fn is_running(&self, unique: u64) -> bool {
+        self.shard(unique).lock().contains_key(&unique)
+    }
+
     /// Whether the session has ended.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::SeqCst)
@@ -114,10 +146,31 @@ mod tests {
 
     use super::*;
 
+    fn arrived(unique: u64) -> Arrived {
+        Arrived { unique, node: 1, caller: 0, attributes: false }
+    }
+
+    #[test]
+    fn a_request_is_late_from_the_second_look_on() {
+        let interrupts = Interrupts::default();
+        let looks = || {
+            let mut late = Vec::new();
+            interrupts.late(&mut late);
+            late
+        };
+        interrupts.begin(arrived(2));
+        assert!(looks().is_empty());
+        interrupts.begin(arrived(4));
+        interrupts.interrupt(2);
+        assert_eq!(looks(), [(arrived(2), true, 1)]);
+        interrupts.end(2);
+        assert_eq!(looks(), [(arrived(4), false, 1)]);
+    }
+
     #[test]
     fn an_interrupt_marks_a_running_request_and_runs_its_callback_once() {
         let (interrupts, runs) = (Interrupts::default(), Arc::new(AtomicU32::new(0)));
-        interrupts.begin(2);
+        interrupts.begin(arrived(2));
         let counter = Arc::clone(&runs);
         interrupts.on_interrupt(2, Box::new(move || _ = counter.fetch_add(1, Ordering::Relaxed)));
         assert!(!interrupts.interrupted(2));
@@ -129,7 +182,7 @@ mod tests {
     #[test]
     fn a_callback_that_comes_after_the_interrupt_runs_at_once() {
         let (interrupts, runs) = (Interrupts::default(), Arc::new(AtomicU32::new(0)));
-        interrupts.begin(4);
+        interrupts.begin(arrived(4));
         interrupts.close();
         let counter = Arc::clone(&runs);
         interrupts.on_interrupt(4, Box::new(move || _ = counter.fetch_add(1, Ordering::Relaxed)));
@@ -140,7 +193,7 @@ mod tests {
     fn a_request_that_is_not_running_cannot_be_interrupted() {
         let interrupts = Interrupts::default();
         assert!(!interrupts.interrupt(6));
-        interrupts.begin(6);
+        interrupts.begin(arrived(6));
         interrupts.end(6);
         assert!(!interrupts.interrupt(6) && !interrupts.interrupted(6));
     }

@@ -48,6 +48,13 @@ pub const THREADS_MAX: usize = 64;
 /// new thread costs about 20 us.
 pub const SPARE_THREAD: Duration = Duration::from_secs(10);
 
+/// How often requests that are not answered are looked at: what is given up is so at most two of these late.
+pub const LATE_POLL: Duration = Duration::from_millis(100);
+
+/// Threads beyond [`THREADS_MAX`] that stand for handlers that are stuck in a store that hangs, so that what needs no store
+/// goes on. Each costs its stack and its buffer, of which it uses little.
+pub const STUCK_THREADS_MAX: usize = 448;
+
 /// Requests taken from the kernel while all threads are blocked. The kernel sends an interrupt behind whatever waits
 /// before it, so somebody must go on reading; beyond this many the reader runs one itself.
 pub const WAITING_REQUESTS_MAX: usize = 1024;

@@ -6,11 +6,12 @@
 //!     to the first handler that ends, in order. Only when [`limits::WAITING_REQUESTS_MAX`] wait does it run one.
 //! P3. A request that waits so and is interrupted is answered `EINTR` at once.
 
+mod late;
 mod watch;
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::io;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -27,6 +28,8 @@ struct State {
     /// Requests that no thread was free for.
     waiting: VecDeque<(u64, Vec<u8>)>,
     waiting_bytes: usize,
+    /// Requests whose handlers are stuck: another thread stands for each.
+    stuck: HashSet<u64>,
     /// Why the session ended.
     ended: Option<io::Error>,
     /// How often the watch has looked.
@@ -60,6 +63,8 @@ pub(crate) struct Pool {
     modest: bool,
     /// The thread of the watch; 0: none.
     watcher: AtomicI32,
+    /// Some handler is stuck.
+    lent: AtomicBool,
     /// Readers that may be modest. Only threads that are not take this lock.
     following: Mutex<Vec<i32>>,
     myself: Weak<Pool>,
@@ -84,7 +89,8 @@ impl Pool {
             proud: limits::PROUD_TICKS,
         };
         let shift = Shift::new(threads.max, threads.readers, rhythm);
-        let state = State { shift, waiting: VecDeque::new(), waiting_bytes: 0, ended: None, looks: 0 };
+        let state =
+            State { shift, waiting: VecDeque::new(), waiting_bytes: 0, stuck: HashSet::new(), ended: None, looks: 0 };
         let processors = follow::allowed();
         let modest = follow::may_be_modest(processors.as_deref());
         Arc::new_cyclic(|myself| Pool {
@@ -96,6 +102,7 @@ impl Pool {
             processors,
             modest,
             watcher: AtomicI32::new(0),
+            lent: AtomicBool::new(false),
             following: Mutex::default(),
             myself: myself.clone(),
         })
@@ -103,7 +110,7 @@ impl Pool {
 
     /// Serves until the transport ends and the last handler has returned; why it ended.
     pub fn run(&self) -> io::Error {
-        let watch = self.start_watch();
+        let (watch, late) = (self.start_watch(), self.start_late());
         let mut state = self.state.lock();
         if let Err(error) = self.start_thread(&mut state) {
             state.ended = Some(error);
@@ -116,9 +123,10 @@ impl Pool {
         state.ended = Some(io::Error::from(io::ErrorKind::NotConnected));
         drop(state);
         self.watch.notify_all();
-        if let Some(watch) = watch {
+        for looking in watch.into_iter().chain(late) {
+            looking.thread().unpark();
             // It does nothing that could panic.
-            let _ = watch.join();
+            let _ = looking.join();
         }
         ended
     }
@@ -126,7 +134,7 @@ impl Pool {
     /// Counts a reader and starts it.
     fn start_thread(&self, state: &mut MutexGuard<'_, State>) -> io::Result<()> {
         let Some(pool) = self.myself.upgrade() else { return Ok(()) };
-        std::thread::Builder::new().name("fuse".into()).spawn(move || pool.thread())?;
+        std::thread::Builder::new().name("fuse".into()).spawn(move || pool.thread(false))?;
         // The thread cannot look before we let go of the lock.
         state.shift.started();
         Ok(())
@@ -145,7 +153,8 @@ impl Pool {
             .ok()
     }
 
-    fn thread(&self) {
+    /// `runs`: it begins with what waits for a thread.
+    fn thread(&self, runs: bool) {
         let gone = Gone(self);
         let mut buffer = vec![0; limits::HEADER_ROOM + self.server.agreed.max_write as usize];
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
@@ -155,43 +164,54 @@ impl Pool {
             scratch: Scratch::default(),
             follower: Follower::new(self.processors.clone()),
         };
+        if !runs || self.reads_again(&mut reader) {
+            self.read(&mut reader, &mut buffer);
+        }
+        self.leave_place(&mut reader);
+        drop(gone);
+    }
+
+    /// Reads and runs until the thread is to end.
+    fn read(&self, reader: &mut Reader, buffer: &mut [u8]) {
         loop {
-            let received = match self.server.channel.transport.receive(&mut buffer) {
+            let received = match self.server.channel.transport.receive(buffer) {
                 Ok(received) => received,
                 Err(error) if is_transient(&error) => continue,
-                Err(error) => {
-                    self.end(error);
-                    break;
-                }
+                Err(error) => return self.end(error),
             };
             let message = &buffer[..received];
             let stopped_reading = match self.server.arrived(message) {
-                Urgency::Immediate => self.takes_at_once(thread),
+                Urgency::Immediate => self.takes_at_once(reader.thread),
                 Urgency::Request(request) => {
-                    if !self.takes(thread, request, message) {
+                    if !self.takes(reader.thread, request, message) {
                         continue;
                     }
                     if !request.brief {
                         // Threads that its handler may start are to run everywhere.
-                        self.leave_place(&mut reader);
+                        self.leave_place(reader);
                     }
                     true
                 }
             };
-            self.server.serve(message, &mut reader.scratch);
-            if stopped_reading && !self.reads_again(&mut reader) {
-                break;
+            self.serve(message, reader);
+            if stopped_reading && !self.reads_again(reader) {
+                return;
             }
         }
-        self.leave_place(&mut reader);
-        drop(gone);
+    }
+
+    fn serve(&self, message: &[u8], reader: &mut Reader) {
+        self.server.serve(message, &mut reader.scratch);
+        if self.lent.load(Ordering::Relaxed) {
+            self.came_back(message);
+        }
     }
 
     /// After a request, and those that wait for a thread; false: the thread is to end.
     fn reads_again(&self, reader: &mut Reader) -> bool {
         loop {
             match self.next(reader) {
-                Next::Run(waiting) => self.server.serve(&waiting, &mut reader.scratch),
+                Next::Run(waiting) => self.serve(&waiting, reader),
                 Next::Read => return true,
                 Next::End => return false,
             }
@@ -258,13 +278,9 @@ impl Pool {
 
     /// An interrupted request that no handler has seen (P3). A callback that is left after it was taken finds nothing.
     fn withdraw(&self, unique: u64) {
-        let mut state = self.state.lock();
-        let Some(at) = state.waiting.iter().position(|(waiting, _)| *waiting == unique) else { return };
-        if let Some((_, message)) = state.waiting.remove(at) {
-            state.waiting_bytes -= message.len();
+        if self.state.lock().take_waiting(unique) {
+            self.server.channel.error(unique, Errno::EINTR);
         }
-        drop(state);
-        self.server.channel.error(unique, Errno::EINTR);
     }
 
     /// After a request: run one that waits, become a reader again, or wait as a spare. One decision under one lock:

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 
 use crate::Errno;
-use crate::interrupts::OnInterrupt;
+use crate::interrupts::{Arrived, OnInterrupt};
 use crate::reply::Channel;
 use crate::transport::Transport;
 
@@ -109,7 +109,7 @@ impl Parked {
     pub fn detached(unique: u64) -> (Parked, Receiver<Result<(), Errno>>, impl Fn() + Send + Sync) {
         let (sender, receiver) = mpsc::channel();
         let channel = Arc::new(Channel::new(Arc::new(Nowhere(Some(sender)))));
-        channel.interrupts.begin(unique);
+        channel.interrupts.begin(Arrived { unique, node: 0, caller: 0, attributes: false });
         let interrupts = Arc::clone(&channel);
         (Parked::new(channel, unique), receiver, move || _ = interrupts.interrupts.interrupt(unique))
     }

@@ -175,6 +175,21 @@ impl Shift {
         self.reading -= 1;
     }
 
+    /// A thread was started that has something to run already.
+    pub fn started_running(&mut self) {
+        self.total += 1;
+    }
+
+    /// A handler is stuck: another thread may be.
+    pub fn lend(&mut self) {
+        self.max += 1;
+    }
+
+    /// It has come back.
+    pub fn returned(&mut self) {
+        self.max -= 1;
+    }
+
     fn is_lone(&self) -> bool {
         self.watched && self.eager == 0
     }

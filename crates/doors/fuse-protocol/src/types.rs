@@ -187,3 +187,35 @@ pub struct WriteHow {
     /// To the end of the file: `O_APPEND`, as the descriptor has it now and not when it was opened.
     pub append: bool,
 }
+
+/// A request that is not answered yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Late {
+    /// Its number.
+    pub unique: u64,
+    /// What it is about.
+    pub node: NodeId,
+    /// The thread that asks; 0 if the kernel asks by itself, or it cannot be seen from here.
+    pub pid: u32,
+    /// It asks for attributes, and [`Patience::Attributes`] is an answer.
+    pub attributes: bool,
+    /// The caller got a signal.
+    pub interrupted: bool,
+    /// It waits for a thread: no handler has seen it.
+    pub queued: bool,
+    /// For how long it is here, at least.
+    pub waited: std::time::Duration,
+}
+
+/// What becomes of a request that is not answered for long.
+#[derive(Debug, Clone, Copy)]
+pub enum Patience {
+    /// Its handler goes on.
+    Wait,
+    /// The same, and it is stuck: another thread may work meanwhile.
+    Stuck,
+    /// It is answered with this error. What its handler answers later nobody gets, and it takes back what that gave.
+    GiveUp(Errno),
+    /// It is answered with these attributes.
+    Attributes(AttrReply),
+}

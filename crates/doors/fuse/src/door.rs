@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use agent::Store;
 use agent::locks::{LockKind, LockRequest, owner as owner_of};
 use agent::{Agent, Announced, Attributes, Found, Mode, OpenDirectory, OpenFile};
 use fuse_protocol::{
@@ -30,6 +31,8 @@ pub struct Door {
     /// Whose kernel asks: 0 is this machine's.
     pub(crate) client: u64,
     direct_mmap: bool,
+    /// As whom its threads are known to call the global store.
+    pub(crate) asker: u64,
 }
 
 impl Door {
@@ -37,7 +40,17 @@ impl Door {
     pub fn new(agent: Arc<Agent>, passthrough: bool) -> Door {
         let nodes = Arc::new(Nodes::new(agent.root().clone()));
         let (handles, registrations, can) = (Handles::default(), OnceLock::new(), OnceLock::new());
-        Door { agent, nodes, handles, registrations, can, passthrough, direct_mmap: true, client: 0 }
+        Door {
+            agent,
+            nodes,
+            handles,
+            registrations,
+            can,
+            passthrough,
+            direct_mmap: true,
+            client: 0,
+            asker: Store::mint(),
+        }
     }
 
     /// A door for the kernel of another machine. `numbers`: from which all such doors of this process mint those of nodes and
@@ -46,7 +59,17 @@ impl Door {
         let nodes = Arc::new(Nodes::of(agent.root().clone(), Arc::clone(numbers)));
         let handles = Handles::of(Arc::clone(numbers), Errno::ESTALE);
         let (registrations, can) = (OnceLock::new(), OnceLock::new());
-        Door { agent, nodes, handles, registrations, can, passthrough: false, direct_mmap: true, client }
+        Door {
+            agent,
+            nodes,
+            handles,
+            registrations,
+            can,
+            passthrough: false,
+            direct_mmap: true,
+            client,
+            asker: Store::mint(),
+        }
     }
 
     /// The same, whether or not it maps direct files where the kernel can.
@@ -136,6 +159,7 @@ impl Door {
     /// Counts a lookup and says what was found.
     pub(crate) fn entry(&self, found: Found, parent: NodeId, name: Option<&OsStr>) -> (Arc<Known>, Entry) {
         let known = self.nodes.looked_up(found.node, name.map(|name| (parent, name)));
+        self.keep_told(&known, &found.attributes);
         let valid = self.valid(&known);
         let attr = convert::attr(&found.attributes);
         let entry = Entry { node: known.id, attr, entry_valid: valid, attr_valid: valid };
@@ -165,6 +189,7 @@ impl Door {
     }
 
     pub(crate) fn told(&self, known: &Known, attributes: &Attributes) -> AttrReply {
+        self.keep_told(known, attributes);
         AttrReply { attr: convert::attr(attributes), valid: self.valid(known) }
     }
 

@@ -87,6 +87,13 @@ impl Handles {
         of_node.find(|file| !file.open.data().is_current()).cloned()
     }
 
+    /// An open file of a node whose data is in a complete replica. Looks at all: while the global store hangs only.
+    pub fn of_replica(&self, known: &Known) -> Option<Arc<FileOf>> {
+        let files = self.files.read();
+        let mut of_node = files.values().filter(|file| file.known.id == known.id);
+        of_node.find(|file| file.open.version().is_some()).cloned()
+    }
+
     /// All open files.
     pub fn all_files(&self) -> Vec<Handle> {
         self.files.read().keys().copied().collect()

@@ -5,6 +5,7 @@
 mod convert;
 mod door;
 mod handles;
+mod late;
 pub mod limits;
 mod nodes;
 mod opens;

@@ -20,6 +20,10 @@ pub const IDLE_REGISTRATIONS: usize = 4096;
 /// How long one stays that nobody uses. Who removes a replica ends it at once; this is for those that others remove.
 pub const IDLE_REGISTRATION: Duration = Duration::from_secs(10);
 
+/// After so long in one call to the global store a handler counts as stuck, and another thread works in its place. Slow stores
+/// answer within it; a session's threads stand for the requests under way there.
+pub const STUCK: Duration = Duration::from_secs(1);
+
 /// Asynchronous requests (read-ahead, direct I/O of several threads) that may be under way at once.
 pub const BACKGROUND_REQUESTS: u16 = 64;
 

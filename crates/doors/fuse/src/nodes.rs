@@ -9,7 +9,7 @@ use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use agent::Node;
+use agent::{Attributes, Node};
 use fuse_protocol::NodeId;
 use parking_lot::Mutex;
 use types::Identity;
@@ -29,11 +29,13 @@ pub struct Known {
     pub open: Mutex<OpenState>,
     /// A newer number stands for this file: what is open here may be an older version.
     retired: AtomicBool,
+    /// What was told of it last, where that may serve while the global store hangs.
+    pub told: Mutex<Option<Attributes>>,
 }
 
 impl Known {
     fn new(id: NodeId, node: Arc<Node>) -> Arc<Known> {
-        Arc::new(Known { id, node, open: Mutex::default(), retired: AtomicBool::new(false) })
+        Arc::new(Known { id, node, open: Mutex::default(), retired: AtomicBool::new(false), told: Mutex::default() })
     }
 
     /// Whether a newer number stands, or will stand, for this file.

@@ -4,10 +4,10 @@ use std::ffi::{CStr, OsStr};
 use std::time::Duration;
 
 use agent::locks::owner as owner_of;
-use agent::{Mode, NewMode, SeekFor};
+use agent::{Errand, Mode, NewMode, SeekFor};
 use fuse_protocol::{
-    AttrReply, DirSink, Entry, Errno, Filesystem, Handle, InitReply, KernelConfig, LockArgs, NodeId, Opened, Parked,
-    Request, SetAttr, StatFs, WriteHow,
+    AttrReply, DirSink, Entry, Errno, Filesystem, Handle, InitReply, KernelConfig, Late, LockArgs, NodeId, Opened,
+    Parked, Patience, Request, SetAttr, StatFs, WriteHow,
 };
 use types::ByteRange;
 
@@ -29,6 +29,18 @@ impl Filesystem for Door {
     fn destroy(&self) {
         self.handles.all_files().into_iter().for_each(|handle| self.release_file(handle, None));
         self.handles.clear_directories();
+    }
+
+    fn begins(&self, unique: u64) {
+        self.begin(unique);
+    }
+
+    fn ends(&self) {
+        Errand::end();
+    }
+
+    fn late(&self, request: &Late) -> Patience {
+        self.patience(request)
     }
 
     fn lookup(&self, req: &Request, parent: NodeId, name: &OsStr) -> Done<Entry> {

@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 use catalogue::{Durability, Record};
 use config::Policy;
 use global_store::OpenFile;
+use global_store::calls::still_wanted;
 use rustix::fs::{FallocateFlags, SeekFrom};
 use types::{ByteRange, Version};
 
@@ -192,6 +193,7 @@ impl FileHandle {
     fn write_global(&self, global: &dyn OpenFile, data: &[u8], offset: u64, append: bool) -> io::Result<WriteResult> {
         let end = append.then(|| self.file.append.lock());
         let offset = if end.is_some() { global.attributes()?.fingerprint.size } else { offset };
+        still_wanted()?;
         global.write_at(data, offset)?;
         Ok(WriteResult { written: data.len(), offset })
     }
@@ -200,7 +202,7 @@ impl FileHandle {
     pub fn set_len(&self, len: u64) -> io::Result<()> {
         let _io = self.file.io.read();
         match self.route(true)? {
-            Route::Global(global) => global.set_len(len),
+            Route::Global(global) => still_wanted().and_then(|()| global.set_len(len)),
             Route::Replica(fd) => {
                 rustix::fs::ftruncate(&fd, len)?;
                 self.file.live.lock().changes += 1;
@@ -228,6 +230,7 @@ impl FileHandle {
             }
             Route::Global(global) => {
                 let range = ByteRange::at(offset, len);
+                still_wanted()?;
                 if flags == FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE {
                     let size = global.attributes()?.fingerprint.size;
                     return global.punch(range.intersection(&ByteRange::new(0, size)));

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use catalogue::{Durability, Record, State};
+use global_store::calls::still_wanted;
 use global_store::{Anchor, Attributes};
 use types::{Epoch, Fingerprint, Version};
 
@@ -26,6 +27,9 @@ impl Inner {
         how: &OpenHow,
         found: &Attributes,
     ) -> io::Result<()> {
+        if how.truncate {
+            still_wanted()?;
+        }
         let version = self.superblock.next_version()?;
         let fd = self.replicas.create(version)?;
         if !how.truncate || how.created {
@@ -36,7 +40,8 @@ impl Inner {
         let intended = self.record_intent(file, anchor, how, (version, &fd), found.fingerprint, false).and_then(|()| {
             // Every byte of an empty file changes its length or its blocks, after the brand.
             file.live.lock().brand_synced = self.xattrs.load(Ordering::Relaxed);
-            self.secure_for_mappings(file, how)
+            self.secure_for_mappings(file, how)?;
+            if how.truncate { still_wanted() } else { Ok(()) }
         });
         if let Err(error) = intended {
             self.withdraw(file, &**anchor, version);
@@ -113,6 +118,7 @@ impl Inner {
         }
         self.secure_for_mappings(file, how)?;
         if how.truncate {
+            still_wanted()?;
             // Last: what is refused to the program did not happen.
             let version = file.live.lock().version.unwrap_or(Version(0));
             rustix::fs::ftruncate(&self.replicas.open_as(version, How::Write)?, 0)?;

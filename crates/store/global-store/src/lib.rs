@@ -4,6 +4,7 @@
 //! POSIX and a memory implementation. The namespace (names, links, permissions) belongs to the agent, which works on
 //! the POSIX implementation's directory descriptors directly.
 
+pub mod calls;
 pub mod limits;
 pub mod memory;
 pub mod posix;

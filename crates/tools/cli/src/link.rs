@@ -94,6 +94,10 @@ pub fn target(path: &Path, buffer: Option<&Path>) -> Result<(Target, PathBuf), F
     let all = targets(buffer)?;
     let lexical = way(path, &all)?;
     let upper = |path: &Path| upper(path, &all).cloned();
+    // Nothing is asked of what may not answer where the words say it all.
+    if let Some(found) = upper(&lexical).filter(|found| found.dir == lexical) {
+        return Ok((found, PathBuf::new()));
+    }
     let canonical = fs::canonicalize(&lexical);
     if let Ok(canonical) = &canonical
         && let Some(found) = upper(canonical)

@@ -106,8 +106,15 @@ fn a_dead_agents_mount_ends_and_its_data_is_recovered() {
         let bench = Bench::new();
         let mounted = bench.mount(&["--policy", "stage_out=manual"]);
         fs::write(bench.dir.join("f"), "data").unwrap();
-        kill(mounted.agent(), libc::SIGKILL);
+        let agent = mounted.agent();
+        kill(agent, libc::SIGKILL);
         wait_until("the agent is gone", BOUND, || call(["status", text(&bench.dir)]).code == 69);
+        // It hears of nobody before it has closed its last file.
+        wait_until("its threads have ended", BOUND, || {
+            let state = fs::read_to_string(format!("/proc/{agent}/stat")).unwrap_or_default();
+            let threads = fs::read_dir(format!("/proc/{agent}/task")).map_or(0, Iterator::count);
+            threads == 0 || (threads == 1 && state.contains(") Z "))
+        });
         let refused = call(["recover", text(&bench.buffer)]);
         assert_eq!(refused.code, 69, "{refused:?}");
         assert!(refused.err.contains("forebay umount"), "{refused:?}");

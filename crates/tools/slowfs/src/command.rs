@@ -48,7 +48,8 @@ pub struct Command {
     #[command(flatten)]
     rules: Rules,
     /// A fault point: OPERATION:WHEN:HOW. write:100:EIO fails the hundredth write, fsync:5+:ENOSPC each from the fifth on,
-    /// any:0.1%:2s lets one operation in a thousand take two seconds more. May be given several times
+    /// any:0.1%:2s lets one operation in a thousand take two seconds more, write:1+:while=/run/hung lets all writes hang as long as
+    /// that file exists. May be given several times
     #[arg(long, value_name = "FAULT", value_parser = faults::parse)]
     pub fault: Vec<Fault>,
     /// Stay in the foreground

@@ -1,10 +1,12 @@
 //! Fault points: the operations that fail, or take longer, on purpose.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use fuse_protocol::Errno;
 
+use crate::limits::HANG_POLL;
 use crate::model;
 use crate::shape::Call;
 use crate::units;
@@ -20,14 +22,16 @@ enum When {
     Share(f64),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 enum How {
     Fail(Errno),
     Delay(Duration),
+    /// It hangs as long as this file exists.
+    While(PathBuf),
 }
 
 /// One fault point, as `--fault` takes it.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Fault {
     /// `None`: any.
     call: Option<Call>,
@@ -46,7 +50,10 @@ const ERRORS: [(&str, Errno); 8] = [
     ("EROFS", Errno(libc::EROFS)),
 ];
 
-/// `write:100:EIO`, `fsync:5+:ENOSPC`, `any:0.1%:2s`.
+/// Before the file as long as which an operation hangs.
+const WHILE: &str = "while=";
+
+/// `write:100:EIO`, `fsync:5+:ENOSPC`, `any:0.1%:2s`, `any:1+:while=/run/hung`.
 pub fn parse(text: &str) -> Result<Fault, String> {
     let mut parts = text.splitn(3, ':');
     let (Some(call), Some(when), Some(how)) = (parts.next(), parts.next(), parts.next()) else {
@@ -67,9 +74,10 @@ pub fn parse(text: &str) -> Result<Fault, String> {
     };
     let how = match ERRORS.iter().find(|(name, _)| *name == how) {
         Some((_, errno)) => How::Fail(*errno),
+        None if how.starts_with(WHILE) => How::While(how[WHILE.len()..].into()),
         None => How::Delay(units::time(how).map_err(|_| {
             let names = ERRORS.map(|(name, _)| name).join(", ");
-            format!("`{how}` is neither a time nor one of {names}")
+            format!("`{how}` is neither a time nor {WHILE}FILE nor one of {names}")
         })?),
     };
     Ok(Fault { call, when, how })
@@ -89,7 +97,7 @@ struct Point {
 
 impl Faults {
     pub fn new(faults: &[Fault], seed: u64) -> Faults {
-        let point = |fault: &Fault| Point { fault: *fault, met: AtomicU64::new(0), hit: AtomicU64::new(0) };
+        let point = |fault: &Fault| Point { fault: fault.clone(), met: AtomicU64::new(0), hit: AtomicU64::new(0) };
         Faults { seed, points: faults.iter().map(point).collect() }
     }
 
@@ -109,10 +117,18 @@ impl Faults {
             if !is_hit {
                 continue;
             }
+            if matches!(&point.fault.how, How::While(file) if !file.exists()) {
+                continue;
+            }
             point.hit.fetch_add(1, Ordering::Relaxed);
-            match point.fault.how {
-                How::Fail(errno) => return Err(errno),
-                How::Delay(more) => delay += more,
+            match &point.fault.how {
+                How::Fail(errno) => return Err(*errno),
+                How::Delay(more) => delay += *more,
+                How::While(file) => {
+                    while file.exists() {
+                        std::thread::sleep(HANG_POLL);
+                    }
+                }
             }
         }
         Ok(delay)
@@ -154,7 +170,7 @@ mod tests {
             ("wrote:1:EIO", "`wrote` is no operation: any, lookup"),
             ("write:0:EIO", "`0` is no time"),
             ("write:101%:EIO", "no time"),
-            ("write:1:EWHAT", "neither a time nor one of EIO"),
+            ("write:1:EWHAT", "neither a time nor while=FILE nor one of EIO"),
         ] {
             let said = parse(text).unwrap_err();
             assert!(said.contains(part), "{text}: {said}");

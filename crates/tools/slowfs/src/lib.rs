@@ -30,7 +30,12 @@ pub fn planned(options: &[String]) -> Result<model::Spec, String> {
 
 /// The program.
 pub fn main() -> ExitCode {
-    let command = command::Command::parse();
+    run(std::env::args_os())
+}
+
+/// The program with these words, its own name first.
+pub fn run(words: impl IntoIterator<Item = std::ffi::OsString>) -> ExitCode {
+    let command = command::Command::parse_from(words);
     let outcome = if command.foreground { service::serve(&command) } else { service::start(&command) };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -30,3 +30,6 @@ pub const PARTS_MAX: u64 = 1024;
 
 /// Fault points of one mount: each operation looks at all of them.
 pub const FAULTS_MAX: usize = 64;
+
+/// How often an operation that hangs looks whether it still is to.
+pub const HANG_POLL: Duration = Duration::from_millis(5);

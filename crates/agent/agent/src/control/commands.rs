@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use config::PolicySet;
 use file_cache::{DrainProgress, Stuck};
+use global_store::calls::Outstanding;
 use serde_json::json;
 use types::Identity;
 
@@ -13,6 +14,7 @@ use super::listener::{Commanded, OnShutdown};
 use super::staging::Staging;
 use super::{Item, Keep, Reply, Request, stuck_item};
 use crate::agent::Agent;
+use crate::limits;
 use crate::node::Node;
 use crate::policy_table::{PolicyError, inside};
 
@@ -67,14 +69,26 @@ impl Commands {
         let Some(server) = cache.server() else {
             let mut status = serde_json::to_value(counters?)?;
             status["windows"] = serde_json::to_value(self.agent.window_status())?;
+            status["store"] = self.store();
             return Ok(status);
         };
         // Who looks wants to know most of all when it does not answer.
         let answers = counters.is_ok();
         let mut status = serde_json::to_value(counters.unwrap_or_default())?;
         let away = server.away.filter(|_| !answers).map(|away| away.as_secs());
+        status["store"] = self.store();
         status["server"] = json!({ "address": server.address, "answers": answers, "away_s": away });
         Ok(status)
+    }
+
+    /// The calls that the global store has not answered for long, the oldest first.
+    fn store(&self) -> serde_json::Value {
+        let mut calls = self.agent.store_calls().outstanding();
+        calls.retain(|one| one.since >= limits::STORE_SLOW);
+        let waits =
+            |one: &Outstanding| json!({ "call": one.call, "for_s": one.since.as_secs(), "file": one.label.as_deref() });
+        let listed: Vec<_> = calls.iter().take(limits::STORE_CALLS_LISTED).map(waits).collect();
+        json!({ "unanswered": calls.len(), "calls": listed })
     }
 
     fn drain(

@@ -15,6 +15,7 @@ use types::Identity;
 
 use super::file::PosixFile;
 use super::{Root, attributes_of, locate, proc_link, proc_path, reopen};
+use crate::calls::Call;
 use crate::limits::{MARK_BYTES_MAX, SYNC_NAME_TRIES};
 use crate::{Access, Anchor, Attributes, OpenFile};
 
@@ -118,27 +119,8 @@ impl PosixAnchor {
         fs::fsync(&directory)?;
         Ok(true)
     }
-}
 
-impl Anchor for PosixAnchor {
-    fn identity(&self) -> &Identity {
-        &self.identity
-    }
-
-    fn attributes(&self) -> io::Result<Attributes> {
-        attributes_of(self.fd.as_fd())
-    }
-
-    fn open(&self, access: Access) -> io::Result<Box<dyn OpenFile>> {
-        Ok(Box::new(PosixFile::new(self.open_file(access)?)))
-    }
-
-    fn path_hint(&self) -> PathBuf {
-        let place = self.place.lock().take();
-        place.unwrap_or_else(|| self.hint().unwrap_or_default())
-    }
-
-    fn sync_name(&self) -> io::Result<()> {
+    fn sync_name_below(&self) -> io::Result<()> {
         // A file that may only be written is synced through a descriptor for writing.
         let file = match self.open_file(Access::Read) {
             Err(error) if is_refusal(&error) => reopen(self.fd.as_fd(), OFlags::WRONLY)?,
@@ -164,7 +146,7 @@ impl Anchor for PosixAnchor {
         self.root.sync()
     }
 
-    fn mark(&self) -> io::Result<Option<Vec<u8>>> {
+    fn mark_below(&self) -> io::Result<Option<Vec<u8>>> {
         let mut value = vec![0; MARK_BYTES_MAX];
         let path = proc_path(self.fd.as_fd());
         let got = self.with_owners_access(|| Ok(fs::getxattr(&path, MARK, &mut value[..])?));
@@ -179,7 +161,7 @@ impl Anchor for PosixAnchor {
         }
     }
 
-    fn set_mark(&self, mark: Option<&[u8]>) -> io::Result<()> {
+    fn set_mark_below(&self, mark: Option<&[u8]>) -> io::Result<()> {
         let path = proc_path(self.fd.as_fd());
         let done = self.with_owners_access(|| match mark {
             Some(value) => Ok(fs::setxattr(&path, MARK, value, XattrFlags::empty())?),
@@ -189,6 +171,38 @@ impl Anchor for PosixAnchor {
             Err(error) if mark.is_none() && is_absence(&error) => Ok(()),
             other => other,
         }
+    }
+}
+
+impl Anchor for PosixAnchor {
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    fn attributes(&self) -> io::Result<Attributes> {
+        self.root.calls.call(Call::Attributes, || attributes_of(self.fd.as_fd()))
+    }
+
+    fn open(&self, access: Access) -> io::Result<Box<dyn OpenFile>> {
+        let file = self.root.calls.call(Call::Open, || self.open_file(access))?;
+        Ok(Box::new(PosixFile::new(self.root.calls, file)))
+    }
+
+    fn path_hint(&self) -> PathBuf {
+        let place = self.place.lock().take();
+        place.unwrap_or_else(|| self.root.calls.call(Call::Lookup, || self.hint()).unwrap_or_default())
+    }
+
+    fn sync_name(&self) -> io::Result<()> {
+        self.root.calls.call(Call::Sync, || self.sync_name_below())
+    }
+
+    fn mark(&self) -> io::Result<Option<Vec<u8>>> {
+        self.root.calls.call(Call::Attributes, || self.mark_below())
+    }
+
+    fn set_mark(&self, mark: Option<&[u8]>) -> io::Result<()> {
+        self.root.calls.call(Call::Change, || self.set_mark_below(mark))
     }
 }
 

@@ -10,17 +10,19 @@ use rustix::io::Errno;
 use types::{ByteRange, Timestamp};
 
 use super::attributes_of;
+use crate::calls::{Call, Store};
 use crate::limits::ZERO_BYTES;
 use crate::{Attributes, OpenFile};
 
 /// All its calls are positioned, so that it may share a descriptor's offset with anybody.
 pub(super) struct PosixFile {
+    calls: Store,
     file: File,
 }
 
 impl PosixFile {
-    pub(super) fn new(file: File) -> PosixFile {
-        PosixFile { file }
+    pub(super) fn new(calls: Store, file: File) -> PosixFile {
+        PosixFile { calls, file }
     }
 
     fn write_zeros(&self, range: ByteRange) -> io::Result<()> {
@@ -41,6 +43,52 @@ impl PosixFile {
 
 impl OpenFile for PosixFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.calls.call(Call::Read, || self.read_at_below(buffer, offset))
+    }
+
+    fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        self.calls.call(Call::Write, || self.write_at_below(data, offset))
+    }
+
+    fn next_data(&self, offset: u64) -> io::Result<Option<ByteRange>> {
+        self.calls.call(Call::Read, || self.next_data_below(offset))
+    }
+
+    fn punch(&self, range: ByteRange) -> io::Result<()> {
+        self.calls.call(Call::Write, || self.punch_below(range))
+    }
+
+    fn allocate(&self, mode: u32, range: ByteRange) -> io::Result<()> {
+        self.calls.call(Call::Write, || self.allocate_below(mode, range))
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.calls.call(Call::Write, || self.set_len_below(len))
+    }
+
+    fn set_mtime(&self, mtime: Timestamp) -> io::Result<()> {
+        self.calls.call(Call::Change, || self.set_mtime_below(mtime))
+    }
+
+    fn attributes(&self) -> io::Result<Attributes> {
+        self.calls.call(Call::Attributes, || self.attributes_below())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.calls.call(Call::Sync, || self.sync_below())
+    }
+
+    fn begin_sync(&self, range: ByteRange) {
+        self.calls.call(Call::Sync, || self.begin_sync_below(range))
+    }
+
+    fn leave_behind(&self, range: ByteRange) -> io::Result<()> {
+        self.calls.call(Call::Sync, || self.leave_behind_below(range))
+    }
+}
+
+impl PosixFile {
+    fn read_at_below(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut done = 0;
         while done < buffer.len() {
             match self.file.read_at(&mut buffer[done..], offset + done as u64) {
@@ -53,11 +101,11 @@ impl OpenFile for PosixFile {
         Ok(done)
     }
 
-    fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
+    fn write_at_below(&self, data: &[u8], offset: u64) -> io::Result<()> {
         self.file.write_all_at(data, offset)
     }
 
-    fn next_data(&self, offset: u64) -> io::Result<Option<ByteRange>> {
+    fn next_data_below(&self, offset: u64) -> io::Result<Option<ByteRange>> {
         let start = match fs::seek(&self.file, SeekFrom::Data(offset)) {
             Ok(start) => start,
             Err(Errno::NXIO) => return Ok(None),
@@ -75,7 +123,7 @@ impl OpenFile for PosixFile {
         }
     }
 
-    fn punch(&self, range: ByteRange) -> io::Result<()> {
+    fn punch_below(&self, range: ByteRange) -> io::Result<()> {
         let range = range.intersection(&ByteRange::new(0, self.size()?));
         if range.is_empty() {
             return Ok(());
@@ -90,7 +138,7 @@ impl OpenFile for PosixFile {
         }
     }
 
-    fn allocate(&self, mode: u32, range: ByteRange) -> io::Result<()> {
+    fn allocate_below(&self, mode: u32, range: ByteRange) -> io::Result<()> {
         let mode = FallocateFlags::from_bits_retain(mode);
         loop {
             match fs::fallocate(&self.file, mode, range.start, range.len()) {
@@ -100,25 +148,25 @@ impl OpenFile for PosixFile {
         }
     }
 
-    fn set_len(&self, len: u64) -> io::Result<()> {
+    fn set_len_below(&self, len: u64) -> io::Result<()> {
         self.file.set_len(len)
     }
 
-    fn set_mtime(&self, mtime: Timestamp) -> io::Result<()> {
+    fn set_mtime_below(&self, mtime: Timestamp) -> io::Result<()> {
         let omit = Timespec { tv_sec: 0, tv_nsec: fs::UTIME_OMIT };
         let mtime = Timespec { tv_sec: mtime.seconds, tv_nsec: mtime.nanos.into() };
         Ok(fs::futimens(&self.file, &Timestamps { last_access: omit, last_modification: mtime })?)
     }
 
-    fn attributes(&self) -> io::Result<Attributes> {
+    fn attributes_below(&self) -> io::Result<Attributes> {
         attributes_of(self.file.as_fd())
     }
 
-    fn sync(&self) -> io::Result<()> {
+    fn sync_below(&self) -> io::Result<()> {
         self.file.sync_all()
     }
 
-    fn begin_sync(&self, range: ByteRange) {
+    fn begin_sync_below(&self, range: ByteRange) {
         // SAFETY: a call on an open descriptor, without pointers. What it cannot do `sync` does.
         unsafe {
             libc::sync_file_range(
@@ -130,7 +178,7 @@ impl OpenFile for PosixFile {
         }
     }
 
-    fn leave_behind(&self, range: ByteRange) -> io::Result<()> {
+    fn leave_behind_below(&self, range: ByteRange) -> io::Result<()> {
         let all = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
         let (fd, at, len) = (self.file.as_raw_fd(), range.start as libc::off64_t, range.len() as libc::off64_t);
         // SAFETY: a call on an open descriptor, without pointers.
@@ -154,7 +202,7 @@ mod tests {
 
     #[test]
     fn zeros_serve_where_a_store_has_no_holes() {
-        let file = PosixFile::new(tempfile::tempfile().unwrap());
+        let file = PosixFile::new(Store::new(), tempfile::tempfile().unwrap());
         let len = 3 * ZERO_BYTES as u64;
         file.write_at(&vec![7; len as usize], 0).unwrap();
         file.write_zeros(ByteRange::new(5, len - 5)).unwrap();

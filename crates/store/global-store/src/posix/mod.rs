@@ -17,6 +17,7 @@ use parking_lot::RwLock;
 use rustix::fs::{self, FileType, Mode, OFlags};
 use types::{Fingerprint, Identity, Timestamp};
 
+use crate::calls::{Call, Store};
 use crate::{Anchor, Attributes, GlobalStore};
 use anchor::PosixAnchor;
 
@@ -48,6 +49,8 @@ struct Root {
     shared: bool,
     /// Where the kernel said last that the root is.
     link: RwLock<PathBuf>,
+    /// Who calls it.
+    calls: Store,
 }
 
 impl PosixStore {
@@ -71,7 +74,13 @@ impl PosixStore {
         };
         let opens_handles = handles && readable.as_ref().is_some_and(|fd| opens_handles(fd.as_fd()));
         let link = RwLock::default();
-        Ok(PosixStore { root: Arc::new(Root { fd: root, readable, handles, opens_handles, shared, link }) })
+        let calls = Store::new();
+        Ok(PosixStore { root: Arc::new(Root { fd: root, readable, handles, opens_handles, shared, link, calls }) })
+    }
+
+    /// Who is in a call to it.
+    pub fn calls(&self) -> Store {
+        self.root.calls
     }
 
     /// The accelerated directory.
@@ -129,9 +138,11 @@ impl PosixStore {
 
     /// Sets the times of the file with this identity, as this process. `ESTALE`: it is not there.
     pub fn set_times(&self, identity: &Identity, hint: &Path, times: &fs::Timestamps) -> io::Result<()> {
-        let found = locate::locate(&self.root, identity, hint, !self.root.opens_handles)?;
-        let fd = found.ok_or_else(|| io::Error::from_raw_os_error(libc::ESTALE))?;
-        Ok(fs::utimensat(fs::CWD, proc_path(fd.as_fd()), times, fs::AtFlags::empty())?)
+        self.root.calls.change(Call::Change, || {
+            let found = locate::locate(&self.root, identity, hint, !self.root.opens_handles)?;
+            let fd = found.ok_or_else(|| io::Error::from_raw_os_error(libc::ESTALE))?;
+            Ok(fs::utimensat(fs::CWD, proc_path(fd.as_fd()), times, fs::AtFlags::empty())?)
+        })
     }
 
     /// The identity of any file below the root: [`identity_of`](PosixStore::identity_of) without its `fstatfs`.
@@ -161,7 +172,7 @@ impl PosixStore {
 
 impl GlobalStore for PosixStore {
     fn locate(&self, identity: &Identity, hint: &Path, scan: bool) -> io::Result<Option<Arc<dyn Anchor>>> {
-        let found = locate::locate(&self.root, identity, hint, scan)?;
+        let found = self.root.calls.call(Call::Lookup, || locate::locate(&self.root, identity, hint, scan))?;
         Ok(found.map(|fd| {
             Arc::new(PosixAnchor::new(self.root.clone(), Arc::new(fd), None, identity.clone())) as Arc<dyn Anchor>
         }))
@@ -183,11 +194,13 @@ impl GlobalStore for PosixStore {
 impl Root {
     /// `syncfs`, or `sync` of the whole machine where the root cannot be opened.
     fn sync(&self) -> io::Result<()> {
-        match &self.readable {
-            Some(fd) => fs::syncfs(fd)?,
-            None => fs::sync(),
-        }
-        Ok(())
+        self.calls.call(Call::Sync, || {
+            match &self.readable {
+                Some(fd) => fs::syncfs(fd)?,
+                None => fs::sync(),
+            }
+            Ok(())
+        })
     }
 }
 

@@ -82,6 +82,7 @@ fn print(state: &Value) {
     }
     let status = &state["status"];
     out!("  agent {}{}", state["agent"], if status["quiesced"] == true { ", quiesced" } else { "" });
+    print_store(&status["store"]);
     if print_server(&status["server"]) {
         print_counts(status);
         print_windows(&status["windows"]);
@@ -102,6 +103,20 @@ fn print_relay(state: &Value) {
     out!(
         "  server {address} does not answer{since}: writes to open files wait for it, the rest fails after io_timeout"
     );
+}
+
+/// What waits for the global store, if anything does for long.
+fn print_store(store: &Value) {
+    let unanswered = store["unanswered"].as_u64().unwrap_or(0);
+    let none = Vec::new();
+    let calls = store["calls"].as_array().unwrap_or(&none);
+    let Some(longest) = calls.first() else { return };
+    let (seconds, plural) = (longest["for_s"].as_u64().unwrap_or(0), if unanswered == 1 { "" } else { "s" });
+    out!("  the global store does not answer: {unanswered} call{plural}, the longest for {seconds} s now");
+    for one in calls.iter().take(LISTED_MAX) {
+        let file = one["file"].as_str().map_or(String::new(), |file| format!(" of {}", plain(file)));
+        out!("    {}{file}, for {} s", text(&one["call"]), one["for_s"].as_u64().unwrap_or(0));
+    }
 }
 
 /// The server with the burst buffer, if there is one; whether there are counters.

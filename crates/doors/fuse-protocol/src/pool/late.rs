@@ -1,0 +1,115 @@
+//! Requests that are not answered for long: the file system is asked what becomes of them.
+//!
+//! A handler that waits in the kernel for another file system cannot be ended. It keeps its thread, and its place among the
+//! threads is given to another; the kernel takes the first answer to a request and refuses the second.
+
+use std::sync::atomic::Ordering;
+
+use super::{Pool, State};
+use crate::abi::{InHeader, bytes_of, take};
+use crate::dispatch::Handler;
+use crate::reply::attr_reply_out;
+use crate::{Errno, Filesystem, Late, Patience, limits};
+
+impl Pool {
+    pub(super) fn start_late(&self) -> Option<std::thread::JoinHandle<()>> {
+        let pool = self.myself.upgrade()?;
+        let started = std::thread::Builder::new().name("fuse-late".into()).spawn(move || pool.look_after_late());
+        started.inspect_err(|error| tracing::warn!(%error, "no thread for late requests: each waits for ever")).ok()
+    }
+
+    /// Ends with the session.
+    fn look_after_late(&self) {
+        let Handler::Files(fs) = &self.server.handler else { return };
+        let mut late = Vec::new();
+        while !self.server.channel.interrupts.is_closed() {
+            self.server.channel.interrupts.late(&mut late);
+            for (arrived, interrupted, looks) in late.drain(..) {
+                let queued = self.state.lock().waiting.iter().any(|(waiting, _)| *waiting == arrived.unique);
+                let request = Late {
+                    unique: arrived.unique,
+                    node: arrived.node,
+                    pid: arrived.caller,
+                    attributes: arrived.attributes,
+                    interrupted,
+                    queued,
+                    waited: limits::LATE_POLL * looks,
+                };
+                self.decide(&**fs, &request);
+            }
+            std::thread::park_timeout(limits::LATE_POLL);
+        }
+    }
+
+    fn decide(&self, fs: &dyn Filesystem, request: &Late) {
+        match fs.late(request) {
+            Patience::Wait => {}
+            Patience::Stuck => self.lend(request),
+            Patience::GiveUp(errno) => {
+                self.lend(request);
+                self.give_up(request, errno);
+            }
+            Patience::Attributes(reply) => {
+                self.lend(request);
+                let out = attr_reply_out(&reply);
+                self.server.channel.ok(request.unique, &[bytes_of(&out)]);
+            }
+        }
+    }
+
+    fn give_up(&self, request: &Late, errno: Errno) {
+        let taken = self.state.lock().take_waiting(request.unique);
+        if taken || !request.queued {
+            self.server.channel.error(request.unique, errno);
+        }
+    }
+
+    /// Lets another thread work in the place of a stuck handler.
+    fn lend(&self, request: &Late) {
+        let mut state = self.state.lock();
+        if request.queued || state.ended.is_some() || state.stuck.len() >= limits::STUCK_THREADS_MAX {
+            return;
+        }
+        if !state.stuck.insert(request.unique) {
+            return;
+        }
+        self.lent.store(true, Ordering::Relaxed);
+        if !self.server.channel.interrupts.is_running(request.unique) {
+            // It has ended since, and did not see that.
+            state.stuck.remove(&request.unique);
+            return self.lent.store(!state.stuck.is_empty(), Ordering::Relaxed);
+        }
+        state.shift.lend();
+        if state.waiting.is_empty() {
+            // Who reads next starts it.
+            return;
+        }
+        let Some(pool) = self.myself.upgrade() else { return };
+        match std::thread::Builder::new().name("fuse".into()).spawn(move || pool.thread(true)) {
+            // It cannot look before we let go of the lock.
+            Ok(_) => state.shift.started_running(),
+            Err(error) => tracing::warn!(%error, threads = state.shift.total, "cannot start another thread"),
+        }
+    }
+
+    /// A handler has ended, while some were stuck.
+    pub(super) fn came_back(&self, message: &[u8]) {
+        let Some((header, _)) = take::<InHeader>(message) else { return };
+        let mut state = self.state.lock();
+        if state.stuck.remove(&header.unique) {
+            state.shift.returned();
+            self.lent.store(!state.stuck.is_empty(), Ordering::Relaxed);
+        }
+    }
+}
+
+impl State {
+    /// Takes a request away that waits for a thread; whether it did.
+    pub(super) fn take_waiting(&mut self, unique: u64) -> bool {
+        let Some(at) = self.waiting.iter().position(|(waiting, _)| *waiting == unique) else { return false };
+        if let Some((_, message)) = self.waiting.remove(at) {
+            self.waiting_bytes -= message.len();
+        }
+        true
+    }
+}

@@ -1,0 +1,244 @@
+//! Over a global store that does not answer: who waits, for how long, and what becomes of it.
+
+mod common;
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{Bench, call, ok};
+use testkit::{PATIENCE, ProcessGuard, TempTree, in_private_namespace, wait_until};
+
+/// The rule of these tests, and how much later than that a call may end here: two looks of a tenth of a second, and a busy
+/// machine.
+const UNAVAILABLE: Duration = Duration::from_secs(2);
+const LATE: Duration = Duration::from_secs(3);
+
+/// Tells the process that serves the store what to serve.
+const SERVE: &str = "HUNG_TEST_SERVE";
+
+/// A store that can be made to hang, with a burst buffer before it.
+struct Hung {
+    bench: Bench,
+    lower: PathBuf,
+    _server: ProcessGuard,
+}
+
+impl Hung {
+    /// All calls hang while `hang` is on, or those that are named.
+    fn new(calls: &str) -> Hung {
+        let tree = TempTree::new();
+        let (lower, dir, buffer) = (tree.dir("lower"), tree.dir("dir"), tree.dir("bb"));
+        let fault = format!("{calls}:1+:while={}", tree.path("hangs").display());
+        let words: Vec<&[u8]> = vec![
+            b"slowfs",
+            lower.as_os_str().as_bytes(),
+            dir.as_os_str().as_bytes(),
+            b"--foreground",
+            b"--fault",
+            fault.as_bytes(),
+        ];
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "serve", "--ignored", "--nocapture", "--test-threads=1"]);
+        command.env(SERVE, OsString::from_vec(words.join(&b'\n'))).stdin(Stdio::null());
+        let server = ProcessGuard::spawn(&mut command);
+        wait_until("the store", PATIENCE, || fuse_protocol::mount::is_mounted(&dir).unwrap());
+        Hung { bench: Bench { tree, dir, buffer }, lower, _server: server }
+    }
+
+    fn hang(&self) {
+        fs::write(self.bench.tree.path("hangs"), b"").unwrap();
+    }
+
+    fn answer(&self) {
+        fs::remove_file(self.bench.tree.path("hangs")).unwrap();
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.bench.dir.join(name)
+    }
+
+    fn status(&self) -> serde_json::Value {
+        let said = ok(call(["status", "--json"]));
+        let status: serde_json::Value = serde_json::from_str(&said).unwrap();
+        status[0]["status"].clone()
+    }
+
+    /// Calls that the store has not answered for two seconds.
+    fn unanswered(&self) -> u64 {
+        self.status()["store"]["unanswered"].as_u64().unwrap()
+    }
+}
+
+impl Drop for Hung {
+    fn drop(&mut self) {
+        // Who is left in it could not be killed.
+        let _ = fs::remove_file(self.bench.tree.path("hangs"));
+    }
+}
+
+/// Not a test: the store.
+#[test]
+#[ignore = "the store of the other tests"]
+fn serve() {
+    let Some(words) = std::env::var_os(SERVE) else { return };
+    let words = words.as_bytes().split(|byte| *byte == b'\n').map(|word| OsString::from_vec(word.to_vec()));
+    slowfs::run(words.collect::<Vec<_>>());
+}
+
+/// What it came to, and after how long.
+fn timed<T>(run: impl FnOnce() -> io::Result<T>) -> (Result<T, Option<i32>>, Duration) {
+    let begun = Instant::now();
+    let done = run().map_err(|error| error.raw_os_error());
+    (done, begun.elapsed())
+}
+
+fn fails_in_time<T: std::fmt::Debug>(what: &str, run: impl FnOnce() -> io::Result<T>) {
+    let (done, took) = timed(run);
+    assert_eq!(done.map(|_| ()), Err(Some(libc::EIO)), "{what} after {took:?}");
+    assert!(took >= UNAVAILABLE - Duration::from_millis(50) && took < UNAVAILABLE + LATE, "{what} took {took:?}");
+}
+
+fn read(path: &Path) -> Vec<u8> {
+    fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+#[test]
+fn a_call_that_needs_a_store_that_hangs_fails_with_eio_after_the_policys_time_and_no_reader_does() {
+    in_private_namespace(|| {
+        let hung = Hung::new("any");
+        let mounted = hung.bench.mount(&["--policy", "unavailable=2s", "--policy", "stage_out=manual"]);
+        let content: Vec<u8> = (0..3u32 << 20).map(|at| (at / 3) as u8).collect();
+        fs::write(hung.path("file"), &content).unwrap();
+        fs::create_dir(hung.path("directory")).unwrap();
+        ok(call(["drain", "--wait", hung.bench.dir.to_str().unwrap()]));
+        let mut open = File::open(hung.path("file")).unwrap();
+        hung.hang();
+        fails_in_time("a name", || fs::metadata(hung.path("never looked for")));
+        fails_in_time("a directory", || fs::create_dir(hung.path("directory/new")));
+        fails_in_time("a new file", || File::create(hung.path("another")));
+        // What lies here is read, and told of.
+        let mut got = Vec::new();
+        let (read_all, took) = timed(|| open.read_to_end(&mut got));
+        assert_eq!(read_all, Ok(content.len()));
+        assert!(got == content && took < UNAVAILABLE + LATE, "{took:?}");
+        let (told, took) = timed(|| open.metadata());
+        assert_eq!(told.map(|attributes| attributes.len()), Ok(content.len() as u64));
+        assert!(took < UNAVAILABLE + LATE, "{took:?}");
+        assert!(hung.unanswered() > 0);
+        let said = ok(call(["status", hung.bench.dir.to_str().unwrap()]));
+        assert!(said.contains("the global store does not answer: "), "{said}");
+        hung.answer();
+        wait_until("the abandoned calls come back", PATIENCE, || hung.unanswered() == 0);
+        drop(open);
+        assert_eq!(read(&hung.path("file")), content);
+        fs::write(hung.path("after"), "after").unwrap();
+        ok(call(["umount", hung.bench.dir.to_str().unwrap()]));
+        assert_eq!(read(&hung.lower.join("after")), b"after");
+        drop(mounted);
+    });
+}
+
+#[test]
+fn more_stuck_programs_than_threads_hold_up_nobody_who_needs_no_store() {
+    in_private_namespace(|| {
+        let hung = Hung::new("lookup");
+        let _mounted = hung.bench.mount(&[]);
+        fs::write(hung.path("file"), "file").unwrap();
+        let open = File::open(hung.path("file")).unwrap();
+        hung.hang();
+        let programs: Vec<_> = (0..100)
+            .map(|number| {
+                let path = hung.path(&format!("missing-{number}"));
+                std::thread::spawn(move || fs::metadata(path).map(|_| ()).map_err(|error| error.raw_os_error()))
+            })
+            .collect();
+        wait_until("all are stuck", PATIENCE, || hung.unanswered() >= 100);
+        // A lock is the agent's alone.
+        let (locked, took) = timed(|| {
+            // SAFETY: a call on an open descriptor, without pointers.
+            match unsafe { libc::flock(open.as_raw_fd(), libc::LOCK_EX) } {
+                0 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            }
+        });
+        assert_eq!(locked, Ok(()));
+        assert!(took < Duration::from_secs(2), "{took:?}");
+        assert!(programs.iter().all(|program| !program.is_finished()), "a store that hangs is waited for");
+        hung.answer();
+        for program in programs {
+            assert_eq!(program.join().unwrap(), Err(Some(libc::ENOENT)));
+        }
+    });
+}
+
+#[test]
+fn a_program_that_waits_for_a_store_that_hangs_can_be_killed() {
+    in_private_namespace(|| {
+        let hung = Hung::new("lookup");
+        let _mounted = hung.bench.mount(&[]);
+        hung.hang();
+        let mut program = ProcessGuard::spawn(Command::new("stat").arg(hung.path("missing")).stdin(Stdio::null()));
+        wait_until("it waits", PATIENCE, || hung.unanswered() == 1);
+        program.signal(rustix::process::Signal::TERM);
+        let begun = Instant::now();
+        assert!(!program.wait(PATIENCE).success());
+        assert!(begun.elapsed() < LATE, "{:?}", begun.elapsed());
+        hung.answer();
+    });
+}
+
+#[test]
+fn a_truncation_that_was_given_up_does_not_happen() {
+    in_private_namespace(|| {
+        let hung = Hung::new("getattr");
+        fs::write(hung.lower.join("file"), "content").unwrap();
+        let _mounted = hung.bench.mount(&["--policy", "unavailable=2s", "--policy", "revalidate=1m"]);
+        assert_eq!(fs::metadata(hung.path("file")).unwrap().len(), 7);
+        // What the kernel knows of the store's file it asks for again after a second, of ours after a minute.
+        let looked = Instant::now();
+        wait_until("the attributes are old", PATIENCE, || looked.elapsed() > Duration::from_millis(1200));
+        hung.hang();
+        fails_in_time("a truncation", || File::create(hung.path("file")));
+        hung.answer();
+        wait_until("the call comes back", PATIENCE, || hung.unanswered() == 0);
+        assert_eq!(read(&hung.path("file")), b"content");
+        ok(call(["umount", hung.bench.dir.to_str().unwrap()]));
+        assert_eq!(read(&hung.lower.join("file")), b"content");
+    });
+}
+
+#[test]
+fn what_is_being_staged_out_while_the_store_hangs_is_shown_and_arrives() {
+    in_private_namespace(|| {
+        let hung = Hung::new("write");
+        let _mounted = hung.bench.mount(&["--policy", "unavailable=2s"]);
+        hung.hang();
+        let content = vec![7; 1 << 20];
+        for number in 0..8 {
+            let (written, took) = timed(|| fs::write(hung.path(&format!("file-{number}")), &content));
+            assert_eq!(written, Ok(()));
+            assert!(took < UNAVAILABLE, "{took:?}");
+        }
+        wait_until("the copies are stuck", PATIENCE, || hung.unanswered() > 0);
+        let calls = hung.status()["store"]["calls"].clone();
+        assert!(calls.as_array().unwrap().iter().all(|call| call["call"] == "write"), "{calls}");
+        // What is here is read meanwhile, by whoever opens it.
+        let open = File::open(hung.path("file-0")).unwrap();
+        let mut last = [0];
+        open.read_exact_at(&mut last, (1 << 20) - 1).unwrap();
+        assert_eq!(last, [7]);
+        drop(open);
+        hung.answer();
+        ok(call(["umount", hung.bench.dir.to_str().unwrap()]));
+        for number in 0..8 {
+            assert!(read(&hung.lower.join(format!("file-{number}"))) == content);
+        }
+    });
+}
