@@ -117,6 +117,10 @@ pub trait OpenData: Send + Sync {
     fn is_unshared(&self) -> bool;
     /// Whether the file has lost its last name and nobody but this handle has it open; false where nobody can tell.
     fn is_last_of_removed(&self) -> bool;
+    /// Whether it was removed, and not through this agent: nobody here has asked that what was written is dropped.
+    fn was_removed_elsewhere(&self) -> bool {
+        false
+    }
     /// `ftruncate`
     fn set_len(&self, len: u64) -> io::Result<()>;
     /// `fallocate`

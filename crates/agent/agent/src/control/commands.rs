@@ -77,6 +77,7 @@ impl Commands {
         let mut status = serde_json::to_value(counters.unwrap_or_default())?;
         let away = server.away.filter(|_| !answers).map(|away| away.as_secs());
         status["store"] = self.store();
+        status["windows"] = serde_json::to_value(self.agent.window_status())?;
         status["server"] = json!({ "address": server.address, "answers": answers, "away_s": away });
         Ok(status)
     }

@@ -309,6 +309,10 @@ impl OpenData for RemoteHandle {
         self.gone.load(Ordering::Acquire)
     }
 
+    fn was_removed_elsewhere(&self) -> bool {
+        self.gone.load(Ordering::Acquire) && self.inner.written.knows(&self.identity)
+    }
+
     /// Other nodes may have it.
     fn is_unshared(&self) -> bool {
         false

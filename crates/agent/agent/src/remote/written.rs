@@ -55,6 +55,11 @@ impl Written {
         }
     }
 
+    /// Whether it is open for writing, or may be dirty, and was not removed through this agent.
+    pub fn knows(&self, identity: &Identity) -> bool {
+        self.0.lock().files.contains_key(identity)
+    }
+
     /// It is gone, whoever has it open.
     pub fn remove(&self, identity: &Identity) {
         self.0.lock().files.remove(identity);

@@ -27,6 +27,8 @@ pub struct WindowStatus {
     pub drained_bytes: u64,
     /// Bytes that needed not be brought there, because newer ones had come or their file had been cut or removed.
     pub superseded_bytes: u64,
+    /// Bytes that were acknowledged and are lost: their file was removed elsewhere while the server was away.
+    pub lost_bytes: u64,
     /// Time that programs waited for room in full windows, summed over their threads, us. Waits too short to sleep do not count.
     pub waited_us: u64,
 }
@@ -40,6 +42,7 @@ pub(super) struct Counters {
     pub acknowledged: AtomicU64,
     pub drained: AtomicU64,
     pub superseded: AtomicU64,
+    pub lost: AtomicU64,
     pub waited_us: AtomicU64,
 }
 
@@ -54,15 +57,17 @@ impl Counters {
         let read = |counter: &AtomicU64| counter.load(Relaxed);
         // In this order: nothing seems to be drained before it was acknowledged.
         let (drained_bytes, superseded_bytes) = (read(&self.drained), read(&self.superseded));
+        let lost_bytes = read(&self.lost);
         let acknowledged_bytes = read(&self.acknowledged);
         WindowStatus {
             attached: read(&self.attached),
             revoked: read(&self.revoked),
             acknowledged_writes: read(&self.writes),
             acknowledged_bytes,
-            waiting_bytes: acknowledged_bytes.saturating_sub(drained_bytes + superseded_bytes),
+            waiting_bytes: acknowledged_bytes.saturating_sub(drained_bytes + superseded_bytes + lost_bytes),
             drained_bytes,
             superseded_bytes,
+            lost_bytes,
             waited_us: read(&self.waited_us),
             ..WindowStatus::default()
         }

@@ -120,11 +120,6 @@ impl Drain {
         })
     }
 
-    /// The file's path, as last known.
-    pub fn hint(&self) -> &str {
-        &self.hint
-    }
-
     /// A ring for an open file.
     pub fn add(&mut self, open: u64, share: Share) -> io::Result<Granted> {
         // What was written past windows, and that there is such a file at all, is as durable as what will be written to this one.

@@ -124,7 +124,6 @@ fn step(drain: &mut Drain, windows: &Windows, busy: &mut Instant) -> Next {
             }
         }
         Err(_) if drain.is_forlorn() => {
-            tracing::info!(file = drain.hint(), "what could not be drained is dropped with its file");
             drain.abandon();
             Next::End
         }

@@ -180,6 +180,12 @@ fn print_windows(windows: &Value) {
         HumanBytes(n("drained_bytes")),
         n("waited_us") as f64 / 1e6
     );
+    if n("lost_bytes") > 0 {
+        out!(
+            "  {} bytes that windows acknowledged are lost with files that were removed elsewhere: agent.log names them",
+            n("lost_bytes")
+        );
+    }
     if n("failing") > 0 {
         out!("  windows of {} files cannot be brought to the burst buffer now and are tried again", n("failing"));
     }

@@ -257,6 +257,33 @@ fn while_the_server_is_gone_programs_write_until_their_windows_are_full_and_go_o
 }
 
 #[test]
+fn what_a_window_holds_of_a_file_that_others_removed_while_the_server_was_away_is_told_as_lost() {
+    in_private_namespace(|| {
+        let mut cluster = Cluster::new(1);
+        let one = cluster.mount(1, &[&window_option(&cluster)]);
+        let lost = |cluster: &Cluster| {
+            let said = cluster.command(1, &["status", one.to_str().unwrap(), "--json"]).stdout;
+            let said = String::from_utf8(said).unwrap();
+            let (_, rest) = said.split_once("\"lost_bytes\":").unwrap_or_else(|| panic!("{said}"));
+            rest.trim_start().split(|c: char| !c.is_ascii_digit()).next().unwrap().parse::<u64>().unwrap()
+        };
+        let registration = register(&cluster);
+        let (file, window) = windowed(&registration, &one.join("file"));
+        window.append(0, b"at the server").unwrap();
+        file.sync_all().unwrap();
+        assert_eq!(lost(&cluster), 0);
+        cluster.kill_server();
+        window.append(100, b"only here").unwrap();
+        fs::remove_file(cluster.data.join("file")).unwrap();
+        cluster.start_server();
+        wait_until("the window's end", BOUND, || window.is_revoked());
+        let told = file.sync_all().unwrap_err();
+        assert_eq!(told.raw_os_error(), Some(libc::ESTALE), "its program is told");
+        wait_until("the count", BOUND, || lost(&cluster) == 9);
+    });
+}
+
+#[test]
 fn the_end_of_a_run_with_windows_at_a_server_means_that_its_files_are_in_the_global_store() {
     in_private_namespace(|| {
         let cluster = Cluster::new(1);

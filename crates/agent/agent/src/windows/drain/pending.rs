@@ -2,7 +2,7 @@
 
 use std::io;
 
-use types::ByteRange;
+use types::{ByteRange, RangeSet};
 
 use super::super::counters::Counters;
 use super::super::place::CutRecord;
@@ -56,10 +56,29 @@ impl Drain {
         self.handle.is_last_of_removed()
     }
 
-    /// Drops everything.
+    /// Drops everything. What no removal through this agent asked to be dropped is told as lost.
     pub fn abandon(&mut self) {
         self.end(None);
-        self.drop_behind(0);
+        if self.handle.was_removed_elsewhere() {
+            let pieces = self.queue.undrained(ByteRange::new(0, self.queue.end()));
+            let lost: RangeSet = pieces.iter().fold(RangeSet::new(), |mut all, piece| {
+                all.insert(piece.range);
+                all
+            });
+            for range in lost.iter() {
+                let (file, start, end) = (&self.hint, range.start, range.end);
+                tracing::error!(
+                    file,
+                    "acknowledged writes are lost: bytes {start} to {end}: the file was removed elsewhere while the server was away"
+                );
+            }
+            let before = self.queue.bytes();
+            self.queue.cut(0);
+            Counters::add(&self.counters.lost, before);
+        } else {
+            tracing::info!(file = self.hint, "what could not be drained is dropped with its file");
+            self.drop_behind(0);
+        }
         self.sweep();
     }
 
