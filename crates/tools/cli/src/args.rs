@@ -39,7 +39,8 @@ pub enum Command {
     Run(RunArgs),
     /// Accelerate a directory for the whole node
     #[command(
-        after_help = "Example: forebay mount /scratch/project --burst-buffer /nvme/buffer --policy keep_after=1d"
+        after_help = "Example: forebay mount /scratch/project --burst-buffer /nvme/buffer --policy keep_after=1d\n\
+        On a node that does not see the global store: forebay mount /scratch/project --server tcp:io1:4711 --secret /etc/forebay.key --names server"
     )]
     Mount(MountArgs),
     /// Keep the files' data of other processes' or machines' accelerated directories
