@@ -34,9 +34,13 @@ pub fn start(words: &[&str], log: &Path, environment: &[(&str, &str)]) -> Proces
     ProcessGuard::spawn(&mut command)
 }
 
-/// Whether a dead agent explains an error.
+/// Whether a dead agent explains an error; who judges knows whether it is dead. `EIO`: behind a server, of what was on its way.
 pub fn is_gone(error: &std::io::Error) -> bool {
-    [libc::ENOTCONN, libc::ECONNABORTED].map(Some).contains(&error.raw_os_error())
+    match error.raw_os_error() {
+        Some(libc::ENOTCONN | libc::ECONNABORTED) => true,
+        Some(libc::EIO) => std::env::var_os(AT_SERVER).is_some(),
+        _ => false,
+    }
 }
 
 /// Plays the role of this process, if it has one; then it does not return. `other` plays those that are not known here.
