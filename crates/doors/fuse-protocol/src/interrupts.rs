@@ -105,16 +105,20 @@ impl Interrupts {
         true
     }
 
-    /// Requests that were there at the last look already: whether each is interrupted, and how many looks ago it came.
-    pub fn late(&self, late: &mut Vec<(Arrived, bool, u32)>) {
+    /// Requests that were there at the last look already: whether each is interrupted, and how many looks ago it came. Returns
+    /// whether there are any requests at all.
+    pub fn late(&self, late: &mut Vec<(Arrived, bool, u32)>) -> bool {
+        let mut any = false;
         for shard in &self.shards {
             for running in shard.lock().values_mut() {
+                any = true;
                 if running.seen > 0 {
                     late.push((running.arrived, running.interrupted, running.seen));
                 }
                 running.seen = running.seen.saturating_add(1);
             }
         }
+        any
     }
 
     /// Whether it is not answered yet.
@@ -155,16 +159,17 @@ mod tests {
         let interrupts = Interrupts::default();
         let looks = || {
             let mut late = Vec::new();
-            interrupts.late(&mut late);
-            late
+            let any = interrupts.late(&mut late);
+            (any, late)
         };
+        assert_eq!(looks(), (false, vec![]));
         interrupts.begin(arrived(2));
-        assert!(looks().is_empty());
+        assert_eq!(looks(), (true, vec![]));
         interrupts.begin(arrived(4));
         interrupts.interrupt(2);
-        assert_eq!(looks(), [(arrived(2), true, 1)]);
+        assert_eq!(looks(), (true, vec![(arrived(2), true, 1)]));
         interrupts.end(2);
-        assert_eq!(looks(), [(arrived(4), false, 1)]);
+        assert_eq!(looks(), (true, vec![(arrived(4), false, 1)]));
     }
 
     #[test]

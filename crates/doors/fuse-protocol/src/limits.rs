@@ -51,6 +51,9 @@ pub const SPARE_THREAD: Duration = Duration::from_secs(10);
 /// How often requests that are not answered are looked at: what is given up is so at most two of these late.
 pub const LATE_POLL: Duration = Duration::from_millis(100);
 
+/// The same where there was no request at the last look: an idle mount takes nothing from the programs of its node.
+pub const LATE_REST: Duration = Duration::from_secs(1);
+
 /// Threads beyond [`THREADS_MAX`] that stand for handlers that are stuck in a store that hangs, so that what needs no store
 /// goes on. Each costs its stack and its buffer, of which it uses little.
 pub const STUCK_THREADS_MAX: usize = 448;

@@ -152,7 +152,7 @@ fn a_machine_crash_leaves_a_prefix_with_every_durable_commit() {
             }
             for image in 0..4 {
                 let image = directory.path().join(format!("image{image}"));
-                copy_directory(&work, &image);
+                copy_directory(&work, &image).unwrap();
                 let journal = newest_journal(&image);
                 tear(&journal, synced, written(&journal), &mut random);
                 let found = read_all(&FjallCatalogue::open(&image).unwrap());

@@ -23,7 +23,7 @@ impl Pool {
         let Handler::Files(fs) = &self.server.handler else { return };
         let mut late = Vec::new();
         while !self.server.channel.interrupts.is_closed() {
-            self.server.channel.interrupts.late(&mut late);
+            let any = self.server.channel.interrupts.late(&mut late);
             for (arrived, interrupted, looks) in late.drain(..) {
                 let queued = self.state.lock().waiting.iter().any(|(waiting, _)| *waiting == arrived.unique);
                 let request = Late {
@@ -37,7 +37,7 @@ impl Pool {
                 };
                 self.decide(&**fs, &request);
             }
-            std::thread::park_timeout(limits::LATE_POLL);
+            std::thread::park_timeout(if any { limits::LATE_POLL } else { limits::LATE_REST });
         }
     }
 

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test uses a part")]
 
 use std::fs;
+use std::io;
 use std::path::Path;
 use std::process::Command;
 
@@ -51,20 +52,22 @@ pub fn child_directory() -> Option<std::ffi::OsString> {
 }
 
 /// Copies a directory with what is in it.
-pub fn copy_directory(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
+pub fn copy_directory(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
         let target = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            copy_directory(&entry.path(), &target);
+        if entry.file_type()?.is_dir() {
+            copy_directory(&entry.path(), &target)?;
         } else {
-            copy_sparse(&entry.path(), &target);
+            copy_sparse(&entry.path(), &target)?;
         }
     }
+    Ok(())
 }
 
 /// Copies a file and keeps the holes of journals, which are mostly that.
-pub fn copy_sparse(from: &Path, to: &Path) {
-    assert!(Command::new("cp").arg("--sparse=always").arg(from).arg(to).status().unwrap().success());
+pub fn copy_sparse(from: &Path, to: &Path) -> io::Result<()> {
+    let status = Command::new("cp").arg("--sparse=always").arg(from).arg(to).status()?;
+    if status.success() { Ok(()) } else { Err(io::Error::other(format!("cp: {status}"))) }
 }
