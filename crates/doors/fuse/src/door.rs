@@ -38,36 +38,28 @@ pub struct Door {
 impl Door {
     /// A door over an agent. `passthrough`: whether to use it where the kernel offers it.
     pub fn new(agent: Arc<Agent>, passthrough: bool) -> Door {
-        let nodes = Arc::new(Nodes::new(agent.root().clone()));
-        let (handles, registrations, can) = (Handles::default(), OnceLock::new(), OnceLock::new());
-        Door {
-            agent,
-            nodes,
-            handles,
-            registrations,
-            can,
-            passthrough,
-            direct_mmap: true,
-            client: 0,
-            asker: Store::mint(),
-        }
+        let nodes = Nodes::new(agent.root().clone());
+        Door { passthrough, ..Door::over(agent, nodes, Handles::default()) }
     }
 
     /// A door for the kernel of another machine. `numbers`: from which all such doors of this process mint those of nodes and
     /// open files, and above all that an earlier process can have given, so that a number means one thing for ever.
     pub fn of_client(agent: Arc<Agent>, client: u64, numbers: &Arc<AtomicU64>) -> Door {
-        let nodes = Arc::new(Nodes::of(agent.root().clone(), Arc::clone(numbers)));
+        let nodes = Nodes::of(agent.root().clone(), Arc::clone(numbers));
         let handles = Handles::of(Arc::clone(numbers), Errno::ESTALE);
-        let (registrations, can) = (OnceLock::new(), OnceLock::new());
+        Door { client, ..Door::over(agent, nodes, handles) }
+    }
+
+    fn over(agent: Arc<Agent>, nodes: Nodes, handles: Handles) -> Door {
         Door {
             agent,
-            nodes,
+            nodes: Arc::new(nodes),
             handles,
-            registrations,
-            can,
+            registrations: OnceLock::new(),
+            can: OnceLock::new(),
             passthrough: false,
             direct_mmap: true,
-            client,
+            client: 0,
             asker: Store::mint(),
         }
     }

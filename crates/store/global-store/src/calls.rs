@@ -186,6 +186,8 @@ impl Errand {
         MINE.with(|slot| {
             slot.moved_ms.store(now_ms(), Ordering::Relaxed);
             slot.asker.store(self.asker, Ordering::Relaxed);
+            // Numbers are an asker's own: another's may have been given up here.
+            slot.given_up.store(0, Ordering::Relaxed);
             slot.number.store(self.number, Ordering::Release);
         });
     }
@@ -294,6 +296,12 @@ mod tests {
         errand.give_up();
         Errand { number: 6, ..errand }.begin();
         assert!(!is_given_up() && still_wanted().is_ok());
+        let given_up = Errand { number: 8, ..errand };
+        given_up.begin();
+        given_up.give_up();
+        assert!(is_given_up());
+        Errand { asker: Store::mint(), ..given_up }.begin();
+        assert!(!is_given_up(), "another asker's of the same number");
         Errand::end();
     }
 }
