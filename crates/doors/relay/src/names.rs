@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use agent::{Agent, set_groups_of_callers};
 use fuse::Remote;
 use fuse_protocol::{Envelope, Opcode};
-use transport::{Service, Targets};
+use transport::{InFile, Service, Targets};
 use wire::limits::PIECE_BYTES_MAX;
 use wire::{Message, Piece};
 
@@ -212,6 +212,13 @@ impl<S: Service> Service for Names<S> {
         match message {
             Message::Relay { .. } => true,
             other => self.inner.remembers(other),
+        }
+    }
+
+    fn in_file(&self, session: &Self::Session, message: &Message) -> Option<(Message, InFile)> {
+        match &session.0 {
+            Kind::Agent(session) => self.inner.in_file(session, message),
+            Kind::Node(_) => None,
         }
     }
 

@@ -114,6 +114,15 @@ impl FileHandle {
         }
     }
 
+    /// Where the bytes that a read of `len` bytes finds lie as they are: the file, and how many. `None`: only [`FileHandle::read_at`] finds
+    /// them. They may become fewer, as with any read beside a truncation.
+    pub fn lies_in(&self, offset: u64, len: usize) -> io::Result<Option<(Arc<OwnedFd>, usize)>> {
+        let Route::Replica(fd) = self.route(false)? else { return Ok(None) };
+        let size = rustix::fs::fstat(&fd)?.st_size as u64;
+        let bytes = size.saturating_sub(offset).min(len as u64) as usize;
+        Ok(Some((fd, bytes)))
+    }
+
     /// Before a read of `range`: `foresee` is asked what will be read next, if the file is being staged in. It is called under the
     /// file's lock and must not wait.
     pub fn read_ahead(&self, range: ByteRange, foresee: Foresee<'_>) {

@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use file_cache::{FileHandle, OpenHow, SeekFor};
 use parking_lot::RwLock;
+use transport::InFile;
 use types::Identity;
 use wire::limits::DATA_BYTES_MAX;
 use wire::{Message, open, seek};
 
-use crate::limits::HANDLES_MAX;
+use crate::limits::{HANDLES_MAX, IN_FILE_BYTES_MIN};
 use crate::service::{Files, Session, hash};
 
 struct Open {
@@ -89,6 +90,17 @@ impl Handles {
         let closed = self.0.write().remove(&number);
         // Outside the lock: the last close of a file is work.
         drop(closed);
+    }
+
+    /// The answer to a large read of what lies in a file as it is. Errors are told by the other way.
+    pub(crate) fn in_file(&self, message: &Message) -> Option<(Message, InFile)> {
+        let Message::Read { handle, offset, len } = *message else { return None };
+        let len = len.min(DATA_BYTES_MAX) as usize;
+        if len < IN_FILE_BYTES_MIN {
+            return None;
+        }
+        let (file, bytes) = self.get(handle)?.handle.lies_in(offset, len).ok()??;
+        (bytes > 0).then_some((Message::Bytes {}, InFile { file, offset, bytes }))
     }
 
     /// A request that names a handle.

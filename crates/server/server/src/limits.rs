@@ -19,3 +19,6 @@ pub const POLICIES_MAX: usize = 1024;
 
 /// Versions of files whose numbers are looked through before those that are gone are dropped.
 pub const VERSIONS_SWEPT: usize = 4096;
+
+/// Reads of fewer bytes are copied: the pages of larger ones are lent to the socket, which costs something for each.
+pub const IN_FILE_BYTES_MIN: usize = 32 << 10;

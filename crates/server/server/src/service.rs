@@ -7,7 +7,7 @@ use std::sync::Arc;
 use file_cache::FileCache;
 use global_store::posix::PosixStore;
 use global_store::{Anchor, GlobalStore};
-use transport::{Service, Targets};
+use transport::{InFile, Service, Targets};
 use types::Identity;
 use wire::Message;
 
@@ -103,6 +103,10 @@ impl Service for Files {
     fn remembers(&self, message: &Message) -> bool {
         // Everything else may be done twice: it names its place, or its handle.
         matches!(message, Message::Append { .. })
+    }
+
+    fn in_file(&self, session: &Session, message: &Message) -> Option<(Message, InFile)> {
+        session.handles.in_file(message)
     }
 
     fn handle(&self, session: &Session, message: Message, data: &[u8], out: &mut Vec<u8>) -> Message {

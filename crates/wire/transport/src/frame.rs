@@ -1,12 +1,14 @@
 //! Whole frames over a link, with deadlines.
 
 use std::io::{self, IoSlice};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use wire::{HEADER_BYTES, Header, Message};
 
 use crate::limits::{BUFFER_BYTES, FRAME};
 use crate::link::Link;
+use crate::session::InFile;
 
 /// How long a wait may last.
 pub(crate) struct Patience<'a> {
@@ -82,9 +84,44 @@ impl Framed {
     /// Sends one frame. `request` and `oldest` go into the header.
     pub(crate) fn send(
         &mut self,
-        (request, oldest): (u64, u64),
+        numbers: (u64, u64),
         message: &Message,
         data: &[u8],
+        patience: &Patience<'_>,
+    ) -> io::Result<()> {
+        self.send_frame(numbers, message, (data.len(), data), patience)
+    }
+
+    /// The same with data that lies in a file. `UnexpectedEof`: it is shorter than it was, and the frame is not whole.
+    pub(crate) fn send_in_file(
+        &mut self,
+        numbers: (u64, u64),
+        message: &Message,
+        data: &InFile,
+        patience: &Patience<'_>,
+    ) -> io::Result<()> {
+        self.send_frame(numbers, message, (data.bytes, &[]), patience)?;
+        let mut done = 0;
+        while done < data.bytes {
+            match self.link.send_file(data.file.as_fd(), data.offset + done as u64, data.bytes - done) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(sent) => done += sent,
+                Err(error) if is_wait(&error) => {}
+                Err(error) => return Err(error),
+            }
+            if done < data.bytes {
+                patience.check()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A frame whose data has so many bytes, of which these are sent, or none.
+    fn send_frame(
+        &mut self,
+        (request, oldest): (u64, u64),
+        message: &Message,
+        (data_bytes, data): (usize, &[u8]),
         patience: &Patience<'_>,
     ) -> io::Result<()> {
         self.body.clear();
@@ -96,13 +133,13 @@ impl Framed {
             request,
             oldest,
             body_bytes: length(self.body.len())?,
-            data_bytes: length(data.len())?,
+            data_bytes: length(data_bytes)?,
         };
         let head = header.encode();
         let mut parts = [IoSlice::new(&head), IoSlice::new(&self.body), IoSlice::new(data)];
         let mut parts = parts.as_mut_slice();
         while !parts.is_empty() {
-            match self.link.send(parts) {
+            match self.link.send(parts, data.len() < data_bytes) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(sent) => IoSlice::advance_slices(&mut parts, sent),
                 Err(error) if is_wait(&error) => {}

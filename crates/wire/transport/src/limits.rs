@@ -49,6 +49,9 @@ pub const STACK_BYTES: usize = 512 << 10;
 /// Bytes of a connection's read buffer: a small request arrives with one call.
 pub const BUFFER_BYTES: usize = 24 << 10;
 
+/// Bytes of a file copied at a time where its file system does not lend its pages to a socket.
+pub const FILE_COPY_BYTES: usize = 128 << 10;
+
 /// Seconds without a sign of life before the kernel asks the other side, between two such questions, and their number:
 /// a machine that vanished is noticed within half a minute.
 pub const KEEP_ALIVE: (Duration, Duration, u32) = (Duration::from_secs(10), Duration::from_secs(5), 3);

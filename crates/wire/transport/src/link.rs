@@ -1,15 +1,19 @@
 //! The seam under the protocol: something that moves bytes to one peer and back. Sockets today; RDMA fits here.
 
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, IoSlice, Read};
 use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::io::Errno;
+use rustix::net::{
+    self, AddressFamily, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt,
+};
 
 use crate::address::Address;
-use crate::limits::{KEEP_ALIVE, TICK, UNCONFIRMED_MS};
+use crate::limits::{FILE_COPY_BYTES, KEEP_ALIVE, TICK, UNCONFIRMED_MS};
 
 /// Who is at the other end.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,10 +33,33 @@ pub enum Peer {
 pub trait Link: Send {
     /// Takes what has come, at least one byte; 0 once the peer has ended.
     fn receive(&mut self, buffer: &mut [u8]) -> io::Result<usize>;
-    /// Sends a first part of the parts.
-    fn send(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize>;
+    /// Sends a first part of the parts. `more`: other bytes follow at once.
+    fn send(&mut self, parts: &[IoSlice<'_>], more: bool) -> io::Result<usize>;
+    /// Sends a first part of so many bytes of a file; 0: the file ends there.
+    fn send_file(&mut self, file: BorrowedFd<'_>, offset: u64, bytes: usize) -> io::Result<usize> {
+        copy(self, file, offset, bytes)
+    }
     /// Who is at the other end.
     fn peer(&self) -> io::Result<Peer>;
+}
+
+fn send(socket: impl AsFd, parts: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
+    let flags = if more { SendFlags::NOSIGNAL | SendFlags::MORE } else { SendFlags::NOSIGNAL };
+    Ok(net::sendmsg(socket, parts, &mut SendAncillaryBuffer::default(), flags)?)
+}
+
+/// `None`: this file system does not lend its pages.
+fn lend(socket: impl AsFd, file: BorrowedFd<'_>, offset: u64, bytes: usize) -> Option<io::Result<usize>> {
+    match rustix::fs::sendfile(socket, file, Some(&mut { offset }), bytes) {
+        Err(Errno::INVAL | Errno::NOSYS) => None,
+        sent => Some(sent.map_err(io::Error::from)),
+    }
+}
+
+fn copy(link: &mut (impl Link + ?Sized), file: BorrowedFd<'_>, offset: u64, bytes: usize) -> io::Result<usize> {
+    let mut copy = vec![0; bytes.min(FILE_COPY_BYTES)];
+    let got = rustix::io::pread(file, &mut copy, offset)?;
+    if got == 0 { Ok(0) } else { link.send(&[IoSlice::new(&copy[..got])], false) }
 }
 
 impl Link for UnixStream {
@@ -40,8 +67,12 @@ impl Link for UnixStream {
         self.read(buffer)
     }
 
-    fn send(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.write_vectored(parts)
+    fn send(&mut self, parts: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
+        send(self, parts, more)
+    }
+
+    fn send_file(&mut self, file: BorrowedFd<'_>, offset: u64, bytes: usize) -> io::Result<usize> {
+        lend(&*self, file, offset, bytes).unwrap_or_else(|| copy(self, file, offset, bytes))
     }
 
     fn peer(&self) -> io::Result<Peer> {
@@ -55,8 +86,12 @@ impl Link for TcpStream {
         self.read(buffer)
     }
 
-    fn send(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.write_vectored(parts)
+    fn send(&mut self, parts: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
+        send(self, parts, more)
+    }
+
+    fn send_file(&mut self, file: BorrowedFd<'_>, offset: u64, bytes: usize) -> io::Result<usize> {
+        lend(&*self, file, offset, bytes).unwrap_or_else(|| copy(self, file, offset, bytes))
     }
 
     fn peer(&self) -> io::Result<Peer> {

@@ -22,7 +22,7 @@ use crate::ledger::Verdict;
 use crate::limits::{CONNECTIONS_MAX, FRAME, STACK_BYTES, STRANGERS_MAX, TICK};
 use crate::link::{self, Link, Peer};
 use crate::secret::Secret;
-use crate::session::{Held, Service, Sessions};
+use crate::session::{Held, InFile, Service, Sessions};
 
 /// Who may connect.
 #[derive(Clone, Default)]
@@ -264,7 +264,7 @@ impl<V: Service> Shared<V> {
 
     /// Serves until the connection ends; says why it did.
     fn converse(&self, framed: &mut Framed, held: &Held<V::Session>) -> io::Error {
-        let (mut data, mut out) = (Vec::new(), Vec::new());
+        let (mut room, mut out) = (Vec::new(), Vec::new());
         let ended = || self.ends();
         loop {
             // Asked here too: a client that always has something to say never lets us wait.
@@ -276,16 +276,24 @@ impl<V: Service> Shared<V> {
                 Ok(frame) => frame,
                 Err(error) => return error,
             };
-            data.resize(frame.header.data_bytes as usize, 0);
-            if let Err(error) = framed.take(&mut data, &Patience::within(FRAME)) {
+            let bytes = frame.header.data_bytes as usize;
+            if room.len() < bytes {
+                room.resize(bytes, 0); // and never again
+            }
+            let data = &mut room[..bytes];
+            if let Err(error) = framed.take(data, &Patience::within(FRAME)) {
                 return error;
             }
             out.clear();
             let header = (frame.header.request, 0);
-            let Some(answer) = self.answer(held, frame, &data, &mut out) else {
+            let sent = if let Some((answer, there)) = self.in_file(held, &frame.message) {
+                framed.send_in_file(header, &answer, &there, &Patience::within(FRAME))
+            } else if let Some(answer) = self.answer(held, frame, data, &mut out) {
+                framed.send(header, &answer, &out, &Patience::within(FRAME))
+            } else {
                 return io::Error::from_raw_os_error(libc::ESTALE);
             };
-            if let Err(error) = framed.send(header, &answer, &out, &Patience::within(FRAME)) {
+            if let Err(error) = sent {
                 return error;
             }
         }
@@ -307,6 +315,11 @@ impl<V: Service> Shared<V> {
         let answer = self.handle(held, message, data, out);
         held.ledger.leave(header.request, remembers.then_some(&answer));
         Some(answer)
+    }
+
+    fn in_file(&self, held: &Held<V::Session>, message: &Message) -> Option<(Message, InFile)> {
+        // After a panic the other way answers, or fails as it does.
+        catch_unwind(AssertUnwindSafe(|| self.service.in_file(&held.state, message))).ok().flatten()
     }
 
     /// A handler that panics has failed; who waits for its end still hears of it.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -17,6 +18,17 @@ use crate::secret::random;
 /// it twice.
 pub type Targets = [u64; 2];
 
+/// Bytes of a file that go into an answer without being copied here.
+#[derive(Debug, Clone)]
+pub struct InFile {
+    /// Open for reading.
+    pub file: Arc<OwnedFd>,
+    /// The first of them.
+    pub offset: u64,
+    /// How many; not 0.
+    pub bytes: usize,
+}
+
 /// What a server does with requests. The calls come from many threads.
 pub trait Service: Send + Sync + 'static {
     /// What it keeps for a client; dropped when the client is gone.
@@ -31,6 +43,12 @@ pub trait Service: Send + Sync + 'static {
     /// Whether doing it twice differs from doing it once. What is not remembered and sent again is done again, also over
     /// what somebody else has written between: where programs answer each other in one file, its writes are remembered too.
     fn remembers(&self, message: &Message) -> bool;
+
+    /// The answer to what changes nothing, where its data lies in a file; `None`: [`Service::handle`] is asked. If the file has
+    /// become shorter when they are sent, the connection ends and the request comes again.
+    fn in_file(&self, _session: &Self::Session, _message: &Message) -> Option<(Message, InFile)> {
+        None
+    }
 
     /// Does what is asked. `data` came with it; `out`, empty, takes the data of the answer.
     fn handle(&self, session: &Self::Session, message: Message, data: &[u8], out: &mut Vec<u8>) -> Message;
