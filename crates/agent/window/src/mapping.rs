@@ -115,9 +115,12 @@ impl Mapping {
     /// Maps an open file, as a program does that was handed the descriptor.
     pub fn of(file: File, medium: Medium) -> io::Result<Mapping> {
         let len = usize::try_from(file.metadata()?.len()).map_err(|_| io::ErrorKind::FileTooLarge)?;
+        // DRAM is touched by whoever fills it, when he does: new memory takes longer to be had than to be filled, and meanwhile nothing
+        // else of the process could be mapped.
         let flags = match medium {
-            Medium::Volatile | Medium::Emulated => MapFlags::SHARED,
-            Medium::Persistent => MapFlags::SHARED_VALIDATE | MapFlags::SYNC,
+            Medium::Volatile => MapFlags::SHARED,
+            Medium::Emulated => MapFlags::SHARED | MapFlags::POPULATE,
+            Medium::Persistent => MapFlags::SHARED_VALIDATE | MapFlags::SYNC | MapFlags::POPULATE,
         };
         let write_back = match medium {
             Medium::Volatile => None,
@@ -127,7 +130,7 @@ impl Mapping {
         };
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
-        let base = unsafe { mmap(std::ptr::null_mut(), len, access, flags | MapFlags::POPULATE, &file, 0)? };
+        let base = unsafe { mmap(std::ptr::null_mut(), len, access, flags, &file, 0)? };
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Mapping { base, len, write_back, file: Some(file), guard: None })
     }

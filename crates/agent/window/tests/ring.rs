@@ -52,6 +52,28 @@ fn an_appended_write_is_taken_drained_and_its_room_given_back() {
     assert_eq!((agent.readers[0].used(), agent.readers[0].held()), (0, 0));
 }
 
+/// New memory takes longer to be had than to be filled.
+#[test]
+fn neither_the_beginning_nor_the_end_of_a_ring_touches_memory_that_nobody_used() {
+    use std::os::unix::fs::MetadataExt;
+    const CAPACITY: u64 = 16 << 20;
+    let file = tempfile::tempfile_in("/dev/shm").unwrap();
+    file.set_len(ring_bytes(CAPACITY) as u64).unwrap();
+    let map = |file: &std::fs::File| Arc::new(Mapping::of(file.try_clone().unwrap(), Medium::Volatile).unwrap());
+    let mut reader = Reader::create(map(&file), grant(1, CAPACITY)).unwrap();
+    let counter = tempfile::tempfile_in("/dev/shm").unwrap();
+    counter.set_len(COUNTER as u64).unwrap();
+    let program = Writer::new(map(&file), grant(1, CAPACITY).ring, CAPACITY, Sequence::new(map(&counter))).unwrap();
+    for number in 0..3_u64 {
+        program.append(number, &[7; 5000], &mut || false).unwrap();
+    }
+    let mut found = 0;
+    reader.take_rest(&mut |one| found += usize::from(matches!(one, Found::Record(_))));
+    assert_eq!((found, program.append(0, b"late", &mut || false)), (3, Err(Refused::Revoked)));
+    let touched = file.metadata().unwrap().blocks() * 512;
+    assert!(touched <= 64 << 10, "{touched} bytes");
+}
+
 /// Pieces of the checksum, buffers of the program and the ring's end fall apart in every way.
 #[test]
 fn a_write_of_many_buffers_is_one_record_wherever_it_lies_in_the_ring() {

@@ -212,7 +212,10 @@ impl<M: Memory> Reader<M> {
             self.revoke();
         }
         let end = self.tail + self.ring.capacity;
-        while self.cursor < end {
+        // What is acknowledged was reserved, and a writer that we do not see reserve sees that the ring is revoked. Behind that lies
+        // memory that nobody has touched.
+        let reserved = self.head().min(end);
+        while self.cursor < reserved {
             let position = self.cursor;
             self.cursor += RECORD_BYTES;
             let state = self.ring.state(position);
