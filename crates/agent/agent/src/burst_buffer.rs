@@ -12,6 +12,7 @@ use file_cache::{
     Status, Stuck, WriteResult,
 };
 use types::{ByteRange, Identity, Version};
+use window::read_queue::Part;
 
 use crate::attributes::NewTime;
 use crate::remote::Reads;
@@ -101,6 +102,17 @@ pub trait OpenData: Send + Sync {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
     /// Before a read of `range`: what will be read next may be fetched first. Nothing where that is for somebody else to see.
     fn read_ahead(&self, _range: ByteRange, _foresee: Foresee<'_>) {}
+    /// The bytes of a read of `range`, up to the end of the file, where they lie in memory of this node; `None` where not all of them
+    /// do, or in more than `parts_max` places.
+    fn read_in_place(&self, _range: ByteRange, _parts_max: usize) -> Option<Vec<Part>> {
+        None
+    }
+    /// Bytes that may be kept ahead of the reads of this open file, of what all may keep.
+    fn ahead_share(&self) -> u64 {
+        u64::MAX
+    }
+    /// Reads go on in sequence behind `range`.
+    fn spent(&self, _range: ByteRange) {}
     /// Writes all of `data`.
     fn write_at(&self, data: &[u8], offset: u64, append: bool) -> io::Result<WriteResult>;
     /// Writes what was acknowledged before: the errors of stage-outs are not told.

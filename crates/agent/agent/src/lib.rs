@@ -34,6 +34,7 @@ pub use names::{Found, NewMode};
 pub use node::Node;
 pub use open_file::OpenFile;
 pub use policy_table::{PolicyError, PolicyTable};
+pub use reader::Bytes;
 pub use remote::fault as remote_fault;
 pub use remote::{Interruption, Reads, RemoteBuffer, set_interruption};
 pub use windows::{Announced, Replayed, WindowMedium, WindowService, WindowSettings, WindowStatus};

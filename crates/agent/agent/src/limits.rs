@@ -77,6 +77,26 @@ pub const SERVER_AHEAD_BYTES: u64 = 256 << 20;
 /// `revalidate` goes when there is none left.
 pub const SERVER_AHEAD_FILE_BYTES: u64 = 128 << 20;
 
+/// Of these, bytes from which on what was read goes: who reads what others have just read finds it, and memory is used again that
+/// the processor still has at hand.
+pub const SERVER_AHEAD_READ_BYTES: u64 = 64 << 20;
+
+/// Of the same memory, so much is shared out among the open files that are being read: the rest is for what they have read.
+pub const SERVER_AHEAD_SHARED_BYTES: u64 = 192 << 20;
+
+/// The least of that for one open file: two requests, one to be read and one on its way.
+pub const SERVER_AHEAD_SHARE_MIN: u64 = 2 << 20;
+
+/// An open file that was not read for twice as long is not counted among those that are.
+pub const SERVER_AHEAD_SHARE_FOR: Duration = Duration::from_millis(500);
+
+/// Buffers of 1 MiB that wait to be fetched into, beside those that hold something: as many as come back at once when what was read
+/// goes.
+pub const SERVER_FREE_BUFFERS: usize = 64;
+
+/// How long a thread that reads ahead waits for more to do: a reader takes a MiB in less.
+pub const SERVER_FETCHER_RESTS: Duration = Duration::from_millis(50);
+
 /// Requests that read ahead at once: half of the connections that large requests may have, so that readers who wait find one.
 pub const SERVER_FETCHERS: usize = 8;
 

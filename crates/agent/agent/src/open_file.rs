@@ -18,7 +18,7 @@ use crate::limits;
 use crate::mode::{Mode, WriteHow};
 use crate::names::{Found, NewMode};
 use crate::node::Node;
-use crate::reader::Reader;
+use crate::reader::{Bytes, Reader};
 use crate::remote::patiently;
 use crate::windows::{WindowRight, WindowRules, Windows};
 
@@ -265,7 +265,7 @@ impl OpenFile {
     /// Reads; fewer bytes than asked only at the end of the file.
     pub fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         self.reader.reads(&*self.handle, ByteRange::at(offset, buffer.len() as u64));
-        let Some(windows) = self.windows.as_ref().filter(|windows| windows.is_windowed(self.node.identity())) else {
+        let Some(windows) = self.windows.as_ref().filter(|_| self.is_windowed()) else {
             return self.handle.read_at(buffer, offset);
         };
         let mut look = || {
@@ -279,6 +279,19 @@ impl OpenFile {
             })
         };
         if self.cache.is_shared() { patiently(self.rules.patience, look) } else { look() }
+    }
+
+    /// [`OpenFile::read`], or the bytes where they lie, if that is in at most `parts_max` places of memory.
+    pub fn read_or_share(&self, buffer: &mut [u8], offset: u64, parts_max: usize) -> io::Result<Bytes> {
+        let range = ByteRange::at(offset, buffer.len() as u64);
+        if !self.is_windowed() {
+            self.reader.reads(&*self.handle, range);
+            if let Some(parts) = self.handle.read_in_place(range, parts_max) {
+                return Ok(Bytes::InPlace(parts));
+            }
+            return self.handle.read_at(buffer, offset).map(Bytes::Copied);
+        }
+        self.read(buffer, offset).map(Bytes::Copied)
     }
 
     /// Cuts or extends.
@@ -301,8 +314,17 @@ impl OpenFile {
 
     /// A descriptor was closed.
     pub fn flush(&self) -> io::Result<()> {
-        let settled = if self.rules.lazy && self.has_window_right() { Ok(()) } else { self.settle() };
+        let lazy = self.rules.lazy && self.has_window_right();
+        if lazy && self.handle.is_remote() {
+            return Ok(()); // no more for the server than for the drain
+        }
+        let settled = if lazy { Ok(()) } else { self.settle() };
         self.handle.flush().and(settled)
+    }
+
+    /// Whether the file has windows, or may have.
+    fn is_windowed(&self) -> bool {
+        self.windows.as_ref().is_some_and(|windows| windows.is_windowed(self.node.identity()))
     }
 
     /// What was acknowledged is in the burst buffer.

@@ -6,9 +6,19 @@ use file_cache::Fared;
 use parking_lot::Mutex;
 use types::ByteRange;
 use window::detector::{Detector, Outcome};
+use window::read_queue::Part;
 
 use crate::burst_buffer::OpenData;
 use crate::limits;
+
+/// The bytes that a read found.
+#[derive(Debug)]
+pub enum Bytes {
+    /// So many were copied to where they were wanted.
+    Copied(usize),
+    /// Here.
+    InPlace(Vec<Part>),
+}
 
 /// Bytes to keep ahead of one open file's reads; 0: none.
 pub(crate) fn budget(policy: &Policy) -> u64 {
@@ -38,6 +48,7 @@ impl Reader {
         if self.budget == 0 {
             return;
         }
+        let (share, mut spent) = (data.ahead_share(), None);
         data.read_ahead(range, &mut |size, fared, absent| {
             let outcome = match fared {
                 Fared::Hit => Outcome::Hit,
@@ -46,7 +57,15 @@ impl Reader {
             };
             let mut detector = self.detector.lock();
             let detector = detector.get_or_insert_with(|| Box::new(Detector::new(self.budget)));
-            detector.read(range.intersection(&ByteRange::new(0, size)), outcome, size, absent)
+            detector.set_budget(self.budget.min(share));
+            let request = range.intersection(&ByteRange::new(0, size));
+            let following = detector.read(request, outcome, size, absent);
+            // Of a stride it is what is about to be read.
+            spent = detector.spent(request).filter(|spent| spent.end <= request.start && !spent.is_empty());
+            following
         });
+        if let Some(spent) = spent {
+            data.spent(spent);
+        }
     }
 }

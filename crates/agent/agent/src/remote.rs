@@ -6,11 +6,13 @@
 //! again. Invariant: no write is reported done that the server has not answered.
 
 mod ahead;
+mod buffers;
 mod drains;
 pub mod fault;
 mod fetches;
 mod handle;
 mod interruption;
+mod kept;
 mod later;
 mod scatter;
 mod written;
@@ -38,9 +40,9 @@ use handle::RemoteHandle;
 use later::Later;
 use written::Written;
 
-pub use ahead::Reads;
 pub(crate) use interruption::patiently;
 pub use interruption::{Interruption, is_interrupted, set_interruption};
+pub use kept::Reads;
 
 /// The burst buffer of a server.
 pub struct RemoteBuffer {

@@ -10,6 +10,7 @@
 //! 3. bytes that a write invalidated after their fetch began never enter.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 
 use types::ByteRange;
@@ -40,19 +41,38 @@ pub struct Hit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(u64);
 
+/// Bytes of a fetch, which the queue shares with those who read them.
+pub type Data = Arc<dyn AsRef<[u8]> + Send + Sync>;
+
 /// Part of a fetched buffer; cutting one copies nothing.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 struct Block {
-    data: Arc<[u8]>,
+    data: Data,
     from: usize,
     len: usize,
     /// The insertion it came with: what is older goes first.
     age: u64,
 }
 
+impl fmt::Debug for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Block").field("from", &self.from).field("len", &self.len).field("age", &self.age).finish()
+    }
+}
+
+/// Bytes of the queue where they lie. They stay what they are, whatever becomes of the queue.
+#[derive(Debug)]
+pub struct Part(Block);
+
+impl AsRef<[u8]> for Part {
+    fn as_ref(&self) -> &[u8] {
+        self.0.bytes()
+    }
+}
+
 impl Block {
     fn bytes(&self) -> &[u8] {
-        &self.data[self.from..self.from + self.len]
+        &(*self.data).as_ref()[self.from..self.from + self.len]
     }
 
     /// The bytes from `skip` on, at most `len`.
@@ -139,6 +159,19 @@ impl ReadQueue {
         missing
     }
 
+    /// All of `range` where it lies, in order; `None` if some of it is missing.
+    pub fn parts(&self, range: ByteRange) -> Option<Vec<Part>> {
+        let (mut parts, mut at) = (Vec::new(), range.start);
+        for ((block, start), found) in self.overlapping(range) {
+            if found.start > at {
+                return None;
+            }
+            parts.push(Part(block.cut(found.start - start, found.len())));
+            at = found.end;
+        }
+        (at == range.end).then_some(parts)
+    }
+
     /// A stream has no more use for `range`. Unlike [`Purge::Consume`] it leaves the other streams' bytes alone.
     pub fn consume(&mut self, range: ByteRange) {
         self.remove(range);
@@ -155,7 +188,8 @@ impl ReadQueue {
     pub fn absent(&self, range: ByteRange) -> Vec<ByteRange> {
         let mut present = types::RangeSet::new();
         self.overlapping(range).into_iter().for_each(|(_, found)| present.insert(found));
-        self.fetches.values().flatten().for_each(|fetch| present.insert(*fetch));
+        let meets = |fetch: &&ByteRange| !fetch.intersection(&range).is_empty();
+        self.fetches.values().flatten().filter(meets).for_each(|fetch| present.insert(*fetch));
         present.missing(range)
     }
 
@@ -168,8 +202,8 @@ impl ReadQueue {
 
     /// The bytes of a fetch, from `offset` on, have arrived; a short one (end of file) is fine. What was invalidated meanwhile
     /// is dropped. A ticket counts once.
-    pub fn arrive(&mut self, ticket: Ticket, offset: u64, data: Arc<[u8]>) {
-        let arrived = ByteRange::at(offset, data.len() as u64);
+    pub fn arrive(&mut self, ticket: Ticket, offset: u64, data: Data) {
+        let arrived = ByteRange::at(offset, (*data).as_ref().len() as u64);
         for valid in self.fetches.remove(&ticket).unwrap_or_default() {
             let part = valid.intersection(&arrived);
             if !part.is_empty() {

@@ -8,7 +8,7 @@ use crate::decode::{Operation, Refused, decode};
 use crate::init::Agreed;
 use crate::interrupts::Arrived;
 use crate::reply::{Channel, attr_reply_out, entry_out, open_out, statfs_out, statx_out};
-use crate::{AttrReply, DirSink, Entry, Envelope, Errno, Filesystem, NodeId, Opened, Parked, Raw, Request};
+use crate::{AttrReply, DirSink, Entry, Envelope, Errno, Filesystem, NodeId, Opened, Parked, Raw, ReadBytes, Request};
 
 /// What a thread keeps from one request to the next.
 #[derive(Default)]
@@ -318,8 +318,11 @@ impl Answer<'_> {
                 if scratch.data.len() < size {
                     scratch.data.resize(size, 0);
                 }
-                let read = fs.read(req, node, handle, offset, &mut scratch.data[..size]);
-                self.body(read.and_then(|read| scratch.data[..size].get(..read).ok_or(Errno::EIO)));
+                match fs.read_or_share(req, node, handle, offset, &mut scratch.data[..size]) {
+                    Ok(ReadBytes::InPlace(parts)) => _ = self.server.channel.in_place(req.unique, &parts, size),
+                    Ok(ReadBytes::Copied(read)) => _ = self.body(scratch.data[..size].get(..read).ok_or(Errno::EIO)),
+                    Err(errno) => self.unit(Err(errno)),
+                }
             }
             O::Write { handle, offset, data, how } => {
                 let written = fs.write(req, node, handle, offset, data, how);

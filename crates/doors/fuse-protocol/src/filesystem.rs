@@ -5,8 +5,8 @@ use std::ffi::{CStr, OsStr};
 use types::Timestamp;
 
 use crate::{
-    AttrReply, DirSink, Entry, Errno, InitReply, KernelConfig, Late, LockArgs, Opened, Parked, Patience, Request,
-    SetAttr, StatFs, WriteHow,
+    AttrReply, DirSink, Entry, Errno, InitReply, KernelConfig, Late, LockArgs, Opened, Parked, Patience, ReadBytes,
+    Request, SetAttr, StatFs, WriteHow,
 };
 
 /// A file as the kernel names it: 1 is the root, others are minted by the file system and die at `forget`.
@@ -140,6 +140,17 @@ pub trait Filesystem: Send + Sync + 'static {
         buffer: &mut [u8],
     ) -> Result<usize, Errno> {
         Err(Errno::ENOSYS)
+    }
+    /// The same where the bytes may lie in memory already: they are answered from there.
+    fn read_or_share(
+        &self,
+        req: &Request,
+        node: NodeId,
+        handle: Handle,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<ReadBytes, Errno> {
+        self.read(req, node, handle, offset, buffer).map(ReadBytes::Copied)
     }
     /// Writes; all of `data` or an error, unless it says how much.
     fn write(

@@ -78,6 +78,9 @@ pub const HEADER_ROOM: usize = 4096;
 /// Most bytes of a reply that a request may ask for: a read of [`PAGES_MAX`] pages of 4 KiB.
 pub const READ_MAX: usize = 1 << 20;
 
+/// Most parts of the answer to a read that are sent from where they lie. More are so small that copying them is cheaper.
+pub const READ_PARTS_MAX: usize = 8;
+
 /// Largest value of an extended attribute, `XATTR_SIZE_MAX` of the kernel.
 pub const XATTR_MAX: usize = 64 << 10;
 

@@ -8,6 +8,7 @@ use types::Timestamp;
 
 use crate::abi::{self, OutHeader, bytes_of};
 use crate::interrupts::Interrupts;
+use crate::limits::READ_PARTS_MAX;
 use crate::transport::Transport;
 use crate::{Attr, AttrReply, Entry, Errno, Opened, StatFs, fopen};
 
@@ -27,6 +28,23 @@ impl Channel {
         self.send(unique, 0, body)
     }
 
+    /// Answers a read of at most `size` bytes by what lies in memory: nothing is copied on the way.
+    pub fn in_place(&self, unique: u64, body: &[Box<dyn AsRef<[u8]>>], size: usize) -> bool {
+        let mut parts: [&[u8]; READ_PARTS_MAX] = [&[]; READ_PARTS_MAX];
+        let bytes: usize = parts
+            .iter_mut()
+            .zip(body)
+            .map(|(part, bytes)| {
+                *part = (**bytes).as_ref();
+                part.len()
+            })
+            .sum();
+        if body.len() > READ_PARTS_MAX || bytes > size {
+            return self.error(unique, Errno::EIO);
+        }
+        self.ok(unique, &parts[..body.len()])
+    }
+
     /// Answers an error; false when nobody waits for it any more.
     pub fn error(&self, unique: u64, errno: Errno) -> bool {
         // A number outside the kernel's range would make the reply invalid and leave the caller hanging.
@@ -37,7 +55,8 @@ impl Channel {
     fn send(&self, unique: u64, error: i32, body: &[&[u8]]) -> bool {
         let bytes: usize = body.iter().map(|part| part.len()).sum();
         let header = OutHeader { len: (size_of::<OutHeader>() + bytes) as u32, error, unique };
-        let mut parts = [IoSlice::new(bytes_of(&header)), IoSlice::new(&[]), IoSlice::new(&[])];
+        let mut parts = [IoSlice::new(&[]); READ_PARTS_MAX + 1];
+        parts[0] = IoSlice::new(bytes_of(&header));
         for (part, bytes) in parts[1..].iter_mut().zip(body) {
             *part = IoSlice::new(bytes);
         }
@@ -160,5 +179,60 @@ pub(crate) fn statfs_out(stat: &StatFs) -> abi::StatfsOut {
         namelen: stat.namelen,
         frsize: stat.frsize,
         ..abi::StatfsOut::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::os::fd::BorrowedFd;
+
+    use parking_lot::Mutex;
+
+    use super::*;
+    use crate::BackingId;
+
+    /// Keeps what was sent last.
+    #[derive(Default)]
+    struct Sent(Mutex<Vec<u8>>);
+
+    impl Transport for Sent {
+        fn receive(&self, _: &mut [u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+
+        fn send(&self, parts: &[IoSlice<'_>]) -> io::Result<()> {
+            *self.0.lock() = parts.iter().flat_map(|part| part.to_vec()).collect();
+            Ok(())
+        }
+
+        fn backing_open(&self, _: BorrowedFd<'_>) -> io::Result<BackingId> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+
+        fn backing_close(&self, _: BackingId) -> io::Result<()> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+    }
+
+    #[test]
+    fn a_read_is_answered_from_where_its_bytes_lie_and_never_by_more_than_was_asked_for() {
+        let sent = Arc::new(Sent::default());
+        let channel = Channel::new(sent.clone());
+        let body = |parts: &[&str]| -> Vec<Box<dyn AsRef<[u8]>>> {
+            parts.iter().map(|part| Box::new(part.as_bytes().to_vec()) as Box<dyn AsRef<[u8]>>).collect()
+        };
+        let answer = |body: &[u8], error: i32| {
+            let header = OutHeader { len: (size_of::<OutHeader>() + body.len()) as u32, error, unique: 7 };
+            [bytes_of(&header), body].concat()
+        };
+        assert!(channel.in_place(7, &body(&["one ", "and ", "two"]), 11));
+        assert_eq!(*sent.0.lock(), answer(b"one and two", 0));
+        assert!(channel.in_place(7, &body(&["one"]), 2));
+        assert_eq!(*sent.0.lock(), answer(b"", -libc::EIO));
+        assert!(channel.in_place(7, &body(&["x"; READ_PARTS_MAX]), 100));
+        assert_eq!(*sent.0.lock(), answer(&[b'x'; READ_PARTS_MAX], 0));
+        assert!(channel.in_place(7, &body(&["x"; READ_PARTS_MAX + 1]), 100));
+        assert_eq!(*sent.0.lock(), answer(b"", -libc::EIO));
     }
 }

@@ -6,6 +6,14 @@ use types::Timestamp;
 
 use crate::NodeId;
 
+/// The bytes of a read; fewer than asked mean the end of the file.
+pub enum ReadBytes {
+    /// So many, in the buffer that came with the request.
+    Copied(usize),
+    /// These, one after the other, where they lie; at most [`READ_PARTS_MAX`](crate::limits::READ_PARTS_MAX).
+    InPlace(Vec<Box<dyn AsRef<[u8]>>>),
+}
+
 /// An errno, 1..=4095.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Errno(pub i32);

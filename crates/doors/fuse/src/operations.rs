@@ -4,10 +4,10 @@ use std::ffi::{CStr, OsStr};
 use std::time::Duration;
 
 use agent::locks::owner as owner_of;
-use agent::{Errand, Mode, NewMode, SeekFor};
+use agent::{Bytes, Errand, Mode, NewMode, SeekFor};
 use fuse_protocol::{
     AttrReply, DirSink, Entry, Errno, Filesystem, Handle, InitReply, KernelConfig, Late, LockArgs, NodeId, Opened,
-    Parked, Patience, Request, SetAttr, StatFs, WriteHow,
+    Parked, Patience, ReadBytes, Request, SetAttr, StatFs, WriteHow, limits::READ_PARTS_MAX,
 };
 use types::ByteRange;
 
@@ -152,6 +152,24 @@ impl Filesystem for Door {
     fn read(&self, req: &Request, _node: NodeId, handle: Handle, offset: u64, buffer: &mut [u8]) -> Done<usize> {
         let _working = self.work_for(req);
         Ok(self.handles.file(handle)?.open.read(buffer, offset)?)
+    }
+
+    fn read_or_share(
+        &self,
+        req: &Request,
+        _node: NodeId,
+        handle: Handle,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Done<ReadBytes> {
+        let _working = self.work_for(req);
+        let file = self.handles.file(handle)?;
+        Ok(match file.open.read_or_share(buffer, offset, READ_PARTS_MAX)? {
+            Bytes::Copied(read) => ReadBytes::Copied(read),
+            Bytes::InPlace(parts) => {
+                ReadBytes::InPlace(parts.into_iter().map(|part| Box::new(part) as Box<dyn AsRef<[u8]>>).collect())
+            }
+        })
     }
 
     fn write(

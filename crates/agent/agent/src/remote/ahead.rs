@@ -11,63 +11,26 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use file_cache::{Fared, Foresee};
 use parking_lot::{Condvar, Mutex};
 use types::{ByteRange, Identity, RangeSet};
-use window::read_queue::{Purge, ReadQueue, Ticket};
+use window::limits::BLOCK;
+use window::read_queue::{Data, Part, Purge, ReadQueue, Ticket};
 
+use super::buffers::{Buffer, Buffers};
 use super::is_interrupted;
+use super::kept::Kept;
+use crate::limits::SERVER_AHEAD_READ_BYTES;
 
 /// How often a reader that waits for what is on its way looks whether it was interrupted.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// All of a file.
 pub(super) const ALL: ByteRange = ByteRange { start: 0, end: u64::MAX };
-
-/// How reads of files that are read ahead fared.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Reads {
-    /// All bytes were in memory of the node.
-    pub hits: u64,
-    /// Some were on their way.
-    pub late: u64,
-    /// Some had to be asked for.
-    pub misses: u64,
-}
-
-/// What is kept for all files of an agent.
-#[derive(Debug, Default)]
-pub(super) struct Kept {
-    /// Bytes.
-    bytes: AtomicU64,
-    hits: AtomicU64,
-    late: AtomicU64,
-    misses: AtomicU64,
-}
-
-impl Kept {
-    pub fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
-    }
-
-    fn count(&self, fared: Fared) {
-        let counter = match fared {
-            Fared::Hit => &self.hits,
-            Fared::Late => &self.late,
-            Fared::Miss => &self.misses,
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub fn reads(&self) -> Reads {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Reads { hits: read(&self.hits), late: read(&self.late), misses: read(&self.misses) }
-    }
-}
 
 /// What is kept of one version of a file.
 pub(super) struct Ahead {
@@ -77,6 +40,29 @@ pub(super) struct Ahead {
     /// How long what was asked for is good.
     fresh: Duration,
     kept: Arc<Kept>,
+    buffers: Arc<Buffers>,
+    /// Open files that read it.
+    readers: AtomicUsize,
+}
+
+/// An open file that reads what is kept of its version.
+pub(super) struct Reading(Arc<Ahead>);
+
+impl Reading {
+    pub fn of(ahead: Arc<Ahead>) -> Reading {
+        ahead.readers.fetch_add(1, Ordering::AcqRel);
+        Reading(ahead)
+    }
+
+    pub fn ahead(&self) -> &Arc<Ahead> {
+        &self.0
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.0.readers.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 struct State {
@@ -137,7 +123,13 @@ impl Ahead {
     fn new(bytes_max: u64, fresh: Duration, kept: &Arc<Kept>) -> Ahead {
         let (queue, asked, read) = (ReadQueue::new(bytes_max), VecDeque::new(), RangeSet::new());
         let state = Mutex::new(State { queue, asked, read, end: None, counted: 0 });
-        Ahead { state, ended: Condvar::new(), fresh, kept: Arc::clone(kept) }
+        let (buffers, kept) = (kept.buffers(), Arc::clone(kept));
+        Ahead { state, ended: Condvar::new(), fresh, kept, buffers, readers: AtomicUsize::new(0) }
+    }
+
+    /// Memory for a fetch.
+    pub fn buffer(&self, len: usize) -> Buffer {
+        self.buffers.take(len)
     }
 
     fn change<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
@@ -145,8 +137,7 @@ impl Ahead {
         let done = act(&mut state);
         let now = state.queue.bytes();
         let before = std::mem::replace(&mut state.counted, now);
-        // One wraps around where the other is less.
-        self.kept.bytes.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
+        self.kept.change(before, now);
         done
     }
 
@@ -163,6 +154,26 @@ impl Ahead {
             let size = state.end.unwrap_or(i64::MAX as u64);
             foresee(size, fared, &mut |range| state.queue.absent(range))
         })
+    }
+
+    /// All of `range` where it lies, if it is here.
+    pub fn parts(&self, range: ByteRange) -> Option<Vec<Part>> {
+        self.change(|state| {
+            state.expire(self.fresh);
+            let parts = state.queue.parts(state.within(range)).filter(|parts| !parts.is_empty())?;
+            state.read.insert(state.within(range));
+            Some(parts)
+        })
+    }
+
+    /// A reader in sequence is done with `range`: what he read last goes, where much is kept and nobody else reads the file.
+    pub fn spent(&self, range: ByteRange) {
+        if self.kept.bytes() < SERVER_AHEAD_READ_BYTES || self.readers.load(Ordering::Acquire) > 1 {
+            return;
+        }
+        // Not all that he ever read: another stream of the same open file may be there by now.
+        let last = ByteRange::new(range.start.max(range.end.saturating_sub(2 * BLOCK)), range.end);
+        self.change(|state| state.queue.consume(last));
     }
 
     /// Reads what is here, waits for what is on its way, for at most `patience`, and asks for the rest by `ask`, which reads fewer
@@ -251,10 +262,11 @@ impl Ahead {
     }
 
     /// What was fetched has come; fewer bytes than asked for: the file ends there.
-    pub fn arrive(&self, ticket: Ticket, range: ByteRange, data: Arc<[u8]>) {
+    pub fn arrive(&self, ticket: Ticket, range: ByteRange, data: Data) {
+        let len = (*data).as_ref().len() as u64;
         self.change(|state| {
-            if (data.len() as u64) < range.len() {
-                state.end = Some(range.start + data.len() as u64);
+            if len < range.len() {
+                state.end = Some(range.start + len);
             }
             state.read.remove(range);
             state.queue.arrive(ticket, range.start, data);
@@ -279,7 +291,7 @@ impl Ahead {
 
 impl Drop for Ahead {
     fn drop(&mut self) {
-        self.kept.bytes.fetch_sub(self.state.get_mut().counted, Ordering::Relaxed);
+        self.kept.change(self.state.get_mut().counted, 0);
     }
 }
 

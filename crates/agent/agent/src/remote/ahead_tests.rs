@@ -24,7 +24,7 @@ fn read_from(file: &[u8], buffer: &mut [u8], offset: u64) -> usize {
 fn no_hurry(_: ByteRange) {}
 
 /// A fetch that was sent when the file was so.
-struct Sent(Ticket, ByteRange, Arc<[u8]>);
+struct Sent(Ticket, ByteRange, Data);
 
 #[test]
 fn whatever_is_fetched_when_readers_see_what_this_node_wrote_last() {
@@ -42,7 +42,7 @@ fn whatever_is_fetched_when_readers_see_what_this_node_wrote_last() {
                     for (ticket, range) in ahead.begin(range, 1500) {
                         let mut bytes = vec![0; range.len() as usize];
                         let got = read_from(&file.borrow(), &mut bytes, range.start);
-                        sent.push(Sent(ticket, range, Arc::from(&bytes[..got])));
+                        sent.push(Sent(ticket, range, Arc::new(bytes[..got].to_vec())));
                     }
                 }
                 1 if !sent.is_empty() => {
@@ -65,6 +65,7 @@ fn whatever_is_fetched_when_readers_see_what_this_node_wrote_last() {
                     versions.changed(&identity(), ALL);
                 }
                 _ => {
+                    let parts = ahead.parts(range);
                     let (mut found, mut expected) = (vec![0; len as usize], vec![0; len as usize]);
                     // Nothing arrives while it waits: who waits asks himself.
                     let sooner = |_| sent.iter().for_each(|Sent(ticket, ..)| ahead.cancel(*ticket));
@@ -73,6 +74,11 @@ fn whatever_is_fetched_when_readers_see_what_this_node_wrote_last() {
                     let there = read_from(&file.borrow(), &mut expected, offset);
                     assert_eq!(got, there, "story {story}, step {step}");
                     assert!(found[..got] == expected[..got], "story {story}, step {step}: other bytes");
+                    if let Some(parts) = parts {
+                        let there: Vec<u8> = parts.iter().flat_map(Part::as_ref).copied().collect();
+                        assert!(there == expected[..there.len()], "story {story}, step {step}: other bytes in place");
+                        assert!(there.len() == got || got == len as usize, "story {story}, step {step}");
+                    }
                 }
             }
         }
@@ -98,7 +104,7 @@ fn a_reader_waits_for_what_is_on_its_way_and_asks_himself_for_what_is_not() {
             (got, bytes)
         });
         barrier.wait();
-        ahead.arrive(all[0].0, all[0].1, Arc::from([1_u8; 1000].as_slice()));
+        ahead.arrive(all[0].0, all[0].1, Arc::new([1_u8; 1000]));
         ahead.cancel(all[1].0);
         let (got, bytes) = reader.join().unwrap();
         assert_eq!((got, &bytes[..50], &bytes[50..]), (100, &[1; 50][..], &[(1000_u64 as u8); 50][..]));
@@ -117,7 +123,7 @@ fn what_was_asked_for_too_long_ago_is_not_given_out_and_versions_do_not_mix() {
     let versions = Versions::default();
     let fill = |ahead: &Ahead, byte: u8| {
         for (ticket, range) in ahead.begin(ByteRange::new(0, 100), 100) {
-            ahead.arrive(ticket, range, Arc::from([byte; 100].as_slice()));
+            ahead.arrive(ticket, range, Arc::new([byte; 100]));
         }
     };
     let read = |ahead: &Ahead| {
@@ -147,7 +153,7 @@ fn where_room_is_wanted_what_was_read_goes_and_what_was_not_stays() {
     let (one, two) = (versions.of(&identity(), 1, 1 << 20, HOUR), versions.of(&identity(), 2, 1 << 20, HOUR));
     for ahead in [&one, &two] {
         for (ticket, range) in ahead.begin(ByteRange::new(0, 1000), 1000) {
-            ahead.arrive(ticket, range, Arc::from([1_u8; 1000].as_slice()));
+            ahead.arrive(ticket, range, Arc::new([1_u8; 1000]));
         }
     }
     let ask = |_: &mut [u8], offset| Err(io::Error::other(format!("{offset} is asked for")));
@@ -161,9 +167,34 @@ fn where_room_is_wanted_what_was_read_goes_and_what_was_not_stays() {
     assert!(one.read(&mut [0; 1], 700, HOUR, &no_hurry, &ask).is_err());
     // What comes again is new.
     for (ticket, range) in one.begin(ByteRange::new(700, 800), 100) {
-        one.arrive(ticket, range, Arc::from([2_u8; 100].as_slice()));
+        one.arrive(ticket, range, Arc::new([2_u8; 100]));
     }
     versions.make_room();
     assert_eq!(versions.kept().bytes(), 200 + 100, "of the first");
     one.read(&mut [0; 100], 700, HOUR, &no_hurry, &ask).unwrap();
+}
+
+#[test]
+fn what_a_lone_reader_left_behind_goes_where_much_is_kept_and_no_more_than_that() {
+    let versions = Versions::default();
+    let ahead = versions.of(&identity(), 1, 1 << 30, HOUR);
+    let fill = |mib: u64| {
+        for (ticket, range) in ahead.begin(ByteRange::at(mib << 20, 1 << 20), 1 << 20) {
+            ahead.arrive(ticket, range, Arc::new(vec![1; 1 << 20]));
+        }
+    };
+    let (one, mib) = (Reading::of(Arc::clone(&ahead)), || versions.kept().bytes() >> 20);
+    let most = SERVER_AHEAD_READ_BYTES >> 20;
+    (0..most - 1).for_each(fill);
+    ahead.spent(ByteRange::new(0, 4 << 20));
+    assert_eq!(mib(), most - 1, "there is room");
+    fill(most - 1);
+    let other = Reading::of(Arc::clone(one.ahead()));
+    ahead.spent(ByteRange::new(0, 4 << 20));
+    assert_eq!(mib(), most, "somebody else reads it");
+    drop(other);
+    ahead.spent(ByteRange::new(0, 4 << 20));
+    assert_eq!(mib(), most - 2);
+    let here = |mib: u64| ahead.parts(ByteRange::at(mib << 20, 10)).is_some();
+    assert_eq!([0, 1, 2, 3, 4].map(here), [true, true, false, false, true]);
 }

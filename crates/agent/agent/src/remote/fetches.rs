@@ -1,10 +1,10 @@
-//! The threads that fetch what is read ahead: as many as are needed, which end when nothing waits.
+//! The threads that fetch what is read ahead: as many as are needed, which end when nothing has waited for a while.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use transport::Call;
 use types::ByteRange;
 use window::read_queue::Ticket;
@@ -13,7 +13,7 @@ use wire::limits::DATA_BYTES_MAX;
 
 use super::ahead::Ahead;
 use super::{Inner, is_interrupted};
-use crate::limits::{SERVER_AHEAD_BYTES, SERVER_FETCHERS, SERVER_FETCHES_MAX};
+use crate::limits::{SERVER_AHEAD_BYTES, SERVER_FETCHER_RESTS, SERVER_FETCHERS, SERVER_FETCHES_MAX};
 
 /// Something to be fetched.
 struct Fetch {
@@ -28,16 +28,21 @@ struct Fetch {
 struct Queue {
     waiting: VecDeque<Fetch>,
     threads: usize,
+    /// Of these, so many wait for something to do.
+    resting: usize,
 }
 
 /// What is to be fetched.
 #[derive(Default)]
-pub(super) struct Fetches(Mutex<Queue>);
+pub(super) struct Fetches {
+    queue: Mutex<Queue>,
+    more: Condvar,
+}
 
 impl Fetches {
     /// Takes out the fetches that nobody has begun and `which` says.
     fn take(&self, which: impl FnMut(&Fetch) -> bool) -> VecDeque<Fetch> {
-        let mut queue = self.0.lock();
+        let mut queue = self.queue.lock();
         let all = std::mem::take(&mut queue.waiting).into_iter();
         let (taken, waiting) = all.partition(which);
         queue.waiting = waiting;
@@ -49,25 +54,39 @@ impl Fetches {
         self.take(|fetch| fetch.handle == handle).iter().for_each(|fetch| fetch.ahead.cancel(fetch.ticket));
     }
 
+    /// `None`: there has been nothing for long enough, and the thread ends.
     fn next(&self) -> Option<Fetch> {
-        let mut queue = self.0.lock();
-        let next = queue.waiting.pop_front();
-        queue.threads -= usize::from(next.is_none());
-        next
+        let mut queue = self.queue.lock();
+        let until = Instant::now() + SERVER_FETCHER_RESTS;
+        loop {
+            if let Some(next) = queue.waiting.pop_front() {
+                return Some(next);
+            }
+            queue.resting += 1;
+            let late = self.more.wait_until(&mut queue, until).timed_out();
+            queue.resting -= 1;
+            if late && queue.waiting.is_empty() {
+                queue.threads -= 1;
+                return None;
+            }
+        }
     }
 }
 
 impl Inner {
     /// Has `ranges` fetched through an open file, as far as there is memory.
     pub(super) fn fetch(self: &Arc<Inner>, ahead: &Arc<Ahead>, handle: u64, ranges: &[ByteRange]) {
+        if ranges.is_empty() {
+            return;
+        }
         let is_full = || self.ahead.kept().bytes() >= SERVER_AHEAD_BYTES;
         if is_full() {
             self.ahead.make_room();
         }
-        if ranges.is_empty() || is_full() {
+        if is_full() {
             return;
         }
-        let mut queue = self.fetches.0.lock();
+        let mut queue = self.fetches.queue.lock();
         for range in ranges {
             if queue.waiting.len() >= SERVER_FETCHES_MAX {
                 break;
@@ -76,39 +95,41 @@ impl Inner {
                 queue.waiting.push_back(Fetch { ahead: Arc::clone(ahead), handle, ticket, range });
             }
         }
-        let wanted = queue.waiting.len().min(SERVER_FETCHERS.saturating_sub(queue.threads));
-        for _ in 0..wanted {
+        let (rested, room) = (queue.waiting.len().min(queue.resting), SERVER_FETCHERS.saturating_sub(queue.threads));
+        for _ in 0..(queue.waiting.len() - rested).min(room) {
             let inner = Arc::clone(self);
             let started = std::thread::Builder::new().name("ahead".into()).spawn(move || inner.fetch_all());
             queue.threads += usize::from(started.is_ok());
         }
+        drop(queue);
+        (0..rested).for_each(|_| _ = self.fetches.more.notify_one());
     }
 
     /// Somebody waits for these bytes, for at most `patience`, and fetches himself what nobody has begun. All of it: what he asks for next
     /// lies there too.
     pub(super) fn sooner(&self, ahead: &Arc<Ahead>, range: ByteRange, patience: Duration) {
-        let (mut buffer, until) = (Vec::new(), Instant::now() + patience);
+        let until = Instant::now() + patience;
         let wanted = |fetch: &Fetch| Arc::ptr_eq(&fetch.ahead, ahead) && !fetch.range.intersection(&range).is_empty();
         for fetch in self.fetches.take(wanted) {
-            self.fetch_one(fetch, &mut buffer, until.saturating_duration_since(Instant::now()), &is_interrupted);
+            self.fetch_one(fetch, until.saturating_duration_since(Instant::now()), &is_interrupted);
         }
     }
 
     fn fetch_all(&self) {
-        let mut buffer = Vec::new();
         while let Some(fetch) = self.fetches.next() {
-            self.fetch_one(fetch, &mut buffer, self.patience, &|| false);
+            self.fetch_one(fetch, self.patience, &|| false);
         }
     }
 
-    fn fetch_one(&self, fetch: Fetch, buffer: &mut Vec<u8>, patience: Duration, interrupted: &dyn Fn() -> bool) {
+    fn fetch_one(&self, fetch: Fetch, patience: Duration, interrupted: &dyn Fn() -> bool) {
         let Fetch { ahead, handle, ticket, range } = fetch;
-        buffer.resize(range.len() as usize, 0);
+        let mut buffer = ahead.buffer(range.len() as usize);
         let message = Message::Read { handle, offset: range.start, len: range.len() as u32 };
-        let call = Call { into: buffer, within: Some(patience), interrupted, ..Call::new(&message) };
+        let call = Call { into: buffer.room(), within: Some(patience), interrupted, ..Call::new(&message) };
         match self.client.call(call) {
             Ok(answer) if matches!(answer.message, Message::Bytes {}) => {
-                ahead.arrive(ticket, range, Arc::from(&buffer[..answer.data_bytes]));
+                buffer.cut(answer.data_bytes);
+                ahead.arrive(ticket, range, Arc::new(buffer));
             }
             // Whoever wants it asks himself, and hears why not.
             _ => ahead.cancel(ticket),

@@ -11,10 +11,11 @@ use file_cache::{Anchor, Foresee, OpenHow, SeekFor, WriteResult};
 use parking_lot::Mutex;
 use transport::{Call, CallError};
 use types::{ByteRange, Identity, Version};
+use window::read_queue::Part;
 use wire::limits::DATA_BYTES_MAX;
 use wire::{Message, Text, open, seek};
 
-use super::ahead::{self, Ahead};
+use super::ahead::{self, Ahead, Reading};
 use super::scatter::at_once;
 use super::{Inner, fault, hint_of, is_interrupted, unexpected};
 use crate::burst_buffer::{DataVersion, OpenData};
@@ -37,7 +38,9 @@ pub(super) struct RemoteHandle {
     /// The server said that the file is no more.
     gone: AtomicBool,
     /// What is read ahead, from the first read that it may help on.
-    ahead: Mutex<Option<Arc<Ahead>>>,
+    ahead: Mutex<Option<Reading>>,
+    /// When it was read last, in turns of all readers.
+    turn: AtomicU64,
     /// What the reads under way are expected to be followed by.
     wanted: Mutex<Vec<ByteRange>>,
     /// Bytes to keep, and how long they are good.
@@ -76,6 +79,7 @@ impl RemoteHandle {
             end_is_known: AtomicBool::new(false),
             gone: AtomicBool::new(false),
             ahead: Mutex::new(None),
+            turn: AtomicU64::new(0),
             wanted: Mutex::default(),
             keep: (reader::budget(&how.policy), how.policy.revalidate),
         };
@@ -173,6 +177,18 @@ impl RemoteHandle {
         done
     }
 
+    fn ahead(&self) -> Option<Arc<Ahead>> {
+        self.ahead.lock().as_ref().map(|reading| Arc::clone(reading.ahead()))
+    }
+
+    /// What the reads under way are expected to be followed by is fetched; at the end of the file nothing follows.
+    fn fetch_wanted(&self, ahead: &Arc<Ahead>, goes_on: bool) {
+        let wanted = std::mem::take(&mut *self.wanted.lock());
+        if goes_on {
+            self.inner.fetch(ahead, self.number, &wanted);
+        }
+    }
+
     fn read_there(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut done = 0;
         while done < buffer.len() {
@@ -243,16 +259,30 @@ impl OpenData for RemoteHandle {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let Some(ahead) = self.ahead.lock().clone() else { return self.read_there(buffer, offset) };
+        let Some(ahead) = self.ahead() else { return self.read_there(buffer, offset) };
         let (len, ask) = (buffer.len(), |buffer: &mut [u8], offset| self.read_there(buffer, offset));
         let sooner = |range| self.inner.sooner(&ahead, range, self.patience);
         let read = ahead.read(buffer, offset, self.patience, &sooner, &ask)?;
-        let wanted = std::mem::take(&mut *self.wanted.lock());
-        // At the end of the file nothing follows.
-        if read == len {
-            self.inner.fetch(&ahead, self.number, &wanted);
-        }
+        self.fetch_wanted(&ahead, read == len);
         Ok(read)
+    }
+
+    fn read_in_place(&self, range: ByteRange, parts_max: usize) -> Option<Vec<Part>> {
+        let ahead = self.ahead()?;
+        let parts = ahead.parts(range).filter(|parts| parts.len() <= parts_max)?;
+        let bytes: usize = parts.iter().map(|part| part.as_ref().len()).sum();
+        self.fetch_wanted(&ahead, bytes as u64 == range.len());
+        Some(parts)
+    }
+
+    fn ahead_share(&self) -> u64 {
+        self.inner.ahead.kept().share(&self.turn)
+    }
+
+    fn spent(&self, range: ByteRange) {
+        if let Some(ahead) = self.ahead() {
+            ahead.spent(range);
+        }
     }
 
     fn read_ahead(&self, range: ByteRange, foresee: Foresee<'_>) {
@@ -261,8 +291,8 @@ impl OpenData for RemoteHandle {
             return;
         }
         let (version, bytes_max) = (self.version.load(Ordering::Acquire), bytes.max(SERVER_AHEAD_FILE_BYTES));
-        let make = || self.inner.ahead.of(&self.identity, version, bytes_max, fresh);
-        let ahead = Arc::clone(self.ahead.lock().get_or_insert_with(make));
+        let make = || Reading::of(self.inner.ahead.of(&self.identity, version, bytes_max, fresh));
+        let ahead = Arc::clone(self.ahead.lock().get_or_insert_with(make).ahead());
         let following = ahead.meet(range, foresee);
         if !following.is_empty() {
             let mut wanted = self.wanted.lock();

@@ -249,7 +249,10 @@ impl Drain {
         let at_once = if self.handle.is_remote() { batch.writes.len() } else { 1 };
         for writes in batch.writes.chunks(at_once.max(1)) {
             // At most one batch, or one record.
-            self.buffer.resize(writes.iter().map(|write| write.range.len() as usize).sum(), 0);
+            let bytes: usize = writes.iter().map(|write| write.range.len() as usize).sum();
+            if self.buffer.len() < bytes {
+                self.buffer.resize(bytes, 0);
+            }
             let (mut rest, mut parts) = (&mut *self.buffer, Vec::with_capacity(writes.len()));
             for write in writes {
                 let (bytes, after) = rest.split_at_mut(write.range.len() as usize);

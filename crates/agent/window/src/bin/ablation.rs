@@ -65,7 +65,7 @@ impl Store {
         let now = self.now;
         self.under_way.retain(|(done, ticket, range)| {
             if *done <= now {
-                queue.arrive(*ticket, range.start, Arc::from(vec![0; range.len() as usize]));
+                queue.arrive(*ticket, range.start, Arc::new(vec![0; range.len() as usize]));
             }
             *done > now
         });

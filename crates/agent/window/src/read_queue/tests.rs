@@ -14,8 +14,8 @@ fn byte(offset: u64, version: u8) -> u8 {
     (offset as u8).wrapping_mul(31).wrapping_add((offset >> 8) as u8).wrapping_add(version.wrapping_mul(97))
 }
 
-fn data(range: ByteRange, version: u8) -> Arc<[u8]> {
-    (range.start..range.end).map(|at| byte(at, version)).collect()
+fn data(range: ByteRange, version: u8) -> Data {
+    Arc::new((range.start..range.end).map(|at| byte(at, version)).collect::<Vec<u8>>())
 }
 
 fn queue(blocks: &[(u64, u64)]) -> ReadQueue {
@@ -124,6 +124,17 @@ fn the_oldest_block_goes_when_the_budget_is_spent() {
     assert_eq!(queue.blocks().collect::<Vec<_>>(), [(32 * KIB, 32 * KIB), (64 * KIB, 32 * KIB)]);
 }
 
+#[test]
+fn what_is_given_out_where_it_lies_stays_when_the_queue_loses_it() {
+    let mut queue = queue(&[(0, 64 * KIB), (64 * KIB, 64 * KIB), (192 * KIB, 64 * KIB)]);
+    let range = ByteRange::new(32 * KIB, 96 * KIB);
+    let parts = queue.parts(range).unwrap();
+    assert_eq!(parts.iter().map(|part| part.as_ref().len()).collect::<Vec<_>>(), [32 << 10, 32 << 10]);
+    queue.invalidate(ByteRange::new(0, MIB));
+    assert!(queue.parts(range).is_none());
+    assert!(parts.iter().flat_map(Part::as_ref).zip(range.start..).all(|(found, at)| *found == byte(at, 0)));
+}
+
 #[derive(Debug, Clone)]
 enum Step {
     Fetch(u64, u64),
@@ -150,12 +161,12 @@ proptest! {
     fn no_read_ever_sees_bytes_older_than_a_write(steps in proptest::collection::vec(step(), 1..80)) {
         let mut file: Vec<u8> = (0..600).map(|at| byte(at, 0)).collect();
         let mut queue = ReadQueue::new(300);
-        let mut fetches: Vec<(Ticket, u64, Arc<[u8]>)> = Vec::new();
+        let mut fetches: Vec<(Ticket, u64, Data)> = Vec::new();
         for (number, step) in steps.into_iter().enumerate() {
             match step {
                 Step::Fetch(offset, len) => {
                     let ticket = queue.begin(ByteRange::at(offset, len));
-                    fetches.push((ticket, offset, file[offset as usize..(offset + len) as usize].into()));
+                    fetches.push((ticket, offset, Arc::new(file[offset as usize..(offset + len) as usize].to_vec())));
                 }
                 Step::Arrive(which) if !fetches.is_empty() => {
                     let (ticket, offset, data) = fetches.remove(which % fetches.len());
@@ -169,11 +180,17 @@ proptest! {
                 Step::Read(offset, len, keep) => {
                     let mut out = vec![0; len as usize];
                     let purge = if keep { Purge::Retain } else { Purge::Consume { back_window: 50 } };
+                    let parts = queue.parts(ByteRange::at(offset, len));
                     let mut missing = types::RangeSet::new();
                     queue.read(offset, &mut out, purge).into_iter().for_each(|range| missing.insert(range));
                     for range in missing.missing(ByteRange::at(offset, len)) {
                         let (from, to) = ((range.start - offset) as usize, (range.end - offset) as usize);
                         prop_assert_eq!(&out[from..to], &file[range.start as usize..range.end as usize]);
+                    }
+                    prop_assert_eq!(parts.is_some(), missing.is_empty());
+                    if let Some(parts) = parts {
+                        let there: Vec<u8> = parts.iter().flat_map(Part::as_ref).copied().collect();
+                        prop_assert_eq!(&there, &file[offset as usize..(offset + len) as usize]);
                     }
                 }
                 Step::Search(offset, len) => {

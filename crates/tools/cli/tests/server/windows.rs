@@ -183,6 +183,22 @@ fn what_windows_at_a_server_acknowledged_survives_the_death_of_program_agent_and
 }
 
 #[test]
+fn a_lazy_close_of_a_window_asks_no_server() {
+    in_private_namespace(|| {
+        let mut cluster = Cluster::new(1);
+        let one = cluster.mount(1, &["--policy", "close=lazy", &window_option(&cluster)]);
+        let path = one.join("file");
+        let (file, window) = windowed(&register(&cluster), &path);
+        window.append(0, b"some bytes").unwrap();
+        cluster.kill_server();
+        let closing = std::thread::spawn(move || drop((window, file)));
+        wait_until("it is closed", BOUND, || closing.is_finished());
+        cluster.start_server();
+        wait_until("the bytes are there", BOUND, || fs::read(&path).is_ok_and(|bytes| bytes == b"some bytes"));
+    });
+}
+
+#[test]
 fn while_the_server_is_gone_programs_write_until_their_windows_are_full_and_go_on_by_themselves() {
     const WINDOW: u64 = 256 << 10;
     in_private_namespace(|| {
