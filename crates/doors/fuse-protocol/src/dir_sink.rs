@@ -3,9 +3,9 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use crate::Entry;
-use crate::abi::{Dirent, EntryOut, bytes_of};
+use crate::abi::{Dirent, EntryOut, bytes_of, take};
 use crate::reply::entry_out;
+use crate::{Entry, NodeId};
 
 /// Takes the entries of one READDIR or READDIRPLUS until it is full. Records are aligned to 8 bytes, as the kernel reads them.
 pub struct DirSink<'a> {
@@ -66,6 +66,18 @@ impl<'a> DirSink<'a> {
     }
 }
 
+/// The nodes of a listing with attributes, each once for each lookup that it counts.
+pub(crate) fn looked_up(mut listing: &[u8]) -> impl Iterator<Item = NodeId> {
+    std::iter::from_fn(move || {
+        let (entry, rest) = take::<EntryOut>(listing)?;
+        let (head, _) = take::<Dirent>(rest)?;
+        let record = (size_of::<EntryOut>() + size_of::<Dirent>() + head.namelen as usize).next_multiple_of(8);
+        listing = listing.get(record..).unwrap_or_default();
+        Some(entry.nodeid)
+    })
+    .filter(|node| *node != 0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,5 +108,23 @@ mod tests {
         assert_eq!(buffer.len(), 160);
         assert_eq!(buffer[..8], 3u64.to_ne_bytes());
         assert_eq!(buffer[148..152], u32::from(libc::DT_DIR).to_ne_bytes());
+    }
+
+    #[test]
+    fn the_lookups_of_a_listing_are_found_in_it() {
+        let mut buffer = Vec::new();
+        let mut sink = DirSink::new(&mut buffer, 4096, true);
+        assert!(sink.add(1, 1, 4, OsStr::new(".")));
+        for (node, name) in [(3, "a name of some length"), (5, "b"), (3, "another of the first")] {
+            let entry = Entry {
+                node,
+                attr: Default::default(),
+                entry_valid: Default::default(),
+                attr_valid: Default::default(),
+            };
+            assert!(sink.add_plus(&entry, node, OsStr::new(name)));
+        }
+        assert_eq!(looked_up(&buffer).collect::<Vec<_>>(), [3, 5, 3]);
+        assert_eq!(looked_up(&buffer[..buffer.len() - 150]).count(), 2, "what is cut off is not read");
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::abi::{self, InHeader, Opcode, Plain, bytes_of, take};
 use crate::decode::{Operation, Refused, decode};
+use crate::dir_sink::looked_up;
 use crate::init::Agreed;
 use crate::interrupts::Arrived;
 use crate::reply::{Channel, attr_reply_out, entry_out, open_out, statfs_out, statx_out};
@@ -331,7 +332,10 @@ impl Answer<'_> {
             O::Readdir { handle, offset, size, plus } => {
                 let mut sink = DirSink::new(&mut scratch.listing, size, plus);
                 let filled = fs.readdir(req, node, handle, offset, plus, &mut sink);
-                self.body(filled.map(|()| scratch.listing.as_slice()));
+                let given = filled.is_ok();
+                if !(self.body(filled.map(|()| scratch.listing.as_slice())) && given) && plus {
+                    looked_up(&scratch.listing).for_each(|node| fs.forget(node, 1));
+                }
             }
             O::Flush { handle, owner } => self.unit(fs.flush(req, node, handle, owner)),
             O::Release { handle, flags, flock_owner } => {

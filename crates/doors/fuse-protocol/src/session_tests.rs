@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::abi::{self, OutHeader};
-use crate::{BackingId, Entry, Handle, InitReply, KernelConfig, NodeId, Opened, Request};
+use crate::{BackingId, DirSink, Entry, Handle, InitReply, KernelConfig, NodeId, Opened, Request};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -87,6 +87,23 @@ impl Filesystem for Blocking {
         Ok((entry, Opened { handle: 7, ..Opened::default() }))
     }
 
+    fn readdir(
+        &self,
+        _: &Request,
+        node: NodeId,
+        _: Handle,
+        _: u64,
+        _: bool,
+        sink: &mut DirSink<'_>,
+    ) -> Result<(), Errno> {
+        let zero = Duration::ZERO;
+        for node in [node + 1, node + 2] {
+            let entry = Entry { node, attr: Default::default(), entry_valid: zero, attr_valid: zero };
+            assert!(sink.add_plus(&entry, node, OsStr::new("name")));
+        }
+        if node == FAILS { Err(Errno::EIO) } else { Ok(()) }
+    }
+
     fn release(&self, _: &Request, _: NodeId, handle: Handle, _: i32, _: Option<u64>) {
         self.released.fetch_add(handle, Ordering::SeqCst);
     }
@@ -110,10 +127,14 @@ fn init() -> Vec<u8> {
     message(26, 2, &[bytes_of(&fixed)])
 }
 
+/// The directory whose listing fails after some names.
+const FAILS: NodeId = 100;
+
 const FORGET: u32 = 2;
 const READLINK: u32 = 5;
 const STATFS: u32 = 17;
 const FSYNC: u32 = 20;
+const READDIRPLUS: u32 = 44;
 
 fn interrupt(unique: u64) -> Vec<u8> {
     message(36, unique | 1, &[&unique.to_ne_bytes()])
@@ -238,6 +259,26 @@ fn a_create_whose_answer_nobody_takes_is_released_and_forgotten() {
     let fs = played.end();
     assert_eq!(fs.released.load(Ordering::SeqCst), 7);
     assert_eq!(fs.forgotten.load(Ordering::SeqCst), 21);
+}
+
+#[test]
+fn the_lookups_of_a_listing_that_nobody_takes_or_that_fails_are_forgotten() {
+    let played = session(2);
+    let list = |node: NodeId, unique| {
+        let body = abi::ReadIn { size: 4096, ..Default::default() };
+        let mut message = message(READDIRPLUS, unique, &[bytes_of(&body)]);
+        message[16..24].copy_from_slice(&node.to_ne_bytes());
+        message
+    };
+    played.send(list(1, 40));
+    assert_eq!(played.reply(), (40, 0));
+    assert_eq!(played.fs.forgotten.load(Ordering::SeqCst), 0, "the kernel has them");
+    played.send(list(FAILS, 42));
+    assert_eq!(played.reply(), (42, libc::EIO));
+    played.transport.gone.lock().insert(44);
+    played.send(list(1, 44));
+    let fs = played.end();
+    assert_eq!(fs.forgotten.load(Ordering::SeqCst), 1011 + 1021 + 21 + 31);
 }
 
 #[test]
