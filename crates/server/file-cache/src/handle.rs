@@ -1,9 +1,11 @@
 //! One open file description.
 
 mod append;
+mod backing;
+mod route;
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -21,6 +23,7 @@ use crate::lease::{self, Nobody};
 use crate::open::is_full;
 use crate::read_partial::Foresee;
 use crate::replica::{self, How};
+use route::Route;
 
 /// One open file description. Dropping it is its release.
 pub struct FileHandle {
@@ -34,13 +37,6 @@ pub struct FileHandle {
     passthrough: AtomicBool,
     /// Number of the last failed stage-out that this handle was told of, or was opened after.
     seen: AtomicU64,
-}
-
-/// Where one request goes.
-enum Route {
-    Replica(Arc<OwnedFd>),
-    Partial,
-    Global(Arc<dyn OpenFile>),
 }
 
 fn errno<T>(errno: i32) -> io::Result<T> {
@@ -72,30 +68,9 @@ impl FileHandle {
         &self.file
     }
 
-    /// An `O_PATH` descriptor of the complete replica: passthrough may be answered. `None` for every other route. It is
-    /// opened by the first call, and shared by the handles of a file.
-    pub fn backing(&self) -> Option<BorrowedFd<'_>> {
-        let open = || self.inner.backing_of(&self.file, self.whole?);
-        self.backing.get_or_init(open).as_ref().map(|fd| fd.as_fd())
-    }
-
     /// The number of the complete replica that was opened; no other file or content ever has it. `None` for every other route.
     pub fn version(&self) -> Option<Version> {
         self.whole
-    }
-
-    /// Passthrough is about to be answered: from now on the kernel reads and writes past us. False: it must not be, for
-    /// the file has moved to the global store since it was opened.
-    pub fn use_passthrough(&self) -> bool {
-        let mut live = self.file.live.lock();
-        if self.whole.is_none() || live.version != self.whole || !matches!(live.body, Body::Whole) {
-            return false;
-        }
-        if !self.passthrough.swap(true, Ordering::AcqRel) {
-            live.passthrough += 1;
-            self.inner.kernel_writers.fetch_add(self.write.into(), Ordering::Relaxed);
-        }
-        true
     }
 
     /// Reads; fewer bytes than asked only at the end of the file. `EIO` and others as the global store gives them for
@@ -370,52 +345,6 @@ impl FileHandle {
     fn tell(&self) -> io::Result<()> {
         let (number, code) = self.file.live.lock().error;
         if self.seen.swap(number, Ordering::Relaxed) == number { Ok(()) } else { errno(code) }
-    }
-
-    fn route(&self, write: bool) -> io::Result<Route> {
-        if write && !self.write {
-            return errno(libc::EBADF);
-        }
-        let version = {
-            let live = self.file.live.lock();
-            match &live.body {
-                Body::Through => {
-                    let global = live.fds.global.as_ref().map(|(_, global)| Arc::clone(global));
-                    return global.map(Route::Global).ok_or_else(|| io::Error::from_raw_os_error(libc::EIO));
-                }
-                Body::Partial(_) => return Ok(Route::Partial),
-                Body::Empty => {
-                    // The file moves to another body under its gate.
-                    drop(live);
-                    drop(self.file.gate.lock());
-                    let still = matches!(self.file.live.lock().body, Body::Empty);
-                    return if still { errno(libc::EIO) } else { self.route(write) };
-                }
-                Body::Lost => return errno(libc::EIO),
-                Body::Whole => {}
-            }
-            let held = if write { &live.fds.write } else { &live.fds.read };
-            if let Some(fd) = held {
-                return Ok(Route::Replica(Arc::clone(fd)));
-            }
-            live.version
-        };
-        let Some(version) = version else { return errno(libc::EIO) };
-        let how = if write { How::Write } else { How::Read };
-        let fd = match self.inner.replicas.open_as(version, how) {
-            // It was dropped for another body meanwhile: look again.
-            Err(error) if error.kind() == io::ErrorKind::NotFound && self.file.live.lock().version != Some(version) => {
-                return self.route(write);
-            }
-            result => Arc::new(result?),
-        };
-        let mut live = self.file.live.lock();
-        if live.version == Some(version) {
-            let held = if write { &mut live.fds.write } else { &mut live.fds.read };
-            return Ok(Route::Replica(Arc::clone(held.get_or_insert(fd))));
-        }
-        drop(live);
-        self.route(write)
     }
 }
 

@@ -1,13 +1,12 @@
 //! Opening a file: which route it takes.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use catalogue::{Durability, State};
 use config::{Cache, Policy, StageOut};
-use global_store::posix::reopen_as_path;
 use global_store::{Access, Anchor};
 use types::Version;
 
@@ -363,31 +362,6 @@ impl Inner {
         }
         self.expiry.forget(&file.identity);
         Ok(Step::Opened(FileHandle::new(self, file, how, version, seen)))
-    }
-}
-
-impl Inner {
-    /// The descriptor that the kernel gets for a whole replica.
-    pub(crate) fn backing_of(&self, file: &File, version: Version) -> Option<Arc<OwnedFd>> {
-        let (held, writing) = {
-            let live = file.live.lock();
-            let ours = |fd: &Option<Arc<OwnedFd>>| fd.clone().filter(|_| live.version == Some(version));
-            (ours(&live.fds.handle), ours(&live.fds.write))
-        };
-        if held.is_some() {
-            return held;
-        }
-        // What is open already need not be looked for.
-        let opened = match writing {
-            Some(fd) => reopen_as_path(fd.as_fd()),
-            None => self.replicas.open_as(version, How::Handle),
-        };
-        let fd = Arc::new(opened.ok()?);
-        let mut live = file.live.lock();
-        if live.version == Some(version) {
-            live.fds.handle = Some(Arc::clone(&fd));
-        }
-        Some(fd)
     }
 }
 

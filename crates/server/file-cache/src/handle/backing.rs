@@ -1,0 +1,61 @@
+//! What the kernel gets of a complete replica, to read and write it past us.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use global_store::posix::reopen_as_path;
+use types::Version;
+
+use super::FileHandle;
+use crate::cache::Inner;
+use crate::file::{Body, File};
+use crate::replica::How;
+
+impl FileHandle {
+    /// An `O_PATH` descriptor of the complete replica: passthrough may be answered. `None` for every other route. It is
+    /// opened by the first call, and shared by the handles of a file.
+    pub fn backing(&self) -> Option<BorrowedFd<'_>> {
+        let open = || self.inner.backing_of(&self.file, self.whole?);
+        self.backing.get_or_init(open).as_ref().map(|fd| fd.as_fd())
+    }
+
+    /// Passthrough is about to be answered: from now on the kernel reads and writes past us. False: it must not be, for
+    /// the file has moved to the global store since it was opened.
+    pub fn use_passthrough(&self) -> bool {
+        let mut live = self.file.live.lock();
+        if self.whole.is_none() || live.version != self.whole || !matches!(live.body, Body::Whole) {
+            return false;
+        }
+        if !self.passthrough.swap(true, Ordering::AcqRel) {
+            live.passthrough += 1;
+            self.inner.kernel_writers.fetch_add(self.write.into(), Ordering::Relaxed);
+        }
+        true
+    }
+}
+
+impl Inner {
+    /// The descriptor that the kernel gets for a whole replica.
+    fn backing_of(&self, file: &File, version: Version) -> Option<Arc<OwnedFd>> {
+        let (held, writing) = {
+            let live = file.live.lock();
+            let ours = |fd: &Option<Arc<OwnedFd>>| fd.clone().filter(|_| live.version == Some(version));
+            (ours(&live.fds.handle), ours(&live.fds.write))
+        };
+        if held.is_some() {
+            return held;
+        }
+        // What is open already need not be looked for.
+        let opened = match writing {
+            Some(fd) => reopen_as_path(fd.as_fd()),
+            None => self.replicas.open_as(version, How::Handle),
+        };
+        let fd = Arc::new(opened.ok()?);
+        let mut live = file.live.lock();
+        if live.version == Some(version) {
+            live.fds.handle = Some(Arc::clone(&fd));
+        }
+        Some(fd)
+    }
+}
