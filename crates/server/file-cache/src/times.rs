@@ -59,7 +59,14 @@ impl Inner {
         }
         // What is left of an unlinked file is its replica.
         if let Some(mut record) = record.filter(|_| known) {
+            let empty = record.state == State::Dirty && record.base.size == 0 && after.size == 0;
             record.base = after;
+            if empty {
+                // A crash brings the former time back, and what is empty is nobody's whatever its time (`content.rs`): the
+                // next commit of the record takes it along. Who copies trees sets one time for each file.
+                file.live.lock().record = Some(record);
+                return Ok(());
+            }
             self.put(file, record.clone(), Durability::Process)?;
             match &replica {
                 _ if clean => {}

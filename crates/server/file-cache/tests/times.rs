@@ -222,3 +222,19 @@ fn a_file_that_nobody_wrote_to_keeps_its_time_of_change_when_it_becomes_clean() 
     handle.write_at(b"data", 0, false).unwrap();
     assert!(world.cache.attributes(&world.identity("f")).unwrap().ctime > below, "a write moves it");
 }
+
+#[test]
+fn a_time_set_on_a_new_file_costs_no_commit_and_is_no_conflict_after_a_crash() {
+    let mut world = World::new();
+    world.write_new("f", b"new");
+    let commits = world.catalogue.commits();
+    let anchor = world.anchor("f");
+    world.cache.set_times(&anchor, SetMtime::To(TIME), &mut || world.store.set_mtime("f", TIME)).unwrap();
+    assert_eq!((world.catalogue.commits(), told(&world.cache, &world.store, "f")), (commits, TIME));
+    drop(anchor);
+    world.crash();
+    assert_eq!(told(&world.cache, &world.store, "f"), TIME);
+    world.drain();
+    assert_eq!(world.store.read("f").unwrap(), b"new");
+    assert_eq!(world.store.attributes("f").unwrap().fingerprint.mtime, TIME);
+}
