@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Weak};
 use std::time::Instant;
@@ -76,6 +77,17 @@ impl Node {
         };
         *slot = Some(Arc::downgrade(&anchor));
         Ok(anchor)
+    }
+
+    /// What the file cache knows this regular file by, which was found at this path below the root just now.
+    pub(crate) fn anchor_found(&self, store: &PosixStore, place: &Path) -> Arc<dyn Anchor> {
+        let mut slot = self.anchor.lock();
+        if let Some(anchor) = slot.as_ref().and_then(Weak::upgrade) {
+            return anchor;
+        }
+        let anchor = store.anchor_found(self.fd.clone(), self.identity.clone(), place);
+        *slot = Some(Arc::downgrade(&anchor));
+        anchor
     }
 
     /// Makes the anchor of a file that was created just now, at `place` if it has a name; it keeps the descriptor that creation

@@ -18,7 +18,7 @@ use crate::cache::{Counters, Inner};
 use crate::clock::wall_s;
 use crate::fault;
 use crate::file::{Body, Fetch, File};
-use crate::limits::{FETCH_TRIES, POLL, SMALL_BYTES};
+use crate::limits::{FETCH_TRIES, GAP_BYTES, POLL, SMALL_BYTES};
 use crate::open::is_full;
 use crate::replica;
 use crate::sums::{self, Sums};
@@ -125,12 +125,15 @@ impl Inner {
     fn copy_small(&self, anchor: &dyn Anchor, version: types::Version, base: &Fingerprint) -> Result<(), Broken> {
         let replica = self.replicas.create(version).map_err(Broken::Replica)?;
         fault::point("p0.replica");
+        let mut end = 0;
         if base.size > 0 {
             let source = anchor.open(Access::Read).map_err(Broken::Source)?;
-            copy_block(&*source, &replica, ByteRange::new(0, base.size))?;
+            end = copy_block(&*source, &replica, ByteRange::new(0, base.size))?.1;
         }
         fault::point("p1.range");
-        rustix::fs::ftruncate(&replica, base.size).map_err(|error| Broken::Replica(error.into()))?;
+        if end != base.size {
+            rustix::fs::ftruncate(&replica, base.size).map_err(|error| Broken::Replica(error.into()))?;
+        }
         replica::set_mtime(replica.as_fd(), base.mtime).map_err(Broken::Replica)
     }
 
@@ -166,7 +169,7 @@ impl Inner {
                 _ => return Ok(false),
             };
             fetch.claimed.remove(&block);
-            if let Ok(sum) = copied {
+            if let Ok((sum, _)) = copied {
                 fetch.sums[block as usize] = sum;
                 fetch.present.insert(range);
             }
@@ -331,11 +334,20 @@ fn clean_record(anchor: &dyn Anchor, version: types::Version, base: Fingerprint)
     }
 }
 
-/// Copies one block and keeps its holes; returns its checksum. What the source no longer has reads as zeros: the check
-/// at the end finds that it changed.
-fn copy_block(source: &dyn OpenFile, replica: &OwnedFd, block: ByteRange) -> Result<u64, Broken> {
+/// Copies one block and keeps its holes; returns its checksum, and where the last data ends. What the source no longer has
+/// reads as zeros: the check at the end finds that it changed.
+fn copy_block(source: &dyn OpenFile, replica: &OwnedFd, block: ByteRange) -> Result<(u64, u64), Broken> {
     let mut buffer = vec![0_u8; block.len() as usize];
     let mut at = block.start;
+    if buffer.len() <= GAP_BYTES {
+        // No hole is smaller than a page: only one that reads as zeros can be any.
+        let read = source.read_at(&mut buffer, at).map_err(Broken::Source)?;
+        if buffer.iter().any(|byte| *byte != 0) {
+            replica::write_full(replica, &buffer[..read], at).map_err(Broken::Replica)?;
+            return Ok((sums::sum(&buffer), at + read as u64));
+        }
+    }
+    let mut end = 0;
     while let Some(data) = source.next_data(at).map_err(Broken::Source)? {
         let data = data.intersection(&ByteRange::new(at, block.end));
         if data.is_empty() {
@@ -350,10 +362,10 @@ fn copy_block(source: &dyn OpenFile, replica: &OwnedFd, block: ByteRange) -> Res
             }
         }
         replica::write_full(replica, part, data.start).map_err(Broken::Replica)?;
-        at = data.end;
+        (at, end) = (data.end, data.end);
         if at >= block.end {
             break;
         }
     }
-    Ok(sums::sum(&buffer))
+    Ok((sums::sum(&buffer), end))
 }

@@ -168,7 +168,7 @@ fn report_stuck(stuck: &[Stuck]) {
     }
 }
 
-fn refused(error: PolicyError) -> io::Error {
+pub(super) fn refused(error: PolicyError) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, error.to_string())
 }
 

@@ -2,8 +2,19 @@
 //! than it works.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
+
+use crate::node::Node;
+
+/// A path to visit.
+#[derive(Clone)]
+pub(super) struct Named {
+    pub path: PathBuf,
+    /// The directory in which it was found; `None`: it was named.
+    pub directory: Option<Arc<Node>>,
+}
 
 /// Paths named by a command and found below them.
 pub(super) struct Paths {
@@ -13,7 +24,7 @@ pub(super) struct Paths {
 
 struct State {
     /// The next one last.
-    left: Vec<PathBuf>,
+    left: Vec<Named>,
     visited_now: usize,
     ended: bool,
 }
@@ -21,13 +32,13 @@ struct State {
 /// One path while it is visited. What is found below it comes next.
 pub(super) struct Visit<'a> {
     paths: &'a Paths,
-    path: PathBuf,
-    below: Vec<PathBuf>,
+    named: Named,
+    below: Vec<Named>,
 }
 
 impl Paths {
     pub(super) fn new(named: &[PathBuf]) -> Paths {
-        let left = named.iter().rev().cloned().collect();
+        let left = named.iter().rev().map(|path| Named { path: path.clone(), directory: None }).collect();
         Paths { state: Mutex::new(State { left, visited_now: 0, ended: false }), changed: Condvar::new() }
     }
 
@@ -38,9 +49,9 @@ impl Paths {
             if state.ended {
                 return None;
             }
-            if let Some(path) = state.left.pop() {
+            if let Some(named) = state.left.pop() {
                 state.visited_now += 1;
-                return Some(Visit { paths: self, path, below: Vec::new() });
+                return Some(Visit { paths: self, named, below: Vec::new() });
             }
             if state.visited_now == 0 {
                 return None;
@@ -67,11 +78,16 @@ impl Paths {
 
 impl Visit<'_> {
     pub(super) fn path(&self) -> &Path {
-        &self.path
+        &self.named.path
+    }
+
+    /// The directory in which it was found.
+    pub(super) fn directory(&self) -> Option<&Arc<Node>> {
+        self.named.directory.as_ref()
     }
 
     /// Adds what lies below, in the order in which it is to be visited.
-    pub(super) fn found(&mut self, below: Vec<PathBuf>) {
+    pub(super) fn found(&mut self, below: Vec<Named>) {
         self.below = below;
     }
 }
@@ -95,13 +111,17 @@ mod tests {
         names.iter().map(PathBuf::from).collect()
     }
 
+    fn found(names: &[&str]) -> Vec<Named> {
+        named(names).into_iter().map(|path| Named { path, directory: None }).collect()
+    }
+
     #[test]
     fn what_is_found_below_a_path_comes_before_its_neighbours() {
         let paths = Paths::new(&named(&["a", "b"]));
         let mut order = Vec::new();
         while let Some(mut visit) = paths.next() {
             if visit.path() == Path::new("a") {
-                visit.found(named(&["a/1", "a/2"]));
+                visit.found(found(&["a/1", "a/2"]));
             }
             order.push(visit.path().to_owned());
         }
@@ -114,7 +134,7 @@ mod tests {
         let mut first = paths.next().unwrap();
         std::thread::scope(|scope| {
             let others = [0, 1].map(|_| scope.spawn(|| paths.next().map(|visit| visit.path().to_owned())));
-            first.found(named(&["a/1"]));
+            first.found(found(&["a/1"]));
             drop(first);
             let mut got = others.map(|other| other.join().unwrap());
             got.sort();

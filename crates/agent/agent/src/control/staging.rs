@@ -8,13 +8,14 @@ use std::time::Instant;
 
 use file_cache::Residency;
 
-use super::commands::{Say, find, item};
-use super::paths::{Paths, Visit};
+use super::commands::{Say, find, item, refused};
+use super::paths::{Named, Paths, Visit};
 use super::{Counts, Reply, Verb, stuck_item};
 use crate::agent::Agent;
 use crate::caller::Caller;
 use crate::limits;
 use crate::node::Node;
+use crate::policy_table::inside;
 
 /// One staging command.
 pub struct Staging {
@@ -86,7 +87,11 @@ impl Staging {
     fn visit(&self, visit: &mut Visit<'_>, gone: &dyn Fn() -> bool, tell: &Tell) -> Result<bool, Reply> {
         let path = visit.path().to_owned();
         let absent = |error: io::Error| item(path.clone(), "absent", Some(error.to_string()));
-        let node = find(&self.agent, &path).map_err(absent)?;
+        let node = match (visit.directory(), path.file_name()) {
+            (Some(directory), Some(name)) => self.agent.lookup(directory, name).map(|found| found.node),
+            _ => find(&self.agent, &path),
+        };
+        let node = node.map_err(absent)?;
         if node.is_directory() {
             visit.found(self.enter(&node, &path).map_err(absent)?);
             return Ok(false);
@@ -98,24 +103,31 @@ impl Staging {
     }
 
     /// What is in a directory.
-    fn enter(&self, node: &Node, path: &Path) -> io::Result<Vec<PathBuf>> {
+    fn enter(&self, node: &Arc<Node>, path: &Path) -> io::Result<Vec<Named>> {
         if !self.recursive {
             return Err(io::Error::other("is a directory"));
         }
         let mut names = Vec::new();
         self.agent.open_directory(&Caller::own(), node)?.read(0, |entry| {
             if entry.name != "." && entry.name != ".." {
-                names.push(path.join(&entry.name));
+                names.push((entry.ino, path.join(&entry.name)));
             }
             true
         })?;
-        names.sort();
-        Ok(names)
+        // What is read is read in the order in which most stores have it; what is told in one that people look for.
+        match self.verb {
+            Verb::In | Verb::Pin => names.sort_unstable(),
+            _ => names.sort_unstable_by(|one, other| one.1.cmp(&other.1)),
+        }
+        Ok(names.into_iter().map(|(_, path)| Named { path, directory: Some(Arc::clone(node)) }).collect())
     }
 
     fn file(&self, node: &Node, path: PathBuf, gone: &dyn Fn() -> bool, tell: &Tell) -> Result<(), Reply> {
         let (cache, identity) = (self.agent.cache(), node.identity());
-        let stage_in = || cache.stage_in(&node.anchor(&self.agent.store)?, &self.agent.policy_for(node));
+        let stage_in = || {
+            let anchor = node.anchor_found(&self.agent.store, &inside(&path).map_err(refused)?);
+            cache.stage_in(&anchor, &self.agent.policy_for(node))
+        };
         let outcome = self.agent.settle(node).and_then(|()| match self.verb {
             Verb::In => stage_in(),
             Verb::Pin => stage_in().and_then(|()| cache.pin(identity, true)),
