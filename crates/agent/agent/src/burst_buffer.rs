@@ -11,6 +11,7 @@ use file_cache::{
     Anchor, DrainProgress, File, FileCache, FileHandle, Foresee, Keep, OpenHow, Overlay, Residency, SeekFor, SetMtime,
     Status, Stuck, WriteResult,
 };
+use parking_lot::RwLockReadGuard;
 use types::{ByteRange, Identity, Version};
 use window::read_queue::Part;
 
@@ -52,6 +53,17 @@ pub trait BurstBuffer: Send + Sync {
     fn removing(&self, identity: &Identity);
     /// The last name is gone through us.
     fn unlinked(&self, identity: &Identity);
+    /// Whether another file has taken this one's place through us: who asks for it looks its name up again.
+    fn is_superseded(&self, _identity: &Identity) -> bool {
+        false
+    }
+    /// It has a place after all: names lead to it, seen while they were steady.
+    fn has_place(&self, _identity: &Identity) {}
+    /// Held while names or attributes are changed below: no file takes another's place meanwhile. Not while something is opened
+    /// or staged out.
+    fn steady_names(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        None
+    }
     /// Whether the replica holds what the global copy lacks; true where nobody can tell.
     fn is_dirty(&self, identity: &Identity) -> bool;
     /// Stages a file out now and waits.
@@ -232,6 +244,15 @@ impl BurstBuffer for FileCache {
     }
     fn unlinked(&self, identity: &Identity) {
         FileCache::unlinked(self, identity);
+    }
+    fn is_superseded(&self, identity: &Identity) -> bool {
+        FileCache::is_superseded(self, identity)
+    }
+    fn has_place(&self, identity: &Identity) {
+        FileCache::has_place(self, identity);
+    }
+    fn steady_names(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        Some(FileCache::steady_names(self))
     }
     fn is_dirty(&self, identity: &Identity) -> bool {
         FileCache::is_dirty(self, identity)

@@ -11,7 +11,7 @@ use std::time::Duration;
 use catalogue::{Catalogue, Change, Durability, Record, State};
 use config::{KeepAfter, Policy};
 use global_store::{Anchor, GlobalStore};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use types::{Identity, Version};
 
 use crate::brand::Brand;
@@ -23,6 +23,7 @@ use crate::fault;
 use crate::fetches::Fetches;
 use crate::file::{Body, Descriptors, File, Live};
 use crate::limits::{BRAND_BYTES, BRAND_BYTES_MAX, IDLE_FILES};
+use crate::publish::Superseded;
 use crate::queue::Queue;
 use crate::replica::{How, Replicas};
 use crate::settings::Settings;
@@ -84,6 +85,11 @@ pub(crate) struct Inner {
     /// One eviction at a time; none before this moment.
     pub(crate) evicting: Mutex<Duration>,
     pub(crate) quiesced: AtomicBool,
+    /// Before any gate: shared by changes of names and attributes, exclusive while a file takes another's place.
+    pub(crate) names: RwLock<()>,
+    pub(crate) superseded: Superseded,
+    /// Files that are gone, whose records the next commit removes.
+    pub(crate) obsolete: Mutex<Vec<Identity>>,
     /// Handles through which the kernel may write replicas past us.
     pub(crate) kernel_writers: AtomicU64,
     /// Commits done, and those of them known to be on the medium.
@@ -127,9 +133,14 @@ impl Inner {
         self.dead.load(Ordering::Acquire)
     }
 
-    pub(crate) fn commit(&self, changes: Vec<Change>, durability: Durability) -> io::Result<()> {
+    pub(crate) fn commit(&self, mut changes: Vec<Change>, durability: Durability) -> io::Result<()> {
         let done = self.commits.load(Ordering::Acquire);
-        self.catalogue.commit(changes, durability).map_err(broken)?;
+        let obsolete = std::mem::take(&mut *self.obsolete.lock());
+        changes.extend(obsolete.iter().cloned().map(Change::Remove));
+        if let Err(error) = self.catalogue.commit(changes, durability) {
+            self.obsolete.lock().extend(obsolete);
+            return Err(broken(error));
+        }
         self.commits.fetch_add(1, Ordering::AcqRel);
         if durability == Durability::Machine {
             // Not more: another that ended meanwhile may have been written after this one's sync.
@@ -155,7 +166,7 @@ impl Inner {
     }
 
     /// Runs `work` on the newest version of a file with its gate locked and its record read. `fresh`: the file was
-    /// created just now and has no record.
+    /// created just now and has no record. `ESTALE`: another file has taken its place.
     pub(crate) fn gated<R>(
         &self,
         identity: &Identity,
@@ -165,6 +176,11 @@ impl Inner {
         loop {
             let file = self.file_for(identity);
             let gate = file.gate.lock();
+            if fresh {
+                self.superseded.take_back(identity);
+            } else if self.superseded.has(identity) {
+                return Err(io::Error::from_raw_os_error(libc::ESTALE));
+            }
             if file.live.lock().retired {
                 continue;
             }

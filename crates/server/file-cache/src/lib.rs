@@ -38,6 +38,7 @@ pub mod limits;
 mod marks;
 mod open;
 mod outcome;
+mod publish;
 mod queue;
 mod read_partial;
 mod recovery;

@@ -74,6 +74,9 @@ pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
         gathering: Mutex::default(),
         evicting: Mutex::new(Duration::ZERO),
         quiesced: AtomicBool::new(false),
+        names: Default::default(),
+        superseded: Default::default(),
+        obsolete: Mutex::default(),
         kernel_writers: Default::default(),
         commits: Default::default(),
         commits_synced: Default::default(),
@@ -120,6 +123,11 @@ impl Inner {
             }
             result => result?,
         }
+        self.settle_successors(&mut found).map_err(|source| OpenError::Io {
+            path: self.settings.burst_buffer.clone(),
+            step: "find what was being published in the global store",
+            source,
+        })?;
         for (identity, mut record) in found {
             let replica = self.replicas.stat(record.version);
             if replica.as_ref().is_ok_and(is_void) {

@@ -5,6 +5,7 @@ mod file;
 mod identity;
 mod locate;
 mod sharing;
+mod successor;
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -136,6 +137,17 @@ impl PosixStore {
         Arc::new(anchor)
     }
 
+    /// As [`anchor_identified`](PosixStore::anchor_identified), of a file that was found at a path below the root just now: that is
+    /// told as the path hint, once, without looking where it is.
+    pub fn anchor_found(&self, fd: Arc<OwnedFd>, identity: Identity, place: &Path) -> Arc<dyn Anchor> {
+        let mut anchor = PosixAnchor::new(self.root.clone(), fd, None, identity);
+        // Where a file is found by its hint alone, that is asked for.
+        if self.root.opens_handles {
+            anchor.created_at(place.to_owned());
+        }
+        Arc::new(anchor)
+    }
+
     /// Sets the times of the file with this identity, as this process. `ESTALE`: it is not there.
     pub fn set_times(&self, identity: &Identity, hint: &Path, times: &fs::Timestamps) -> io::Result<()> {
         self.root.calls.change(Call::Change, || {
@@ -188,6 +200,22 @@ impl GlobalStore for PosixStore {
 
     fn finds_by_identity(&self) -> bool {
         self.root.opens_handles
+    }
+
+    fn remove_hidden(&self, path: &Path) -> io::Result<()> {
+        let Some(name) = path.file_name().filter(|name| crate::hidden::is_hidden(name)) else { return Ok(()) };
+        let parent = path.parent().unwrap_or(Path::new(""));
+        let gone = |error: &io::Error| matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR));
+        self.root.calls.call(Call::Remove, || {
+            let directory = match locate::open_beneath(&self.root, parent, OFlags::PATH | OFlags::DIRECTORY) {
+                Err(error) if gone(&error) => return Ok(()),
+                other => other?,
+            };
+            match fs::unlinkat(&directory, name, fs::AtFlags::empty()) {
+                Err(rustix::io::Errno::NOENT) => Ok(()),
+                other => Ok(other?),
+            }
+        })
     }
 }
 
