@@ -340,12 +340,13 @@ fn copy_block(source: &dyn OpenFile, replica: &OwnedFd, block: ByteRange) -> Res
     let mut buffer = vec![0_u8; block.len() as usize];
     let mut at = block.start;
     if buffer.len() <= GAP_BYTES {
-        // No hole is smaller than a page: only one that reads as zeros can be any.
+        // No hole is smaller than a page: only what reads as zeros can be one.
         let read = source.read_at(&mut buffer, at).map_err(Broken::Source)?;
-        if buffer.iter().any(|byte| *byte != 0) {
+        let is_data = buffer.iter().any(|byte| *byte != 0) || source.next_data(at).map_err(Broken::Source)?.is_some();
+        if is_data {
             replica::write_full(replica, &buffer[..read], at).map_err(Broken::Replica)?;
-            return Ok((sums::sum(&buffer), at + read as u64));
         }
+        return Ok((sums::sum(&buffer), if is_data { at + read as u64 } else { 0 }));
     }
     let mut end = 0;
     while let Some(data) = source.next_data(at).map_err(Broken::Source)? {
