@@ -27,7 +27,7 @@ pub use door::Door;
 use registrations::Registrations;
 use relief::Relief;
 pub use remote::Remote;
-pub use working::is_dying;
+pub use working::{is_dying, was_killed};
 
 /// How the door serves.
 #[derive(Debug, Clone, Copy)]

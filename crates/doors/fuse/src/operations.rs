@@ -189,7 +189,7 @@ impl Filesystem for Door {
     }
 
     fn flush(&self, req: &Request, _node: NodeId, handle: Handle, owner: u64) -> Done<()> {
-        let _working = self.work_for(req);
+        let _working = self.work_for_close(req);
         let file = self.handles.file(handle)?;
         // Closing any descriptor of a file ends all of its process's POSIX locks on it.
         self.agent.locks().unlock(file.known.node.identity(), owner_of(self.client, owner), 0, u64::MAX);

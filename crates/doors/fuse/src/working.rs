@@ -25,6 +25,16 @@ impl Door {
     }
 }
 
+impl Door {
+    /// The same for a descriptor that is closed, which a program does that ends, too.
+    pub(crate) fn work_for_close(&self, req: &Request) -> Option<Working> {
+        let working = self.work_for(req)?;
+        let (interrupted, thread) = (req.interruption(), req.pid);
+        agent::set_interruption(Some(Rc::new(move || (interrupted() && is_dying(thread)) || was_killed(thread))));
+        Some(working)
+    }
+}
+
 impl Drop for Working {
     fn drop(&mut self) {
         agent::set_interruption(None);
@@ -41,6 +51,24 @@ pub fn is_dying(thread: u32) -> bool {
     [pending("SigPnd:"), pending("ShdPnd:")].into_iter().flatten().any(|set| set & SIGKILL_BIT != 0)
 }
 
+/// The kernel's flag of a thread that ends.
+const EXITING: u64 = 4;
+
+/// Whether a thread of this machine ends by a signal. It closes what it has open then, and cannot be interrupted any more: nothing
+/// is pending, and what comes is dropped.
+pub fn was_killed(thread: u32) -> bool {
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{thread}/stat")) else { return false };
+    is_end_by_signal(&stat)
+}
+
+/// Of the line in `/proc`: the flags are its 9th field, the status to be waited for the 52nd and last.
+fn is_end_by_signal(stat: &str) -> bool {
+    let Some((_, rest)) = stat.rsplit_once(')') else { return false };
+    let field = |number: usize| rest.split_ascii_whitespace().nth(number - 3)?.parse::<u64>().ok();
+    let ends = field(9).is_some_and(|flags| flags & EXITING != 0);
+    ends && field(52).is_some_and(|status| status & 0x7f != 0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -49,5 +77,18 @@ mod tests {
     fn a_thread_that_lives_is_not_dying_and_one_that_is_gone_is() {
         assert!(!is_dying(std::process::id()));
         assert!(is_dying(u32::MAX));
+        assert!(!was_killed(std::process::id()) && !was_killed(u32::MAX));
+    }
+
+    #[test]
+    fn a_thread_that_ends_by_a_signal_is_told_from_one_that_returns_and_one_that_is_stopped() {
+        let stat = |flags: u32, status: u32| {
+            let between = "0 ".repeat(42);
+            format!("7 (a) name) R 1 7 7 0 -1 {flags} {between}{status}\n")
+        };
+        assert_eq!(stat(0, 0).rsplit_once(')').unwrap().1.split_ascii_whitespace().count(), 50);
+        assert!(is_end_by_signal(&stat(0x40_0104, 15)) && is_end_by_signal(&stat(4, 0x86)));
+        assert!(!is_end_by_signal(&stat(4, 0)) && !is_end_by_signal(&stat(4, 3 << 8)), "it returned");
+        assert!(!is_end_by_signal(&stat(0x40_0100, 19)) && !is_end_by_signal("nonsense"));
     }
 }

@@ -221,9 +221,10 @@ impl Client {
         if let Some(connection) = place.connection.take() {
             return Ok(connection);
         }
-        let left = patience.until.map_or(CONNECT, |until| until.saturating_duration_since(Instant::now()).min(CONNECT));
-        // A wait of nothing is refused by the system, and is no answer of the server's.
-        let link = self.address.connect(left.max(TICK)).map_err(Trouble::Connection)?;
+        let link = self.address.connect(CONNECT, patience).map_err(|error| match error.raw_os_error() {
+            Some(libc::EINTR) => Trouble::of(error, patience),
+            _ => Trouble::Connection(error),
+        })?;
         let mut framed = Framed::new(link);
         match handshake::greet(&mut framed, &self.greeting, self.secret.as_ref(), patience) {
             Ok(instance) => Ok(Connection { framed, instance }),

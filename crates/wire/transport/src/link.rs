@@ -1,18 +1,20 @@
 //! The seam under the protocol: something that moves bytes to one peer and back. Sockets today; RDMA fits here.
 
 use std::io::{self, IoSlice, Read};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
     self, AddressFamily, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt,
 };
 
 use crate::address::Address;
+use crate::frame::Patience;
 use crate::limits::{FILE_COPY_BYTES, KEEP_ALIVE, TICK, UNCONFIRMED_MS};
 
 /// Who is at the other end.
@@ -130,21 +132,82 @@ fn connect_unix(path: &Path) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
+/// Connects while `patience` lasts: a network that swallows everything, and a server that stands still with a full queue, answer
+/// nothing, and who is killed meanwhile must not wait for that.
+fn connect_tcp(address: &SocketAddr, patience: &Patience<'_>) -> io::Result<TcpStream> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = net::socket_with(family, SocketType::STREAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)?;
+    match net::connect(&socket, address) {
+        Err(Errno::INPROGRESS) => {}
+        connected => connected?,
+    }
+    let tick = Timespec { tv_sec: 0, tv_nsec: TICK.as_nanos() as i64 };
+    loop {
+        match poll(&mut [PollFd::new(&socket, PollFlags::OUT)], Some(&tick)) {
+            Ok(0) | Err(Errno::INTR) => patience.check()?,
+            ready => {
+                ready?;
+                break;
+            }
+        }
+    }
+    sockopt::socket_error(&socket)??;
+    let stream = TcpStream::from(socket);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
+}
+
 impl Address {
-    /// Connects within about `wait`.
-    pub fn connect(&self, wait: Duration) -> io::Result<Box<dyn Link>> {
+    /// Connects, in at most about `wait` for each address that a name has, and as long as `patience` says.
+    pub(crate) fn connect(&self, wait: Duration, patience: &Patience<'_>) -> io::Result<Box<dyn Link>> {
         match self {
             Address::Unix(path) => unix(connect_unix(path)?),
             Address::Tcp(place) => {
                 let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
                 for address in place.to_socket_addrs()? {
-                    match TcpStream::connect_timeout(&address, wait) {
+                    match connect_tcp(&address, &patience.at_most(wait)) {
                         Ok(stream) => return tcp(stream),
                         Err(error) => last = error,
                     }
+                    patience.check()?;
                 }
                 Err(last)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Instant;
+
+    use super::*;
+
+    /// An address where nobody answers: its queue is full, and is never taken from.
+    fn silent() -> (TcpListener, Vec<TcpStream>, Address) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        // As short as the kernel makes it.
+        net::listen(&listener, 0).unwrap();
+        let address = listener.local_addr().unwrap();
+        let short = Duration::from_millis(200);
+        let queue = std::iter::from_fn(|| TcpStream::connect_timeout(&address, short).ok()).collect();
+        (listener, queue, Address::Tcp(address.to_string()))
+    }
+
+    #[test]
+    fn who_is_killed_does_not_wait_for_a_connection_that_nobody_answers() {
+        let (_listener, _queue, address) = silent();
+        let asked = AtomicBool::new(false);
+        let interrupted = || asked.swap(true, Ordering::SeqCst);
+        let patience = Patience { until: None, interrupted: &interrupted };
+        let began = Instant::now();
+        let error = address.connect(Duration::from_secs(60), &patience).err().expect("no connection");
+        assert_eq!(error.raw_os_error(), Some(libc::EINTR));
+        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+        let never = Patience { until: None, interrupted: &|| false };
+        let error = address.connect(Duration::from_millis(300), &never).err().expect("no connection");
+        assert_eq!(error.raw_os_error(), Some(libc::ETIMEDOUT));
     }
 }
