@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
 use config::Policy;
@@ -38,6 +39,8 @@ pub struct Agent {
     pub(crate) locks: LockTable,
     /// The windows, if they are served.
     pub(crate) windows: OnceLock<Arc<Windows>>,
+    /// Bytes that windows of earlier agents held of files that are gone.
+    pub(crate) lost_windows: AtomicU64,
     /// `/proc/self/fd`, opened once: calls that want a path get `N` in it.
     pub(crate) descriptors: OwnedFd,
     root: Arc<Node>,
@@ -63,6 +66,7 @@ impl Agent {
             impersonator: Impersonator::new(),
             locks: LockTable::default(),
             windows: OnceLock::new(),
+            lost_windows: AtomicU64::new(0),
             descriptors,
             root,
         })

@@ -109,6 +109,7 @@ impl Agent {
             let (from, follow) = (self.descriptor_name(node), AtFlags::SYMLINK_FOLLOW);
             self.change_below(Call::Create, || fs::linkat(&self.descriptors, from, parent.fd(), plain(name)?, follow))?;
         }
+        self.removes(node, false);
         self.changed(node)?;
         self.lookup(parent, name)
     }
@@ -128,6 +129,9 @@ impl Agent {
 
     /// Before its name is taken away: if that is the last, recovery must know of it.
     fn loses_a_name(&self, victim: &Found) {
+        if victim.node.is_regular() && victim.attributes.nlink == 1 {
+            self.removes(&victim.node, true);
+        }
         if victim.node.is_regular() && victim.attributes.nlink == 1 && self.cache.is_dirty(victim.node.identity()) {
             self.cache.removing(victim.node.identity());
         }
@@ -229,9 +233,11 @@ impl Agent {
         }
         let links = self.below(Call::Attributes, || fs::fstat(node.fd()))?.st_nlink;
         if links == 0 || (links == 1 && victim.attributes.nlink == 1 && self.is_left_over(node, name)?) {
+            self.removes(node, true);
             self.cache.unlinked(node.identity());
             return Ok(());
         }
+        self.removes(node, false);
         self.changed(node)
     }
 

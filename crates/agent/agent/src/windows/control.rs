@@ -25,7 +25,9 @@ impl Agent {
     /// Replays what killed agents left in the windows of this burst buffer. Before anything is served. An error means that
     /// something could not be replayed and may be later: nothing must be served then.
     pub fn recover_windows(&self, burst_buffer: &std::path::Path) -> io::Result<Vec<Replayed>> {
-        replay(self, burst_buffer)
+        let replayed = replay(self, burst_buffer)?;
+        self.lost_windows.fetch_add(replayed.iter().map(|file| file.lost_bytes).sum(), Ordering::Relaxed);
+        Ok(replayed)
     }
 
     /// Serves windows from now on; once. Errors: those of making the directory and the socket.
@@ -60,7 +62,8 @@ impl Agent {
 
     /// What windows did; `None` where none are served.
     pub fn window_status(&self) -> Option<WindowStatus> {
-        self.windows.get().map(|windows| windows.status())
+        let lost = self.lost_windows.load(Ordering::Relaxed);
+        self.windows.get().map(|windows| windows.status()).map(|status| status.and_lost(lost))
     }
 
     /// Whether the thread that is opening a file announced it.
@@ -83,6 +86,13 @@ impl Agent {
     /// What changes nothing waits for a server no longer than the rules say.
     fn patiently<T>(&self, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         if self.cache.is_shared() { patiently(self.policies.base().io_timeout, work) } else { work() }
+    }
+
+    /// The last name of a file is about to be removed here, or was not removed after all: what windows hold of it goes with it.
+    pub(crate) fn removes(&self, node: &Node, removes: bool) {
+        if let Some(windows) = self.windows.get() {
+            windows.removes(node.identity(), removes);
+        }
     }
 
     /// Before an answer about a file: what was acknowledged is in the burst buffer.

@@ -27,10 +27,18 @@ pub struct WindowStatus {
     pub drained_bytes: u64,
     /// Bytes that needed not be brought there, because newer ones had come or their file had been cut or removed.
     pub superseded_bytes: u64,
-    /// Bytes that were acknowledged and are lost: their file was removed elsewhere while the server was away.
+    /// Bytes that were acknowledged and are lost: their file was removed elsewhere while the server, or the agent before this one,
+    /// was away.
     pub lost_bytes: u64,
     /// Time that programs waited for room in full windows, summed over their threads, us. Waits too short to sleep do not count.
     pub waited_us: u64,
+}
+
+impl WindowStatus {
+    /// With what windows of earlier agents held of files that are gone.
+    pub(super) fn and_lost(self, bytes: u64) -> WindowStatus {
+        WindowStatus { lost_bytes: self.lost_bytes + bytes, ..self }
+    }
 }
 
 /// The counters behind it.

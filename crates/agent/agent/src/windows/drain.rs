@@ -120,6 +120,11 @@ impl Drain {
         })
     }
 
+    /// Where its rings are written down.
+    pub fn place(&self) -> &FilePlace {
+        &self.place
+    }
+
     /// A ring for an open file.
     pub fn add(&mut self, open: u64, share: Share) -> io::Result<Granted> {
         // What was written past windows, and that there is such a file at all, is as durable as what will be written to this one.

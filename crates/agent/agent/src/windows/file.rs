@@ -10,11 +10,14 @@ use window::ring::sleep_on;
 
 use super::Windows;
 use super::drain::Drain;
+use super::place::FilePlace;
 use crate::limits;
 
 /// The windows of one file.
 pub(super) struct FileWindow {
     pub identity: Identity,
+    /// Where its rings are written down.
+    pub place: FilePlace,
     /// `None` once it is over.
     pub drain: Mutex<Option<Drain>>,
     /// Open files that were closed, and whose windows are to end, while somebody had the rings.
@@ -35,7 +38,8 @@ enum Next {
 
 impl FileWindow {
     pub fn new(identity: Identity, drain: Drain) -> Arc<FileWindow> {
-        Arc::new(FileWindow { identity, drain: Mutex::new(Some(drain)), closed: Mutex::default() })
+        let place = drain.place().beside();
+        Arc::new(FileWindow { identity, place, drain: Mutex::new(Some(drain)), closed: Mutex::default() })
     }
 
     /// The windows of an open file are to end; whoever has the rings next sees to that ([`end_closed`](FileWindow::end_closed)).

@@ -296,6 +296,15 @@ impl Windows {
         Ok(first)
     }
 
+    /// A program of this node is about to remove the last name of a file; or it was not removed after all. Waits for nobody.
+    pub fn removes(&self, identity: &Identity, removes: bool) {
+        let Some(window) = self.window(identity) else { return };
+        if let Err(error) = window.place.set_removed(removes) {
+            // At worst what goes with the file is told as lost.
+            tracing::warn!(%error, "cannot note the removal of a file with windows");
+        }
+    }
+
     fn window(&self, identity: &Identity) -> Option<Arc<FileWindow>> {
         if self.known.load(Ordering::Acquire) == 0 {
             return None;

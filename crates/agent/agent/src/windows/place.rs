@@ -10,6 +10,7 @@
 //!             drained     how much of it is in the burst buffer
 //!             0, 0.grant  a ring, and what was granted with it
 //!             cut         a truncation that came while the rings could not be drained
+//!             removed     a program of this node removes, or has removed, the last name
 //! ```
 
 use std::fs::{self, DirBuilder};
@@ -89,6 +90,11 @@ impl FilePlace {
         Ok(place)
     }
 
+    /// The same, for who has no part in the rings.
+    pub fn beside(&self) -> FilePlace {
+        FilePlace::of(self.path.clone(), self.durable)
+    }
+
     /// The directory.
     pub fn path(&self) -> &Path {
         &self.path
@@ -131,6 +137,24 @@ impl FilePlace {
             Some(cut) => put(&self.cut_path(), &serde_json::to_vec(cut)?, self.durable),
             None => fs::remove_file(self.cut_path()).and_then(|()| self.sync()),
         }
+    }
+
+    fn removed_path(&self) -> PathBuf {
+        self.path.join("removed")
+    }
+
+    /// Whether a program of this node removed the file: what its rings hold goes with it, and is not lost.
+    pub fn was_removed(&self) -> bool {
+        self.removed_path().exists()
+    }
+
+    /// Writes down that the last name is about to be removed; or that it was not after all. Nothing to do where the rings are over.
+    pub fn set_removed(&self, removed: bool) -> io::Result<()> {
+        let done = match removed {
+            true => put(&self.removed_path(), &[], self.durable),
+            false => fs::remove_file(self.removed_path()).and_then(|()| self.sync()),
+        };
+        done.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
     }
 
     fn grant_path(&self, number: usize) -> PathBuf {

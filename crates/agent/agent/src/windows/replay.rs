@@ -13,7 +13,7 @@ use window::sequence::Drained;
 use window::{Mapping, Medium};
 
 use super::fault;
-use super::place::FilePlace;
+use super::place::{FilePlace, RingRecord};
 use super::session::Session;
 use crate::agent::Agent;
 use crate::burst_buffer::OpenData;
@@ -29,6 +29,8 @@ pub struct Replayed {
     pub bytes: u64,
     /// What is lost, in words: which bytes, and why.
     pub lost: Vec<String>,
+    /// Bytes of it that had nowhere to go.
+    pub lost_bytes: u64,
 }
 
 /// Where replayed bytes go.
@@ -45,6 +47,19 @@ impl Replay for ToReplica {
     fn sync(&mut self) -> io::Result<()> {
         // Rings on a tmpfs outlive no machine; neither must what comes from them.
         if self.durable { self.handle.sync_acknowledged(false) } else { Ok(()) }
+    }
+}
+
+/// Where bytes go whose file is gone.
+struct ToNowhere;
+
+impl Replay for ToNowhere {
+    fn write(&mut self, _: u64, _: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -74,27 +89,25 @@ pub(crate) fn replay(agent: &Agent, burst_buffer: &Path) -> io::Result<Vec<Repla
 /// replayed again.
 fn file(agent: &Agent, place: &FilePlace, durable: bool) -> io::Result<Option<Replayed>> {
     let Some((identity, hint)) = place.owner()? else { return Ok(None) };
-    let mut replayed = Replayed { path: hint.clone(), records: 0, bytes: 0, lost: Vec::new() };
     let grants = place.grants()?;
     if grants.is_empty() {
         return Ok(None); // over, or never handed out
     }
-    let Some(anchor) = agent.store.locate(&identity, &hint, false)? else {
-        tracing::info!(file = %hint.display(), "windows of a file that was deleted are dropped");
+    let found = agent.store.locate(&identity, &hint, false)?;
+    if found.is_none() && place.was_removed() {
+        tracing::info!(file = %hint.display(), "windows of a file that was removed on this node are dropped");
         return Ok(None);
-    };
-    let mut rings = Vec::new();
-    for (number, record) in grants {
-        let writable = ByteRange::new(0, i64::MAX as u64);
-        let grant = Grant { ring: record.ring(), capacity: record.capacity, epochs: Epoch(0)..=Epoch(0), writable };
-        let memory = Mapping::open(&place.ring(number), Medium::Volatile).and_then(Mapping::guarded);
-        match memory.map(|memory| Reader::left_behind(Arc::new(memory), grant)) {
-            Ok(Ok(reader)) => rings.push(reader),
-            Ok(Err(error)) => replayed.lost.push(format!("a window that cannot be read: {error}")),
-            Err(error) => replayed.lost.push(format!("a window that cannot be opened: {error}")),
-        }
     }
+    let mut replayed = Replayed { path: hint.clone(), records: 0, bytes: 0, lost: Vec::new(), lost_bytes: 0 };
+    let mut rings = rings(place, &grants, &mut replayed.lost);
     let drained = Drained::new(Mapping::open(&place.drained(), Medium::Volatile)?);
+    let cut = place.cut()?;
+    let bounds = Bounds { cut: cut.map_or(u64::MAX, |cut| cut.keep), ..Bounds::NONE };
+    let Some(anchor) = found else {
+        let report = recover(&mut rings, &drained, bounds, &mut ToNowhere)?;
+        gone(&mut replayed, report);
+        return Ok(Some(replayed));
+    };
     let policy = agent.policies().for_path(&hint);
     let how = OpenHow { read: false, write: true, truncate: false, created: false, sync: false, policy };
     let handle = match agent.cache.open_unless(anchor, how, &|| false) {
@@ -105,16 +118,38 @@ fn file(agent: &Agent, place: &FilePlace, durable: bool) -> io::Result<Option<Re
         }
         handle => handle?,
     };
-    let mut bounds = Bounds::NONE;
-    if let Some(cut) = place.cut()? {
+    if let Some(cut) = cut {
         handle.set_len(cut.len)?;
-        bounds.cut = cut.keep;
     }
     let mut to = ToReplica { handle, durable };
     let report = recover(&mut rings, &drained, bounds, &mut to)?;
     fault::point("window.drained");
     note(&mut replayed, &report);
     Ok(Some(replayed))
+}
+
+/// The rings that can be read; what cannot is told in `lost`.
+fn rings(place: &FilePlace, grants: &[(usize, RingRecord)], lost: &mut Vec<String>) -> Vec<Reader<Arc<Mapping>>> {
+    let mut rings = Vec::new();
+    for (number, record) in grants {
+        let writable = ByteRange::new(0, i64::MAX as u64);
+        let grant = Grant { ring: record.ring(), capacity: record.capacity, epochs: Epoch(0)..=Epoch(0), writable };
+        let memory = Mapping::open(&place.ring(*number), Medium::Volatile).and_then(Mapping::guarded);
+        match memory.map(|memory| Reader::left_behind(Arc::new(memory), grant)) {
+            Ok(Ok(reader)) => rings.push(reader),
+            Ok(Err(error)) => lost.push(format!("a window that cannot be read: {error}")),
+            Err(error) => lost.push(format!("a window that cannot be opened: {error}")),
+        }
+    }
+    rings
+}
+
+/// Nobody of this node removed the file, and it is not there any more.
+fn gone(replayed: &mut Replayed, report: Report) {
+    replayed.lost_bytes = report.replayed.len();
+    let gone = |range: ByteRange| format!("bytes {} to {}: the file was removed elsewhere", range.start, range.end);
+    replayed.lost.extend(report.replayed.iter().map(gone));
+    note(replayed, &Report { lost: report.lost, ..Report::default() });
 }
 
 fn note(replayed: &mut Replayed, report: &Report) {
