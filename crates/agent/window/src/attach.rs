@@ -197,6 +197,9 @@ pub mod page {
     pub const SLOT_BYTES: usize = 16;
     /// How many threads can open at once; one more opens without a window.
     pub const SLOTS: usize = (BYTES - SLOTS_AT) / SLOT_BYTES;
+    /// Beside the thread's id: only if that takes nothing from who reads the file. An agent that does not know it takes the
+    /// announcement for another thread's.
+    pub const MILD: u64 = 1 << 62;
     /// In the thread's word while the slot is being prepared.
     pub const PREPARING: u64 = 1 << 63;
     /// The answer to an open that may have a window.

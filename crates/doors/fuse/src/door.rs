@@ -190,7 +190,9 @@ impl Door {
         if mode.truncate && !mode.write && known.open.lock().is_executed() {
             return Err(Errno::ETXTBSY);
         }
-        let announced = self.agent.announced(req.pid);
+        // Who reads as well is not to be cut off from a replica that the kernel reads by itself.
+        let free = mode.truncate || self.agent.cache().is_shared();
+        let announced = self.agent.announced(req.pid).filter(|announced| free || !announced.is_mild());
         if announced.is_none() {
             // Before it truncates or reads: what others were told that they wrote.
             match self.agent.end_windows(&known.node, mode.write || mode.truncate) {

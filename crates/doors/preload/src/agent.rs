@@ -103,15 +103,17 @@ fn talk<T>(act: impl FnOnce() -> Option<T>) -> Option<T> {
     result
 }
 
-/// Announces an open that is about to be made; `None` where there are no windows.
-pub fn announce() -> Option<Announcement<'static>> {
+/// Announces an open that is about to be made, `mildly` if it reads as well; `None` where there are no windows.
+pub fn announce(mildly: bool) -> Option<Announcement<'static>> {
     if !is_offered() {
         return None;
     }
     let registration = registration().or_else(register)?;
     let _errno = KeptErrno::here();
-    (is_owner() && registration.is_here())
-        .then(|| registration.announce(rustix::thread::gettid().as_raw_nonzero().get() as u32))
+    (is_owner() && registration.is_here()).then(|| {
+        let thread = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+        if mildly { registration.announce_mildly(thread) } else { registration.announce(thread) }
+    })
 }
 
 #[cold]

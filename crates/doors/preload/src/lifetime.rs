@@ -11,15 +11,15 @@ use crate::descriptors;
 /// Flags whose writes are not for a window: at the end, durable one by one, past the page cache, or no file at all.
 const NOT_FOR_WINDOWS: c_int = libc::O_APPEND | libc::O_DSYNC | libc::O_DIRECT | libc::O_PATH | libc::O_DIRECTORY;
 
-/// Before an open. Announced are opens that write more than they read: a file that may have a window is read through the
-/// agent, where others are read by the kernel alone.
+/// Before an open. Announced are opens for writing; those that keep what is there to be read, mildly: a file that may have a window
+/// is read through the agent, where others may be read by the kernel alone.
 pub fn before_open(flags: c_int) -> Option<Announcement<'static>> {
     let access = flags & libc::O_ACCMODE;
-    let writes = access == libc::O_WRONLY || access == libc::O_RDWR && flags & libc::O_TRUNC != 0;
-    if !writes || flags & NOT_FOR_WINDOWS != 0 || !agent::is_offered() {
+    let reads = access == libc::O_RDWR;
+    if !(reads || access == libc::O_WRONLY) || flags & NOT_FOR_WINDOWS != 0 || !agent::is_offered() {
         return None;
     }
-    agent::announce()
+    agent::announce(reads && flags & libc::O_TRUNC == 0)
 }
 
 /// After it.

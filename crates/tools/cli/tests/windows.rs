@@ -44,6 +44,28 @@ fn writer() {
     ledger.word(16).store(1, SeqCst);
 }
 
+/// Not a test either: a program that reads what it writes. What is there already the kernel goes on reading by itself.
+#[test]
+#[ignore = "run by a test below, in a process of its own"]
+fn database() {
+    let Some(socket) = std::env::var_os("FOREBAY_WINDOW_SOCKET") else { return };
+    let registration = Registration::connect(socket.as_encoded_bytes()).unwrap();
+    let opens = |options: &mut OpenOptions, name: &str| {
+        let announcement = registration.announce_mildly(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
+        let file = options.read(true).write(true).open(name).unwrap();
+        (announcement.windowed(), file)
+    };
+    assert!(!opens(&mut OpenOptions::new(), "there").0);
+    assert!(opens(OpenOptions::new().truncate(true), "emptied").0);
+    let (windowed, file) = opens(OpenOptions::new().create(true).truncate(false), "made");
+    assert!(windowed);
+    let window = registration.attach(file.as_fd(), 0).unwrap();
+    window.append(0, b"written").unwrap();
+    let mut bytes = [0; 7];
+    std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, 0).unwrap();
+    assert_eq!(&bytes, b"written");
+}
+
 struct Story {
     bench: Bench,
     ledger: Mapping,
@@ -125,6 +147,22 @@ fn a_mount_with_windows_says_what_programs_need() {
         assert_eq!((done.code, story.acknowledged()), (0, 300), "{done:?}");
         ok(call([Path::new("umount"), &story.bench.dir]));
         story.check();
+    });
+}
+
+#[test]
+fn a_file_opened_to_read_and_write_has_a_window_if_nothing_was_there_to_read() {
+    in_private_namespace(|| {
+        let story = Story::new();
+        for name in ["there", "emptied"] {
+            std::fs::write(story.bench.dir.join(name), "content").unwrap();
+        }
+        let rings = format!("--window={}", story.bench.tree.path("rings").display());
+        let script = format!("exec {} --exact database --ignored", std::env::current_exe().unwrap().display());
+        let done = story.bench.run(&["--no-preload", &rings], &script);
+        assert_eq!(done.code, 0, "{done:?}");
+        assert_eq!(story.bench.read("made"), "written");
+        assert_eq!((story.bench.read("there"), story.bench.read("emptied")), ("content".into(), String::new()));
     });
 }
 

@@ -39,9 +39,11 @@ impl Process {
         matches!(poll(&mut ended, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(0))
     }
 
-    fn slot_of(&self, thread: u32) -> Option<usize> {
+    /// The slot of a thread, and whether it announced mildly.
+    fn slot_of(&self, thread: u32) -> Option<(usize, bool)> {
         let thread = u64::from(thread);
-        (0..page::SLOTS).find(|slot| self.page.word(page::thread_at(*slot)).load(Ordering::Acquire) == thread)
+        let words = (0..page::SLOTS).map(|slot| (slot, self.page.word(page::thread_at(slot)).load(Ordering::Acquire)));
+        words.into_iter().find(|(_, word)| word & !page::MILD == thread).map(|(slot, word)| (slot, word != thread))
     }
 }
 
@@ -56,9 +58,15 @@ pub(super) struct Processes {
 pub struct Announced {
     process: Arc<Process>,
     slot: usize,
+    mild: bool,
 }
 
 impl Announced {
+    /// Whether a window must take nothing from who reads the file.
+    pub fn is_mild(&self) -> bool {
+        self.mild
+    }
+
     /// Tells the thread that what it opened may have a window.
     pub fn grant(&self) {
         self.process.page.word(page::answer_at(self.slot)).store(page::WINDOWED, Ordering::Release);
@@ -97,7 +105,7 @@ impl Processes {
         }
         let owner = process_id(thread)?;
         let claim = claims.into_iter().find(|(process, _)| process.pid == owner && process.lives());
-        claim.map(|(process, slot)| Announced { process, slot })
+        claim.map(|(process, (slot, mild))| Announced { process, slot, mild })
     }
 
     /// The registered process of a thread.

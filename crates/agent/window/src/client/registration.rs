@@ -118,6 +118,16 @@ impl Registration {
     /// Says that the calling thread, whose kernel id is `thread`, is about to open a file that may have a window. Make the
     /// open, then ask [`Announcement::windowed`]. When all slots are taken it announces nothing, which is never wrong.
     pub fn announce(&self, thread: u32) -> Announcement<'_> {
+        self.announce_as(u64::from(thread))
+    }
+
+    /// The same of an open for reading and writing: it gets a window only where that takes nothing from its reads, which without
+    /// one may be the kernel's alone.
+    pub fn announce_mildly(&self, thread: u32) -> Announcement<'_> {
+        self.announce_as(u64::from(thread) | page::MILD)
+    }
+
+    fn announce_as(&self, word: u64) -> Announcement<'_> {
         let free = |slot: &usize| {
             let word = self.page.word(page::thread_at(*slot));
             word.load(Relaxed) == 0 && word.compare_exchange(0, page::PREPARING, AcqRel, Relaxed).is_ok()
@@ -125,7 +135,7 @@ impl Registration {
         let slot = if self.is_here() { (0..page::SLOTS).find(free) } else { None };
         if let Some(slot) = slot {
             self.page.word(page::answer_at(slot)).store(0, Relaxed);
-            self.page.word(page::thread_at(slot)).store(u64::from(thread), Release);
+            self.page.word(page::thread_at(slot)).store(word, Release);
         }
         Announcement { page: &self.page, slot }
     }
