@@ -38,11 +38,12 @@ use ahead::Versions;
 use fetches::Fetches;
 use handle::RemoteHandle;
 use later::Later;
-use written::Written;
 
+pub use drains::Drainer;
 pub(crate) use interruption::patiently;
 pub use interruption::{Interruption, is_interrupted, set_interruption};
 pub use kept::Reads;
+pub use written::Written;
 
 /// The burst buffer of a server.
 pub struct RemoteBuffer {
@@ -115,11 +116,7 @@ impl Inner {
 
     /// Asks what changes nothing.
     fn ask(&self, message: &Message) -> Result<Message, CallError> {
-        self.ask_unless(message, &is_interrupted)
-    }
-
-    fn ask_unless(&self, message: &Message, interrupted: &dyn Fn() -> bool) -> Result<Message, CallError> {
-        let call = Call { within: Some(self.patience), interrupted, ..Call::new(message) };
+        let call = Call { within: Some(self.patience), interrupted: &is_interrupted, ..Call::new(message) };
         self.client.call(call).map(|answer| answer.message)
     }
 
@@ -154,22 +151,18 @@ impl Inner {
         text
     }
 
-    fn resides(&self, identity: &Identity, interrupted: &dyn Fn() -> bool) -> Result<(Residency, bool), CallError> {
-        match self.ask_unless(&Message::State { identity: identity.clone() }, interrupted)? {
-            Message::Resides { state, dirty } => Ok((residency(state), dirty)),
-            other => Err(CallError::Failed { errno: libc::EPROTO, reason: unexpected(&other).to_string() }),
-        }
+    fn drainer(&self) -> Drainer<'_> {
+        Drainer { client: &self.client, written: &self.written, numbers: &self.numbers, patience: self.patience }
+    }
+
+    fn resides(&self, identity: &Identity) -> Result<(Residency, bool), CallError> {
+        self.drainer().resides(identity, &is_interrupted)
     }
 
     /// A file is about to be written; [`Written::end`] follows.
     fn begin_write(&self, identity: &Identity, hint: &Path) {
-        if !self.written.begin(identity, hint) {
-            return;
-        }
-        for identity in self.written.idle() {
-            if self.resides(&identity, &is_interrupted).is_ok_and(|(_, dirty)| !dirty) {
-                self.written.forget(&identity);
-            }
+        if self.written.begin(identity, hint) {
+            self.drainer().forget_clean(&is_interrupted);
         }
     }
 }
@@ -269,15 +262,15 @@ impl BurstBuffer for RemoteBuffer {
     }
 
     fn is_dirty(&self, identity: &Identity) -> bool {
-        self.inner.resides(identity, &is_interrupted).map_or(true, |(_, dirty)| dirty)
+        self.inner.resides(identity).map_or(true, |(_, dirty)| dirty)
     }
 
     fn drain_file(&self, identity: &Identity, interrupted: &dyn Fn() -> bool) -> Result<(), Stuck> {
-        self.inner.drain_file(identity, interrupted)
+        self.inner.drainer().drain_file(identity, interrupted)
     }
 
     fn drain_all(&self, progress: &mut dyn FnMut(DrainProgress), interrupted: &dyn Fn() -> bool) -> Vec<Stuck> {
-        self.inner.drain_all(progress, interrupted)
+        self.inner.drainer().drain_all(progress, interrupted)
     }
 
     fn stage_in(&self, anchor: &Arc<dyn Anchor>, policy: &Arc<Policy>) -> io::Result<()> {
@@ -293,7 +286,7 @@ impl BurstBuffer for RemoteBuffer {
     }
 
     fn state(&self, identity: &Identity) -> Residency {
-        self.inner.resides(identity, &is_interrupted).map_or(Residency::Absent, |(state, _)| state)
+        self.inner.resides(identity).map_or(Residency::Absent, |(state, _)| state)
     }
 
     fn resolve(&self, _identity: &Identity, _keep: Keep) -> io::Result<Option<PathBuf>> {

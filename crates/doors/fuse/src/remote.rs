@@ -4,11 +4,13 @@
 //! data and the locks on them are everybody's.
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use agent::Agent;
-use fuse_protocol::{Direct, Events, Given};
+use fuse_protocol::{Direct, Events, Given, NodeId};
+use types::Identity;
 
 use crate::door::Door;
 use crate::limits;
@@ -17,6 +19,7 @@ use crate::relief::{Relief, node_budget};
 /// One kernel of another machine, served. Dropped, it is gone: what it had open is closed, its locks are released.
 pub struct Remote {
     agent: Arc<Agent>,
+    door: Arc<Door>,
     client: u64,
     direct: Direct,
     _relief: Relief,
@@ -37,12 +40,18 @@ impl Remote {
         door.connect(direct.notifier());
         let most = Some(node_budget(limits::CLIENT_DESCRIPTORS_SHARE));
         let relief = Relief::start(door.nodes.clone(), None, direct.notifier(), most)?;
-        Ok((Remote { agent, client, direct, _relief: relief }, answer))
+        Ok((Remote { agent, door, client, direct, _relief: relief }, answer))
     }
 
     /// Runs a message in this thread; see [`Direct::run`].
     pub fn run(&self, message: &[u8], out: &mut Vec<u8>) -> Vec<u8> {
         self.direct.run(message, out)
+    }
+
+    /// Which file a number means, and where that is now.
+    pub fn file(&self, node: NodeId) -> Option<(Identity, PathBuf)> {
+        let known = self.door.nodes.get(node)?;
+        Some((known.node.identity().clone(), self.agent.path_of(&known.node).unwrap_or_default()))
     }
 
     /// Takes back what an answer gave that the kernel never got.

@@ -15,6 +15,7 @@
 
 mod errands;
 mod events;
+mod held;
 pub mod limits;
 mod manner;
 mod names;

@@ -26,6 +26,9 @@ pub const INTERRUPT_AGAIN: Duration = Duration::from_millis(5);
 /// How long a try to begin anew at the server may take, before the request that needs it looks at its own patience.
 pub const ATTACH: Duration = Duration::from_secs(2);
 
+/// How often who waits for others to begin anew looks whether its caller was killed.
+pub const LOOK: Duration = Duration::from_millis(100);
+
 /// How long the farewell of a node that has unmounted may take; a server that does not hear it finds out by itself.
 pub const DETACH: Duration = Duration::from_secs(2);
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use fuse_protocol::{Envelope, Opcode};
+use fuse_protocol::{Envelope, Given, NodeId, Opcode};
 use wire::pace;
 
 use crate::limits;
@@ -58,6 +58,26 @@ pub(crate) fn opens_for_writing(envelope: &Envelope) -> bool {
         }
         _ => false,
     }
+}
+
+/// The bit of SETATTR that says that the size is set.
+const SETS_SIZE: u64 = 1 << 3;
+
+/// Whether a request cuts or extends a file.
+pub(crate) fn sets_size(envelope: &Envelope) -> bool {
+    envelope.opcode == Some(Opcode::Setattr) && envelope.first & SETS_SIZE != 0
+}
+
+/// The file that the node is told with the answer: one that was opened, or cut.
+pub(crate) fn tells_file(envelope: &Envelope, answer: &[u8]) -> Option<NodeId> {
+    if sets_size(envelope) && is_success(answer) {
+        return Some(envelope.node);
+    }
+    Given::by(envelope, answer).filter(|given| !given.directory)?.opened.map(|(node, _)| node)
+}
+
+fn is_success(answer: &[u8]) -> bool {
+    answer.get(4..8) == Some(&[0; 4])
 }
 
 /// How a request is asked. `writes`: whether its open file is open for writing.

@@ -3,6 +3,7 @@
 //! N1. The user of a request is who the node says, as with a client of NFS: nodes are trusted, they have proved who they are.
 //!     A server that is not root is only its own user, and refuses others.
 //! N2. A request waits for what a lost copy of an earlier one does to the same node, and takes effect once.
+//! N3. What a node has written it may have staged out, as an agent does: a session for data goes with that for names.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,12 +17,14 @@ use wire::limits::PIECE_BYTES_MAX;
 use wire::{Message, Piece};
 
 use crate::events::Queue;
-use crate::manner::is_pure;
+use crate::manner::{self, is_pure};
 use crate::node::Node;
 
 /// A service for agents, `S`, and names for those who have none.
 pub struct Names<S> {
     inner: S,
+    /// The directory of `inner`, as agents name it.
+    store: String,
     agent: Arc<Agent>,
     /// From which nodes and open files of all clients are numbered.
     numbers: Arc<AtomicU64>,
@@ -35,12 +38,13 @@ pub struct Session<T>(Kind<T>);
 
 enum Kind<T> {
     Agent(T),
-    Node(Node),
+    /// With a session for the data of what it writes.
+    Node(Node, T),
 }
 
 impl<T> Drop for Session<T> {
     fn drop(&mut self) {
-        if let Kind::Node(node) = &self.0 {
+        if let Kind::Node(node, _) = &self.0 {
             tracing::info!(node = node.name, attached = node.remote().is_some(), "a node is gone");
         }
     }
@@ -60,12 +64,12 @@ fn refused(errno: i32, reason: &str) -> Message {
 }
 
 impl<S> Names<S> {
-    /// Beside `inner`, over an agent of the same directory and data.
-    pub fn new(inner: S, agent: Arc<Agent>) -> Names<S> {
+    /// Beside `inner`, which agents ask for the directory `store`, over an agent of the same directory and data.
+    pub fn new(inner: S, store: impl Into<String>, agent: Arc<Agent>) -> Names<S> {
         let user = rustix::process::geteuid();
         let alone = (!user.is_root()).then(|| user.as_raw());
         let numbers = Arc::new(AtomicU64::new(start()));
-        Names { inner, agent, numbers, clients: AtomicU64::new(1), alone }
+        Names { inner, store: store.into(), agent, numbers, clients: AtomicU64::new(1), alone }
     }
 
     fn on_node(&self, node: &Node, message: Message, data: &[u8], out: &mut Vec<u8>) -> Message {
@@ -127,8 +131,21 @@ impl<S> Names<S> {
         let _told = Told::new(groups);
         let answer = remote.run(message, out);
         node.note(&envelope, &answer, numbers);
-        if answer.is_empty() { Message::Pending {} } else { whole(&answer) }
+        let about = manner::tells_file(&envelope, &answer).and_then(|file| remote.file(file));
+        match about {
+            _ if answer.is_empty() => Message::Pending {},
+            None => whole(&answer),
+            Some((identity, path)) => match Piece::new(answer) {
+                Some(head) => Message::RelayedOf { head, identity, hint: hint(&path) },
+                None => refused(libc::EPROTO, "an answer to an open that is too long"),
+            },
+        }
     }
+}
+
+/// What a node asks as an agent does, of the files that it has written.
+fn is_of_data(message: &Message) -> bool {
+    matches!(message, Message::State { .. } | Message::Begin { .. } | Message::Poll { .. })
 }
 
 /// Whether a user asks, and not the kernel by itself about what it has already.
@@ -151,6 +168,11 @@ fn asks_as_somebody(opcode: Option<Opcode>) -> bool {
                 | O::Fsyncdir
         )
     )
+}
+
+/// A path that is too long is left out: it is a hint.
+fn hint(path: &std::path::Path) -> wire::Path {
+    wire::Path::new(path.as_os_str().as_encoded_bytes()).unwrap_or_default()
 }
 
 fn whole(answer: &[u8]) -> Message {
@@ -188,12 +210,14 @@ impl<S: Service> Service for Names<S> {
         }
         let client = self.clients.fetch_add(1, Ordering::Relaxed);
         tracing::info!(node = agent, client, "a node without the global store has come");
-        Ok(Session(Kind::Node(Node::new(client, agent, start()))))
+        let data = self.inner.begin(&self.store, agent)?;
+        Ok(Session(Kind::Node(Node::new(client, agent, start()), data)))
     }
 
     fn targets(&self, session: &Self::Session, message: &Message) -> Option<Targets> {
-        if let Kind::Agent(session) = &session.0 {
-            return self.inner.targets(session, message);
+        let (Kind::Agent(data) | Kind::Node(_, data)) = &session.0;
+        if matches!(session.0, Kind::Agent(_)) || is_of_data(message) {
+            return self.inner.targets(data, message);
         }
         match message {
             Message::Attach { .. } | Message::Detach {} => Some([0; 2]),
@@ -218,14 +242,15 @@ impl<S: Service> Service for Names<S> {
     fn in_file(&self, session: &Self::Session, message: &Message) -> Option<(Message, InFile)> {
         match &session.0 {
             Kind::Agent(session) => self.inner.in_file(session, message),
-            Kind::Node(_) => None,
+            Kind::Node(..) => None,
         }
     }
 
     fn handle(&self, session: &Self::Session, message: Message, data: &[u8], out: &mut Vec<u8>) -> Message {
         match &session.0 {
             Kind::Agent(session) => self.inner.handle(session, message, data, out),
-            Kind::Node(node) => self.on_node(node, message, data, out),
+            Kind::Node(_, session) if is_of_data(&message) => self.inner.handle(session, message, data, out),
+            Kind::Node(node, _) => self.on_node(node, message, data, out),
         }
     }
 }

@@ -5,24 +5,28 @@
 //! it sent, and everything goes on with numbers that mean nothing any more: names are looked up again, what is open is `ESTALE`.
 
 mod background;
+mod drains;
 
 use std::cell::RefCell;
-use std::collections::HashSet;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use agent::{Caller, Groups};
+use agent::{Caller, Groups, Written};
 use fuse_protocol::{Envelope, Errno, Given, NodeId, Opcode, Parked, Raw};
 use parking_lot::Mutex;
 use transport::{Answer, Call, CallError, Client};
+use types::Identity;
 use wire::limits::PIECE_BYTES_MAX;
 use wire::{Message, Piece, Text};
 
 use crate::errands::{Errand, Errands};
-use crate::limits::{ANSWER_BYTES, ATTACH, DETACH, GROUPS_MAX, HEAD_BYTES};
+use crate::held::{Held, Opens};
+use crate::limits::{ANSWER_BYTES, ATTACH, DETACH, GROUPS_MAX, HEAD_BYTES, LOOK};
 use crate::manner::{self, Manner};
 use crate::open::Open;
 use crate::parked::Waiting;
@@ -43,9 +47,14 @@ pub struct Relay {
     open: Open,
     waiting: Waiting,
     errands: Errands,
-    /// Open files that are open for writing.
-    writers: Mutex<HashSet<u64>>,
+    opens: Opens,
+    /// What was written, and is to reach the global store.
+    written: Written,
+    /// Numbers of what was asked of the server that takes long.
+    jobs: AtomicU64,
     agreement: Mutex<Agreement>,
+    /// Why the server does not serve this kernel.
+    refusal: Mutex<Option<String>>,
     /// How often the kernel was attached; 0: not yet.
     attached: AtomicU64,
     ended: AtomicBool,
@@ -56,9 +65,12 @@ thread_local! {
     static ROOM: RefCell<Vec<u8>> = RefCell::new(vec![0; ANSWER_BYTES]);
 }
 
+/// Which file an answer is about, and where that was seen.
+type About = Option<(Identity, wire::Path)>;
+
 /// An answer for the kernel.
 enum Got {
-    Answer(Vec<u8>, usize),
+    Answer(Vec<u8>, usize, About),
     Later,
     /// The server knows nothing of this kernel.
     Nothing,
@@ -87,8 +99,11 @@ impl Relay {
             open: Open::default(),
             waiting: Waiting::default(),
             errands: Errands::default(),
-            writers: Mutex::default(),
+            opens: Opens::default(),
+            written: Written::default(),
+            jobs: AtomicU64::new(1),
             agreement: Mutex::default(),
+            refusal: Mutex::default(),
             attached: AtomicU64::new(0),
             ended: AtomicBool::new(false),
         })
@@ -112,6 +127,14 @@ impl Relay {
             self.end();
         }
         Ok([listens, runs?])
+    }
+
+    /// Whether the server serves this kernel; `Err`: why not.
+    pub fn serves(&self) -> Result<bool, String> {
+        match self.refusal.lock().clone() {
+            Some(refusal) => Err(refusal),
+            None => Ok(self.attached.load(Ordering::SeqCst) > 0),
+        }
     }
 
     fn end(&self) {
@@ -150,7 +173,10 @@ impl Relay {
         };
         match self.client.call(call)? {
             Answer { message: Message::Relayed { head }, data_bytes } => {
-                Ok(Got::Answer(head.as_slice().to_vec(), data_bytes))
+                Ok(Got::Answer(head.as_slice().to_vec(), data_bytes, None))
+            }
+            Answer { message: Message::RelayedOf { head, identity, hint }, data_bytes } => {
+                Ok(Got::Answer(head.as_slice().to_vec(), data_bytes, Some((identity, hint))))
             }
             Answer { message: Message::Pending {}, .. } => Ok(Got::Later),
             Answer { message: Message::Unknown {}, .. } => Ok(Got::Nothing),
@@ -180,7 +206,14 @@ impl Relay {
 
     /// Attaches the kernel, unless somebody has since it was `seen` attached.
     fn attach(&self, seen: u64, interrupted: &dyn Fn() -> bool) -> Result<(), CallError> {
-        let mut agreement = self.agreement.lock();
+        // Whoever has it may be waiting for the server, one after the other: who is killed meanwhile does not.
+        let mut agreement = loop {
+            match self.agreement.try_lock_for(LOOK) {
+                Some(agreement) => break agreement,
+                None if interrupted() => return Err(CallError::Interrupted),
+                None => {}
+            }
+        };
         if self.attached.load(Ordering::SeqCst) != seen {
             return Ok(());
         }
@@ -197,7 +230,7 @@ impl Relay {
         }
         // Before anybody asks with numbers of the new memory: nothing of the former one means anything to it.
         self.errands.clear().into_iter().for_each(|number| self.open.end(number));
-        self.writers.lock().clear();
+        self.opens.clear().into_iter().for_each(|held| self.closed(Some(held)));
         self.attached.fetch_add(1, Ordering::SeqCst);
         drop(agreement);
         self.waiting.end_all(Errno::ESTALE);
@@ -206,20 +239,28 @@ impl Relay {
 
     /// Answers a request, or sees to it that it is answered.
     fn relay(&self, envelope: &Envelope, message: &[u8], reply: Parked) {
-        let writes = self.writers.lock().contains(&envelope.first);
+        let writes = self.opens.writes(envelope.first);
+        if envelope.opcode == Some(Opcode::Release) {
+            // Whether or not the server hears it now.
+            self.closed(self.opens.remove(envelope.first));
+        }
         let manner = manner::of(envelope, message, writes);
         let asked = Asked { number: self.open.begin(), groups: self.groups_of(envelope), message, manner };
         let number = asked.number;
         ROOM.with_borrow_mut(|room| {
-            let over = || reply.is_over() || (reply.interrupted() && fuse::is_dying(envelope.pid));
+            let closes = envelope.opcode == Some(Opcode::Flush);
+            let dies =
+                || (reply.interrupted() && fuse::is_dying(envelope.pid)) || closes && fuse::was_killed(envelope.pid);
+            let over = || reply.is_over() || dies();
             let outcome = self.ask_attached(&asked, room, &over);
             match outcome {
-                Ok(Got::Answer(head, bytes)) => {
-                    self.note(envelope, &head);
+                Ok(Got::Answer(head, bytes, about)) => {
+                    let opened = self.note(envelope, &head, about);
                     self.waiting.end(envelope.unique);
                     if reply.bytes(&head, &room[..bytes]) || Given::by(envelope, &head).is_none() {
                         self.open.end(number);
                     } else {
+                        self.closed(opened.and_then(|handle| self.opens.remove(handle)));
                         self.errands.add(Errand::Withdraw(number, None));
                     }
                 }
@@ -254,14 +295,22 @@ impl Relay {
         reply.error(Errno(error.errno()));
     }
 
-    /// Remembers which open files are open for writing.
-    fn note(&self, envelope: &Envelope, answer: &[u8]) {
-        if manner::opens_for_writing(envelope) {
-            let opened = Given::by(envelope, answer).and_then(|given| given.opened);
-            opened.iter().for_each(|(_, handle)| _ = self.writers.lock().insert(*handle));
-        } else if envelope.opcode == Some(Opcode::Release) {
-            self.writers.lock().remove(&envelope.first);
+    /// Remembers what an answer opened, whose number it returns, and what is written.
+    fn note(&self, envelope: &Envelope, answer: &[u8], about: About) -> Option<u64> {
+        let (identity, hint) = about?;
+        let hint = Path::new(std::ffi::OsStr::from_bytes(hint.as_slice()));
+        if manner::sets_size(envelope) {
+            self.begin_write(&identity, hint);
+            self.written.end(&identity);
+            return None;
         }
+        let (_, handle) = Given::by(envelope, answer)?.opened?;
+        let writes = manner::opens_for_writing(envelope);
+        if writes {
+            self.begin_write(&identity, hint);
+        }
+        self.opens.add(handle, Held { identity, writes });
+        Some(handle)
     }
 }
 
@@ -278,6 +327,7 @@ impl Raw for Relay {
         self.agreement.lock().init = message.to_vec();
         self.attach(0, &|| self.has_ended()).map_err(|error| {
             tracing::error!(%error, "the server does not serve names");
+            *self.refusal.lock() = Some(error.to_string());
             Errno(error.errno())
         })?;
         Ok(self.agreement.lock().answer.clone())
@@ -303,6 +353,7 @@ impl Raw for Relay {
         if let Err(error) = self.client.call(call) {
             tracing::info!(%error, "the server did not hear that this node has unmounted");
         }
+        self.opens.clear().into_iter().for_each(|held| self.closed(Some(held)));
         self.end();
         self.waiting.end_all(Errno(libc::ENODEV));
     }

@@ -24,8 +24,8 @@ struct NoData;
 impl Service for NoData {
     type Session = ();
 
-    fn begin(&self, _: &str, _: &str) -> Result<(), (i32, String)> {
-        Err((libc::EXDEV, "no data".into()))
+    fn begin(&self, store: &str, _: &str) -> Result<(), (i32, String)> {
+        if store.is_empty() { Ok(()) } else { Err((libc::EXDEV, "another directory".into())) }
     }
 
     fn targets(&self, (): &(), _: &Message) -> Option<Targets> {
@@ -60,7 +60,7 @@ impl Stand {
     }
 
     fn server(&self) -> Names<NoData> {
-        Names::new(NoData, Arc::clone(&self.agent))
+        Names::new(NoData, "", Arc::clone(&self.agent))
     }
 }
 
@@ -125,7 +125,7 @@ impl<'a> Node<'a> {
     /// The answer's error, or its body.
     fn relay(&mut self, opcode: u32, node: u64, body: &[u8]) -> Result<Vec<u8>, i32> {
         let (answer, out) = self.send(&message(opcode, 2 * self.last + 4, node, body), &[]);
-        let Message::Relayed { head } = answer else { panic!("{answer:?}") };
+        let (Message::Relayed { head } | Message::RelayedOf { head, .. }) = answer else { panic!("{answer:?}") };
         let error = i32::from_ne_bytes(head.as_slice()[4..8].try_into().unwrap());
         if error == 0 { Ok([&head.as_slice()[16..], &out].concat()) } else { Err(-error) }
     }
@@ -255,7 +255,7 @@ proptest! {
         for (head, data) in &messages {
             let (answer, out) = node.send(head, data);
             prop_assert!(out.len() <= wire::limits::DATA_BYTES_MAX as usize);
-            prop_assert!(matches!(answer, Message::Relayed { .. } | Message::Pending {} | Message::Failed { .. }), "{answer:?}");
+            prop_assert!(matches!(answer, Message::Relayed { .. } | Message::RelayedOf { .. } | Message::Pending {} | Message::Failed { .. }), "{answer:?}");
         }
         let mut other = Node::new(&server);
         prop_assert!(other.relay(GETATTR, 1, &[0; 16]).is_ok());

@@ -35,7 +35,8 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run one command with directories accelerated, for it and its descendants alone
-    #[command(after_help = "Example: forebay run --burst-buffer /nvme/buffer --dir /scratch/project -- make -j8")]
+    #[command(after_help = "Example: forebay run --burst-buffer /nvme/buffer --dir /scratch/project -- make -j8\n\
+        On a node that does not see the global store: forebay run --dir /scratch/project --server tcp:io1:4711 --secret /etc/forebay.key --names server -- make -j8")]
     Run(RunArgs),
     /// Accelerate a directory for the whole node
     #[command(
@@ -161,6 +162,9 @@ pub struct RunArgs {
     pub burst_buffer: BurstBuffer,
     #[command(flatten)]
     pub server: ServerArgs,
+    /// Who knows the names of files
+    #[arg(long, value_enum, default_value_t, value_name = "WHO", requires_if("server", "server"))]
+    pub names: NamesAt,
     /// Directory to accelerate; may be repeated [default: the current one] [env: FOREBAY_DIRS, colon-separated]
     #[arg(long = "dir", value_name = "DIR")]
     pub dirs: Vec<PathBuf>,

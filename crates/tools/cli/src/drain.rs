@@ -52,9 +52,16 @@ impl<'a> Requests<'a> {
 /// Stages out everything dirty, until there are too many `requests` to end. Returns what did not reach the global
 /// store, and how long it took.
 pub fn drain(cache: &Arc<dyn BurstBuffer>, requests: &Requests<'_>, quiet: bool) -> (Vec<Stuck>, Duration) {
+    with_progress(quiet, |show| cache.drain_all(show, &|| requests.give_up()))
+}
+
+/// Shows how far a drain is; what it returns, and how long it took.
+pub fn with_progress(
+    quiet: bool,
+    drain: impl FnOnce(&mut dyn FnMut(DrainProgress)) -> Vec<Stuck>,
+) -> (Vec<Stuck>, Duration) {
     let mut progress = Progress::new("draining", quiet);
-    let mut show = |now: DrainProgress| progress.update(state(now));
-    let stuck = cache.drain_all(&mut show, &|| requests.give_up());
+    let stuck = drain(&mut |now| progress.update(state(now)));
     (stuck, progress.finish().1)
 }
 
@@ -118,6 +125,19 @@ pub fn list_left<'a>(dir: &Path, count: usize, left: impl Iterator<Item = Left<'
     if count > LISTED_MAX {
         say!("  and {} more", count - LISTED_MAX);
     }
+}
+
+/// Lists what a server has not brought to the global store.
+pub fn list_at_server(stuck: &[Stuck], dir: &Path, address: &str) {
+    let left = stuck.iter().map(|one| Left {
+        path: &one.path_hint,
+        state: if one.orphaned { "orphaned" } else { one.state.name() },
+        reason: &one.reason,
+        data: None,
+        resolve: None,
+    });
+    list_left(dir, stuck.len(), left);
+    say!("  the server at {address} has them and goes on by itself; there: forebay status");
 }
 
 /// Lists what did not reach the global store.

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 /// How often a wait looks again: short enough to feel immediate, long enough to cost nothing.
 pub const POLL: Duration = Duration::from_millis(50);
+/// Between two looks at signals, and at what is awaited, while an agent starts: the start itself takes a few milliseconds.
+pub const START_LOOK: Duration = Duration::from_millis(5);
 /// How long an agent waits for others that choose their places in the burst buffer: they need some tens of milliseconds each.
 pub const CLAIM_WAIT: Duration = Duration::from_secs(20);
 /// How often it looks: two agents that start at once should lose no time that anybody notices.

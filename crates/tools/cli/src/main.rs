@@ -22,6 +22,7 @@ mod place;
 mod preload;
 mod privilege;
 mod progress;
+mod relaying;
 mod report;
 mod server;
 mod serving;

@@ -293,6 +293,32 @@ messages! {
     }
     /// The node has unmounted: what it has open is closed.
     Detach = 65 { }
+    /// As `Attach`, of a kernel that has numbers of an earlier memory of this node: it is asked nothing (`Unknown`) before
+    /// `Reclaimed`. One that is attached already is not attached again.
+    AttachAgain = 66 {
+        /// The kind of machine.
+        machine: Text,
+        /// The kernel's INIT, whole.
+        init: Piece,
+    }
+    /// What a number meant to an earlier memory of this node it shall mean again. Answered by `Done`, also where it does already;
+    /// `ESTALE`: the file is not there any more.
+    Reclaim = 67 {
+        /// The number of a file or directory.
+        node: u64,
+        /// How often the kernel has looked it up and not forgotten.
+        lookups: u64,
+        /// Which file.
+        identity: Identity,
+        /// Where it was last seen.
+        hint: Path,
+        /// The number of an open file of it; 0: none.
+        handle: u64,
+        /// How that was opened, as open(2) has it, without what was done then.
+        flags: u32,
+    }
+    /// Everything is claimed: the kernel's requests follow.
+    Reclaimed = 68 { }
 
     /// It is done.
     Done = 128 { }
@@ -374,6 +400,15 @@ messages! {
     Heard = 141 {
         /// The number of the last of them.
         last: u64,
+    }
+    /// As `Relayed`, to a request that opened a file, or looked up a directory, or cut a file: which that is.
+    RelayedOf = 142 {
+        /// The answer, or its header.
+        head: Piece,
+        /// Which file.
+        identity: Identity,
+        /// Where it was last seen.
+        hint: Path,
     }
 }
 

@@ -3,21 +3,63 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use config::Policy;
 use file_cache::{Anchor, DrainProgress, Residency, Stuck};
-use transport::{Call, CallError};
+use transport::{Call, CallError, Client};
 use types::Identity;
 use wire::{Message, Text, job};
 
+use super::written::Written;
 use super::{Inner, hint_of, residency, unexpected};
+
+/// Brings what a client of a server has written to the global store.
+pub struct Drainer<'a> {
+    /// The way to the server.
+    pub client: &'a Client,
+    /// What was written.
+    pub written: &'a Written,
+    /// Gives jobs numbers that this client never used.
+    pub numbers: &'a AtomicU64,
+    /// How long a question that changes nothing waits for an answer.
+    pub patience: Duration,
+}
 
 fn path(bytes: &wire::Path) -> PathBuf {
     use std::os::unix::ffi::OsStrExt;
     PathBuf::from(std::ffi::OsStr::from_bytes(bytes.as_slice()))
 }
 
-impl Inner {
+impl Drainer<'_> {
+    fn number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Where a file's data is, and whether it is ahead of the global copy.
+    pub(super) fn resides(
+        &self,
+        identity: &Identity,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<(Residency, bool), CallError> {
+        let message = Message::State { identity: identity.clone() };
+        let call = Call { within: Some(self.patience), interrupted, ..Call::new(&message) };
+        match self.client.call(call)?.message {
+            Message::Resides { state, dirty } => Ok((residency(state), dirty)),
+            other => Err(CallError::Failed { errno: libc::EPROTO, reason: unexpected(&other).to_string() }),
+        }
+    }
+
+    /// Forgets files that are clean by now; called when there are many.
+    pub fn forget_clean(&self, interrupted: &dyn Fn() -> bool) {
+        for identity in self.written.idle() {
+            if self.resides(&identity, interrupted).is_ok_and(|(_, dirty)| !dirty) {
+                self.written.forget(&identity);
+            }
+        }
+    }
+
     /// Runs a job to its end; a server that has forgotten it begins it anew.
     fn job(&self, begin: &Message, number: u64, interrupted: &dyn Fn() -> bool) -> Result<Message, CallError> {
         let ask = |message: &Message| {
@@ -39,7 +81,8 @@ impl Inner {
         }
     }
 
-    pub(super) fn drain_file(&self, identity: &Identity, interrupted: &dyn Fn() -> bool) -> Result<(), Stuck> {
+    /// One file; `Err`: it is not in the global store, and why.
+    pub fn drain_file(&self, identity: &Identity, interrupted: &dyn Fn() -> bool) -> Result<(), Stuck> {
         let (hint, job) = (self.written.hint(identity), self.number());
         let begin = Message::Begin {
             job,
@@ -80,13 +123,9 @@ impl Inner {
         }
     }
 
-    /// Every file that this agent opened for writing. The server stages them out by itself and several at a time: most are
+    /// Every file that was opened for writing; what did not reach the global store. The server stages them out by itself and several at a time: most are
     /// clean when their turn comes.
-    pub(super) fn drain_all(
-        &self,
-        progress: &mut dyn FnMut(DrainProgress),
-        interrupted: &dyn Fn() -> bool,
-    ) -> Vec<Stuck> {
+    pub fn drain_all(&self, progress: &mut dyn FnMut(DrainProgress), interrupted: &dyn Fn() -> bool) -> Vec<Stuck> {
         let mut stuck = Vec::new();
         let all = self.written.all();
         for (done, identity) in all.iter().enumerate() {
@@ -109,7 +148,9 @@ impl Inner {
         }
         stuck
     }
+}
 
+impl Inner {
     pub(super) fn stage_in(&self, anchor: &dyn Anchor, policy: &Arc<Policy>) -> io::Result<()> {
         let job = self.number();
         let begin = Message::Begin {
@@ -119,7 +160,7 @@ impl Inner {
             hint: hint_of(&anchor.path_hint()),
             policy: self.policy(policy),
         };
-        match self.job(&begin, job, &super::is_interrupted)? {
+        match self.drainer().job(&begin, job, &super::is_interrupted)? {
             Message::Done {} => Ok(()),
             other => Err(unexpected(&other)),
         }

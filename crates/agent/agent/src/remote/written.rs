@@ -22,9 +22,9 @@ struct Table {
     full: usize,
 }
 
-/// The files that this agent wrote and does not know to be clean.
+/// The files that this client of a server wrote and does not know to be clean.
 #[derive(Default)]
-pub(super) struct Written(Mutex<Table>);
+pub struct Written(Mutex<Table>);
 
 impl Written {
     /// A file is opened for writing, or cut. True: there are many; [`idle`](Written::idle) ones may be clean by now.
@@ -65,10 +65,12 @@ impl Written {
         self.0.lock().files.remove(identity);
     }
 
+    /// Where it was last seen.
     pub fn hint(&self, identity: &Identity) -> PathBuf {
         self.0.lock().files.get(identity).map(|one| one.hint.clone()).unwrap_or_default()
     }
 
+    /// All of them.
     pub fn all(&self) -> Vec<Identity> {
         self.0.lock().files.keys().cloned().collect()
     }

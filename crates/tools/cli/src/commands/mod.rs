@@ -7,6 +7,7 @@ pub mod policy;
 pub mod recover;
 pub mod resolve;
 pub mod run;
+pub mod run_names;
 pub mod serve;
 pub mod stage;
 pub mod status;

@@ -5,7 +5,7 @@
 //! staged out, and a report says what happened.
 
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -14,26 +14,28 @@ use rustix::process::{Pid, Signal as OsSignal, kill_process};
 
 use crate::args::RunArgs;
 use crate::claim::{self, Claim};
+use crate::commands::run_names;
 use crate::drain::{self, Requests};
 use crate::exit::{self, Failure, say};
 use crate::guest::{Guest, Place, Plan};
+use crate::limits::START_LOOK;
 use crate::mounts::{self, Mount};
 use crate::report::{Directory, Report};
+use crate::server::NamesAt;
 use crate::serving::{self, How, Serving};
 use crate::signals::Signals;
 use crate::supervise::{Lingered, Supervised};
 use crate::{heap, log, lower, open_files, preload, privilege};
 
-/// Between two looks at signals while the agent starts: the start itself takes a few milliseconds.
-const START_LOOK: Duration = Duration::from_millis(5);
-
 /// Runs it. The exit status is the command's, or 75 when data could not be drained.
 pub fn run(args: &RunArgs) -> Result<u8, Failure> {
+    if args.names == NamesAt::Server {
+        return run_names::run(args);
+    }
     let buffer = args.server.directory(&args.burst_buffer)?;
     let server = args.server.get()?;
     let (places, claim) = claim::places(&args.dirs(), &buffer)?;
-    let cwd = std::env::current_dir().map_err(|e| Failure::io("find the working directory", &e))?;
-    let report = args.report.as_ref().map(|file| cwd.join(file));
+    let here = Here::new(args)?;
     let mut below = Vec::new();
     for place in &places {
         below.push(lower::open(&place.dir).map_err(|e| Failure::io(format_args!("use {}", place.dir.display()), &e))?);
@@ -46,24 +48,48 @@ pub fn run(args: &RunArgs) -> Result<u8, Failure> {
         }
     }
     let signals = Signals::block();
-    let open_files = open_files::raise();
-    let command = &args.command;
-    let plan =
-        Plan { places: &places, command, cwd: &cwd, signals: &signals, open_files: &open_files, quiet: args.quiet };
-    // Before any thread starts. It ends by itself if we do.
-    let guest = Guest::start(&plan)?;
-    heap::keep_small();
-    // Nothing of this process may lie below the mount or keep the directory busy.
-    let _ = std::env::set_current_dir("/");
-    let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
-    log::start(if let [only] = &*places { &only.burst_buffer } else { &buffer });
+    let log = if let [only] = &*places { &only.burst_buffer } else { &buffer };
+    let guest = here.begin(args, &places, &signals, log)?;
     let how = How { rules: args.rules.set(), windows, server, ..How::default() };
     if !args.quiet && how.server.is_none() && !privilege::administrates_machine() {
         say!("forebay: without root all data goes through the agent, which is slower (no passthrough)");
     }
-    let started = start(guest, places, claim, below, how, &signals)?;
-    let outcome = supervise(args, &started, &signals);
-    finish(args, report, started.servings, outcome, &signals)
+    let child = guest.pid;
+    let started = start(child, &signals, move || bring_up(guest, &places, claim, below, how))?;
+    let ended = || started.servings.iter().all(Serving::has_ended);
+    let outcome = supervise(args, started.pid, &started.mounts, &ended, &signals);
+    finish(args, here.report, started.servings, outcome, &signals)
+}
+
+/// Where the command was called.
+pub struct Here {
+    cwd: PathBuf,
+    /// Where the report goes, if one is wanted.
+    pub report: Option<PathBuf>,
+}
+
+impl Here {
+    /// Before this process leaves its working directory.
+    pub fn new(args: &RunArgs) -> Result<Here, Failure> {
+        let cwd = std::env::current_dir().map_err(|e| Failure::io("find the working directory", &e))?;
+        let report = args.report.as_ref().map(|file| cwd.join(file));
+        Ok(Here { cwd, report })
+    }
+
+    /// Starts the child that is to become the command, and makes this process its agent, which logs in `log`.
+    pub fn begin(&self, args: &RunArgs, places: &[Place], signals: &Signals, log: &Path) -> Result<Guest, Failure> {
+        let open_files = open_files::raise();
+        let (command, cwd, quiet) = (&args.command, &*self.cwd, args.quiet);
+        let plan = Plan { places, command, cwd, signals, open_files: &open_files, quiet };
+        // Before any thread starts. It ends by itself if we do.
+        let guest = Guest::start(&plan)?;
+        heap::keep_small();
+        // Nothing of this process may lie below the mount or keep the directory busy.
+        let _ = std::env::set_current_dir("/");
+        let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+        log::start(log);
+        Ok(guest)
+    }
 }
 
 /// The command runs.
@@ -76,19 +102,15 @@ struct Started {
 
 /// Brings the agent up in a thread, so that a signal can end it at any moment: then the child dies with this process,
 /// and the mounts with the child.
-fn start(
-    guest: Guest,
-    places: Vec<Place>,
-    claim: Option<Claim>,
-    below: Vec<OwnedFd>,
-    how: How,
+pub fn start<T: Send + 'static>(
+    child: Pid,
     signals: &Signals,
-) -> Result<Started, Failure> {
+    bring_up: impl FnOnce() -> Result<T, Failure> + Send + 'static,
+) -> Result<T, Failure> {
     let (sender, receiver) = mpsc::channel();
-    let child = guest.pid;
     std::thread::spawn(move || {
         // Nobody listens any more when this process is about to end.
-        let _ = sender.send(bring_up(guest, &places, claim, below, how));
+        let _ = sender.send(bring_up());
     });
     loop {
         match receiver.recv_timeout(START_LOOK) {
@@ -119,28 +141,66 @@ fn bring_up(
         servings.push(serving::prepare(place, below, &how)?.serve(device)?);
     }
     drop(claim);
-    let ours = |mount: &Mount| mount.is_ours() && places.iter().any(|place| place.dir == mount.point);
-    let mounts =
-        mounts::seen_by(guest.pid.as_raw_nonzero().get()).unwrap_or_default().into_iter().filter(ours).collect();
+    let mounts = mounts_of(guest.pid, places);
     let pid = guest.release()?;
     Ok(Started { servings, mounts, pid })
 }
 
+/// Our mounts, as the command sees them.
+pub fn mounts_of(command: Pid, places: &[Place]) -> Vec<Mount> {
+    let ours = |mount: &Mount| mount.is_ours() && places.iter().any(|place| place.dir == mount.point);
+    mounts::seen_by(command.as_raw_nonzero().get()).unwrap_or_default().into_iter().filter(ours).collect()
+}
+
 /// What the command did, before the drain.
-struct Outcome {
+pub struct Outcome {
     status: u8,
-    took: Duration,
+    /// How long it ran.
+    pub took: Duration,
     lingered: Lingered,
 }
 
-fn supervise(args: &RunArgs, started: &Started, signals: &Signals) -> Outcome {
+/// Waits for the command's end, and for those that it left behind with open files.
+pub fn supervise(args: &RunArgs, pid: Pid, mounts: &[Mount], ended: &dyn Fn() -> bool, signals: &Signals) -> Outcome {
     let start = Instant::now();
-    let mut command = Supervised::new(started.pid, signals);
+    let mut command = Supervised::new(pid, signals);
     let status = command.wait();
     let took = start.elapsed();
-    let ended = || started.servings.iter().all(Serving::has_ended);
-    let lingered = command.linger(&started.mounts, args.linger, args.quiet, &ended);
+    let lingered = command.linger(mounts, args.linger, args.quiet, ended);
     Outcome { status, took, lingered }
+}
+
+impl Outcome {
+    /// What somebody asked while nobody was there any more to hear it.
+    pub fn requests<'a>(&self, signals: &'a Signals) -> Requests<'a> {
+        if self.lingered.asked { Requests::one(signals, false) } else { Requests::none(signals) }
+    }
+
+    /// Tells what happened, and returns the exit status. `drained`: how long that took, and whether all is in the global store.
+    pub fn report(
+        &self,
+        args: &RunArgs,
+        file: Option<PathBuf>,
+        (drained, all): (Duration, bool),
+        directories: Vec<Directory>,
+    ) -> Result<u8, Failure> {
+        let report = Report {
+            command_status: self.status,
+            command_s: self.took.as_secs_f64(),
+            linger_s: self.lingered.took.as_secs_f64(),
+            left_behind: Report::left(&self.lingered.left),
+            drain_s: drained.as_secs_f64(),
+            directories,
+        };
+        if !args.quiet {
+            report.tell();
+        }
+        let written = file.map_or(Ok(()), |file| report.write(&file));
+        if !all {
+            return Ok(exit::UNDRAINED);
+        }
+        written.map(|()| self.status)
+    }
 }
 
 /// What was done for the command; where a server did it, for others too, how reads fared on this node.
@@ -167,7 +227,7 @@ fn finish(
     let mut directories = Vec::new();
     let mut drained = Duration::ZERO;
     let mut undrained = false;
-    let requests = if outcome.lingered.asked { Requests::one(signals, false) } else { Requests::none(signals) };
+    let requests = outcome.requests(signals);
     for serving in servings {
         let place = serving.place.clone();
         undrained |= !serving.drain_windows(&requests);
@@ -183,20 +243,5 @@ fn finish(
         directories.push(Directory { windows, ..directory });
         serving.stop();
     }
-    let report = Report {
-        command_status: outcome.status,
-        command_s: outcome.took.as_secs_f64(),
-        linger_s: outcome.lingered.took.as_secs_f64(),
-        left_behind: Report::left(&outcome.lingered.left),
-        drain_s: drained.as_secs_f64(),
-        directories,
-    };
-    if !args.quiet {
-        report.tell();
-    }
-    let written = file.map_or(Ok(()), |file| report.write(&file));
-    if undrained {
-        return Ok(exit::UNDRAINED);
-    }
-    written.map(|()| outcome.status)
+    outcome.report(args, file, (drained, !undrained), directories)
 }

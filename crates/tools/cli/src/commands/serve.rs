@@ -65,7 +65,7 @@ pub fn run(args: &ServeArgs) -> Result<u8, Failure> {
     let control = Listener::start(Arc::clone(&prepared.agent), &place.burst_buffer, on_shutdown)
         .map_err(|e| Failure::io("listen for commands", &e))?;
     // For nodes that see the global store, and for those that do not.
-    let service = Names::new(Files::new(cache, store, identity), Arc::clone(&prepared.agent));
+    let service = Names::new(Files::new(cache, store, identity.clone()), identity, Arc::clone(&prepared.agent));
     let server = Server::start(service, &args.listen, access).map_err(|e| refused(&e))?;
     for address in server.addresses() {
         say!("forebay: serving {} at {address}", place.dir.display());

@@ -6,12 +6,12 @@ use std::path::Path;
 use agent::control::Request;
 
 use crate::args::UmountArgs;
-use crate::commands::{check, mount, mount_names};
+use crate::commands::{check, mount};
 use crate::exit::{self, Failure, say};
 use crate::holders;
 use crate::limits::{LISTED_MAX, POLL, UNMOUNT_TRIES};
 use crate::link::{self, Link, Target};
-use crate::mounts;
+use crate::{mounts, relaying};
 
 /// Ends it. 69 while somebody uses it, 75 when data cannot be drained.
 pub fn run(args: &UmountArgs) -> Result<u8, Failure> {
@@ -31,7 +31,7 @@ pub fn run(args: &UmountArgs) -> Result<u8, Failure> {
 
 fn with_agent(args: &UmountArgs, mut link: Link) -> Result<u8, Failure> {
     // Where the server has the names, it drains by itself.
-    let drains = link.ask(&Request::Ping, |_| {})?["names"] != mount_names::NAMES;
+    let drains = link.ask(&Request::Ping, |_| {})?["names"] != relaying::NAMES;
     let stuck = if drains { link.drain(Path::new(""))? } else { Vec::new() };
     if !stuck.is_empty() {
         link.list(&stuck);

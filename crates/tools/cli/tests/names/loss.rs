@@ -109,6 +109,19 @@ fn while_the_server_of_names_is_gone_looks_time_out_writes_wait_and_killed_progr
 }
 
 #[test]
+fn a_program_that_ends_by_any_signal_waits_for_no_server_of_names() {
+    in_private_namespace(|| {
+        let mut cluster = Cluster::new(1);
+        let dir = cluster.mount_names(1, &[]);
+        for signal in [Signal::TERM, Signal::ABORT, Signal::KILL] {
+            let took = cluster.death_without_server(&dir.join("file"), signal);
+            assert!(took < Duration::from_secs(10), "{signal:?}: {took:?}");
+        }
+        cluster.end_server();
+    });
+}
+
+#[test]
 fn a_node_without_the_store_that_loses_its_network_for_a_while_goes_on_where_it_was() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(2);

@@ -7,6 +7,7 @@ mod cluster;
 mod ledger;
 mod locks;
 mod loss;
+mod run;
 mod users;
 
 use std::fs::{self, OpenOptions};

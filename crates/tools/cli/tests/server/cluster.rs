@@ -156,6 +156,25 @@ impl Cluster {
         wait_until("every thread stands still", BOUND, || std::fs::read_dir(&tasks).expect("a server").all(stands));
     }
 
+    /// How long a program that has `file` open for writing takes to end by a signal while the server stands still.
+    #[allow(dead_code, reason = "only some tests end programs so")]
+    pub fn death_without_server(&self, file: &Path, signal: Signal) -> Duration {
+        let ready = self.tree.path("ready");
+        let _ = std::fs::remove_file(&ready);
+        let script =
+            format!("ulimit -c 0; exec 3>{}; echo >&3; echo >{}; while :; do :; done", file.display(), ready.display());
+        let mut shell = ProcessGuard::spawn(Command::new("sh").args(["-c", &script]));
+        wait_until("it has the file open", BOUND, || ready.exists());
+        self.stop_server();
+        shell.signal(signal);
+        let began = std::time::Instant::now();
+        // Before anything is found wrong: whoever waits, waits for the server.
+        wait_until("it ends", BOUND, || shell.ended().is_some() || began.elapsed() > BOUND / 2);
+        let took = began.elapsed();
+        self.continue_server();
+        took
+    }
+
     /// Lets it go on.
     pub fn continue_server(&self) {
         self.signal_server(Signal::CONT);
@@ -184,6 +203,7 @@ impl Cluster {
     }
 
     /// Takes a node's network away, or gives it back.
+    #[allow(dead_code, reason = "only some tests cut cables")]
     pub fn plug(&mut self, node: usize, up: bool) {
         self.tell_and_wait(&format!("plug {node} {}\n", if up { "up" } else { "down" }));
     }
@@ -297,6 +317,17 @@ impl Cluster {
     /// What a command says on a node.
     pub fn command(&self, node: usize, words: &[&str]) -> std::process::Output {
         inside(node, &forebay()).args(words).output().expect("a command")
+    }
+
+    /// `forebay run` on a node that does not see the global store, not yet started; the script runs in the node's directory.
+    #[allow(dead_code, reason = "only some tests have such nodes")]
+    pub fn run_names(&self, node: usize, options: &[&str], script: &str) -> Command {
+        let dir = self.node(node);
+        std::fs::create_dir_all(&dir).expect("a place for the node's mount");
+        let mut command = inside(node, &forebay());
+        command.args(["run", "--names", "server", "--server", &self.address(), "--secret"]).arg(&self.secret);
+        command.args(options).args(["--", "sh", "-c", script]).current_dir(dir);
+        command
     }
 
     /// `forebay run` on a node over the server's own view of the directory.

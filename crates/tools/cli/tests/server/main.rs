@@ -271,27 +271,15 @@ fn a_program_that_waits_for_the_server_can_be_killed() {
 }
 
 #[test]
-fn a_node_that_loses_its_network_for_a_while_goes_on_where_it_was() {
+fn a_program_that_ends_by_any_signal_waits_for_no_server() {
     in_private_namespace(|| {
-        let mut cluster = Cluster::new(2);
-        let (one, two) = (cluster.mount(1, &[]), cluster.mount(2, &[]));
-        let mut writer = Writer::new(&one, 1);
-        let end = AtomicBool::new(false);
-        let acknowledged = writer.count();
-        std::thread::scope(|scope| {
-            let _ends = EndOfAll(&end);
-            scope.spawn(|| writer.run(&end));
-            wait_until("records are written", BOUND, || acknowledged.load(Ordering::SeqCst) > 20);
-            cluster.plug(1, false);
-            fs::write(two.join("other"), "the others go on").unwrap();
-            let away = Instant::now();
-            wait_until("some seconds have passed", BOUND, || away.elapsed() > Duration::from_secs(4));
-            cluster.plug(1, true);
-            let before = acknowledged.load(Ordering::SeqCst);
-            wait_until("it goes on by itself", BOUND, || acknowledged.load(Ordering::SeqCst) > before + 20);
-        });
-        writer.close();
-        writer.check(&two);
+        let mut cluster = Cluster::new(1);
+        let dir = cluster.mount(1, &[]);
+        for signal in [Signal::TERM, Signal::ABORT, Signal::KILL] {
+            let took = cluster.death_without_server(&dir.join("file"), signal);
+            assert!(took < Duration::from_secs(10), "{signal:?}: {took:?}");
+        }
+        cluster.end_server();
     });
 }
 

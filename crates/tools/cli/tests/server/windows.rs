@@ -273,16 +273,79 @@ fn while_the_server_is_gone_programs_write_until_their_windows_are_full_and_go_o
 }
 
 #[test]
+fn a_file_opened_to_read_and_write_at_a_server_has_a_window() {
+    in_private_namespace(|| {
+        let mut cluster = Cluster::new(1);
+        let one = cluster.mount(1, &[&window_option(&cluster)]);
+        fs::write(one.join("database"), "page one, page two").unwrap();
+        let registration = register(&cluster);
+        let (file, window) = wait_for("a file that may have a window", BOUND, || {
+            let thread = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
+            let announcement = registration.announce_mildly(thread);
+            let file = File::options().read(true).write(true).open(one.join("database")).expect("a file");
+            announcement.windowed().then_some(())?;
+            let window = registration.attach(file.as_fd(), 0).expect("a window");
+            Some((file, window))
+        });
+        window.append(5, b"two").unwrap();
+        let mut bytes = [0; 18];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        assert_eq!(&bytes, b"page two, page two");
+        drop((file, window, registration));
+        cluster.end_server();
+        assert_eq!(fs::read(cluster.data.join("database")).unwrap(), b"page two, page two");
+    });
+}
+
+/// Bytes that windows of node 1 held and are lost, as `forebay status` counts them.
+fn lost(cluster: &Cluster) -> u64 {
+    let said = cluster.command(1, &["status", cluster.node(1).to_str().unwrap(), "--json"]).stdout;
+    let said = String::from_utf8(said).unwrap();
+    let (_, rest) = said.split_once("\"lost_bytes\":").unwrap_or_else(|| panic!("{said}"));
+    rest.trim_start().split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn what_a_killed_agents_window_held_of_a_file_is_told_as_lost_if_others_removed_that_and_not_if_this_node_did() {
+    in_private_namespace(|| {
+        let mut cluster = Cluster::new(1);
+        for removed_here in [true, false] {
+            let one = cluster.mount(1, &[&window_option(&cluster)]);
+            let registration = register(&cluster);
+            let (file, window) = windowed(&registration, &one.join("file"));
+            window.append(0, b"at the server").unwrap();
+            file.sync_all().unwrap();
+            if removed_here {
+                fs::remove_file(one.join("file")).unwrap();
+            }
+            cluster.kill_server();
+            window.append(100, b"only here").unwrap();
+            cluster.kill_agent(1);
+            if !removed_here {
+                fs::remove_file(cluster.data.join("file")).unwrap();
+            }
+            drop((file, window, registration));
+            cluster.unmount(1);
+            cluster.start_server();
+            let log = cluster.tree.path("node1.log");
+            let before = fs::read_to_string(&log).unwrap().len();
+            cluster.mount(1, &[&window_option(&cluster)]);
+            let said = fs::read_to_string(&log).unwrap().split_off(before);
+            let told = "file: acknowledged writes are lost: bytes 100 to 109: the file was removed elsewhere";
+            assert_eq!(said.contains(told), !removed_here, "{said}");
+            assert_eq!(lost(&cluster), if removed_here { 0 } else { 9 });
+            assert_eq!(sessions(&cluster), 1, "that of the agent that runs");
+            cluster.kill_agent(1);
+            cluster.unmount(1);
+        }
+    });
+}
+
+#[test]
 fn what_a_window_holds_of_a_file_that_others_removed_while_the_server_was_away_is_told_as_lost() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(1);
         let one = cluster.mount(1, &[&window_option(&cluster)]);
-        let lost = |cluster: &Cluster| {
-            let said = cluster.command(1, &["status", one.to_str().unwrap(), "--json"]).stdout;
-            let said = String::from_utf8(said).unwrap();
-            let (_, rest) = said.split_once("\"lost_bytes\":").unwrap_or_else(|| panic!("{said}"));
-            rest.trim_start().split(|c: char| !c.is_ascii_digit()).next().unwrap().parse::<u64>().unwrap()
-        };
         let registration = register(&cluster);
         let (file, window) = windowed(&registration, &one.join("file"));
         window.append(0, b"at the server").unwrap();

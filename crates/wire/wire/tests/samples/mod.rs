@@ -90,6 +90,9 @@ fn file_requests() -> Vec<Message> {
         Message::Listen { after: 21 },
         Message::Withdraw { number: 22 },
         Message::Detach {},
+        Message::AttachAgain { machine: Text::cut("aarch64"), init: piece() },
+        Message::Reclaim { node: 25, lookups: 26, identity: identity(), hint: hint(), handle: 27, flags: 2 },
+        Message::Reclaimed {},
     ]
 }
 
@@ -117,5 +120,6 @@ fn answers() -> Vec<Message> {
         Message::Report {},
         Message::Relayed { head: piece() },
         Message::Heard { last: 23 },
+        Message::RelayedOf { head: piece(), identity: identity(), hint: hint() },
     ]
 }

@@ -1,0 +1,200 @@
+//! The server's directory on a node that does not see the global store, in this process: the relay, its session with the kernel,
+//! its control socket.
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use agent::control::{Commanded, Listener, Reply, Request, SOCKET, Say};
+use config::{Policy, PolicySet};
+use fuse_protocol::{Session, Threads};
+use relay::Relay;
+use serde_json::{Value, json};
+use transport::Call;
+
+use crate::drain::{self, Requests};
+use crate::exit::{self, Failure};
+use crate::guest::Place;
+use crate::limits::{SERVER_STATUS, START_LOOK};
+use crate::server::ServerAt;
+use crate::serving;
+use crate::window::WindowArgs;
+
+/// What `status` and `umount` are told under `names`.
+pub const NAMES: &str = "server";
+
+/// The one rule that a node has itself.
+const OWN_RULE: &str = "io_timeout";
+
+/// What a node may say of how it is served: the rest is the server's.
+pub fn patience(rules: &PolicySet, window: &WindowArgs, exclusive: bool) -> Result<Duration, Failure> {
+    if exclusive || window.place()?.is_some() {
+        let message = "--window and --exclusive are for nodes that mount the global store";
+        return Err(Failure::new(exit::USAGE, message).remedy("leave them out, or --names server"));
+    }
+    if let Some((name, _)) = rules.iter().find(|(name, _)| *name != OWN_RULE) {
+        let message = format!("the rule {name} is not this node's: names and data are the server's");
+        return Err(
+            Failure::new(exit::USAGE, message).remedy("set it there: forebay serve --policy, forebay policy set")
+        );
+    }
+    Ok(rules.apply(Policy::default()).io_timeout)
+}
+
+/// Connected, and not yet served.
+pub struct Prepared {
+    place: Place,
+    relay: Arc<Relay>,
+    asked: Arc<Asked>,
+    control: Listener,
+}
+
+/// A served directory.
+pub struct Relaying {
+    /// Where.
+    pub place: Place,
+    relay: Arc<Relay>,
+    asked: Arc<Asked>,
+    control: Listener,
+    ended: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// Connects to the server and listens for commands.
+pub fn prepare(place: &Place, server: &ServerAt, patience: Duration) -> Result<Prepared, Failure> {
+    let relay = Relay::new(server.client("", &serving::agent_id())?, patience);
+    let asked = Arc::new(Asked::default());
+    let commands = Commands { relay: Arc::clone(&relay), asked: Arc::clone(&asked) };
+    let control =
+        Listener::serve(&place.burst_buffer, Arc::new(commands)).map_err(|e| Failure::io("listen for commands", &e))?;
+    Ok(Prepared { place: place.clone(), relay, asked, control })
+}
+
+impl Prepared {
+    /// Serves the mount behind `device` from now on, in threads of its own.
+    pub fn serve(self, device: OwnedFd) -> Result<Relaying, Failure> {
+        let Prepared { place, relay, asked, control } = self;
+        let thread = |e: io::Error| Failure::io("start a thread", &e);
+        let session = Session::raw(relay.clone(), device, Threads::default());
+        let mut threads = Vec::from(relay.start(session.passer()).map_err(thread)?);
+        let ended = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&ended);
+        let serve = move || {
+            match session.run() {
+                Ok(end) => tracing::info!("the session ended: {end:?}"),
+                Err(error) => tracing::error!("the session failed: {error}"),
+            }
+            flag.store(true, Ordering::Release);
+        };
+        threads.push(std::thread::Builder::new().name("session".into()).spawn(serve).map_err(thread)?);
+        Ok(Relaying { place, relay, asked, control, ended, threads })
+    }
+}
+
+impl Relaying {
+    /// Waits until the server has agreed to serve the kernel.
+    pub fn agreed(&self) -> Result<(), Failure> {
+        let refused = |why: &str| {
+            let message = format!("the server at {} does not serve names: {why}", self.address());
+            Failure::new(exit::UNAVAILABLE, message)
+        };
+        loop {
+            // Before the look: what it says then is final.
+            let ended = self.has_ended();
+            match self.relay.serves() {
+                Ok(true) => return Ok(()),
+                Ok(false) if ended => return Err(refused("the session with the kernel ended")),
+                Ok(false) => std::thread::sleep(START_LOOK),
+                Err(reason) => return Err(refused(&reason)),
+            }
+        }
+    }
+
+    /// The server's address.
+    pub fn address(&self) -> String {
+        self.relay.server().address().to_string()
+    }
+
+    /// True once the mount is gone and every request was answered.
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// True once each time that somebody asked over the control socket that it ends.
+    pub fn asked_to_end(&self) -> bool {
+        self.asked.to_end.swap(false, Ordering::AcqRel)
+    }
+
+    /// True once somebody asked that it ends although files are in use.
+    pub fn is_forced(&self) -> bool {
+        self.asked.by_force.load(Ordering::Acquire)
+    }
+
+    /// Has the server stage out what was written here, until there are too many `requests` to end.
+    pub fn drain(&self, requests: &Requests<'_>, quiet: bool) -> (Vec<agent::Stuck>, Duration) {
+        drain::with_progress(quiet, |show| self.relay.drain(show, &|| requests.give_up()))
+    }
+
+    /// Waits for what runs, once the session has ended.
+    pub fn join(&mut self) {
+        for thread in self.threads.drain(..) {
+            // One that panicked has ended as well.
+            let _ = thread.join();
+        }
+    }
+
+    /// Takes no commands any more. Then this process should end.
+    pub fn stop(self) {
+        let _ = fs::remove_file(self.place.burst_buffer.join(SOCKET));
+        // Not dropped: that would wait for its thread, which the end of this process stops at once.
+        std::mem::forget(self.control);
+    }
+}
+
+/// That somebody wants the end.
+#[derive(Default)]
+struct Asked {
+    to_end: AtomicBool,
+    by_force: AtomicBool,
+}
+
+struct Commands {
+    relay: Arc<Relay>,
+    asked: Arc<Asked>,
+}
+
+impl Commands {
+    fn status(&self) -> Value {
+        let ping = wire::Message::Ping {};
+        let answers = self.relay.server().call(Call { within: Some(SERVER_STATUS), ..Call::new(&ping) }).is_ok();
+        let away = self.relay.server().away().filter(|_| !answers).map(|away| away.as_secs());
+        let address = self.relay.server().address().to_string();
+        json!({ "names": NAMES, "server": { "address": address, "answers": answers, "away_s": away } })
+    }
+}
+
+impl Commanded for Commands {
+    fn run(&self, request: &Request, _: Say<'_>, _: &dyn Fn() -> bool) -> Reply {
+        let result = match request {
+            Request::Ping => json!({ "pid": std::process::id(), "names": NAMES }),
+            Request::Status => self.status(),
+            Request::Shutdown { force } => {
+                self.asked.by_force.fetch_or(*force, Ordering::AcqRel);
+                self.asked.to_end.store(true, Ordering::Release);
+                Value::Null
+            }
+            _ => {
+                let message = format!(
+                    "names and data are the server's: give this command there, at {}",
+                    self.relay.server().address()
+                );
+                return Reply::Failed { errno: libc::EOPNOTSUPP, message };
+            }
+        };
+        Reply::Done { result }
+    }
+}
