@@ -19,7 +19,7 @@ pub enum LimitsArgs {
     Plan(PlanArgs),
     /// What the storage gives to M x N processes with an ideal workload
     #[command(after_help = "Example: forebay limits sweep --target /scratch/project -M 1 -N 1,2,4 -o sweep.json")]
-    Sweep(SweepArgs),
+    Sweep(Box<SweepArgs>),
     /// What each component of this machine gives alone, beside what its document promises
     #[command(after_help = "Example: forebay limits probe --media /nvme --media /scratch -o probe.json")]
     Probe(ProbeArgs),
@@ -117,13 +117,17 @@ pub struct SweepArgs {
     /// The directory to test; a directory is made in it and removed again
     #[arg(long, value_name = "DIR")]
     pub target: PathBuf,
+    /// Directories of the target that the files are dealt out to in turn, such as the mounts of several servers
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub across: Vec<PathBuf>,
     /// Numbers of groups; a group stands for a node, and on one machine only separates files and barriers
     #[arg(short = 'M', long = "groups", value_name = "LIST", value_delimiter = ',', default_value = "1,2,4")]
     pub groups: Vec<u64>,
     /// Numbers of processes in each group
     #[arg(short = 'N', long = "processes", value_name = "LIST", value_delimiter = ',', default_value = "1,2,4")]
     pub processes: Vec<u64>,
-    /// Hosts where the groups run, in turn: NAME (ssh), srun:NAME, mpirun:NAME, netns:NAME. The target must be the same directory on all
+    /// Hosts where the groups run, in turn: NAME (ssh), srun:NAME, mpirun:NAME, netns:NAME, pid:N (the network and the mounts of that
+    /// process, a container's for instance). The target must be the same directory on all
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub hosts: Vec<String>,
     /// Hosts that serve the target, reached as --hosts are: what crosses their interfaces is told, unequal shares and reverse traffic
@@ -280,6 +284,9 @@ pub struct ExperimentsArgs {
     /// Shorter and smaller: figures say less
     #[arg(long)]
     pub quick: bool,
+    /// Really mount so many of E4-1's planted bottlenecks, instead of as many as its page says
+    #[arg(long, value_name = "COUNT")]
+    pub mounted: Option<u64>,
     /// Where every figure is appended, a JSON value a line
     #[arg(long, value_name = "FILE", default_value = "target/experiments/results.jsonl")]
     pub results: PathBuf,

@@ -94,6 +94,12 @@ impl Counters {
         }
     }
 
+    /// Those of the interfaces alone, of the network that this thread is in.
+    pub fn of_this_thread() -> std::io::Result<Counters> {
+        let text = fs::read_to_string("/proc/thread-self/net/dev")?;
+        Ok(Counters { at_ns: now_ns(), interfaces: interfaces(&text), ..Counters::default() })
+    }
+
     /// Growth since `before`. What appeared meanwhile counts from zero.
     pub fn since(&self, before: &Counters) -> Counters {
         let disks = self.disks.iter().map(|(name, now)| {

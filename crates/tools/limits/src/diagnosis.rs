@@ -11,7 +11,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-pub use planted::{PLANTS, Plant, Story};
+pub use planted::{MOUNTED, Outcome, PLANTS, Plant, SIMULATED, Story, planted};
 pub use uses::reading;
 
 use crate::bounds::{BUSY, LIMIT_SLACK, LOST_TO_SHARING, PROMISE_KEPT, UNEQUAL};
@@ -158,10 +158,11 @@ pub fn diagnose(observed: &Observed) -> Verdict {
 impl Verdict {
     /// Judges the busiest part of a load.
     fn take(&mut self, load: &Load) {
-        let Some(busiest) = load.readings.iter().max_by(|a, b| a.busy.total_cmp(&b.busy)) else { return };
-        if busiest.busy < BUSY {
-            return;
-        }
+        let full = || load.readings.iter().filter(|reading| reading.busy >= BUSY);
+        // Of several that are full, one below its plan holds up more than it was bought for; what is as planned may wait for it.
+        let busy = |a: &&Reading, b: &&Reading| a.busy.total_cmp(&b.busy);
+        let below = full().filter(|reading| reading.gives < reading.planned * PROMISE_KEPT).max_by(busy);
+        let Some(busiest) = below.or_else(|| full().max_by(busy)) else { return };
         let kind: Vec<&Reading> = load.readings.iter().filter(|reading| reading.part == busiest.part).collect();
         let mut gives: Vec<f64> = kind.iter().map(|reading| reading.gives).collect();
         gives.sort_by(f64::total_cmp);
@@ -267,6 +268,13 @@ mod tests {
         assert_eq!(diagnose(&load(150.0, one)).alarm, Some(Culprit::One(Part::Target, 2)));
         let all = (0..4).map(|at| reading(Part::Target, at, 50.0 + at as f64, 0.97)).collect();
         assert_eq!(diagnose(&load(150.0, all)).alarm, Some(Culprit::All(Part::Target)));
+    }
+
+    #[test]
+    fn of_several_full_parts_the_one_below_its_plan_is_to_blame() {
+        let mut links: Vec<_> = (0..4).map(|at| reading(Part::ServerLink, at, 100.0, 0.99)).collect();
+        links[3] = reading(Part::ServerLink, 3, 60.0, 0.93);
+        assert_eq!(diagnose(&load(350.0, links)).alarm, Some(Culprit::One(Part::ServerLink, 3)));
     }
 
     #[test]

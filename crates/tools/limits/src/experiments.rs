@@ -9,6 +9,7 @@ mod ablation;
 mod accelerate;
 mod bed;
 mod book;
+mod grid;
 mod locks;
 mod page;
 mod planted;
@@ -99,6 +100,7 @@ impl Run<'_> {
             Experiment::Remote(wanted) => remote::run(self, wanted, tell),
             Experiment::Windows(wanted) => remote::run_windows(self, wanted, tell),
             Experiment::Ablation(wanted) => ablation::run(self, wanted, tell),
+            Experiment::Grid(wanted) => grid::run(self, wanted, tell),
         }
     }
 }
@@ -126,6 +128,11 @@ fn chosen(args: &ExperimentsArgs) -> Result<Vec<Book>, Failure> {
     paths.retain(|path| path.extension().is_some_and(|form| form == "toml"));
     paths.sort();
     let mut books = paths.iter().map(|path| Book::read(path)).collect::<Result<Vec<_>, _>>()?;
+    for book in &mut books {
+        if let (Experiment::Planted(planted), Some(count)) = (&mut book.experiment, args.mounted) {
+            planted.mounted = count;
+        }
+    }
     if !args.only.is_empty() {
         // E4-1 is all of its pages: E4-1-eta as well.
         let is_of = |book: &Book, id: &str| {

@@ -228,6 +228,7 @@ fn measure(setting: &Setting, scratch: &Path, time: Duration) -> io::Result<(f64
         let task = Task {
             pattern: setting.pattern.clone(),
             directory: directory.clone(),
+            across: Vec::new(),
             processes: setting.streams,
             ranks: setting.streams,
             seed: 5,

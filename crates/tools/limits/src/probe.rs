@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crossing::serve as serve_crossing;
 pub use memory::by_one as copies_of_memory;
-pub use peer::serve as serve_peer;
+pub use peer::{rate as peer_rate, serve as serve_peer};
 pub use preload::serve as serve_calls;
 pub use show::{component, render, value};
 

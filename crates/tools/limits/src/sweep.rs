@@ -34,6 +34,9 @@ use traffic::Observers;
 pub struct Options {
     /// The directory to test.
     pub target: PathBuf,
+    /// Directories in it that files are dealt out to in turn; empty: the target itself.
+    #[serde(default)]
+    pub across: Vec<PathBuf>,
     /// Values of M.
     pub groups: Vec<u64>,
     /// Values of N.
@@ -165,6 +168,9 @@ pub struct Sweep {
     pub complete: bool,
     /// Directory that is being used; left behind if the sweep was killed.
     pub scratch: Option<PathBuf>,
+    /// The further ones of a sweep across several.
+    #[serde(default)]
+    pub further: Vec<PathBuf>,
     /// Every run.
     pub runs: Vec<Run>,
     /// What is missing, and why.
@@ -180,6 +186,7 @@ impl Options {
     pub(crate) fn one(target: &str) -> Options {
         Options {
             target: target.into(),
+            across: Vec::new(),
             groups: vec![1],
             processes: vec![1],
             pattern: Pattern::preset(crate::workload::Preset::Stream),
@@ -211,6 +218,14 @@ impl Options {
         self.pattern.fault()
     }
 
+    /// Where files are made.
+    pub fn bases(&self) -> Vec<PathBuf> {
+        match self.across.is_empty() {
+            true => vec![self.target.clone()],
+            false => self.across.iter().map(|directory| self.target.join(directory)).collect(),
+        }
+    }
+
     /// How many machines M groups are on: without hosts all are on this one.
     pub fn nodes(&self, groups: u64) -> u64 {
         let first = self.hosts.iter().take(usize::try_from(groups).unwrap_or(usize::MAX));
@@ -240,7 +255,7 @@ impl Options {
 impl Sweep {
     /// A sweep of which nothing is done.
     pub fn new(options: Options) -> Sweep {
-        let behind = Behind::of(&options.target);
+        let behind = Behind::of(options.bases().first().unwrap_or(&options.target));
         Sweep {
             options,
             behind,
@@ -249,6 +264,7 @@ impl Sweep {
             quiet: Vec::new(),
             complete: false,
             scratch: None,
+            further: Vec::new(),
             runs: Vec::new(),
             holes: Vec::new(),
         }
@@ -261,8 +277,8 @@ impl Sweep {
         }
         self.holes.clear();
         self.complete = false;
-        if let Some(scratch) = self.scratch.take() {
-            Scratch::clear(&scratch, &self.options.target);
+        for scratch in self.scratch.take().into_iter().chain(std::mem::take(&mut self.further)) {
+            self.options.bases().iter().for_each(|base| Scratch::clear(&scratch, base));
         }
         Some(self)
     }
@@ -288,8 +304,9 @@ impl Sweep {
     ) -> Result<(), Failure> {
         let left = self.left();
         let all = self.options.plan().len() as u64;
-        let scratch = cell::Scratch::make(&self.options.target)?;
-        self.scratch = Some(scratch.path().to_path_buf());
+        let scratch = self.options.bases().iter().map(|base| Scratch::make(base)).collect::<Result<Vec<_>, _>>()?;
+        let mut paths = scratch.iter().map(|scratch| scratch.path().to_path_buf());
+        (self.scratch, self.further) = (paths.next(), paths.collect());
         self.generator_ns = generator_ns(&self.options.pattern);
         save(self)?;
         let mut observers = self.observers(launcher)?;
@@ -299,7 +316,7 @@ impl Sweep {
         }
         for (number, (groups, processes, repetition)) in left.iter().copied().enumerate() {
             progress(all - (left.len() - number) as u64, all, &format!("M={groups} N={processes}"));
-            match cell::run(self, launcher, scratch.path(), (groups, processes, repetition), &mut observers) {
+            match cell::run(self, launcher, &scratch, (groups, processes, repetition), &mut observers) {
                 Ok(runs) => self.runs.extend(runs),
                 Err(failure) => self.holes.push(Hole { groups, processes, repetition, why: failure.message }),
             }
@@ -312,23 +329,23 @@ impl Sweep {
         let unseen = observers.lost().iter().map(|lost| format!("{lost}: its traffic since then is not told"));
         self.missing.extend(unseen);
         drop(scratch);
-        self.scratch = None;
+        (self.scratch, self.further) = (None, Vec::new());
         self.complete = self.holes.is_empty() && !interrupt.came();
         save(self)
     }
 
     fn observers(&self, launcher: &Launcher) -> Result<Observers, Failure> {
         let (pattern, directory) = (self.options.pattern.clone(), self.options.target.clone());
-        let task = Task { pattern, directory, processes: 0, ranks: 0, seed: 0 };
+        let task = Task { pattern, directory, across: Vec::new(), processes: 0, ranks: 0, seed: 0 };
         Observers::start(launcher, &self.options.io_nodes, &task)
     }
 
     /// What fails here fails again where it counts, and is a hole there.
-    fn warm_up(&mut self, launcher: &Launcher, scratch: &cell::Scratch, observers: &mut Observers) {
+    fn warm_up(&mut self, launcher: &Launcher, scratch: &[Scratch], observers: &mut Observers) {
         let most = |list: &[u64]| list.iter().max().copied().unwrap_or(1);
         let cell = (most(&self.options.groups), most(&self.options.processes), u64::MAX);
         for _ in 0..self.options.warm_up {
-            if let Err(failure) = cell::run(self, launcher, scratch.path(), cell, observers) {
+            if let Err(failure) = cell::run(self, launcher, scratch, cell, observers) {
                 self.missing.push(format!("the warm-up did not come to its end: {}", failure.message));
                 return;
             }

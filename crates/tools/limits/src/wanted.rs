@@ -16,9 +16,16 @@ pub fn options(args: &SweepArgs) -> Result<Options, Failure> {
     let target = args.target.canonicalize().map_err(|error| {
         Failure::input(format!("cannot use {}: {error}; --target must be an existing directory", args.target.display()))
     })?;
+    if let Some(missing) = args.across.iter().find(|directory| !target.join(directory).is_dir()) {
+        let (missing, target) = (missing.display(), target.display());
+        return Err(Failure::input(format!(
+            "{missing} is no directory in {target}: --across takes directories of the target"
+        )));
+    }
     let known = known(args, &target)?;
     let mut options = Options {
         target,
+        across: args.across.clone(),
         groups: sorted(&args.groups),
         processes: sorted(&args.processes),
         pattern: pattern(Pattern::preset(args.pattern), &args.change)?,

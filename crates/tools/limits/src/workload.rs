@@ -24,12 +24,12 @@ pub use block::mix;
 pub use clock::{cpu_ns, now_ns, wait_until};
 pub use fleet::{Fleet, Launcher};
 pub use histogram::Histogram;
-pub use host::Host;
+pub use host::{Host, is_here};
 pub use layout::Places;
 #[cfg(test)]
 pub use message::send;
 pub use message::{Command, Reply, Sample, Task};
 pub use pattern::{Kind, Layout, Pattern, Preset, ReadAhead, Sync};
 pub use process::serve;
-pub use threads::together;
+pub use threads::{phases_of, together};
 pub use tree::{Names, data_file, small_file};

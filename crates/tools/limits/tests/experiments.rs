@@ -99,14 +99,15 @@ fn what_is_not_in_the_book_is_named_with_what_is() {
     assert!(said.lines().all(|line| line.contains("about ")) && said.contains(" in all"), "{said}");
     let (_, said) = experiments(&["--dry-run", "E4-1"], &results);
     assert!(said.contains("E4-1: ") && said.contains("E4-1-eta: ") && !said.contains("E4-2"), "{said}");
+    let (_, more) = experiments(&["--dry-run", "E4-1", "--mounted", "1000"], &results);
+    assert!(more.contains("E4-1: ") && more != said, "{more}");
 }
 
 /// Ctrl-C reaches this program and nobody in its namespaces; what runs there ends with it.
 #[test]
 fn an_interrupt_ends_all_of_it() {
     let directory = tempfile::tempdir().unwrap();
-    let long =
-        "id = \"E\"\ntitle = \"long\"\nkind = \"planted\"\nstories = 20000\nnamed = 0\nstore = []\nmounted = []\n";
+    let long = "id = \"E\"\ntitle = \"long\"\nkind = \"planted\"\nstories = 20000\nnamed = 0\nmounted = 0\n";
     fs::write(directory.path().join("E.toml"), long).unwrap();
     let mut command = Command::new(PROGRAM);
     command.args(["experiments", "--book"]).arg(directory.path()).arg("--results").arg(directory.path().join("r"));

@@ -1,9 +1,10 @@
 //! A sweep over hosts: an `ssh` of our own stands for the network, so that hosts can be what no network offers on demand.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
@@ -61,6 +62,31 @@ fn groups_run_on_their_hosts_and_what_they_wrote_is_read_by_the_next() {
     let runs = found["runs"].as_array().unwrap();
     assert_eq!(runs.len(), 4, "{said}");
     assert!(runs.iter().all(|run| run["operations"].as_u64().unwrap() > 0), "{runs:?}");
+}
+
+/// `pid:N` is the network and the mounts of a process: what is mounted there alone is the target there. As root.
+#[test]
+fn a_group_runs_in_the_namespaces_of_a_process() {
+    let (target, tools) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let script = "ip link set lo up && mount -t tmpfs none \"$0\" && echo ready && read -r line";
+    let mut node = Command::new("unshare");
+    node.args(["--net", "--mount", "--propagation", "private", "sh", "-c", script]).arg(target.path());
+    let mut node = node.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(node.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n", "unshare, ip and mount need root");
+    let host = format!("pid:{}", node.id());
+    let words = ["-M", "1", "-N", "1", "--io-nodes", &host];
+    let (code, said, found) = sweep(target.path(), tools.path(), &host, &words);
+    // Here the sweep makes its directory, and there it is not: the target must be the same on all.
+    assert_eq!(code, Some(75), "{said}");
+    assert!(said.contains("No such file or directory"), "{said}");
+    assert_eq!(found["quiet"][0]["host"], host.as_str(), "{said}");
+    let (code, said, found) = sweep(tools.path(), tools.path(), &host, &words[..4]);
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(found["runs"][0]["clients"][0]["host"], host.as_str(), "{said}");
+    drop(node.stdin.take());
+    node.wait().unwrap();
 }
 
 #[test]

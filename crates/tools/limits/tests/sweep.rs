@@ -73,6 +73,37 @@ fn every_cell_of_every_pattern_runs_and_nothing_is_left_behind() {
     }
 }
 
+/// Files of four processes in two directories: each directory gets half of them, and nothing is left, whatever a killed run left.
+#[test]
+fn files_are_dealt_out_to_directories_and_all_of_them_are_tidied_up() {
+    let (target, file) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for name in ["a", "b"] {
+        fs::create_dir(target.path().join(name)).unwrap();
+    }
+    let file = file.path().join("r.json");
+    for (pattern, phases) in [("ior-easy", 2), ("ior-hard", 2), ("mdtest-easy", 3), ("mdtest-hard", 4), ("find", 2)] {
+        let words = ["-M", "2", "-N", "2", "--repeat", "1", "--size", "8MiB", "--files", "300", "--pattern", pattern];
+        let mut command = sweep(target.path(), &words);
+        command.args(["--across", "a,b", "-o"]).arg(&file);
+        let (out, said) = output(command);
+        assert!(out.status.success(), "{pattern}: {said}");
+        let found = results(&file);
+        assert_eq!(runs(&found).len(), phases, "{pattern}: {said}");
+        assert_eq!((&found["scratch"], found["further"].as_array().unwrap().len()), (&Value::Null, 0));
+        fs::remove_file(&file).unwrap();
+        for name in ["a", "b"] {
+            assert_eq!(fs::read_dir(target.path().join(name)).unwrap().count(), 0, "{pattern} left files behind");
+        }
+    }
+    let (out, said) = output({
+        let mut command = sweep(target.path(), &["-M", "1", "-N", "1"]);
+        command.args(["--across", "a,c"]);
+        command
+    });
+    assert_eq!(out.status.code(), Some(66), "{said}");
+    assert!(said.contains("c is no directory in"), "{said}");
+}
+
 #[test]
 fn shared_and_random_transfers_read_back_what_was_written() {
     for words in [

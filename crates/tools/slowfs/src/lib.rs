@@ -13,6 +13,7 @@ mod listing;
 mod lower;
 pub mod model;
 mod nodes;
+mod options;
 mod service;
 mod shape;
 mod slow_fs;
@@ -21,6 +22,8 @@ mod units;
 use std::process::ExitCode;
 
 use clap::Parser;
+
+pub use options::options;
 
 /// The store that options describe, without a mount. What is wrong with them, in a sentence.
 pub fn planned(options: &[String]) -> Result<model::Spec, String> {

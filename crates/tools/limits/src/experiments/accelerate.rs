@@ -65,7 +65,7 @@ fn pattern(wanted: &Accelerate) -> Pattern {
 
 fn task(directory: PathBuf, pattern: &Pattern, processes: u64, seed: u64) -> Result<Task, Failure> {
     fs::create_dir_all(&directory).map_err(|error| Failure::unavailable(error.to_string()))?;
-    Ok(Task { pattern: pattern.clone(), directory, processes, ranks: processes, seed })
+    Ok(Task { pattern: pattern.clone(), directory, across: Vec::new(), processes, ranks: processes, seed })
 }
 
 fn phases(task: &Task, time: Duration) -> Result<(f64, f64), Failure> {

@@ -101,11 +101,12 @@ impl Bed {
         Ok(path.to_path_buf())
     }
 
-    /// Starts what ends with the bed.
-    pub fn start(&mut self, command: &mut Command) -> Result<(), Failure> {
+    /// Starts what ends with the bed. Returns the number of the process.
+    pub fn start(&mut self, command: &mut Command) -> Result<u32, Failure> {
         let child = command.spawn().map_err(|error| failed("a part of the bed", error))?;
+        let number = child.id();
         self.servers.push(child);
-        Ok(())
+        Ok(number)
     }
 
     /// Starts a slowfs over memory.
@@ -169,8 +170,11 @@ impl Drop for Bed {
                 warn(&format!("unmount {}: {error}", path.display()));
             }
         }
+        // All of them, before any is waited for: one may wait for another.
         for server in &mut self.servers {
             let _ = server.kill();
+        }
+        for server in &mut self.servers {
             let _ = server.wait();
         }
         let _ = fs::remove_dir_all(&self.directory);

@@ -5,6 +5,8 @@ use std::path::Path;
 
 use serde::Deserialize;
 
+use super::grid::Grid;
+use super::planted;
 use super::remote::{Remote, Windows};
 use crate::failure::Failure;
 
@@ -45,6 +47,8 @@ pub enum Experiment {
     Windows(Windows),
     /// Detectors on the same traces.
     Ablation(Ablation),
+    /// M x N processes on nodes of their own.
+    Grid(Grid),
 }
 
 /// Bed, workload and bars of an acceleration.
@@ -108,22 +112,10 @@ pub struct Share {
 pub struct Planted {
     /// Simulated.
     pub stories: u64,
-    /// Least share that must be named rightly.
+    /// Really mounted.
+    pub mounted: u64,
+    /// Least share that must be named rightly, of each.
     pub named: f64,
-    /// slowfs's options for the mounted ones, as planned.
-    pub store: Vec<String>,
-    /// What is changed, and what must be named.
-    pub mounted: Vec<Mounted>,
-}
-
-/// A bottleneck that is really mounted.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Mounted {
-    /// Options added to the planned ones; later ones count.
-    pub options: Vec<String>,
-    /// The culprit's name; none: no alarm.
-    pub culprit: Option<String>,
 }
 
 /// What the lock protocols are tried with.
@@ -203,11 +195,8 @@ impl Book {
                 (it.sizes.len() as u64 * reads) as f64 * 0.013 + 1.0
             }
             Experiment::Planted(it) => {
-                let (stories, mounted) = match quick {
-                    true => (it.stories.min(33), it.mounted.len().min(2)),
-                    false => (it.stories, it.mounted.len()),
-                };
-                stories as f64 * STORY_S + mounted as f64 * (2.0 * if quick { 2.0 } else { 4.0 } + 1.0)
+                let (stories, mounted) = it.counts(quick);
+                stories as f64 * STORY_S + planted::seconds(mounted)
             }
             Experiment::Locks(it) => (it.sharers.len() * it.sizes.len() * it.granularities.len()) as f64 * 0.1,
             Experiment::Sweep(it) => {
@@ -219,6 +208,7 @@ impl Book {
             Experiment::Remote(it) => it.seconds(quick),
             Experiment::Windows(it) => it.seconds(quick),
             Experiment::Ablation(_) => ABLATION_S,
+            Experiment::Grid(it) => it.seconds(quick),
         }
     }
 
@@ -235,6 +225,7 @@ impl Book {
             Experiment::Sweep(it) => it.groups.is_empty() || it.processes.is_empty() || it.repeat == 0,
             Experiment::Remote(it) => return it.fault(),
             Experiment::Windows(it) => return it.fault(),
+            Experiment::Grid(it) => return it.fault(),
             Experiment::Ablation(_) => false,
             Experiment::Locks(it) => it.sharers.is_empty() || it.sizes.is_empty() || it.granularities.is_empty(),
         };
@@ -274,7 +265,7 @@ mod tests {
         let path = directory.path().join("E.toml");
         let head = "id = \"E\"\ntitle = \"t\"\n";
         for (text, part) in [
-            ("kind = \"planted\"\nstories = 0\nnamed = 1\nstore = []\nmounted = []\n", "count is 0"),
+            ("kind = \"planted\"\nstories = 0\nnamed = 1\nmounted = 0\n", "count is 0"),
             ("kind = \"guess\"\n", "unknown variant"),
             (
                 "kind = \"remote\"\nwire = { delay_us = 1, bandwidth = 1e6 }\nrepeat = 1\n[[case]]\nname = \"x\"\nprocesses = [1]\n\

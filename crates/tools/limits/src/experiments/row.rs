@@ -160,7 +160,7 @@ pub mod tests {
         let book = Book {
             id: "E".to_string(),
             title: String::new(),
-            experiment: Experiment::Planted(Planted { stories: 1, named: 1.0, store: Vec::new(), mounted: Vec::new() }),
+            experiment: Experiment::Planted(Planted { stories: 1, named: 1.0, mounted: 0 }),
         };
         let run = Run { book: &book, quick: true };
         let directory = tempfile::tempdir().unwrap();

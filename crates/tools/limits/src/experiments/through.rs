@@ -64,6 +64,7 @@ fn swept(run: &Run<'_>, wanted: &Through, target: PathBuf) -> Result<Vec<Analysi
     };
     let mut sweep = Sweep::new(Options {
         target,
+        across: Vec::new(),
         groups,
         processes,
         pattern: Pattern {

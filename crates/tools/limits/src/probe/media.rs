@@ -66,7 +66,7 @@ impl Bench<'_> {
     fn task(&self, name: &str, pattern: Pattern, streams: u64) -> std::io::Result<Task> {
         let directory = self.scratch.join(name);
         fs::create_dir_all(&directory)?;
-        Ok(Task { pattern, directory, processes: streams, ranks: streams, seed: 3 })
+        Ok(Task { pattern, directory, across: Vec::new(), processes: streams, ranks: streams, seed: 3 })
     }
 
     fn go_on(&self) -> std::io::Result<()> {

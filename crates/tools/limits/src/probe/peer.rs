@@ -154,7 +154,7 @@ fn resolve(peer: &str) -> io::Result<SocketAddr> {
 }
 
 /// Bytes a second that arrive there and here, with so many streams to it and from it at once.
-fn rate(address: SocketAddr, to: usize, from: usize, time: Duration) -> io::Result<(f64, f64)> {
+pub fn rate(address: SocketAddr, to: usize, from: usize, time: Duration) -> io::Result<(f64, f64)> {
     let sinks = (0..to).map(|_| connect(address, Want::Sink)).collect::<io::Result<Vec<_>>>()?;
     let sources = (0..from).map(|_| connect(address, Want::Source)).collect::<io::Result<Vec<_>>>()?;
     let began = Instant::now();

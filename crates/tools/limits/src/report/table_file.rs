@@ -75,6 +75,7 @@ fn sweep(path: &Path, runs: Vec<Run>, known: Known) -> Sweep {
     let repeat = runs.iter().map(|run| run.repetition + 1).max().unwrap_or(1);
     let options = Options {
         target: path.to_path_buf(),
+        across: Vec::new(),
         groups: values(|run| run.groups),
         processes: values(|run| run.processes),
         pattern: Pattern { name: "table".to_string(), ..Pattern::preset(Preset::Stream) },
@@ -95,6 +96,7 @@ fn sweep(path: &Path, runs: Vec<Run>, known: Known) -> Sweep {
         quiet: Vec::new(),
         complete: true,
         scratch: None,
+        further: Vec::new(),
         runs,
         holes: Vec::new(),
     }

@@ -3,7 +3,7 @@
 use super::statistics::median;
 use super::{Run, Sweep};
 use crate::units::format_share;
-use crate::workload::Kind;
+use crate::workload::{Kind, is_here};
 
 /// From this share on the processors count as full.
 const PROCESSORS_FULL: f64 = 0.9;
@@ -14,7 +14,7 @@ pub fn words(sweep: &Sweep, kind: Kind, cell: (u64, u64)) -> Vec<String> {
     let runs: Vec<&Run> = sweep.runs.iter().filter(of_cell).collect();
     let busy = median(&runs.iter().map(|run| run.cpu_share).collect::<Vec<_>>());
     let mut words = Vec::new();
-    if busy >= PROCESSORS_FULL && sweep.options.hosts.iter().all(|host| host.starts_with("netns:")) {
+    if busy >= PROCESSORS_FULL && sweep.options.hosts.iter().all(|host| is_here(host)) {
         let busy = format_share(busy);
         words.push(format!(
             "this machine's processors were {busy} busy there: they bind, and the storage may give more"

@@ -65,15 +65,19 @@ impl Drop for Scratch {
 pub fn run(
     sweep: &Sweep,
     launcher: &Launcher,
-    scratch: &Path,
+    scratch: &[Scratch],
     cell: (u64, u64, u64),
     observers: &mut Observers,
 ) -> Result<Vec<Run>, Failure> {
     let (groups, processes, repetition) = cell;
-    let directory = scratch.join(format!("cell.{groups}.{processes}.{}", repetition.wrapping_add(1)));
-    fs::create_dir(&directory).map_err(|error| Failure::output(format!("cannot make a directory: {error}")))?;
-    let result = phases(sweep, launcher, &directory, cell, observers);
-    let removed = fs::remove_dir_all(&directory);
+    let name = format!("cell.{groups}.{processes}.{}", repetition.wrapping_add(1));
+    let directories: Vec<PathBuf> = scratch.iter().map(|scratch| scratch.path().join(&name)).collect();
+    let made = directories.iter().try_for_each(fs::create_dir);
+    let result = match made {
+        Ok(()) => phases(sweep, launcher, &directories, cell, observers),
+        Err(error) => Err(Failure::output(format!("cannot make a directory: {error}"))),
+    };
+    let removed = directories.iter().try_for_each(fs::remove_dir_all);
     let runs = result?;
     removed.map_err(|error| Failure::output(format!("cannot remove the files of a cell: {error}")))?;
     Ok(runs)
@@ -82,15 +86,16 @@ pub fn run(
 fn phases(
     sweep: &Sweep,
     launcher: &Launcher,
-    directory: &Path,
+    directories: &[PathBuf],
     cell: (u64, u64, u64),
     observers: &mut Observers,
 ) -> Result<Vec<Run>, Failure> {
     let (groups, processes, repetition) = cell;
     let ranks = groups * processes;
-    let pattern = bounded(&sweep.options.pattern, directory, ranks)?;
+    let pattern = bounded(&sweep.options.pattern, directories, ranks)?;
     let seed = sweep.options.seed.wrapping_add(repetition.wrapping_mul(1 << 32));
-    let task = Task { pattern, directory: directory.to_path_buf(), processes, ranks, seed };
+    let directory = directories.first().cloned().unwrap_or_default();
+    let task = Task { pattern, directory, across: directories.to_vec(), processes, ranks, seed };
     let leaders = (0..groups).map(|group| (format!("group {group}"), Command::Lead { group, task: task.clone() }));
     let mut fleet = Fleet::start(launcher, leaders)?;
     ready(fleet.gather(None))?;
@@ -175,10 +180,16 @@ fn whole(fleet: &Fleet) -> Result<(), Failure> {
 }
 
 /// The pattern with no more data than the target has room for.
-fn bounded(pattern: &Pattern, directory: &Path, ranks: u64) -> Result<Pattern, Failure> {
+fn bounded(pattern: &Pattern, directories: &[PathBuf], ranks: u64) -> Result<Pattern, Failure> {
     let mut pattern = pattern.clone();
-    let space = statvfs(directory).map_err(|error| Failure::input(format!("cannot ask for free space: {error}")))?;
-    let free = (space.f_bavail.saturating_mul(space.f_frsize) as f64 * FREE_SHARE) as u64;
+    let mut free = u64::MAX;
+    for directory in directories {
+        let space =
+            statvfs(directory).map_err(|error| Failure::input(format!("cannot ask for free space: {error}")))?;
+        free = free.min((space.f_bavail.saturating_mul(space.f_frsize) as f64 * FREE_SHARE) as u64);
+    }
+    // Each has its share of the files.
+    let free = free.saturating_mul(directories.len() as u64);
     if pattern.phases.iter().any(|kind| kind.is_data()) {
         pattern.size_max = pattern.size_max.min(free / ranks);
         if pattern.size_max < pattern.transfer {

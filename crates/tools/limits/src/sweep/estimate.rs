@@ -1,6 +1,6 @@
 //! What a sweep will take, before it is started.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use rustix::fs::statvfs;
 
@@ -36,7 +36,7 @@ pub fn estimate(options: &Options) -> Estimate {
     let warm = options.warm_up as f64 * (phases * options.seconds + CELL_S);
     let each = runs.iter().map(|(m, n, _)| phases * options.seconds + CELL_S + (m * n) as f64 * PROCESS_S);
     let seconds = warm + each.sum::<f64>();
-    let room = free_bytes(&options.target);
+    let room = free_bytes(options);
     let bytes_max = options.known.limit(Kind::Write).map_or(room, |limit| room.min((limit * options.seconds) as u64));
     let uncached_seconds = uncached_seconds(options);
     Estimate { runs: runs.len() as u64, seconds, bytes_max, uncached_seconds }
@@ -55,8 +55,12 @@ pub fn uncached_seconds(options: &Options) -> Option<f64> {
     limits.filter(|_| bytes > 0.0).map(|limit| bytes / limit).reduce(f64::max)
 }
 
-fn free_bytes(target: &Path) -> u64 {
-    statvfs(target).map_or(0, |space| (space.f_bavail.saturating_mul(space.f_frsize) as f64 * FREE_SHARE) as u64)
+fn free_bytes(options: &Options) -> u64 {
+    let bases = options.bases();
+    let free = |base: &PathBuf| {
+        statvfs(base).map_or(0, |space| (space.f_bavail.saturating_mul(space.f_frsize) as f64 * FREE_SHARE) as u64)
+    };
+    bases.iter().map(free).min().unwrap_or(0).saturating_mul(bases.len() as u64)
 }
 
 impl Estimate {
@@ -91,7 +95,7 @@ impl Estimate {
             let words = "--limit, --plan or --probe says how long a phase must be for twice the memory to pass";
             return if reads { vec![format!("{dropped}{words}")] } else { Vec::new() };
         };
-        let (bytes, room) = (uncached_bytes(options), free_bytes(&options.target) as f64);
+        let (bytes, room) = (uncached_bytes(options), free_bytes(options) as f64);
         let mass = format!("{dropped}twice the memory, {:.1} GB, passes in {}", bytes / 1e9, format_seconds(seconds));
         let hint = if options.seconds < seconds { ": --time uncached" } else { "" };
         let mut words = vec![format!("{mass} at the limit{hint}")];

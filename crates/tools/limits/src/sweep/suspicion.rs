@@ -4,7 +4,7 @@ use super::{Options, Run};
 use crate::bounds::LIMIT_SLACK;
 use crate::counters::{Behind, Medium};
 use crate::units::{format_rate, format_share};
-use crate::workload::{Kind, Sync};
+use crate::workload::{Kind, Sync, is_here};
 
 /// Below this share of the data, what a device or the network moved does not explain a phase.
 const MOVED_MIN: f64 = 0.9;
@@ -25,7 +25,7 @@ pub fn of(run: &Run, options: &Options, behind: &Behind) -> Option<String> {
 
 /// Whether other machines took part, of whose devices and interfaces nothing is known.
 fn is_elsewhere(options: &Options) -> bool {
-    options.hosts.iter().any(|host| !host.starts_with("netns:"))
+    options.hosts.iter().any(|host| !is_here(host))
 }
 
 /// What the counters prove.

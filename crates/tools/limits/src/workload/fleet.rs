@@ -73,6 +73,12 @@ impl Launcher {
         &self.words
     }
 
+    /// The words of another stage of this program: `limits STAGE`, or `STAGE` where it stands alone.
+    pub fn stage(&self, name: &str) -> Vec<OsString> {
+        let within = self.words.iter().filter(|word| *word != "worker").cloned();
+        within.chain([OsString::from(name)]).collect()
+    }
+
     /// This very program: `forebay limits worker`, or `forebay-limits worker` where it stands alone.
     pub fn own() -> Result<Launcher, Failure> {
         let program =

@@ -20,23 +20,38 @@ enum Reach {
     Srun,
     Mpirun,
     Namespace,
+    Process,
+}
+
+/// How a host begins that is part of this machine: its processors and devices are this one's.
+const HERE: [&str; 2] = ["netns:", "pid:"];
+
+/// Whether a host, as it was named, is part of this machine.
+pub fn is_here(host: &str) -> bool {
+    HERE.iter().any(|prefix| host.starts_with(prefix))
 }
 
 impl Host {
-    /// `NAME` (ssh), `srun:NAME`, `mpirun:NAME`, `netns:NAME`.
+    /// `NAME` (ssh), `srun:NAME`, `mpirun:NAME`, `netns:NAME`, `pid:N`.
     pub fn parse(text: &str, program: Option<&Path>) -> Result<Host, String> {
         let (reach, name) = match text.split_once(':') {
             Some(("srun", name)) => (Reach::Srun, name),
             Some(("mpirun", name)) => (Reach::Mpirun, name),
             Some(("netns", name)) => (Reach::Namespace, name),
+            Some(("pid", number)) => (Reach::Process, number),
             Some(("ssh", name)) => (Reach::Ssh, name),
-            Some((other, _)) => return Err(format!("`{other}:` is no way to a host: ssh:, srun:, mpirun: or netns:")),
+            Some((other, _)) => {
+                return Err(format!("`{other}:` is no way to a host: ssh:, srun:, mpirun:, netns: or pid:"));
+            }
             None => (Reach::Ssh, text),
         };
         // What begins with a dash would be an option of ssh.
         let plain = |c: char| c.is_alphanumeric() || "._-@".contains(c);
         if name.is_empty() || name.starts_with('-') || !name.chars().all(plain) {
             return Err(format!("`{name}` is no name of a host"));
+        }
+        if reach == Reach::Process && !name.chars().all(|c| c.is_ascii_digit()) {
+            return Err(format!("`{name}` is no number of a process"));
         }
         Ok(Host { reach, name: name.to_string(), program: program.map(Path::to_path_buf) })
     }
@@ -50,13 +65,14 @@ impl Host {
             // As MPICH and Open MPI both say it; both hand stdin on to the first process, which is the only one.
             Reach::Mpirun => ("mpirun", &["-np", "1", "-host"]),
             Reach::Namespace => ("ip", &["netns", "exec"]),
+            Reach::Process => ("nsenter", &["--net", "--mount", "--target"]),
         };
         let mut command = Command::new(first);
         command.args(rest).arg(&self.name);
         match self.reach {
             // A shell there reads it.
             Reach::Ssh => command.arg(quoted(program)).args(words.iter().map(|word| quoted(word))),
-            Reach::Srun | Reach::Mpirun | Reach::Namespace => command.arg(program).args(words),
+            Reach::Srun | Reach::Mpirun | Reach::Namespace | Reach::Process => command.arg(program).args(words),
         };
         command
     }
@@ -86,9 +102,10 @@ mod tests {
         };
         assert_eq!(line("a@n1"), r"ssh -o BatchMode=yes -o ServerAliveInterval=10 -- a@n1 '/opt/f b' 'it'\''s'");
         assert_eq!(line("netns:left"), "ip netns exec left /opt/f b it's");
+        assert_eq!(line("pid:4711"), "nsenter --net --mount --target 4711 /opt/f b it's");
         assert!(line("srun:n7").starts_with("srun --nodes=1 --ntasks=1 --quiet --nodelist n7 /opt"));
         assert_eq!(line("mpirun:n7"), "mpirun -np 1 -host n7 /opt/f b it's");
-        for wrong in ["", "-oProxyCommand=x", "a b", "mpi:a", "n;rm"] {
+        for wrong in ["", "-oProxyCommand=x", "a b", "mpi:a", "n;rm", "pid:x", "pid:"] {
             assert!(Host::parse(wrong, None).is_err(), "{wrong}");
         }
     }

@@ -19,6 +19,9 @@ pub struct Task {
     pub pattern: Pattern,
     /// The cell's own empty directory.
     pub directory: PathBuf,
+    /// Such directories, the first one included, that files are dealt out to in turn; empty where there is one.
+    #[serde(default)]
+    pub across: Vec<PathBuf>,
     /// Processes of a group.
     pub processes: u64,
     /// Processes of all groups.

@@ -295,7 +295,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let mut pattern = Pattern::preset(Preset::MdtestHard);
         pattern.files_max = 5;
-        let task = Task { pattern, directory: directory.path().to_path_buf(), processes: 1, ranks: 1, seed: 1 };
+        let directory_of = directory.path().to_path_buf();
+        let task = Task { pattern, directory: directory_of, across: Vec::new(), processes: 1, ranks: 1, seed: 1 };
         let mut worker = Worker::new(0, task);
         let until = now_ns() + 3_600_000_000_000;
         worker.prepare(Kind::Create, u64::MAX).unwrap();

@@ -10,12 +10,35 @@ use super::message::{Sample, Task};
 use super::pattern::Kind;
 use super::phase::Worker;
 
+/// One phase of all threads.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Passed {
+    /// Bytes, or operations on names.
+    pub amount: u64,
+    /// From the first start to the last end.
+    pub seconds: f64,
+    /// Share of the data that was in the page cache before a read, if that is told.
+    pub resident: Option<f64>,
+}
+
+impl Passed {
+    /// Bytes or operations a second.
+    pub fn rate(&self) -> f64 {
+        self.amount as f64 / self.seconds
+    }
+}
+
 /// Runs phases with one thread a rank. Returns each phase's rate (bytes or operations a second) and the share of the data
 /// that was in the page cache before a read.
 pub fn together(task: &Task, phases: &[Kind], time: Duration) -> io::Result<Vec<(f64, Option<f64>)>> {
+    Ok(phases_of(task, phases, time)?.iter().map(|passed| (passed.rate(), passed.resident)).collect())
+}
+
+/// The same, with the amount and the time.
+pub fn phases_of(task: &Task, phases: &[Kind], time: Duration) -> io::Result<Vec<Passed>> {
     let mut workers: Vec<Worker> = (0..task.ranks).map(|rank| Worker::new(rank, task.clone())).collect();
     let mut common = u64::MAX;
-    let mut rates = Vec::new();
+    let mut passed = Vec::new();
     for kind in phases.iter().copied() {
         let resident = workers.iter_mut().map(|worker| worker.prepare(kind, common)).collect::<io::Result<Vec<_>>>()?;
         let start = Barrier::new(workers.len());
@@ -35,9 +58,10 @@ pub fn together(task: &Task, phases: &[Kind], time: Duration) -> io::Result<Vec<
         let from = samples.iter().map(|sample| sample.started_ns).min().unwrap_or(0);
         let to = samples.iter().map(|sample| sample.ended_ns).max().unwrap_or(0);
         let amount: u64 = samples.iter().map(|s| if kind.is_data() { s.bytes } else { s.operations }).sum();
-        let rate = amount as f64 / (to.saturating_sub(from).max(1) as f64 / 1e9);
+        let seconds = to.saturating_sub(from).max(1) as f64 / 1e9;
         let known: Vec<f64> = resident.into_iter().flatten().collect();
-        rates.push((rate, (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)));
+        let resident = (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64);
+        passed.push(Passed { amount, seconds, resident });
     }
-    Ok(rates)
+    Ok(passed)
 }

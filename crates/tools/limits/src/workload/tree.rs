@@ -7,10 +7,16 @@ use std::path::{Path, PathBuf};
 use super::message::Task;
 use super::pattern::Layout;
 
+/// The one of the cell's directories that has the files of `owner`.
+fn home(task: &Task, owner: u64) -> &Path {
+    let count = task.across.len().max(1) as u64;
+    task.across.get((owner % count) as usize).unwrap_or(&task.directory)
+}
+
 /// The data file of `owner`.
 pub fn data_file(task: &Task, owner: u64) -> PathBuf {
     match task.pattern.layout {
-        Layout::FilePerProcess => task.directory.join(format!("data.{owner:08}")),
+        Layout::FilePerProcess => home(task, owner).join(format!("data.{owner:08}")),
         Layout::Segmented | Layout::Strided => task.directory.join("data.shared"),
     }
 }
@@ -18,9 +24,9 @@ pub fn data_file(task: &Task, owner: u64) -> PathBuf {
 /// The directory of `owner`'s small files.
 pub fn directory(task: &Task, owner: u64) -> PathBuf {
     if task.pattern.shared_directory {
-        task.directory.join("files")
+        home(task, owner).join("files")
     } else {
-        task.directory.join(format!("files.{owner:08}"))
+        home(task, owner).join(format!("files.{owner:08}"))
     }
 }
 
@@ -72,6 +78,29 @@ impl Names {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workload::{Pattern, Preset};
+
+    #[test]
+    fn files_are_dealt_out_to_the_directories_in_turn_and_a_shared_one_is_in_the_first() {
+        let task = Task {
+            pattern: Pattern::preset(Preset::IorEasy),
+            directory: "/t/a/c".into(),
+            across: vec!["/t/a/c".into(), "/t/b/c".into()],
+            processes: 2,
+            ranks: 4,
+            seed: 0,
+        };
+        let files = (0..4).map(|owner| data_file(&task, owner).display().to_string()).collect::<Vec<_>>();
+        assert_eq!(
+            files,
+            ["/t/a/c/data.00000000", "/t/b/c/data.00000001", "/t/a/c/data.00000002", "/t/b/c/data.00000003"]
+        );
+        assert!(small_file(&task, 3, 0).starts_with("/t/b/c/files"));
+        let shared = Task { pattern: Pattern::preset(Preset::IorHard), ..task.clone() };
+        assert_eq!(data_file(&shared, 1), Path::new("/t/a/c/data.shared"));
+        let one = Task { across: Vec::new(), ..task };
+        assert_eq!(data_file(&one, 1), Path::new("/t/a/c/data.00000001"));
+    }
 
     #[test]
     fn a_name_is_its_owner_and_number_however_large() {

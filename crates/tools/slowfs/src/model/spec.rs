@@ -19,7 +19,7 @@ pub enum Protocol {
 }
 
 /// A store. `None` and 0 are "no bound" and "no cost". Rates are bytes a second, times nanoseconds.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
     /// All reads and writes together: the core network.
     pub bandwidth: Option<f64>,

@@ -54,6 +54,7 @@ fn results_of_64_times_64_processes_merge_without_losing_a_sample() {
     let task = Task {
         pattern: sweep.options.pattern.clone(),
         directory: PathBuf::from("/"),
+        across: Vec::new(),
         processes: PROCESSES,
         ranks: GROUPS * PROCESSES,
         seed: 1,

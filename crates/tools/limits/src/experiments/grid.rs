@@ -1,0 +1,380 @@
+//! M nodes x N processes on clients and I/O nodes of their own, over wires with caps, through Forebay: what each part gives alone, the
+//! sweep's table beside that limit, and bottlenecks planted in the wires and disks, which must be named from what was measured.
+
+mod instruments;
+mod network;
+mod nodes;
+
+use std::fs;
+
+use serde::Deserialize;
+use slowfs::model::share;
+
+use self::instruments::{Alone, Record, load};
+use self::network::failed;
+use self::nodes::{Disk, Nodes};
+use super::{Row, Run};
+use crate::bounds::LIMIT_SLACK;
+use crate::diagnosis::{Observed, diagnose};
+use crate::failure::Failure;
+use crate::results::{Results, Stage};
+use crate::sweep::{Analysis, Sweep, analyse, render};
+use crate::units::{format_rate, format_share};
+use crate::workload::{Kind, Launcher};
+
+/// Bytes that a planted cache acknowledges on each disk: more than any load brings there.
+const CHEAT: u64 = 64 << 20;
+/// Bytes of a transfer of a planted load: what is on its way at the end is little beside it.
+const PLANTED_TRANSFER: u64 = 128 << 10;
+/// Processes of each client then.
+const PLANTED_PROCESSES: u64 = 4;
+
+/// The bed, the grid and the bar. Rates in bytes a second, of one of its kind and one direction, headers included.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Grid {
+    pub clients: u64,
+    pub client_link: f64,
+    pub core: f64,
+    pub io_nodes: u64,
+    pub io_link: f64,
+    pub disk: f64,
+    /// Values of M and N.
+    pub groups: Vec<u64>,
+    pub processes: Vec<u64>,
+    /// Bytes of a transfer.
+    pub transfer: u64,
+    /// Length of a phase, and of a load with something planted; seconds.
+    pub seconds: f64,
+    pub planted_seconds: f64,
+    /// Runs of each cell.
+    pub repeat: u64,
+    /// Least share of the bed's measured limit.
+    pub eta: f64,
+    /// The paper's.
+    pub paper: Option<f64>,
+    /// What is planted, in turn.
+    pub plants: Vec<Bottleneck>,
+    /// Of the plants' strengths, 1.3 to 4.
+    pub seed: u64,
+}
+
+/// What is planted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bottleneck {
+    /// The control.
+    Nothing,
+    ClientLinks,
+    Core,
+    IoLinks,
+    /// One of the I/O nodes has a slower link.
+    SlowNode,
+    Disks,
+    /// Slower disks behind a cache that acknowledges in their place.
+    Cache,
+}
+
+impl Bottleneck {
+    /// What must be named.
+    fn culprit(self, number: usize) -> Option<String> {
+        Some(match self {
+            Bottleneck::Nothing => return None,
+            Bottleneck::ClientLinks => "the clients' links".to_string(),
+            Bottleneck::Core => "the core network".to_string(),
+            Bottleneck::IoLinks => "the servers' links".to_string(),
+            Bottleneck::SlowNode => format!("the link of server {number}"),
+            Bottleneck::Disks => "the disks".to_string(),
+            Bottleneck::Cache => "a cache that answers in place of the storage".to_string(),
+        })
+    }
+
+    /// Whether it takes a bed of its own: the disks are made with it.
+    fn is_of_disks(self) -> bool {
+        matches!(self, Bottleneck::Disks | Bottleneck::Cache)
+    }
+}
+
+impl Grid {
+    /// What makes it impossible, in a sentence.
+    pub fn fault(&self) -> Option<String> {
+        let most = self.groups.iter().max().copied().unwrap_or(0);
+        if most > self.clients {
+            return Some(format!("M={most} needs as many clients"));
+        }
+        let counts = [self.clients, self.io_nodes, self.repeat, self.transfer];
+        let empty = self.groups.is_empty() || self.processes.is_empty() || counts.contains(&0);
+        let rates = [self.client_link, self.core, self.io_link, self.disk, self.seconds, self.planted_seconds];
+        let wrong =
+            empty || rates.iter().any(|rate| *rate <= 0.0) || self.groups.contains(&0) || self.processes.contains(&0);
+        (wrong || self.clients > 64 || self.io_nodes > 64)
+            .then(|| "a list is empty, or a count or rate is 0: nothing would be measured".to_string())
+    }
+
+    /// About how long it takes, seconds: beds come up in three, each part is measured, cells have starts and ends.
+    pub fn seconds(&self, quick: bool) -> f64 {
+        let (groups, processes, repeat) = self.cells(quick);
+        let cells = groups.iter().flat_map(|m| processes.iter().map(move |n| m * n));
+        let swept: f64 = cells.map(|ranks| 2.0 * self.seconds + 0.6 + ranks as f64 * 0.008).sum();
+        let plants = self.plants(quick);
+        let beds = 1 + plants.iter().filter(|plant| plant.is_of_disks()).count();
+        swept * repeat as f64 + beds as f64 * 4.0 + plants.len() as f64 * (self.planted_seconds + 4.5)
+    }
+
+    fn cells(&self, quick: bool) -> (Vec<u64>, Vec<u64>, u64) {
+        if !quick {
+            return (self.groups.clone(), self.processes.clone(), self.repeat);
+        }
+        (self.groups.iter().max().copied().into_iter().collect(), vec![PLANTED_PROCESSES], 1)
+    }
+
+    /// In short: what needs no second bed, and one of those.
+    fn plants(&self, quick: bool) -> Vec<Bottleneck> {
+        let wanted = |plant: &Bottleneck| {
+            !quick || matches!(plant, Bottleneck::Nothing | Bottleneck::Core | Bottleneck::SlowNode)
+        };
+        self.plants.iter().copied().filter(wanted).collect()
+    }
+
+    fn as_planned(&self) -> Disk {
+        Disk { rate: self.disk, cheat: 0 }
+    }
+
+    /// The least that all of one kind give together.
+    fn whole(&self) -> f64 {
+        let [clients, io_nodes] = [self.clients, self.io_nodes].map(|count| count as f64);
+        [clients * self.client_link, self.core, io_nodes * self.io_link, io_nodes * self.disk]
+            .into_iter()
+            .fold(f64::INFINITY, f64::min)
+    }
+}
+
+pub fn run(run: &Run<'_>, grid: &Grid, tell: &mut dyn FnMut(&str)) -> Result<Vec<Row>, Failure> {
+    let nodes = Nodes::new(grid, grid.as_planned())?;
+    let alone = Alone::measure(&nodes)?;
+    let [b_c, b_s, b_net, b_d] = alone.limits().map(format_rate);
+    tell(&format!(
+        "{} clients and {} I/O nodes; measured alone: B_c = {b_c}, B_s = {b_s}, B_net = {b_net}, B_d = {b_d}",
+        grid.clients, grid.io_nodes
+    ));
+    let (groups, processes, repeat) = grid.cells(run.quick);
+    let most = processes.iter().max().copied().unwrap_or(1);
+    let limits = nodes.scratch.join("bed.toml");
+    fs::write(&limits, alone.document(grid, most)).map_err(|error| failed("the bed's document", error))?;
+    let words = [
+        "--read".to_string(),
+        "--transfer".to_string(),
+        grid.transfer.to_string(),
+        "--plan".to_string(),
+        limits.display().to_string(),
+    ];
+    let cells = Cells { groups, processes, seconds: grid.seconds, repeat };
+    let sweep = swept(&nodes, "grid", &cells, &words)?;
+    render(&sweep).lines().for_each(&mut *tell);
+    if let Some(hole) = sweep.holes.first() {
+        return Err(Failure::unavailable(format!("M={} N={} is missing: {}", hole.groups, hole.processes, hole.why)));
+    }
+    let found = analyse(&sweep);
+    let mut rows = Vec::new();
+    for kind in [Kind::Write, Kind::Read] {
+        let found = found.iter().find(|found| found.kind == kind);
+        let found = found.ok_or_else(|| Failure::unavailable(format!("no cell counts of {kind}")))?;
+        rows.extend(judge(run, grid, found));
+    }
+    let (mut beds, plants) = (Some((nodes, alone)), grid.plants(run.quick));
+    for (number, plant) in plants.iter().filter(|plant| !plant.is_of_disks()).enumerate() {
+        if let Some((nodes, _)) = &beds {
+            rows.push(planted(run, grid, nodes, *plant, number, None, tell)?);
+        }
+    }
+    for (number, plant) in plants.iter().filter(|plant| plant.is_of_disks()).enumerate() {
+        drop(beds.take());
+        let strength = strength(grid, 100 + number);
+        let rate = grid.whole() / grid.io_nodes as f64 / strength;
+        let nodes = Nodes::new(grid, Disk { rate, cheat: if *plant == Bottleneck::Cache { CHEAT } else { 0 } })?;
+        rows.push(planted(run, grid, &nodes, *plant, 100 + number, Some(strength), tell)?);
+    }
+    Ok(rows)
+}
+
+fn judge(run: &Run<'_>, grid: &Grid, found: &Analysis) -> Vec<Row> {
+    let (kind, best) = (found.kind, &found.best);
+    let knee = found.knee.map_or("no knee".to_string(), |knee| format!("knee at {knee} processes"));
+    let (m, n) = found.near_top;
+    let what = format!(
+        "{} with M={} N={}; {knee}; M={m} N={n} within 5 %",
+        format_rate(best.rate),
+        best.groups,
+        best.processes
+    );
+    let eta = found.eta.unwrap_or(f64::NAN);
+    let mut rows = vec![Row::new(run, format!("{kind}, eta"), eta, "x").judged(Some(grid.eta), grid.paper, what)];
+    if eta > 1.0 + LIMIT_SLACK {
+        rows[0].rejected = Some("above the bed's limit: a cache, or a limit measured too low".to_string());
+    }
+    if let Some(parallelism) = found.parallelism {
+        let what = "processes at their share of a client's link that fill the limit".to_string();
+        rows.push(Row::new(run, format!("{kind}, P"), parallelism, "").judged(None, None, what));
+    }
+    if let Some(parallelism) = found.parallelism_measured {
+        let what = "the best over one process alone".to_string();
+        rows.push(Row::new(run, format!("{kind}, P_meas"), parallelism, "").judged(None, None, what));
+    }
+    let what = "of their mean lie between the slowest and the fastest client of the best cell".to_string();
+    rows.push(Row::new(run, format!("{kind}, imbalance"), found.imbalance, "x").judged(None, None, what));
+    rows
+}
+
+/// The cells of a sweep.
+struct Cells {
+    groups: Vec<u64>,
+    processes: Vec<u64>,
+    seconds: f64,
+    repeat: u64,
+}
+
+/// `forebay limits sweep` on the first client, with groups on the clients and a look at the I/O nodes.
+fn swept(nodes: &Nodes, name: &str, cells: &Cells, words: &[String]) -> Result<Sweep, Failure> {
+    let launcher = Launcher::own()?;
+    let results = nodes.scratch.join(format!("{name}.json"));
+    let list = |numbers: &[u64]| numbers.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
+    let hosts = |places: &[network::Place]| places.iter().map(network::Place::host).collect::<Vec<_>>().join(",");
+    let mut command = nodes.network.clients[0].command(launcher.program());
+    command
+        .args(launcher.stage("sweep"))
+        .arg("--target")
+        .arg(&nodes.target)
+        .arg("--across")
+        .arg(nodes.across.join(","));
+    command.args(["--hosts", &hosts(&nodes.network.clients), "--io-nodes", &hosts(&nodes.network.io_nodes)]);
+    command.args(["-M", &list(&cells.groups), "-N", &list(&cells.processes), "--repeat", &cells.repeat.to_string()]);
+    command.args([
+        "--time",
+        &format!("{:.0}ms", cells.seconds * 1e3),
+        "--pattern",
+        "stream",
+        "--direct",
+        "--size",
+        "64MiB",
+    ]);
+    command.args(["--warm-up", "0", "--quiet"]).args(words).arg("-o").arg(&results);
+    let said = command.output().map_err(|error| failed("the sweep", error))?;
+    match Results::load(&results) {
+        Ok(Results { stage: Stage::Sweep(sweep), .. }) => Ok(sweep),
+        _ => Err(failed("the sweep", String::from_utf8_lossy(&said.stderr).trim())),
+    }
+}
+
+/// Seeded, 1.3 to 4.
+fn strength(grid: &Grid, number: usize) -> f64 {
+    1.3 + share(grid.seed.wrapping_mul(1_000_003).wrapping_add(number as u64)) * 2.7
+}
+
+/// One load with something planted, and the verdict on it. `strength` is that of what the bed was made with.
+fn planted(
+    run: &Run<'_>,
+    grid: &Grid,
+    nodes: &Nodes,
+    plant: Bottleneck,
+    number: usize,
+    made_with: Option<f64>,
+    tell: &mut dyn FnMut(&str),
+) -> Result<Row, Failure> {
+    let strength = made_with.unwrap_or_else(|| strength(grid, number));
+    let slow = (share(grid.seed.wrapping_add(77)) * grid.io_nodes as f64) as usize;
+    let network = &nodes.network;
+    // What the part must give for the whole, over the strength.
+    let less = grid.whole() / strength;
+    match plant {
+        Bottleneck::ClientLinks => {
+            network.client_links.iter().try_for_each(|wire| wire.cap(less / grid.clients as f64))?
+        }
+        Bottleneck::Core => network.core.cap(less)?,
+        Bottleneck::IoLinks => network.io_links.iter().try_for_each(|wire| wire.cap(less / grid.io_nodes as f64))?,
+        Bottleneck::SlowNode => network.io_links[slow].cap(less / grid.io_nodes as f64)?,
+        Bottleneck::Nothing | Bottleneck::Disks | Bottleneck::Cache => {}
+    }
+    let observed = observed(grid, nodes, &format!("planted{number}"));
+    // As planned again, for the next one.
+    match plant {
+        Bottleneck::ClientLinks => network.client_links.iter().try_for_each(|wire| wire.cap(grid.client_link))?,
+        Bottleneck::Core => network.core.cap(grid.core)?,
+        Bottleneck::IoLinks | Bottleneck::SlowNode => {
+            network.io_links.iter().try_for_each(|wire| wire.cap(grid.io_link))?
+        }
+        Bottleneck::Nothing | Bottleneck::Disks | Bottleneck::Cache => {}
+    }
+    let observed = observed?;
+    let verdict = diagnose(&observed);
+    let (named, culprit) = (verdict.alarm.map(|culprit| culprit.to_string()), plant.culprit(slow));
+    let case = match &culprit {
+        Some(culprit) => format!("planted: {culprit}, x {strength:.2}"),
+        None => "nothing planted".to_string(),
+    };
+    tell(&format!("{case}: {}; {}", format_rate(observed.own_files.rate), verdict.words.join("; ")));
+    let busiest = observed.own_files.readings.iter().map(|reading| reading.busy).fold(0.0, f64::max);
+    let said =
+        format!("named: {}; the busiest part {} busy", named.as_deref().unwrap_or("no alarm"), format_share(busiest));
+    Ok(Row::new(run, case, f64::from(u8::from(named == culprit)), "right").judged(Some(1.0), None, said))
+}
+
+fn observed(grid: &Grid, nodes: &Nodes, name: &str) -> Result<Observed, Failure> {
+    let alone = Alone::measure(nodes)?;
+    let cells = Cells {
+        groups: vec![grid.clients],
+        processes: vec![PLANTED_PROCESSES],
+        seconds: grid.planted_seconds,
+        repeat: 1,
+    };
+    let words = ["--transfer".to_string(), PLANTED_TRANSFER.to_string()];
+    let (sweep, record) = Record::of(nodes, || swept(nodes, name, &cells, &words))?;
+    let run = sweep.runs.iter().find(|run| run.kind == Kind::Write);
+    let run = run.ok_or_else(|| failed("the load", sweep.holes.first().map_or("no result", |hole| &hole.why)))?;
+    Ok(Observed { own_files: load(grid, &alone, run, &record), ..Observed::default() })
+}
+
+#[cfg(test)]
+pub mod tests {
+    use std::path::Path;
+
+    use super::super::{Book, Experiment};
+    use super::*;
+
+    /// As the book has it.
+    pub fn grid() -> Grid {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../experiments/E4-1-nodes.toml");
+        match Book::read(&path).unwrap().experiment {
+            Experiment::Grid(grid) => grid,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn strengths_are_between_1_3_and_4_and_every_plant_makes_its_part_bind() {
+        let grid = grid();
+        for number in 0..200 {
+            assert!((1.3..4.0).contains(&strength(&grid, number)));
+        }
+        // The weakest plant still leaves less than anything else gives.
+        assert!(grid.whole() / 1.3 < 0.9 * grid.whole());
+        for plant in [
+            Bottleneck::Core,
+            Bottleneck::SlowNode,
+            Bottleneck::Cache,
+            Bottleneck::Disks,
+            Bottleneck::ClientLinks,
+            Bottleneck::IoLinks,
+        ] {
+            assert!(grid.plants.contains(&plant) && plant.culprit(0).is_some(), "{plant:?}");
+        }
+        assert!(grid.plants.contains(&Bottleneck::Nothing) && grid.clients >= 8 && (2..=5).contains(&grid.io_nodes));
+    }
+
+    #[test]
+    fn more_groups_than_clients_and_nothing_to_measure_are_refused() {
+        assert!(grid().fault().is_none());
+        assert!(Grid { groups: vec![9], ..grid() }.fault().unwrap().contains("M=9"));
+        assert!(Grid { disk: 0.0, ..grid() }.fault().is_some());
+        assert!(Grid { processes: vec![0], ..grid() }.fault().is_some());
+    }
+}

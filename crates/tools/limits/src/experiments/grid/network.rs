@@ -1,0 +1,237 @@
+//! Nodes on one machine and the wires between them: a network namespace each, two switches, a trunk between those, and on every wire a
+//! token bucket in each direction (`tc`, tbf).
+//!
+//! ```text
+//!   client 0 ---+                        +--- I/O node 0
+//!   client 1 ---+ front ==== core ==== back --- I/O node 1
+//!      ...   ---+                        +--- ...
+//! ```
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use super::super::bed::Bed;
+use crate::bounds::PATIENCE;
+use crate::counters::Counters;
+use crate::failure::Failure;
+use crate::workload::Launcher;
+
+/// Where the switches' own addresses and the peers of the probe are.
+const FRONT: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 254);
+const BACK: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 253);
+const PEER: u16 = 7117;
+/// Between two looks whether a node is there.
+const POLL: Duration = Duration::from_millis(2);
+/// What a bucket holds, and how long a packet waits in front of it at most: a switch's buffer.
+const BUCKET: &str = "burst 32kb latency 100ms";
+
+/// A namespace of networks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// Of a node: with mounts of its own, if it is a client. The process that keeps it.
+    Node(u32),
+    /// Of a switch: the file that keeps it.
+    Switch(PathBuf),
+}
+
+impl Place {
+    /// A command there, with the node's mounts.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new("nsenter");
+        match self {
+            Place::Node(process) => command.args(["--net", "--mount", "--target"]).arg(process.to_string()),
+            Place::Switch(file) => command.arg(format!("--net={}", file.display())),
+        };
+        command.arg(program).stdin(Stdio::null());
+        command
+    }
+
+    /// As `forebay limits sweep --hosts` names it.
+    pub fn host(&self) -> String {
+        match self {
+            Place::Node(process) => format!("pid:{process}"),
+            Place::Switch(file) => file.display().to_string(),
+        }
+    }
+
+    /// Does something in its network, in a thread of its own.
+    pub fn inside<T: Send>(&self, act: impl FnOnce() -> io::Result<T> + Send) -> Result<T, Failure> {
+        let file = match self {
+            Place::Node(process) => PathBuf::from(format!("/proc/{process}/ns/net")),
+            Place::Switch(file) => file.clone(),
+        };
+        let entered = || {
+            let network = File::open(&file)?;
+            move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))?;
+            act()
+        };
+        let outcome = thread::scope(|scope| scope.spawn(entered).join());
+        outcome
+            .unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
+            .map_err(|error| failed("a network", error))
+    }
+
+    /// Bytes that an interface received and sent so far.
+    pub fn passed(&self, interface: &str) -> Result<[u64; 2], Failure> {
+        let counters = self.inside(Counters::of_this_thread)?;
+        let passed = counters.interfaces.get(interface).copied().unwrap_or_default();
+        Ok([passed.received_bytes, passed.sent_bytes])
+    }
+
+    /// The mounts that its programs see.
+    pub fn mounts(&self) -> String {
+        match self {
+            Place::Node(process) => fs::read_to_string(format!("/proc/{process}/mountinfo")).unwrap_or_default(),
+            Place::Switch(_) => String::new(),
+        }
+    }
+
+    fn script(&self, lines: &[String]) -> Result<(), Failure> {
+        let said = self.command("sh").args(["-e", "-c", &lines.join("\n")]).output();
+        let said = said.map_err(|error| failed("nsenter (util-linux)", error))?;
+        if said.status.success() {
+            return Ok(());
+        }
+        Err(failed("the network (iproute2)", String::from_utf8_lossy(&said.stderr).trim()))
+    }
+}
+
+pub fn failed(what: &str, error: impl std::fmt::Display) -> Failure {
+    Failure::unavailable(format!("{what}: {error}"))
+}
+
+/// One wire: where its two ends are, and what they are called there.
+#[derive(Debug, Clone)]
+pub struct Wire {
+    near: (Place, String),
+    far: (Place, String),
+}
+
+impl Wire {
+    /// Lets so many bytes a second pass in each direction, headers included.
+    pub fn cap(&self, rate: f64) -> Result<(), Failure> {
+        for (place, interface) in [&self.near, &self.far] {
+            let bits = (rate * 8.0).round();
+            place.script(&[format!("tc qdisc replace dev {interface} root tbf rate {bits}bit {BUCKET}")])?;
+        }
+        Ok(())
+    }
+
+    /// Bytes that passed so far: towards the storage, and back.
+    pub fn passed(&self) -> Result<[u64; 2], Failure> {
+        let (place, interface) = &self.near;
+        let [received, sent] = place.passed(interface)?;
+        Ok(if interface == PORT_OF_IO { [received, sent] } else { [sent, received] })
+    }
+}
+
+/// A node's own interface: of a client, and of an I/O node, whose received bytes are those towards the storage.
+const PORT: &str = "eth0";
+const PORT_OF_IO: &str = "io0";
+const TRUNK: &str = "trunk";
+
+/// The nodes and their wires.
+pub struct Network {
+    pub clients: Vec<Place>,
+    pub io_nodes: Vec<Place>,
+    pub client_links: Vec<Wire>,
+    pub io_links: Vec<Wire>,
+    pub core: Wire,
+    pub front: Place,
+}
+
+impl Network {
+    /// Nodes and wires without caps. `keep` is a directory for the switches' files.
+    pub fn new(bed: &mut Bed, keep: &Path, clients: u64, io_nodes: u64) -> Result<Network, Failure> {
+        let [front, back] = [bed.network(&keep.join("front"))?, bed.network(&keep.join("back"))?].map(Place::Switch);
+        let clients = (0..clients).map(|_| node(bed, true)).collect::<Result<Vec<_>, _>>()?;
+        let io_nodes = (0..io_nodes).map(|_| node(bed, false)).collect::<Result<Vec<_>, _>>()?;
+        for (switch, address) in [(&front, FRONT), (&back, BACK)] {
+            switch.script(&[
+                "ip link set lo up".to_string(),
+                "ip link add bridge type bridge".to_string(),
+                format!("ip address add {address}/24 dev bridge"),
+                "ip link set bridge up".to_string(),
+            ])?;
+        }
+        let Place::Switch(behind) = &back else { return Err(Failure::defect("a switch is a switch")) };
+        front.script(&[format!("ip link add {TRUNK} type veth peer name {TRUNK} netns {}", behind.display())])?;
+        for switch in [&front, &back] {
+            switch.script(&[format!("ip link set {TRUNK} master bridge up")])?;
+        }
+        let core = Wire { near: (front.clone(), TRUNK.to_string()), far: (back.clone(), TRUNK.to_string()) };
+        let wire = |switch: &Place,
+                    node: &Place,
+                    interface: &str,
+                    number: usize,
+                    address: Ipv4Addr|
+         -> Result<Wire, Failure> {
+            let Place::Node(process) = node else { return Err(Failure::defect("a node is a node")) };
+            let far = format!("to{number}");
+            switch.script(&[
+                format!("ip link add {far} type veth peer name {interface} netns {process}"),
+                format!("ip link set {far} master bridge up"),
+            ])?;
+            node.script(&[
+                "ip link set lo up".to_string(),
+                format!("ip address add {address}/24 dev {interface}"),
+                format!("ip link set {interface} up"),
+            ])?;
+            Ok(Wire { near: (node.clone(), interface.to_string()), far: (switch.clone(), far) })
+        };
+        let each = |nodes: &[Place], switch: &Place, interface: &str, address: fn(usize) -> Ipv4Addr| {
+            let wires = nodes.iter().enumerate();
+            wires.map(|(at, node)| wire(switch, node, interface, at, address(at))).collect::<Result<Vec<_>, _>>()
+        };
+        let client_links = each(&clients, &front, PORT, |at| Ipv4Addr::new(10, 78, 0, 1 + at as u8))?;
+        let io_links = each(&io_nodes, &back, PORT_OF_IO, io_node)?;
+        let launcher = Launcher::own()?;
+        for (switch, address) in [(&front, FRONT), (&back, BACK)] {
+            let mut peer = switch.command(launcher.program());
+            peer.args(launcher.stage("peer")).arg("--listen").arg(format!("{address}:{PEER}"));
+            bed.start(peer.stdout(Stdio::null()))?;
+        }
+        Ok(Network { clients, io_nodes, client_links, io_links, core, front })
+    }
+
+    /// Where the peer of the clients' switch, and that of the I/O nodes', answers.
+    pub fn peers() -> [SocketAddr; 2] {
+        [(FRONT, PEER).into(), (BACK, PEER).into()]
+    }
+}
+
+/// The address of an I/O node.
+pub fn io_node(number: usize) -> Ipv4Addr {
+    Ipv4Addr::new(10, 78, 0, 101 + number as u8)
+}
+
+/// A namespace of networks, and for a client one of mounts, kept by a process that sleeps.
+fn node(bed: &mut Bed, with_mounts: bool) -> Result<Place, Failure> {
+    let mut command = Command::new("unshare");
+    command.arg("--net").stdin(Stdio::null());
+    if with_mounts {
+        // What its agents keep of themselves goes with it.
+        let script = "mount -t tmpfs none /run && exec sleep infinity";
+        command.args(["--mount", "--propagation", "private", "sh", "-c", script]);
+    } else {
+        command.args(["sleep", "infinity"]);
+    }
+    let process = bed.start(&mut command)?;
+    let began = Instant::now();
+    while fs::read_to_string(format!("/proc/{process}/comm")).map_err(|error| failed("a node", error))? != "sleep\n" {
+        if began.elapsed() > PATIENCE {
+            return Err(failed("a node", "it does not come up"));
+        }
+        thread::sleep(POLL);
+    }
+    Ok(Place::Node(process))
+}
