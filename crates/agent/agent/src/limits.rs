@@ -94,8 +94,8 @@ pub const SERVER_AHEAD_SHARE_FOR: Duration = Duration::from_millis(500);
 /// goes.
 pub const SERVER_FREE_BUFFERS: usize = 64;
 
-/// How long a thread that reads ahead waits for more to do: a reader takes a MiB in less.
-pub const SERVER_FETCHER_RESTS: Duration = Duration::from_millis(50);
+/// How long a thread that reads ahead waits for more to do, and with the last one its buffers: programs compute between their reads.
+pub const SERVER_FETCHER_RESTS: Duration = Duration::from_millis(500);
 
 /// Requests that read ahead at once: half of the connections that large requests may have, so that readers who wait find one.
 pub const SERVER_FETCHERS: usize = 8;

@@ -1,7 +1,7 @@
 //! Memory into which is fetched what is read ahead, used again and again: pages that are new cost as much as what is copied into them.
 //!
 //! 1. a buffer is lent to one fetch, and comes back when nobody reads what it holds any more;
-//! 2. at most [`SERVER_FREE_BUFFERS`] wait for the next fetch; all go with the last file that is read ahead.
+//! 2. at most [`SERVER_FREE_BUFFERS`] wait for the next fetch; all go when nothing was fetched for a while, and with the last file that is read ahead.
 
 use std::sync::Arc;
 
@@ -33,6 +33,12 @@ impl Buffers {
         }
         let free = self.0.lock().pop();
         Buffer { bytes: free.unwrap_or_else(|| vec![0; whole]), len, home: Some(Arc::clone(self)) }
+    }
+
+    /// Those that wait go.
+    pub fn clear(&self) {
+        let free = std::mem::take(&mut *self.0.lock());
+        drop(free); // without the lock
     }
 
     #[cfg(test)]

@@ -119,6 +119,9 @@ impl Inner {
         while let Some(fetch) = self.fetches.next() {
             self.fetch_one(fetch, self.patience, &|| false);
         }
+        if self.fetches.queue.lock().threads == 0 {
+            self.ahead.kept().rest();
+        }
     }
 
     fn fetch_one(&self, fetch: Fetch, patience: Duration, interrupted: &dyn Fn() -> bool) {

@@ -104,6 +104,13 @@ impl Kept {
             buffers
         })
     }
+
+    /// Nothing was read ahead for a while: buffers that wait are given back to the node.
+    pub fn rest(&self) {
+        if let Some(buffers) = self.buffers.lock().upgrade() {
+            buffers.clear();
+        }
+    }
 }
 
 #[cfg(test)]
@@ -132,10 +139,15 @@ mod tests {
     }
 
     #[test]
-    fn buffers_go_with_the_last_who_reads_ahead() {
+    fn buffers_go_with_the_last_who_reads_ahead_and_when_nobody_does_for_a_while() {
         let kept = Kept::default();
+        kept.rest();
         let (one, two) = (kept.buffers(), kept.buffers());
         assert!(Arc::ptr_eq(&one, &two));
+        drop(one.take(1 << 20));
+        assert_eq!(two.free(), 1);
+        kept.rest();
+        assert_eq!(two.free(), 0);
         let gone = Arc::downgrade(&one);
         drop((one, two));
         assert!(gone.upgrade().is_none());

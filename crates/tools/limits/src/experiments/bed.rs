@@ -17,8 +17,8 @@ use crate::failure::Failure;
 
 /// Memory that one side of a bed may take: a tmpfs of that size. The largest experiment writes 1 GiB.
 const ROOM: &str = "size=2G";
-/// Of memory that is to be touched already, so many MiB: twice what the windows of one run hold.
-const TOUCHED_MIB: u64 = 256;
+/// Of memory that is to be touched already, so many MiB: about what files and windows of a bed have at one time.
+const TOUCHED_MIB: u64 = 1536;
 /// Between two looks whether something is mounted.
 const POLL: Duration = Duration::from_millis(5);
 
