@@ -57,6 +57,8 @@ pub trait BurstBuffer: Send + Sync {
     fn is_superseded(&self, _identity: &Identity) -> bool {
         false
     }
+    /// Has `tell` called when another file has taken one's place; the first one stays.
+    fn when_superseded(&self, _tell: Box<dyn Fn(&Identity) + Send + Sync>) {}
     /// It has a place after all: names lead to it, seen while they were steady.
     fn has_place(&self, _identity: &Identity) {}
     /// Held while names or attributes are changed below: no file takes another's place meanwhile. Not while something is opened
@@ -247,6 +249,9 @@ impl BurstBuffer for FileCache {
     }
     fn is_superseded(&self, identity: &Identity) -> bool {
         FileCache::is_superseded(self, identity)
+    }
+    fn when_superseded(&self, tell: Box<dyn Fn(&Identity) + Send + Sync>) {
+        FileCache::when_superseded(self, tell);
     }
     fn has_place(&self, identity: &Identity) {
         FileCache::has_place(self, identity);

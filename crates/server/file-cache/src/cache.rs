@@ -11,7 +11,7 @@ use std::time::Duration;
 use catalogue::{Catalogue, Change, Durability, Record, State};
 use config::{KeepAfter, Policy};
 use global_store::{Anchor, GlobalStore};
-use parking_lot::{Mutex, MutexGuard, RwLock};
+use parking_lot::{Mutex, MutexGuard};
 use types::{Identity, Version};
 
 use crate::brand::Brand;
@@ -23,7 +23,7 @@ use crate::fault;
 use crate::fetches::Fetches;
 use crate::file::{Body, Descriptors, File, Live};
 use crate::limits::{BRAND_BYTES, BRAND_BYTES_MAX, IDLE_FILES};
-use crate::publish::Superseded;
+use crate::publish::Places;
 use crate::queue::Queue;
 use crate::replica::{How, Replicas};
 use crate::settings::Settings;
@@ -85,11 +85,7 @@ pub(crate) struct Inner {
     /// One eviction at a time; none before this moment.
     pub(crate) evicting: Mutex<Duration>,
     pub(crate) quiesced: AtomicBool,
-    /// Before any gate: shared by changes of names and attributes, exclusive while a file takes another's place.
-    pub(crate) names: RwLock<()>,
-    pub(crate) superseded: Superseded,
-    /// Files that are gone, whose records the next commit removes.
-    pub(crate) obsolete: Mutex<Vec<Identity>>,
+    pub(crate) places: Places,
     /// Handles through which the kernel may write replicas past us.
     pub(crate) kernel_writers: AtomicU64,
     /// Commits done, and those of them known to be on the medium.
@@ -135,10 +131,10 @@ impl Inner {
 
     pub(crate) fn commit(&self, mut changes: Vec<Change>, durability: Durability) -> io::Result<()> {
         let done = self.commits.load(Ordering::Acquire);
-        let obsolete = std::mem::take(&mut *self.obsolete.lock());
+        let obsolete = std::mem::take(&mut *self.places.obsolete.lock());
         changes.extend(obsolete.iter().cloned().map(Change::Remove));
         if let Err(error) = self.catalogue.commit(changes, durability) {
-            self.obsolete.lock().extend(obsolete);
+            self.places.obsolete.lock().extend(obsolete);
             return Err(broken(error));
         }
         self.commits.fetch_add(1, Ordering::AcqRel);
@@ -177,8 +173,8 @@ impl Inner {
             let file = self.file_for(identity);
             let gate = file.gate.lock();
             if fresh {
-                self.superseded.take_back(identity);
-            } else if self.superseded.has(identity) {
+                self.places.superseded.take_back(identity);
+            } else if self.places.superseded.has(identity) {
                 return Err(io::Error::from_raw_os_error(libc::ESTALE));
             }
             if file.live.lock().retired {

@@ -4,7 +4,7 @@
 //!
 //! 1. `io`: shared by writes through the agent, exclusive while the file moves out of the burst buffer.
 //! 2. `drain`: one stage-out of the file at a time. Held over I/O on the global store.
-//! 3. `names` (`cache.rs`): shared by changes of names and attributes, exclusive while a file takes another's place.
+//! 3. `names` (`publish.rs`): shared by changes of names and attributes, exclusive while a file takes another's place.
 //! 4. `gate`: one transition of the file's residency at a time: opens, intents, the ends of copies. Held over commits,
 //!    single metadata calls of the global store and the copy of a small file; never over a long copy. A batch holds many
 //!    gates at once; nobody else who holds one waits for another.

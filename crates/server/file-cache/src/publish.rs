@@ -20,13 +20,13 @@
 use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use catalogue::{Change, Durability, Record, State};
 use config::Verify;
 use global_store::{Successor, hidden};
-use parking_lot::{Mutex, RwLockReadGuard};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use types::{ByteRange, Fingerprint, Identity};
 
 use crate::cache::{Counters, Inner};
@@ -54,6 +54,21 @@ enum Outcome {
     Busy,
     /// It cannot be given what the other has.
     Unfit,
+}
+
+/// Called with each file that lost its place.
+type Tell = Box<dyn Fn(&Identity) + Send + Sync>;
+
+/// What files that take others' places share.
+#[derive(Default)]
+pub(crate) struct Places {
+    /// Before any gate: shared by changes of names and attributes, exclusive while a file takes another's place.
+    pub(crate) names: RwLock<()>,
+    pub(crate) superseded: Superseded,
+    /// Files that are gone, whose records the next commit removes.
+    pub(crate) obsolete: Mutex<Vec<Identity>>,
+    /// Hears of each file that lost its place.
+    pub(crate) told: OnceLock<Tell>,
 }
 
 /// Files whose place another has taken, through us and in this process's life. The kernel may know them for a while.
@@ -127,7 +142,7 @@ impl Inner {
     /// Held while names or attributes of files are changed through us: no file takes another's place meanwhile.
     pub(crate) fn steady_names(&self) -> RwLockReadGuard<'_, ()> {
         // One thread may take it twice, and nobody shall wait for a stage-out that waits.
-        self.names.read_recursive()
+        self.places.names.read_recursive()
     }
 
     /// Stages a file out into a successor, if its policy says so and it can have one. `patient`: it can wait until nobody uses the
@@ -206,23 +221,23 @@ impl Inner {
 
     /// A5. Both locks are waited for only so long: who holds `names` may be in a call to the store, and may want the gate.
     fn take_place(&self, job: &Job<'_>, next: &mut dyn Successor) -> io::Result<Outcome> {
-        let Some(_names) = self.names.try_write_for(NAMES_WAIT) else { return Ok(Outcome::Busy) };
+        let Some(_names) = self.places.names.try_write_for(NAMES_WAIT) else { return Ok(Outcome::Busy) };
         let Some(_gate) = job.file.gate.try_lock_for(NAMES_WAIT) else { return Ok(Outcome::Busy) };
         // Who changed the global copy meanwhile is found out by the next try, and is a conflict.
         if !self.is_unused(job) || !job.anchor.attributes()?.fingerprint.same_content(&job.before) {
             return Ok(Outcome::Busy);
         }
         let identity = &job.file.identity;
-        self.superseded.add(identity);
+        self.places.superseded.add(identity);
         match next.take_place() {
             Ok(true) => {}
             other => {
-                self.superseded.take_back(identity);
+                self.places.superseded.take_back(identity);
                 return other.map(|_| Outcome::Busy);
             }
         }
         // Where files are known by numbers that are used again, it may be called as one that lost its place before.
-        self.superseded.take_back(next.identity());
+        self.places.superseded.take_back(next.identity());
         fault::point("a5.placed");
         Counters::add(&self.counters.settled, 1);
         self.queue.remove(job.file);
@@ -241,6 +256,7 @@ impl Inner {
     /// A6 and A7, with whatever programs do to the new file already.
     fn succeed(&self, job: Job<'_>, next: &dyn Successor, interrupted: &dyn Fn() -> bool) -> End {
         let old = job.file.identity.clone();
+        self.places.told.get().iter().for_each(|tell| tell(&old));
         let left = next.sync_name().and_then(|()| Ok(next.file().attributes()?.fingerprint));
         fault::point("a6.synced");
         // Who finds a brand takes the replica for dirty, and its file for the old one.
@@ -308,7 +324,7 @@ impl Inner {
     fn forget_record(&self, identity: &Identity) {
         if let Err(error) = self.commit(vec![Change::Remove(identity.clone())], Durability::Process) {
             tracing::warn!(%error, "the record of a file that is gone stays until another is written");
-            self.obsolete.lock().push(identity.clone());
+            self.places.obsolete.lock().push(identity.clone());
         }
     }
 

@@ -57,6 +57,12 @@ impl FileCache {
         let _ = self.inner.replicas.before_removal.set(tell);
     }
 
+    /// Has `tell` called, from whatever thread, when another file has taken one's place: who knows attributes of it forgets them. It
+    /// must not call back. The first one stays.
+    pub fn when_superseded(&self, tell: Box<dyn Fn(&Identity) + Send + Sync>) {
+        let _ = self.inner.places.told.set(tell);
+    }
+
     /// What `stat` must say instead of the global copy's attributes; `None`: these are true. Never blocks on I/O of
     /// the global store.
     pub fn attributes(&self, identity: &Identity) -> Option<Overlay> {
@@ -277,12 +283,12 @@ impl FileCache {
     /// Whether another file has taken this one's name and place through us (policy `publish = atomic`): who asks for it by this
     /// identity shall look its name up again, `ESTALE`.
     pub fn is_superseded(&self, identity: &Identity) -> bool {
-        self.inner.superseded.has(identity)
+        self.inner.places.superseded.has(identity)
     }
 
     /// It has a place after all: names lead to it, seen under [`steady_names`](FileCache::steady_names).
     pub fn has_place(&self, identity: &Identity) {
-        self.inner.superseded.take_back(identity);
+        self.inner.places.superseded.take_back(identity);
     }
 
     /// To be held by who changes names or attributes below: no file takes another's place meanwhile. Not while something is
