@@ -122,7 +122,7 @@ pub struct Verdict {
     pub alarm: Option<Culprit>,
     /// What binds, whether as planned or not; none if nothing was busy.
     pub binds: Option<Culprit>,
-    /// In plain words.
+    /// In plain words, what is to blame first.
     pub words: Vec<String>,
 }
 
@@ -178,11 +178,13 @@ impl Verdict {
         };
         let below = busiest.gives < busiest.planned * PROMISE_KEPT;
         let (busy, share) = (busiest.busy * 100.0, busiest.gives / busiest.planned * 100.0);
-        self.words.push(if below {
-            format!("{culprit}: busy {busy:.0} % of the time, and only {share:.0} % of what is planned")
+        if below {
+            let words = format!("{culprit}: busy {busy:.0} % of the time, and only {share:.0} % of what is planned");
+            self.words.insert(0, words);
         } else {
-            format!("{culprit}: busy {busy:.0} % of the time, and as planned: this is the limit that was bought")
-        });
+            let bought = "and as planned: this is the limit that was bought";
+            self.words.push(format!("{culprit}: busy {busy:.0} % of the time, {bought}"));
+        }
         self.binds.get_or_insert(culprit);
         if below {
             (self.alarm, self.binds) = (Some(culprit), Some(culprit));
@@ -194,13 +196,13 @@ impl Verdict {
         let kept = shared.rate / own.rate.max(1.0);
         let busy = shared.readings.iter().map(|reading| reading.busy).fold(0.0, f64::max);
         if kept < LOST_TO_SHARING && busy < BUSY {
-            self.words.push(format!(
-                "one shared file gets {} where own files get {}, and no part is busy more than {:.0} % meanwhile: the \
-                 lock protocol",
+            let words = format!(
+                "the lock protocol: one shared file gets {} where own files get {}, and no part is busy more than {:.0} % meanwhile",
                 format_rate(shared.rate),
                 format_rate(own.rate),
                 busy * 100.0
-            ));
+            );
+            self.words.insert(0, words);
             (self.alarm, self.binds) = (Some(Culprit::Locks), Some(Culprit::Locks));
         }
     }
@@ -292,7 +294,9 @@ mod tests {
         let shared =
             |busy| Some(Load { rate: 40.0, acknowledged: 0.0, readings: vec![reading(Part::Core, 0, 100.0, busy)] });
         observed.shared_file = shared(0.4);
-        assert_eq!(diagnose(&observed).alarm, Some(Culprit::Locks));
+        let verdict = diagnose(&observed);
+        assert_eq!(verdict.alarm, Some(Culprit::Locks));
+        assert!(verdict.words[0].starts_with("the lock protocol: "), "{:?}", verdict.words);
         observed.shared_file = shared(0.97);
         assert_eq!(diagnose(&observed).alarm, None);
     }
