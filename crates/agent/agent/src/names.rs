@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
 use std::sync::Arc;
 
 use global_store::calls::Call;
@@ -11,6 +12,7 @@ use global_store::hidden::is_hidden;
 use global_store::posix::reopen_as_path;
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
+use types::Identity;
 
 use crate::agent::Agent;
 use crate::attributes::{Attributes, of_stat};
@@ -44,6 +46,15 @@ impl Agent {
         }
         let name = plain(name)?;
         self.found(self.below(Call::Lookup, || fs::openat(parent.fd(), name, flags, Mode::empty()))?)
+    }
+
+    /// The file or directory with this identity, which was seen at `hint`; `None`: it is not there any more.
+    pub fn find(&self, identity: &Identity, hint: &Path) -> io::Result<Option<Arc<Node>>> {
+        let Some(fd) = self.store.find(identity, hint)? else { return Ok(None) };
+        self.below(Call::Attributes, || {
+            let stat = fs::fstat(&fd)?;
+            Ok(Some(Arc::new(Node::new(&self.store, fd, stat.st_mode, stat.st_ino)?)))
+        })
     }
 
     fn found(&self, fd: OwnedFd) -> io::Result<Found> {

@@ -214,6 +214,10 @@ impl Door {
         self.admit(req, known, open, announced)
     }
 
+    pub(crate) fn abilities(&self) -> Abilities {
+        self.can.get().copied().unwrap_or(Abilities { passthrough: false, direct_mmap: false })
+    }
+
     /// Answers an open by the rules of [`crate::opens`], and keeps it.
     pub(crate) fn admit(
         &self,
@@ -222,7 +226,7 @@ impl Door {
         open: OpenFile,
         announced: Option<Announced>,
     ) -> Result<Opened, Errno> {
-        let can = self.can.get().copied().unwrap_or(Abilities { passthrough: false, direct_mmap: false });
+        let can = self.abilities();
         let answer = {
             let mut state = known.open.lock();
             let wanted = announced.is_some() && state.is_all_windowed() && !self.nodes.is_split(known);

@@ -62,6 +62,21 @@ impl Handles {
         self.files.write().remove(&handle)
     }
 
+    /// Whether a handle means something.
+    pub fn has(&self, handle: Handle) -> bool {
+        self.files.read().contains_key(&handle) || self.directories.read().contains_key(&handle)
+    }
+
+    /// Keeps an open file under the handle that an earlier process gave.
+    pub fn reclaim_file(&self, handle: Handle, file: FileOf) {
+        self.files.write().insert(handle, Arc::new(file));
+    }
+
+    /// The same of a directory.
+    pub fn reclaim_directory(&self, handle: Handle, directory: OpenDirectory) {
+        self.directories.write().insert(handle, Arc::new(directory));
+    }
+
     /// Keeps an open directory.
     pub fn add_directory(&self, directory: OpenDirectory) -> Handle {
         let handle = self.mint();

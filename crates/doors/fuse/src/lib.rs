@@ -10,6 +10,7 @@ pub mod limits;
 mod nodes;
 mod opens;
 mod operations;
+mod reclaim;
 mod registrations;
 mod relief;
 mod remote;

@@ -123,6 +123,34 @@ impl Nodes {
         known
     }
 
+    /// Whether a number may have been given, here or by an earlier process.
+    pub fn may_have_given(&self, number: u64) -> bool {
+        number <= self.last.load(Ordering::Relaxed)
+    }
+
+    /// A number that an earlier process gave to a file means it again, looked up so often. Of several numbers of one file the last
+    /// is the newest.
+    pub fn reclaim(&self, id: NodeId, node: Arc<Node>, lookups: u64) -> Arc<Known> {
+        let mut tables = self.tables.lock();
+        if let Some(slot) = tables.slots.get(&id) {
+            return slot.known.clone();
+        }
+        let (known, identity) = (Known::new(id, node.clone()), node.identity().clone());
+        let older = match tables.newest.get(&identity).copied() {
+            Some(other) if other > id => Some(known.clone()),
+            other => {
+                tables.newest.insert(identity.clone(), id);
+                other.and_then(|other| tables.slots.get(&other)).map(|slot| slot.known.clone())
+            }
+        };
+        if let Some(older) = older {
+            older.retired.store(true, Ordering::Relaxed);
+            *tables.retired.entry(identity).or_default() += 1;
+        }
+        tables.slots.insert(id, Slot { known: known.clone(), lookups, place: None, fresh: true });
+        known
+    }
+
     /// Takes lookups back; the number is gone with the last.
     pub fn forget(&self, id: NodeId, count: u64) {
         let mut tables = self.tables.lock();

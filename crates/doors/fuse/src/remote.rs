@@ -4,12 +4,12 @@
 //! data and the locks on them are everybody's.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use agent::Agent;
-use fuse_protocol::{Direct, Events, Given, NodeId};
+use fuse_protocol::{Direct, Errno, Events, Given, Handle, NodeId};
 use types::Identity;
 
 use crate::door::Door;
@@ -52,6 +52,22 @@ impl Remote {
     pub fn file(&self, node: NodeId) -> Option<(Identity, PathBuf)> {
         let known = self.door.nodes.get(node)?;
         Some((known.node.identity().clone(), self.agent.path_of(&known.node).unwrap_or_default()))
+    }
+
+    /// A number of an earlier process means this file again, and `open` - handle and flags - is an open file or directory of it.
+    /// An errno: `ESTALE` where it is not there.
+    pub fn reclaim(
+        &self,
+        (number, lookups): (NodeId, u64),
+        identity: &Identity,
+        hint: &Path,
+        open: Option<(Handle, i32)>,
+    ) -> Result<(), i32> {
+        let reclaim = || {
+            let known = self.door.reclaim_node(number, lookups, identity, hint)?;
+            open.map_or(Ok(()), |(handle, flags)| self.door.reclaim_open(&known, handle, flags))
+        };
+        reclaim().map_err(|errno: Errno| errno.0)
     }
 
     /// Takes back what an answer gave that the kernel never got.

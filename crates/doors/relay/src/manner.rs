@@ -68,12 +68,55 @@ pub(crate) fn sets_size(envelope: &Envelope) -> bool {
     envelope.opcode == Some(Opcode::Setattr) && envelope.first & SETS_SIZE != 0
 }
 
-/// The file that the node is told with the answer: one that was opened, or cut.
+/// The file that the node is told with the answer: one that was opened, or cut, or a directory that was found or made.
 pub(crate) fn tells_file(envelope: &Envelope, answer: &[u8]) -> Option<NodeId> {
     if sets_size(envelope) && is_success(answer) {
         return Some(envelope.node);
     }
-    Given::by(envelope, answer).filter(|given| !given.directory)?.opened.map(|(node, _)| node)
+    let given = Given::by(envelope, answer)?;
+    let found = (given.looked_up != 0 && is_directory(answer)).then_some(given.looked_up);
+    given.opened.map(|(node, _)| node).or(found)
+}
+
+/// Whether the entry that an answer gave is a directory: its mode is behind three headers.
+fn is_directory(answer: &[u8]) -> bool {
+    const MODE_AT: usize = 16 + 40 + 60;
+    let mode = answer.get(MODE_AT..MODE_AT + 4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_ne_bytes);
+    mode.is_some_and(|mode| mode & libc::S_IFMT == libc::S_IFDIR)
+}
+
+/// Whether a write goes to the end of the file: its flags are the last of its arguments.
+fn appends(envelope: &Envelope, message: &[u8]) -> bool {
+    let flags = message.get(72..76).and_then(|bytes| bytes.try_into().ok()).map_or(0, i32::from_ne_bytes);
+    envelope.opcode == Some(Opcode::Write) && flags & libc::O_APPEND != 0
+}
+
+/// What a request does to the locks of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Locks {
+    /// An owner, of `flock` or not, may have one.
+    Takes(u64, bool),
+    /// It has none any more.
+    Ends(u64, bool),
+}
+
+/// What a request does to locks; those of a part of a file may be left after its end.
+pub(crate) fn locks(envelope: &Envelope, message: &[u8]) -> Option<Locks> {
+    let number = |at: usize| message.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map(u64::from_ne_bytes);
+    match envelope.opcode? {
+        Opcode::Flush => Some(Locks::Ends(number(56)?, false)),
+        Opcode::Setlk | Opcode::Setlkw => {
+            let (owner, start, end) = (number(48)?, number(56)?, number(64)?);
+            let (kind, flock) = (number(72)? as u32, number(80)? & 1 != 0);
+            let unlocks = kind == libc::F_UNLCK as u32;
+            match unlocks {
+                false => Some(Locks::Takes(owner, flock)),
+                true if flock || (start == 0 && end >= i64::MAX as u64) => Some(Locks::Ends(owner, flock)),
+                true => None,
+            }
+        }
+        _ => None,
+    }
 }
 
 fn is_success(answer: &[u8]) -> bool {
@@ -113,7 +156,7 @@ pub(crate) fn of(envelope: &Envelope, message: &[u8], writes: bool) -> Manner {
             | O::Create
             | O::Setxattr
             | O::Removexattr
-    );
+    ) || appends(envelope, message);
     Manner { waits, pace, once }
 }
 

@@ -5,6 +5,7 @@
 //! N2. A request waits for what a lost copy of an earlier one does to the same node, and takes effect once.
 //! N3. What a node has written it may have staged out, as an agent does: a session for data goes with that for names.
 
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -75,7 +76,24 @@ impl<S> Names<S> {
     fn on_node(&self, node: &Node, message: Message, data: &[u8], out: &mut Vec<u8>) -> Message {
         match message {
             Message::Ping {} => Message::Done {},
-            Message::Attach { machine, init } => self.attach(node, machine.as_str(), init.as_slice()),
+            Message::Attach { machine, init } => self.attach(node, machine.as_str(), init.as_slice(), true),
+            Message::AttachAgain { machine, init } => self.attach(node, machine.as_str(), init.as_slice(), false),
+            Message::Reclaim { node: number, lookups, identity, hint, handle, flags } => {
+                let Some(remote) = node.claiming() else { return Message::Unknown {} };
+                let hint = std::path::Path::new(std::ffi::OsStr::from_bytes(hint.as_slice()));
+                let open = (handle != 0).then_some((handle, flags.cast_signed()));
+                match remote.reclaim((number, lookups), &identity, hint, open) {
+                    Ok(()) => Message::Done {},
+                    Err(errno) => Message::failed(errno, "a file that was open is not there any more"),
+                }
+            }
+            Message::Reclaimed {} => {
+                if node.open() {
+                    Message::Done {}
+                } else {
+                    Message::Unknown {}
+                }
+            }
             Message::Relay { number, oldest, groups, head, .. } => {
                 let Some(remote) = node.remote() else { return Message::Unknown {} };
                 self.relay(node, &remote, (number, oldest), groups.as_slice(), (head.as_slice(), data), out)
@@ -96,7 +114,7 @@ impl<S> Names<S> {
         }
     }
 
-    fn attach(&self, node: &Node, machine: &str, init: &[u8]) -> Message {
+    fn attach(&self, node: &Node, machine: &str, init: &[u8], open: bool) -> Message {
         if machine != std::env::consts::ARCH {
             let ours = std::env::consts::ARCH;
             let reason =
@@ -104,7 +122,7 @@ impl<S> Names<S> {
             return Message::failed(libc::EPROTO, reason);
         }
         let make = |events: Arc<Queue>| Remote::new(Arc::clone(&self.agent), node.client, &self.numbers, events, init);
-        match node.attach(init, make) {
+        match node.attach(init, open, make) {
             Ok(Some(answer)) => whole(&answer),
             Ok(None) => refused(libc::EPROTO, "the node's kernel offers something else than before"),
             Err(error) => Message::failed(error.raw_os_error().unwrap_or(libc::EPROTO), error.to_string()),
@@ -220,7 +238,10 @@ impl<S: Service> Service for Names<S> {
             return self.inner.targets(data, message);
         }
         match message {
-            Message::Attach { .. } | Message::Detach {} => Some([0; 2]),
+            Message::Attach { .. } | Message::AttachAgain { .. } | Message::Reclaimed {} | Message::Detach {} => {
+                Some([0; 2])
+            }
+            Message::Reclaim { node, handle, .. } => Some([node & !REQUEST, handle & !REQUEST]),
             Message::Withdraw { number } => Some([number | REQUEST; 2]),
             Message::Relay { number, head, .. } => {
                 let envelope = Envelope::of(head.as_slice())?;

@@ -11,6 +11,8 @@ use crate::events::Queue;
 
 struct Attached {
     remote: Arc<Remote>,
+    /// Its kernel may ask: what it had of an earlier memory has been claimed.
+    open: bool,
     init: Vec<u8>,
     answer: Vec<u8>,
 }
@@ -33,15 +35,27 @@ impl Node {
         Node { client, name: name.into(), events: Arc::new(Queue::after(start)), attached, given }
     }
 
-    /// Its kernel, if it is attached.
+    /// Its kernel, if it is attached and may ask.
     pub fn remote(&self) -> Option<Arc<Remote>> {
+        self.attached.read().as_ref().filter(|attached| attached.open).map(|attached| Arc::clone(&attached.remote))
+    }
+
+    /// The same, whether or not it may ask.
+    pub fn claiming(&self) -> Option<Arc<Remote>> {
         self.attached.read().as_ref().map(|attached| Arc::clone(&attached.remote))
     }
 
-    /// Attaches its kernel; one that is attached is not attached again. `None`: it was with another offer.
+    /// From now on it may ask; false: it is not attached.
+    pub fn open(&self) -> bool {
+        self.attached.write().as_mut().map(|attached| attached.open = true).is_some()
+    }
+
+    /// Attaches its kernel, which may ask at once if it is `open`; one that is attached is not attached again. `None`: it was with
+    /// another offer.
     pub fn attach<E>(
         &self,
         init: &[u8],
+        open: bool,
         make: impl FnOnce(Arc<Queue>) -> Result<(Remote, Vec<u8>), E>,
     ) -> Result<Option<Vec<u8>>, E> {
         let mut attached = self.attached.write();
@@ -49,7 +63,7 @@ impl Node {
             return Ok((attached.init == init).then(|| attached.answer.clone()));
         }
         let (remote, answer) = make(Arc::clone(&self.events))?;
-        *attached = Some(Attached { remote: Arc::new(remote), init: init.to_vec(), answer: answer.clone() });
+        *attached = Some(Attached { remote: Arc::new(remote), open, init: init.to_vec(), answer: answer.clone() });
         Ok(Some(answer))
     }
 

@@ -6,6 +6,7 @@
 
 mod background;
 mod drains;
+mod reclaim;
 
 use std::cell::RefCell;
 use std::io;
@@ -25,7 +26,7 @@ use wire::limits::PIECE_BYTES_MAX;
 use wire::{Message, Piece, Text};
 
 use crate::errands::{Errand, Errands};
-use crate::held::{Held, Opens};
+use crate::held::{Held, Holdings};
 use crate::limits::{ANSWER_BYTES, ATTACH, DETACH, GROUPS_MAX, HEAD_BYTES, LOOK};
 use crate::manner::{self, Manner};
 use crate::open::Open;
@@ -47,7 +48,7 @@ pub struct Relay {
     open: Open,
     waiting: Waiting,
     errands: Errands,
-    opens: Opens,
+    held: Holdings,
     /// What was written, and is to reach the global store.
     written: Written,
     /// Numbers of what was asked of the server that takes long.
@@ -99,7 +100,7 @@ impl Relay {
             open: Open::default(),
             waiting: Waiting::default(),
             errands: Errands::default(),
-            opens: Opens::default(),
+            held: Holdings::default(),
             written: Written::default(),
             jobs: AtomicU64::new(1),
             agreement: Mutex::default(),
@@ -217,7 +218,8 @@ impl Relay {
         if self.attached.load(Ordering::SeqCst) != seen {
             return Ok(());
         }
-        let message = Message::Attach { machine: Text::cut(std::env::consts::ARCH), init: piece(&agreement.init) };
+        let (machine, init) = (Text::cut(std::env::consts::ARCH), piece(&agreement.init));
+        let message = if seen > 0 { Message::AttachAgain { machine, init } } else { Message::Attach { machine, init } };
         let answer = self.client.call(Call { within: Some(ATTACH), interrupted, ..Call::new(&message) })?.message;
         let Message::Relayed { head } = answer else { return Err(unexpected(&answer)) };
         if seen > 0 && agreement.answer != head.as_slice() {
@@ -226,11 +228,8 @@ impl Relay {
         }
         agreement.answer = head.as_slice().to_vec();
         if seen > 0 {
-            tracing::warn!(server = %self.client.address(), "the server had forgotten this node: what was open is lost");
+            self.reclaim(interrupted)?;
         }
-        // Before anybody asks with numbers of the new memory: nothing of the former one means anything to it.
-        self.errands.clear().into_iter().for_each(|number| self.open.end(number));
-        self.opens.clear().into_iter().for_each(|held| self.closed(Some(held)));
         self.attached.fetch_add(1, Ordering::SeqCst);
         drop(agreement);
         self.waiting.end_all(Errno::ESTALE);
@@ -239,11 +238,12 @@ impl Relay {
 
     /// Answers a request, or sees to it that it is answered.
     fn relay(&self, envelope: &Envelope, message: &[u8], reply: Parked) {
-        let writes = self.opens.writes(envelope.first);
-        if envelope.opcode == Some(Opcode::Release) {
+        let writes = self.held.writes(envelope.first);
+        if matches!(envelope.opcode, Some(Opcode::Release | Opcode::Releasedir)) {
             // Whether or not the server hears it now.
-            self.closed(self.opens.remove(envelope.first));
+            self.closed(self.held.remove(envelope.first));
         }
+        manner::locks(envelope, message).into_iter().for_each(|change| self.held.locks(envelope.node, change));
         let manner = manner::of(envelope, message, writes);
         let asked = Asked { number: self.open.begin(), groups: self.groups_of(envelope), message, manner };
         let number = asked.number;
@@ -260,7 +260,8 @@ impl Relay {
                     if reply.bytes(&head, &room[..bytes]) || Given::by(envelope, &head).is_none() {
                         self.open.end(number);
                     } else {
-                        self.closed(opened.and_then(|handle| self.opens.remove(handle)));
+                        self.forgets(envelope, &head);
+                        self.closed(opened.and_then(|handle| self.held.remove(handle)));
                         self.errands.add(Errand::Withdraw(number, None));
                     }
                 }
@@ -295,22 +296,32 @@ impl Relay {
         reply.error(Errno(error.errno()));
     }
 
-    /// Remembers what an answer opened, whose number it returns, and what is written.
+    /// Remembers what an answer gave - the number of what it opened is returned - and what is written.
     fn note(&self, envelope: &Envelope, answer: &[u8], about: About) -> Option<u64> {
+        let given = Given::by(envelope, answer);
+        if let Some(given) = given.as_ref().filter(|given| given.looked_up != 0) {
+            self.held.looked_up(given.looked_up, about.clone().filter(|_| given.opened.is_none()));
+        }
         let (identity, hint) = about?;
-        let hint = Path::new(std::ffi::OsStr::from_bytes(hint.as_slice()));
+        let path = Path::new(std::ffi::OsStr::from_bytes(hint.as_slice()));
         if manner::sets_size(envelope) {
-            self.begin_write(&identity, hint);
+            self.begin_write(&identity, path);
             self.written.end(&identity);
             return None;
         }
-        let (_, handle) = Given::by(envelope, answer)?.opened?;
-        let writes = manner::opens_for_writing(envelope);
+        let (node, handle) = given?.opened?;
+        let (writes, flags) = (manner::opens_for_writing(envelope), envelope.open_flags());
         if writes {
-            self.begin_write(&identity, hint);
+            self.begin_write(&identity, path);
         }
-        self.opens.add(handle, Held { identity, writes });
+        self.held.add(handle, Held { node, identity, hint, flags, writes });
         Some(handle)
+    }
+
+    /// The kernel never got a lookup.
+    fn forgets(&self, envelope: &Envelope, answer: &[u8]) {
+        let given = Given::by(envelope, answer).filter(|given| given.looked_up != 0);
+        given.iter().for_each(|given| self.held.forgets(given.looked_up, 1, || ()));
     }
 }
 
@@ -339,7 +350,7 @@ impl Raw for Relay {
     }
 
     fn forget(&self, node: NodeId, count: u64) {
-        self.errands.add(Errand::Forget(vec![(node, count)]));
+        self.held.forgets(node, count, || self.errands.add(Errand::Forget(vec![(node, count)])));
     }
 
     fn interrupt(&self, unique: u64) {
@@ -353,7 +364,7 @@ impl Raw for Relay {
         if let Err(error) = self.client.call(call) {
             tracing::info!(%error, "the server did not hear that this node has unmounted");
         }
-        self.opens.clear().into_iter().for_each(|held| self.closed(Some(held)));
+        self.held.clear().into_iter().for_each(|held| self.closed(Some(held)));
         self.end();
         self.waiting.end_all(Errno(libc::ENODEV));
     }

@@ -97,12 +97,14 @@ struct Node<'a> {
     last: u64,
     /// The lowest request that it has not done with; `None`: the last.
     oldest: Option<u64>,
+    /// Of the file that the last answer was about.
+    identity: Option<types::Identity>,
 }
 
 impl<'a> Node<'a> {
     fn new(server: &'a Names<NoData>) -> Node<'a> {
         let session = server.begin("", "a test").unwrap();
-        let mut node = Node { server, session, last: 0, oldest: None };
+        let mut node = Node { server, session, last: 0, oldest: None, identity: None };
         let answer = node.ask(attach(std::env::consts::ARCH));
         assert!(matches!(answer, Message::Relayed { .. }), "{answer:?}");
         node
@@ -125,6 +127,9 @@ impl<'a> Node<'a> {
     /// The answer's error, or its body.
     fn relay(&mut self, opcode: u32, node: u64, body: &[u8]) -> Result<Vec<u8>, i32> {
         let (answer, out) = self.send(&message(opcode, 2 * self.last + 4, node, body), &[]);
+        if let Message::RelayedOf { identity, .. } = &answer {
+            self.identity = Some(identity.clone());
+        }
         let (Message::Relayed { head } | Message::RelayedOf { head, .. }) = answer else { panic!("{answer:?}") };
         let error = i32::from_ne_bytes(head.as_slice()[4..8].try_into().unwrap());
         if error == 0 { Ok([&head.as_slice()[16..], &out].concat()) } else { Err(-error) }
@@ -194,6 +199,49 @@ fn a_number_of_a_former_server_is_stale() {
 }
 
 #[test]
+fn what_is_claimed_from_another_server_means_what_it_meant_and_nothing_else_does() {
+    let stand = Stand::new();
+    let former = stand.server();
+    let mut node = Node::new(&former);
+    let ((file, handle), kept) = (node.create("made"), node.identity.clone().unwrap());
+    let (other, _) = node.create("another");
+    drop(node);
+    let server = stand.server();
+    let session = server.begin("", "a test").unwrap();
+    let mut node = Node { server: &server, session, last: 0, oldest: None, identity: None };
+    let (machine, init) = (Text::cut(std::env::consts::ARCH), Piece::new(init()).unwrap());
+    let answer = node.ask(Message::AttachAgain { machine, init });
+    assert!(matches!(answer, Message::Relayed { .. }), "{answer:?}");
+    assert!(
+        matches!(node.send(&message(GETATTR, 4, 1, &[0; 16]), &[]).0, Message::Unknown {}),
+        "nothing is claimed yet"
+    );
+    let claim = |number, handle| Message::Reclaim {
+        node: number,
+        lookups: 1,
+        identity: kept.clone(),
+        hint: wire::Path::default(),
+        handle,
+        flags: libc::O_RDWR as u32,
+    };
+    for _ in 0..2 {
+        assert!(matches!(node.ask(claim(file, handle)), Message::Done {}), "as often as it is said");
+    }
+    assert!(matches!(node.ask(claim(u64::MAX >> 2, 0)), Message::Failed { .. }), "never given");
+    assert!(matches!(node.ask(claim(file, u64::MAX >> 2)), Message::Failed { .. }), "never given");
+    assert!(matches!(node.ask(Message::Reclaimed {}), Message::Done {}));
+    assert_eq!(node.read(file, handle), Ok(vec![]));
+    assert_eq!(node.relay(GETATTR, other, &[0; 16]), Err(libc::ESTALE));
+    let found = node.relay(LOOKUP, 1, b"made\0").unwrap();
+    assert_eq!(number(&found, 0), file, "one number for one file");
+    let (fresh, _) = node.create("fresh");
+    assert!(fresh > file);
+    fs::remove_file(stand.tree.path("data/another")).unwrap();
+    assert!(matches!(node.ask(Message::Detach {}), Message::Done {}));
+    assert!(matches!(node.ask(claim(file, handle)), Message::Unknown {}));
+}
+
+#[test]
 fn two_nodes_never_share_a_number_and_neither_reaches_the_others() {
     let stand = Stand::new();
     let server = stand.server();
@@ -209,7 +257,7 @@ fn nothing_is_asked_of_a_kernel_that_is_not_attached_and_none_of_another_kind_is
     let stand = Stand::new();
     let server = stand.server();
     let session = server.begin("", "a test").unwrap();
-    let mut node = Node { server: &server, session, last: 0, oldest: None };
+    let mut node = Node { server: &server, session, last: 0, oldest: None, identity: None };
     assert!(matches!(node.send(&message(GETATTR, 4, 1, &[0; 16]), &[]).0, Message::Unknown {}));
     assert!(matches!(node.ask(Message::Listen { after: 0 }), Message::Unknown {}));
     assert!(matches!(node.ask(attach("a machine of another kind")), Message::Failed { .. }));

@@ -44,6 +44,28 @@ pub(super) fn locate(root: &Root, identity: &Identity, hint: &Path, scan: bool) 
     if scan { walk(root, identity) } else { Ok(None) }
 }
 
+/// The same for a file or a directory, which must lie below the root by now; not looked for where neither hint nor handle finds it.
+pub(super) fn find(root: &Root, identity: &Identity, hint: &Path) -> io::Result<Option<OwnedFd>> {
+    let is_directory = |fd: &OwnedFd| {
+        let stat = fs::fstat(fd)?;
+        Ok::<_, io::Error>(stat.st_nlink > 0 && FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
+    };
+    if let Some(fd) = locate(root, identity, hint, false)? {
+        return Ok(Some(fd));
+    }
+    if !hint.as_os_str().is_empty()
+        && let Ok(fd) = open_beneath(root, hint, OFlags::PATH | OFlags::NOFOLLOW)
+        && is_directory(&fd)?
+        && identity::identify(fd.as_fd(), root.handles)? == *identity
+    {
+        return Ok(Some(fd));
+    }
+    let Some(readable) = &root.readable else { return Ok(None) };
+    let ByHandle::Found(fd) = identity::open_by_handle(readable.as_fd(), identity)? else { return Ok(None) };
+    let below = is_directory(&fd)? && root.below(&super::proc_link(fd.as_fd())?)?.is_some();
+    Ok(below.then_some(fd))
+}
+
 /// A regular file that still has a name.
 fn is_alive(fd: &OwnedFd) -> io::Result<bool> {
     let stat = fs::fstat(fd)?;

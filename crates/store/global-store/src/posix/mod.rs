@@ -157,6 +157,11 @@ impl PosixStore {
         })
     }
 
+    /// The file or directory with this identity as an `O_PATH` descriptor; `None`: it is not there, or not below the root.
+    pub fn find(&self, identity: &Identity, hint: &Path) -> io::Result<Option<OwnedFd>> {
+        self.root.calls.call(Call::Lookup, || locate::find(&self.root, identity, hint))
+    }
+
     /// The identity of any file below the root: [`identity_of`](PosixStore::identity_of) without its `fstatfs`.
     pub fn identify(&self, fd: BorrowedFd) -> io::Result<Identity> {
         identity::identify(fd, self.root.handles)

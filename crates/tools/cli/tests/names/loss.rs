@@ -1,6 +1,7 @@
 //! What is lost when server, node or network are, and what is not.
 
 use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -16,31 +17,132 @@ fn errno<T>(outcome: std::io::Result<T>) -> Option<i32> {
 }
 
 #[test]
-fn a_server_that_was_killed_says_that_open_files_are_stale_and_serves_names_again() {
+fn open_files_and_directories_outlive_a_server_that_is_killed() {
     in_private_namespace(|| {
-        let mut cluster = Cluster::new(1);
-        let dir = cluster.mount_names(1, &["--policy", "io_timeout=2s"]);
+        let mut cluster = Cluster::new(2);
+        let (dir, two) = (cluster.mount_names(1, &["--policy", "io_timeout=2s"]), cluster.mount_names(2, &[]));
         fs::create_dir_all(dir.join("a/b")).unwrap();
-        for round in 0..3 {
-            let name = dir.join(format!("a/b/file-{round}"));
-            let written = File::create(&name).unwrap();
-            written.write_all_at(b"acknowledged", 0).unwrap();
-            let read = File::open(&name).unwrap();
-            let inside = File::open(dir.join("a")).unwrap();
+        fs::write(dir.join("a/read"), b"acknowledged").unwrap();
+        let read = File::open(dir.join("a/read")).unwrap();
+        // Nobody may open it so any more.
+        let written = File::create(dir.join("a/b/written")).unwrap();
+        fs::set_permissions(dir.join("a/b/written"), std::os::unix::fs::PermissionsExt::from_mode(0o400)).unwrap();
+        let mut log = File::options().append(true).create(true).open(dir.join("log")).unwrap();
+        let (inside, listed) = (File::open(dir.join("a")).unwrap(), fs::read_dir(dir.join("a")).unwrap());
+        fs::rename(dir.join("a/read"), dir.join("a/renamed")).unwrap();
+        for round in 0..3_u64 {
+            written.write_all_at(format!("round {round}\n").as_bytes(), round * 8).unwrap();
+            writeln!(log, "{round}").unwrap();
             cluster.kill_server();
             cluster.start_server();
-            // Numbers of the former server mean nothing to this one, and never another file.
-            assert_eq!(errno(read.read_at(&mut [0; 4], 0)), Some(libc::ESTALE));
-            assert_eq!(errno(written.write_at(b"lost", 0)), Some(libc::ESTALE));
-            let there = rustix::fs::openat(&inside, "none", rustix::fs::OFlags::RDONLY, rustix::fs::Mode::empty());
-            assert_eq!(errno(there.map_err(Into::into)), Some(libc::ESTALE));
-            drop((written, read, inside));
-            assert_eq!(fs::read(&name).unwrap(), b"acknowledged", "round {round}");
-            fs::create_dir(dir.join(format!("a/b/new-{round}"))).unwrap();
-            assert_eq!(fs::read_dir(dir.join("a/b")).unwrap().count(), 2 * (round + 1));
+            let mut bytes = [0; 12];
+            read.read_exact_at(&mut bytes, 0).unwrap();
+            assert_eq!(&bytes, b"acknowledged", "round {round}");
+            let there = rustix::fs::openat(&inside, "renamed", rustix::fs::OFlags::RDONLY, rustix::fs::Mode::empty());
+            assert!(there.is_ok(), "a directory that was open leads to its files: {there:?}");
+            assert_eq!(fs::metadata(dir.join("a/renamed")).unwrap().len(), 12);
+            fs::create_dir(dir.join(format!("a/new-{round}"))).unwrap();
         }
+        assert_eq!(listed.count(), 5, "what was there and what has come");
+        assert_eq!(written.metadata().unwrap().len(), 24);
+        drop((written, read, inside, log));
+        assert_eq!(fs::read_to_string(two.join("a/b/written")).unwrap(), "round 0\nround 1\nround 2\n");
+        assert_eq!(fs::read_to_string(two.join("log")).unwrap(), "0\n1\n2\n");
         cluster.end_server();
-        assert_eq!(fs::read(cluster.data.join("a/b/file-0")).unwrap(), b"acknowledged");
+        assert_eq!(fs::read(cluster.data.join("a/renamed")).unwrap(), b"acknowledged");
+    });
+}
+
+#[test]
+fn a_program_stays_in_its_working_directory_while_the_server_is_killed() {
+    in_private_namespace(|| {
+        let mut cluster = Cluster::new(1);
+        let dir = cluster.mount_names(1, &[]);
+        fs::create_dir_all(dir.join("work/below")).unwrap();
+        let (ready, go) = (cluster.tree.path("ready"), cluster.tree.path("go"));
+        let script = format!(
+            "cd {}; echo >{}; until [ -e {} ]; do :; done; echo relative >../made; pwd -P >file; mkdir sub",
+            dir.join("work/below").display(),
+            ready.display(),
+            go.display()
+        );
+        let mut shell = ProcessGuard::spawn(std::process::Command::new("sh").args(["-ec", &script]));
+        wait_until("it stands there", BOUND, || ready.exists());
+        cluster.kill_server();
+        cluster.start_server();
+        fs::write(&go, "").unwrap();
+        assert!(shell.wait(BOUND).success());
+        assert_eq!(fs::read_to_string(dir.join("work/made")).unwrap(), "relative\n");
+        assert!(fs::metadata(dir.join("work/below/sub")).unwrap().is_dir());
+        cluster.end_server();
+    });
+}
+
+#[test]
+fn what_was_removed_or_locked_is_stale_after_the_server_was_killed() {
+    in_private_namespace(|| {
+        let mut cluster = Cluster::new(2);
+        let (dir, two) = (cluster.mount_names(1, &[]), cluster.mount_names(2, &[]));
+        let create = |name: &str| {
+            let file =
+                File::options().read(true).write(true).create(true).truncate(false).open(dir.join(name)).unwrap();
+            file.write_all_at(b"acknowledged", 0).unwrap();
+            file
+        };
+        let [removed, locked, beside, released] = ["removed", "locked", "locked", "released"].map(create);
+        fs::remove_file(dir.join("removed")).unwrap();
+        rustix::fs::flock(&locked, rustix::fs::FlockOperation::LockExclusive).unwrap();
+        rustix::fs::flock(&released, rustix::fs::FlockOperation::LockExclusive).unwrap();
+        rustix::fs::flock(&released, rustix::fs::FlockOperation::Unlock).unwrap();
+        cluster.kill_server();
+        cluster.start_server();
+        released.write_all_at(b"A", 0).unwrap();
+        for (name, file) in [("removed", &removed), ("locked", &locked), ("locked", &beside)] {
+            assert_eq!(errno(file.write_at(b"lost", 0)), Some(libc::ESTALE), "{name}");
+            assert_eq!(errno(file.read_at(&mut [0; 4], 0)), Some(libc::ESTALE), "{name}");
+        }
+        let other = File::options().write(true).open(two.join("locked")).unwrap();
+        rustix::fs::flock(&other, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
+        drop((removed, locked, beside, released, other));
+        assert_eq!(fs::read(dir.join("locked")).unwrap(), b"acknowledged");
+        assert_eq!(fs::read(dir.join("released")).unwrap(), b"Acknowledged");
+        let again = create("locked");
+        let locks = || rustix::fs::flock(&again, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_ok();
+        wait_until("the close of the other is heard", BOUND, locks);
+        drop(again);
+        cluster.end_server();
+    });
+}
+
+#[test]
+fn a_server_of_names_that_is_killed_again_and_again_under_load_loses_nothing() {
+    in_private_namespace(|| {
+        let mut cluster = Cluster::new(2);
+        let (one, two) = (cluster.mount_names(1, &[]), cluster.mount_names(2, &[]));
+        let mut writers: Vec<Writer> =
+            [&one, &two, &one].iter().enumerate().map(|(number, dir)| Writer::new(dir, number as u64)).collect();
+        let counts: Vec<_> = writers.iter().map(Writer::count).collect();
+        let end = AtomicBool::new(false);
+        let now = || counts.iter().map(|count| count.load(Ordering::SeqCst)).collect::<Vec<u64>>();
+        let more = |than: &[u64]| now().iter().zip(than).all(|(now, than)| *now > than + 20);
+        std::thread::scope(|scope| {
+            let _ends = EndOfAll(&end);
+            for writer in &mut writers {
+                scope.spawn(|| writer.run(&end));
+            }
+            for _ in 0..5 {
+                let before = now();
+                wait_until("all write on by themselves", BOUND, || more(&before));
+                cluster.kill_server();
+                cluster.start_server();
+            }
+            let before = now();
+            wait_until("all write on by themselves", BOUND, || more(&before));
+        });
+        writers.iter_mut().for_each(Writer::close);
+        writers.iter().for_each(|writer| writer.check(&two));
+        cluster.end_server();
+        writers.iter().for_each(|writer| writer.check(&cluster.data));
     });
 }
 

@@ -71,12 +71,14 @@ fn what_a_run_without_the_store_leaves_open_is_not_called_saved() {
 fn a_second_interrupt_ends_the_wait_of_a_run_for_a_server_that_is_gone() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(1);
-        let go = cluster.tree.path("go");
-        let script = format!("echo data >f; echo >up; until [ -e {} ]; do sleep 0.01; done", go.display());
+        let (up, go) = (cluster.tree.path("up"), cluster.tree.path("go"));
+        // Both elsewhere: what is written here waits for the server.
+        let script =
+            format!("echo data >f; echo >{}; until [ -e {} ]; do sleep 0.01; done", up.display(), go.display());
         let log = cluster.tree.path("run.log");
         let mut command = cluster.run_names(1, &["--policy", "io_timeout=1s"], &script);
         let mut running = ProcessGuard::spawn(command.stderr(fs::File::create(&log).unwrap()));
-        wait_until("the command has written", BOUND, || cluster.data.join("up").exists());
+        wait_until("the command has written", BOUND, || up.exists());
         cluster.stop_server();
         fs::write(&go, "").unwrap();
         let ended = || {

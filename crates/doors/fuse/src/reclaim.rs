@@ -1,0 +1,60 @@
+//! Numbers that an earlier process gave to a kernel of another machine, which has them still: they mean again what they meant, or nothing.
+//!
+//! R1. A number is claimed for one file, and never for another. None is that this process has not passed (`Nodes::may_have_given`).
+//! R2. The same claim again changes nothing.
+//! R3. What is open again was allowed when it was opened; nothing is created, cut or given to somebody new.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use agent::{Caller, Mode};
+use fuse_protocol::{Errno, Handle, NodeId};
+use types::Identity;
+
+use crate::door::Door;
+use crate::handles::FileOf;
+use crate::nodes::Known;
+use crate::opens::Bypasses;
+
+impl Door {
+    /// `number` means the file with this identity again, looked up so often. `ESTALE`: it is not there, or cannot be meant.
+    pub(crate) fn reclaim_node(
+        &self,
+        number: NodeId,
+        lookups: u64,
+        identity: &Identity,
+        hint: &Path,
+    ) -> Result<Arc<Known>, Errno> {
+        if let Some(known) = self.nodes.get(number) {
+            return if known.node.identity() == identity { Ok(known) } else { Err(Errno::ESTALE) };
+        }
+        if !self.nodes.may_have_given(number) {
+            return Err(Errno::ESTALE);
+        }
+        let node = self.agent.find(identity, hint)?.ok_or(Errno::ESTALE)?;
+        if node.identity() != identity {
+            return Err(Errno::ESTALE);
+        }
+        Ok(self.nodes.reclaim(number, node, lookups))
+    }
+
+    /// `handle` is an open file or directory of it again; `flags` are those of open(2).
+    pub(crate) fn reclaim_open(&self, known: &Arc<Known>, handle: Handle, flags: i32) -> Result<(), Errno> {
+        if self.handles.has(handle) {
+            return Ok(());
+        }
+        if !self.nodes.may_have_given(handle) {
+            return Err(Errno::ESTALE);
+        }
+        if known.node.is_directory() {
+            let directory = self.agent.open_directory(&Caller::own(), &known.node)?;
+            self.handles.reclaim_directory(handle, directory);
+            return Ok(());
+        }
+        let open = self.agent.reopen(&known.node, Mode::from_flags(flags))?;
+        // Nothing is passed through to another machine, so the kernel goes on as it was told when it opened the file.
+        let answer = known.open.lock().admit(&open, 0, self.abilities(), None, false)?;
+        self.handles.reclaim_file(handle, FileOf { known: known.clone(), open, bypasses: answer.bypasses() });
+        Ok(())
+    }
+}

@@ -1,0 +1,48 @@
+//! What the kernel has of a server that has forgotten it, claimed again: docs/adr/0010 has the steps, and what a death after each leaves.
+
+use transport::{Call, CallError};
+use wire::Message;
+
+use super::{Relay, unexpected};
+use crate::held::Claim;
+use crate::limits::ATTACH;
+
+fn message(claim: &Claim) -> Message {
+    let Claim { node, lookups, identity, hint, open } = claim.clone();
+    let (handle, flags) = open.unwrap_or_default();
+    Message::Reclaim { node, lookups, identity, hint, handle, flags: flags.cast_unsigned() }
+}
+
+impl Relay {
+    /// Claims everything and lets the kernel ask again; `TimedOut` also where the server has died again, and the next begins anew.
+    pub(super) fn reclaim(&self, interrupted: &dyn Fn() -> bool) -> Result<(), CallError> {
+        let mut withdrawn = Vec::new();
+        // Whatever was to be told meant something to the former memory alone.
+        let (claims, locked) = self.held.claims(|| withdrawn = self.errands.clear());
+        withdrawn.into_iter().for_each(|number| self.open.end(number));
+        let (mut claimed, mut lost) = (0, locked.len());
+        locked.into_iter().for_each(|held| self.closed(Some(held)));
+        for claim in &claims {
+            match self.claim(&message(claim), interrupted) {
+                Ok(()) => claimed += 1,
+                Err(CallError::Failed { .. }) => {
+                    lost += 1;
+                    self.closed(claim.open.and_then(|(handle, _)| self.held.remove(handle)));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.claim(&Message::Reclaimed {}, interrupted)?;
+        let server = self.client.address();
+        tracing::warn!(%server, claimed, lost, "the server had forgotten this node: what was open is open again, but for what is lost");
+        Ok(())
+    }
+
+    fn claim(&self, message: &Message, interrupted: &dyn Fn() -> bool) -> Result<(), CallError> {
+        match self.client.call(Call { within: Some(ATTACH), interrupted, ..Call::new(message) })?.message {
+            Message::Done {} => Ok(()),
+            Message::Unknown {} => Err(CallError::TimedOut),
+            other => Err(unexpected(&other)),
+        }
+    }
+}
