@@ -7,8 +7,9 @@ use std::os::fd::OwnedFd;
 use global_store::OpenFile;
 use types::ByteRange;
 
-use crate::limits::{BEHIND_BYTES, BLOCK_BYTES, GAP_BYTES, SMALL_BYTES};
-use crate::replica::{self, next_data};
+use crate::extents::Extents;
+use crate::limits::{BEHIND_BYTES, BLOCK_BYTES, SMALL_BYTES};
+use crate::replica;
 use crate::sums::{self, Sums, block_range, blocks_of};
 
 /// What of the replica is written.
@@ -62,6 +63,7 @@ pub(crate) struct Copy<'a> {
     pub(crate) global: &'a dyn OpenFile,
     pub(crate) global_size: u64,
     pub(crate) progress: &'a mut dyn Progress,
+    extents: Extents<'a>,
     behind: Behind,
 }
 
@@ -84,7 +86,8 @@ impl<'a> Copy<'a> {
         global_size: u64,
         progress: &'a mut dyn Progress,
     ) -> Copy<'a> {
-        Copy { replica, size, global, global_size, progress, behind: Behind::default() }
+        let extents = Extents::new(replica, size);
+        Copy { replica, size, global, global_size, progress, extents, behind: Behind::default() }
     }
 
     /// Copies in file order, and gives the global copy its length.
@@ -122,7 +125,7 @@ impl<'a> Copy<'a> {
                 copied.sums.blocks.push(sums::sum(bytes));
             }
             let mut from = part.start;
-            while let Some(data) = self.data_in(bytes, part, from)? {
+            while let Some(data) = self.extents.data_in(bytes, part, from)? {
                 let slice = &bytes[(data.start - part.start) as usize..(data.end - part.start) as usize];
                 self.write(slice, data.start, copied)?;
                 (from, end) = (data.end, data.end);
@@ -162,7 +165,7 @@ impl<'a> Copy<'a> {
     fn block(&mut self, bytes: &[u8], block: ByteRange, copied: &mut Copied) -> io::Result<u64> {
         let mut at = block.start;
         loop {
-            let data = self.data_in(bytes, block, at)?;
+            let data = self.extents.data_in(bytes, block, at)?;
             let hole = ByteRange::new(at, data.map_or(block.end, |data| data.start));
             let hole = hole.intersection(&ByteRange::new(0, self.global_size));
             if !hole.is_empty() {
@@ -178,19 +181,6 @@ impl<'a> Copy<'a> {
             )?;
             at = data.end;
         }
-    }
-
-    /// The first data at or after `from` in a range that was read as `bytes`. What became a hole since then, and was read
-    /// as more than zeros, is data still: the checksums say so.
-    fn data_in(&self, bytes: &[u8], range: ByteRange, from: u64) -> io::Result<Option<ByteRange>> {
-        let data = next_data(self.replica, from, range.end)?;
-        let end = data.map_or(range.end, |data| data.start);
-        let gap = &bytes[(from - range.start) as usize..(end - range.start) as usize];
-        let is_zero = |piece: &[u8]| piece.iter().fold(0, |all, byte| all | byte) == 0;
-        Ok(match gap.chunks(GAP_BYTES).position(|piece| !is_zero(piece)) {
-            None => data,
-            Some(piece) => Some(ByteRange::new(from + (piece * GAP_BYTES) as u64, end)),
-        })
     }
 
     /// The replica's bytes; what was cut off while we copy reads as zeros, and is noticed as a change.

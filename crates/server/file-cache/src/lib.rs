@@ -28,6 +28,7 @@ mod copy;
 mod drain;
 mod eviction;
 mod expiry;
+mod extents;
 pub mod fault;
 mod fetches;
 mod file;

@@ -1,0 +1,129 @@
+//! Where a replica that is being copied has data.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use types::ByteRange;
+
+use crate::limits::GAP_BYTES;
+use crate::replica::next_data;
+
+/// The data of a replica of `size` bytes, found from its beginning on. The file system is asked once for each extent: how far one goes
+/// costs a tmpfs a step for each of its pages.
+pub(crate) struct Extents<'a> {
+    replica: &'a OwnedFd,
+    size: u64,
+    /// What was found last.
+    found: ByteRange,
+    #[cfg(test)]
+    asked: u64,
+}
+
+fn is_zero(piece: &[u8]) -> bool {
+    piece.iter().fold(0, |all, byte| all | byte) == 0
+}
+
+impl<'a> Extents<'a> {
+    pub fn new(replica: &'a OwnedFd, size: u64) -> Extents<'a> {
+        Extents {
+            replica,
+            size,
+            found: ByteRange::new(0, 0),
+            #[cfg(test)]
+            asked: 0,
+        }
+    }
+
+    /// The first data at or after `from` in a range that was read as `bytes`. What became a hole since then, and was read
+    /// as more than zeros, is data still: the checksums say so.
+    pub fn data_in(&mut self, bytes: &[u8], range: ByteRange, from: u64) -> io::Result<Option<ByteRange>> {
+        let data = self.next(&bytes[(from - range.start) as usize..], ByteRange::new(from, range.end))?;
+        let end = data.map_or(range.end, |data| data.start);
+        let gap = &bytes[(from - range.start) as usize..(end - range.start) as usize];
+        Ok(match gap.chunks(GAP_BYTES).position(|piece| !is_zero(piece)) {
+            None => data,
+            Some(piece) => Some(ByteRange::new(from + (piece * GAP_BYTES) as u64, end)),
+        })
+    }
+
+    /// The first data of `range`, which was read as `bytes`. Of an extent that was found before, zeros may be a hole by now.
+    fn next(&mut self, bytes: &[u8], range: ByteRange) -> io::Result<Option<ByteRange>> {
+        if range.is_empty() {
+            return Ok(None);
+        }
+        let known = self.found.intersection(&range);
+        if known.start == range.start && !known.is_empty() && !bytes.chunks(GAP_BYTES).all(is_zero) {
+            return Ok(Some(known));
+        }
+        #[cfg(test)]
+        {
+            self.asked += 1;
+        }
+        self.found = next_data(self.replica, range.start, self.size)?.unwrap_or(ByteRange::new(0, 0));
+        Ok(Some(self.found.intersection(&range)).filter(|data| !data.is_empty()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    const BLOCK: u64 = 1 << 20;
+
+    /// All data of a file as a copy finds it, block after block, and how often the file system was asked.
+    fn found(file: &OwnedFd, size: u64) -> (Vec<ByteRange>, u64) {
+        let (mut extents, mut all) = (Extents::new(file, size), Vec::<ByteRange>::new());
+        for start in (0..size).step_by(BLOCK as usize) {
+            let block = ByteRange::new(start, (start + BLOCK).min(size));
+            let mut bytes = vec![0; block.len() as usize];
+            rustix::io::pread(file, &mut bytes, start).unwrap();
+            let mut from = start;
+            while let Some(data) = extents.data_in(&bytes, block, from).unwrap() {
+                assert!(data.start >= from && data.end <= block.end && !data.is_empty());
+                from = data.end;
+                match all.last_mut().filter(|last| last.end == data.start) {
+                    Some(last) => last.end = data.end,
+                    None => all.push(data),
+                }
+            }
+        }
+        (all, extents.asked)
+    }
+
+    #[test]
+    fn an_extent_is_asked_for_once_and_holes_stay_holes() {
+        let file = OwnedFd::from(tempfile::tempfile_in("/dev/shm").unwrap());
+        let size = 40 * BLOCK + 5;
+        rustix::fs::ftruncate(&file, size).unwrap();
+        let write = |range: ByteRange, byte: u8| {
+            rustix::io::pwrite(&file, &vec![byte; range.len() as usize], range.start).unwrap();
+        };
+        let data = [ByteRange::new(4096, 20 * BLOCK), ByteRange::new(30 * BLOCK + 8192, 30 * BLOCK + 12288)];
+        data.iter().for_each(|range| write(*range, 7));
+        let (all, asked) = found(&file, size);
+        assert_eq!(all, data);
+        // Twice for the first block, once for each that is none or begins behind data.
+        assert!(asked <= 25, "{asked}");
+    }
+
+    #[test]
+    fn what_became_a_hole_after_it_was_found_is_one_and_what_was_written_there_is_data() {
+        let file = File::from(OwnedFd::from(tempfile::tempfile_in("/dev/shm").unwrap()));
+        let file = OwnedFd::from(file);
+        rustix::io::pwrite(&file, &vec![7; 4 * BLOCK as usize], 0).unwrap();
+        let mut extents = Extents::new(&file, 4 * BLOCK);
+        let block = |number| ByteRange::at(number * BLOCK, BLOCK);
+        assert_eq!(extents.data_in(&vec![7; BLOCK as usize], block(0), 0).unwrap(), Some(block(0)));
+        let flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&file, flags, BLOCK, BLOCK).unwrap();
+        assert_eq!(extents.data_in(&vec![0; BLOCK as usize], block(1), BLOCK).unwrap(), None);
+        assert_eq!(extents.data_in(&vec![7; BLOCK as usize], block(1), BLOCK).unwrap(), Some(block(1)), "read before");
+        assert_eq!(
+            extents.data_in(&vec![0; BLOCK as usize], block(2), 2 * BLOCK).unwrap(),
+            Some(block(2)),
+            "zeros stored"
+        );
+    }
+}
