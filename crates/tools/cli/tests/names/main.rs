@@ -117,6 +117,34 @@ fn appends_truncations_and_times_of_two_nodes_are_those_of_one_file() {
 }
 
 #[test]
+fn what_was_stored_through_a_mapping_is_at_the_server_when_a_descriptor_is_closed_or_it_is_unmapped() {
+    in_private_namespace(|| {
+        let mut cluster = Cluster::new(3);
+        let other = cluster.mount_names(3, &[]).join("file");
+        for dir in [cluster.mount_names(1, &[]), cluster.mount(2, &[])] {
+            let script = format!(
+                "import mmap, os\n\
+                 there = lambda: open('{}', 'rb').read(5)\n\
+                 fd = os.open('{}', os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)\n\
+                 os.ftruncate(fd, 8192)\n\
+                 m = mmap.mmap(fd, 8192)\n\
+                 m[0:5] = b'store'\n\
+                 os.close(fd)\n\
+                 assert there() == b'store', there()\n\
+                 m[0:5] = b'again'\n\
+                 m.close()\n\
+                 assert there() == b'again', there()\n",
+                other.display(),
+                dir.join("file").display()
+            );
+            let done = std::process::Command::new("python3").args(["-c", &script]).output().unwrap();
+            assert!(done.status.success(), "{}: {done:?}", dir.display());
+        }
+        cluster.end_server();
+    });
+}
+
+#[test]
 fn a_node_without_the_store_is_shown_and_unmounted_by_the_usual_commands() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(1);
