@@ -1,4 +1,4 @@
-//! What the kernel has of a server that has forgotten it, claimed again: docs/adr/0010 has the steps, and what a death after each leaves.
+//! What the kernel has of a server that has forgotten it, claimed again: docs/adr/0011 has the steps, and what a death after each leaves.
 
 use transport::{Call, CallError};
 use wire::Message;
