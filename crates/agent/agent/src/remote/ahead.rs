@@ -9,7 +9,7 @@
 //!
 //! Locks, in the order in which they are taken: the versions or the fetches ([`super::fetches`]); what is kept of one version.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -67,8 +67,12 @@ impl Drop for Reading {
 
 struct State {
     queue: ReadQueue,
-    /// What was asked for and when, the longest ago first.
+    /// What is on its way.
+    fetches: BTreeMap<Ticket, Asked>,
+    /// What has come, and when it was asked for, the longest ago first.
     asked: VecDeque<(Instant, ByteRange)>,
+    /// Changes of this node.
+    changes: u64,
     /// What was given out since it came.
     read: RangeSet,
     /// Where a fetch found the end of the file.
@@ -77,7 +81,17 @@ struct State {
     counted: u64,
 }
 
+/// When a fetch was asked for, and how many changes there had been.
+struct Asked {
+    at: Instant,
+    changes: u64,
+}
+
 impl State {
+    fn ask(&mut self, ticket: Ticket) {
+        self.fetches.insert(ticket, Asked { at: Instant::now(), changes: self.changes });
+    }
+
     /// (3)
     fn expire(&mut self, fresh: Duration) {
         while let Some((asked, range)) = self.asked.front()
@@ -122,7 +136,8 @@ enum Found {
 impl Ahead {
     fn new(bytes_max: u64, fresh: Duration, kept: &Arc<Kept>) -> Ahead {
         let (queue, asked, read) = (ReadQueue::new(bytes_max), VecDeque::new(), RangeSet::new());
-        let state = Mutex::new(State { queue, asked, read, end: None, counted: 0 });
+        let state =
+            Mutex::new(State { queue, fetches: BTreeMap::new(), asked, changes: 0, read, end: None, counted: 0 });
         let (buffers, kept) = (kept.buffers(), Arc::clone(kept));
         Ahead { state, ended: Condvar::new(), fresh, kept, buffers, readers: AtomicUsize::new(0) }
     }
@@ -252,37 +267,51 @@ impl Ahead {
             let starts = (part.start..part.end).step_by(most as usize);
             starts.map(move |start| ByteRange::new(start, part.end.min(start + most)))
         });
-        let now = Instant::now();
         pieces
             .map(|piece| {
-                state.asked.push_back((now, piece));
-                (state.queue.begin(piece), piece)
+                let ticket = state.queue.begin(piece);
+                state.ask(ticket);
+                (ticket, piece)
             })
             .collect()
     }
 
-    /// What was fetched has come; fewer bytes than asked for: the file ends there.
+    /// A fetch is sent only now: what comes is of this moment, or later.
+    pub fn send(&self, ticket: Ticket) {
+        self.state.lock().ask(ticket);
+    }
+
+    /// What was fetched has come; fewer bytes than asked for: the file ends there, unless it was changed meanwhile.
     pub fn arrive(&self, ticket: Ticket, range: ByteRange, data: Data) {
         let len = (*data).as_ref().len() as u64;
-        self.change(|state| {
-            if len < range.len() {
-                state.end = Some(range.start + len);
+        self.change(|state| match state.fetches.remove(&ticket).filter(|asked| asked.at.elapsed() < self.fresh) {
+            None => state.queue.cancel(ticket), // (3)
+            Some(asked) => {
+                if len < range.len() && asked.changes == state.changes {
+                    state.end = Some(range.start + len);
+                }
+                let after = state.asked.partition_point(|(at, _)| *at <= asked.at);
+                state.asked.insert(after, (asked.at, range));
+                state.read.remove(range);
+                state.queue.arrive(ticket, range.start, data);
             }
-            state.read.remove(range);
-            state.queue.arrive(ticket, range.start, data);
         });
         self.ended.notify_all();
     }
 
     /// A fetch has failed, or is not made.
     pub fn cancel(&self, ticket: Ticket) {
-        self.change(|state| state.queue.cancel(ticket));
+        self.change(|state| {
+            state.fetches.remove(&ticket);
+            state.queue.cancel(ticket);
+        });
         self.ended.notify_all();
     }
 
     fn invalidate(&self, range: ByteRange) {
         self.change(|state| {
             state.queue.invalidate(range);
+            state.changes += 1;
             state.end = None;
         });
         self.ended.notify_all();

@@ -198,3 +198,46 @@ fn what_a_lone_reader_left_behind_goes_where_much_is_kept_and_no_more_than_that(
     let here = |mib: u64| ahead.parts(ByteRange::at(mib << 20, 10)).is_some();
     assert_eq!([0, 1, 2, 3, 4].map(here), [true, true, false, false, true]);
 }
+
+/// What a fetch found behind the end of a file says nothing of one that has grown since.
+#[test]
+fn the_end_that_a_fetch_found_before_the_file_grew_is_not_its_end() {
+    let versions = Versions::default();
+    let ahead = versions.of(&identity(), 1, 1 << 20, HOUR);
+    let fetches = ahead.begin(ByteRange::new(1000, 2000), 1000);
+    versions.changed(&identity(), ByteRange::new(1500, 2500));
+    ahead.arrive(fetches[0].0, fetches[0].1, Arc::new([1_u8; 500]));
+    let ask = |buffer: &mut [u8], offset: u64| {
+        assert_eq!((offset, buffer.len()), (1500, 500));
+        buffer.fill(2);
+        Ok(buffer.len())
+    };
+    assert!(ahead.parts(ByteRange::new(1000, 2000)).is_none());
+    let mut bytes = [0; 1000];
+    assert_eq!(ahead.read(&mut bytes, 1000, HOUR, &no_hurry, &ask).unwrap(), 1000);
+    assert_eq!((&bytes[..500], &bytes[500..]), (&[1; 500][..], &[2; 500][..]));
+}
+
+#[test]
+fn what_comes_late_is_as_old_as_its_request_and_what_waited_to_be_sent_is_not() {
+    const FRESH: Duration = Duration::from_millis(200);
+    let versions = Versions::default();
+    let ahead = versions.of(&identity(), 1, 1 << 20, FRESH);
+    let range = ByteRange::new(0, 100);
+    let is_here = || ahead.meet(range, &mut |_, fared, _| if fared == Fared::Hit { vec![range] } else { Vec::new() });
+    let grows_old = || {
+        let since = Instant::now();
+        wait_until("it is old", PATIENCE, || since.elapsed() >= FRESH);
+        assert!(is_here().is_empty());
+    };
+    let ticket = ahead.begin(range, 100)[0].0;
+    grows_old();
+    ahead.arrive(ticket, range, Arc::new([1_u8; 100]));
+    assert!(is_here().is_empty(), "it was asked for long ago");
+    let ticket = ahead.begin(range, 100)[0].0;
+    grows_old();
+    ahead.send(ticket);
+    ahead.arrive(ticket, range, Arc::new([1_u8; 100]));
+    assert!(!is_here().is_empty(), "it was asked for just now");
+    grows_old();
+}

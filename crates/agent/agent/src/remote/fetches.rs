@@ -129,6 +129,7 @@ impl Inner {
         let mut buffer = ahead.buffer(range.len() as usize);
         let message = Message::Read { handle, offset: range.start, len: range.len() as u32 };
         let call = Call { into: buffer.room(), within: Some(patience), interrupted, ..Call::new(&message) };
+        ahead.send(ticket);
         match self.client.call(call) {
             Ok(answer) if matches!(answer.message, Message::Bytes {}) => {
                 buffer.cut(answer.data_bytes);
