@@ -10,7 +10,6 @@ use config::Policy;
 use file_cache::{FileCache, Residency};
 use global_store::calls::{Call, Store};
 use global_store::posix::PosixStore;
-use parking_lot::RwLockReadGuard;
 use rustix::fs::{self, Mode, OFlags};
 
 use crate::burst_buffer::BurstBuffer;
@@ -109,30 +108,6 @@ impl Agent {
         run: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {
         self.store.calls().change(call, run)
-    }
-
-    /// Before names or attributes of a node are changed: it keeps its place while that is held. `ESTALE` for one whose place
-    /// another file has taken: the kernel looks the name up again.
-    pub(crate) fn steady(&self, node: &Node) -> io::Result<Option<RwLockReadGuard<'_, ()>>> {
-        let names = self.cache.steady_names();
-        self.check_place(node).map(|()| names)
-    }
-
-    /// What was just found by a name. One that lost its place meanwhile is looked up again; where a file is known by a number
-    /// that is used again, it may be another file than the one that lost its place.
-    pub(crate) fn has_place(&self, node: &Node, found: &fs::Stat) -> io::Result<()> {
-        if found.st_nlink > 0 && node.is_regular() && self.cache.is_superseded(node.identity()) {
-            let _names = self.cache.steady_names();
-            if fs::fstat(node.fd())?.st_nlink > 0 {
-                self.cache.has_place(node.identity());
-            }
-        }
-        self.check_place(node)
-    }
-
-    pub(crate) fn check_place(&self, node: &Node) -> io::Result<()> {
-        let superseded = node.is_regular() && self.cache.is_superseded(node.identity());
-        if superseded { Err(io::Error::from_raw_os_error(libc::ESTALE)) } else { Ok(()) }
     }
 
     /// The rules that hold for a node now: those of its directory and what that inherits.

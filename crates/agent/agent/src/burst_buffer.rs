@@ -11,7 +11,6 @@ use file_cache::{
     Anchor, DrainProgress, File, FileCache, FileHandle, Foresee, Keep, OpenHow, Overlay, Residency, SeekFor, SetMtime,
     Status, Stuck, WriteResult,
 };
-use parking_lot::RwLockReadGuard;
 use types::{ByteRange, Identity, Version};
 use window::read_queue::Part;
 
@@ -53,19 +52,6 @@ pub trait BurstBuffer: Send + Sync {
     fn removing(&self, identity: &Identity);
     /// The last name is gone through us.
     fn unlinked(&self, identity: &Identity);
-    /// Whether another file has taken this one's place through us: who asks for it looks its name up again.
-    fn is_superseded(&self, _identity: &Identity) -> bool {
-        false
-    }
-    /// Has `tell` called when another file has taken one's place; the first one stays.
-    fn when_superseded(&self, _tell: Box<dyn Fn(&Identity) + Send + Sync>) {}
-    /// It has a place after all: names lead to it, seen while they were steady.
-    fn has_place(&self, _identity: &Identity) {}
-    /// Held while names or attributes are changed below: no file takes another's place meanwhile. Not while something is opened
-    /// or staged out.
-    fn steady_names(&self) -> Option<RwLockReadGuard<'_, ()>> {
-        None
-    }
     /// Whether the replica holds what the global copy lacks; true where nobody can tell.
     fn is_dirty(&self, identity: &Identity) -> bool;
     /// Stages a file out now and waits.
@@ -246,18 +232,6 @@ impl BurstBuffer for FileCache {
     }
     fn unlinked(&self, identity: &Identity) {
         FileCache::unlinked(self, identity);
-    }
-    fn is_superseded(&self, identity: &Identity) -> bool {
-        FileCache::is_superseded(self, identity)
-    }
-    fn when_superseded(&self, tell: Box<dyn Fn(&Identity) + Send + Sync>) {
-        FileCache::when_superseded(self, tell);
-    }
-    fn has_place(&self, identity: &Identity) {
-        FileCache::has_place(self, identity);
-    }
-    fn steady_names(&self) -> Option<RwLockReadGuard<'_, ()>> {
-        Some(FileCache::steady_names(self))
     }
     fn is_dirty(&self, identity: &Identity) -> bool {
         FileCache::is_dirty(self, identity)

@@ -23,7 +23,6 @@ use crate::fault;
 use crate::fetches::Fetches;
 use crate::file::{Body, Descriptors, File, Live};
 use crate::limits::{BRAND_BYTES, BRAND_BYTES_MAX, IDLE_FILES};
-use crate::publish::Places;
 use crate::queue::Queue;
 use crate::replica::{How, Replicas};
 use crate::settings::Settings;
@@ -85,7 +84,6 @@ pub(crate) struct Inner {
     /// One eviction at a time; none before this moment.
     pub(crate) evicting: Mutex<Duration>,
     pub(crate) quiesced: AtomicBool,
-    pub(crate) places: Places,
     /// Handles through which the kernel may write replicas past us.
     pub(crate) kernel_writers: AtomicU64,
     /// Commits done, and those of them known to be on the medium.
@@ -129,14 +127,9 @@ impl Inner {
         self.dead.load(Ordering::Acquire)
     }
 
-    pub(crate) fn commit(&self, mut changes: Vec<Change>, durability: Durability) -> io::Result<()> {
+    pub(crate) fn commit(&self, changes: Vec<Change>, durability: Durability) -> io::Result<()> {
         let done = self.commits.load(Ordering::Acquire);
-        let obsolete = std::mem::take(&mut *self.places.obsolete.lock());
-        changes.extend(obsolete.iter().cloned().map(Change::Remove));
-        if let Err(error) = self.catalogue.commit(changes, durability) {
-            self.places.obsolete.lock().extend(obsolete);
-            return Err(broken(error));
-        }
+        self.catalogue.commit(changes, durability).map_err(broken)?;
         self.commits.fetch_add(1, Ordering::AcqRel);
         if durability == Durability::Machine {
             // Not more: another that ended meanwhile may have been written after this one's sync.
@@ -162,7 +155,7 @@ impl Inner {
     }
 
     /// Runs `work` on the newest version of a file with its gate locked and its record read. `fresh`: the file was
-    /// created just now and has no record. `ESTALE`: another file has taken its place.
+    /// created just now and has no record.
     pub(crate) fn gated<R>(
         &self,
         identity: &Identity,
@@ -172,11 +165,6 @@ impl Inner {
         loop {
             let file = self.file_for(identity);
             let gate = file.gate.lock();
-            if fresh {
-                self.places.superseded.take_back(identity);
-            } else if self.places.superseded.has(identity) {
-                return Err(io::Error::from_raw_os_error(libc::ESTALE));
-            }
             if file.live.lock().retired {
                 continue;
             }

@@ -39,7 +39,6 @@ pub mod limits;
 mod marks;
 mod open;
 mod outcome;
-mod publish;
 mod queue;
 mod read_partial;
 mod recovery;

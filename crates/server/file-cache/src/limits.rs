@@ -147,11 +147,3 @@ pub const REPLAY_BYTES_IDLE: u64 = 1 << 20;
 /// The same while files change all the time: a second of a start. Each bound reached stops commits for some tens of
 /// milliseconds.
 pub const REPLAY_BYTES_MAX: u64 = 16 << 20;
-
-/// How long a file that is to take another's place waits for changes of names to end, which wait for it meanwhile: longer than
-/// a store takes for one, shorter than a program notices.
-pub const NAMES_WAIT: Duration = Duration::from_millis(100);
-
-/// Files remembered whose place others have taken: the kernel asks by the old one for as long as it trusts a name (policy
-/// `revalidate`). Some 100 bytes each.
-pub const SUPERSEDED_MAX: usize = 16384;

@@ -74,7 +74,6 @@ pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
         gathering: Mutex::default(),
         evicting: Mutex::new(Duration::ZERO),
         quiesced: AtomicBool::new(false),
-        places: Default::default(),
         kernel_writers: Default::default(),
         commits: Default::default(),
         commits_synced: Default::default(),
@@ -121,11 +120,6 @@ impl Inner {
             }
             result => result?,
         }
-        self.settle_successors(&mut found).map_err(|source| OpenError::Io {
-            path: self.settings.burst_buffer.clone(),
-            step: "find what was being published in the global store",
-            source,
-        })?;
         for (identity, mut record) in found {
             let replica = self.replicas.stat(record.version);
             if replica.as_ref().is_ok_and(is_void) {

@@ -22,7 +22,6 @@ use crate::fault;
 use crate::file::{Body, File, Live};
 use crate::lease::{self, Nobody};
 use crate::limits::SMALL_BYTES;
-use crate::publish::Told;
 use crate::replica::{self, How};
 use crate::sums::Sums;
 
@@ -77,19 +76,18 @@ fn stuck(state: Residency, error: io::Error) -> End {
 }
 
 impl Inner {
-    /// Stages files out; their drain locks are held. More than one file is a batch: the store is synced once. `patient`: what is to
-    /// be published at once may wait until nobody uses it.
-    pub(crate) fn drain_locked(&self, files: &[&Arc<File>], patient: bool, interrupted: &dyn Fn() -> bool) -> Vec<End> {
+    /// Stages files out; their drain locks are held. More than one file is a batch: the store is synced once.
+    pub(crate) fn drain_locked(&self, files: &[&Arc<File>], interrupted: &dyn Fn() -> bool) -> Vec<End> {
         let _working = self.draining.enter(&self.counters.out_us);
         let mut ends: Vec<Option<End>> = Vec::new();
         let mut jobs: Vec<(usize, Job<'_>)> = Vec::new();
         for (index, file) in files.iter().enumerate() {
-            match self.begin(file).map(|job| self.publish(job, patient, interrupted)) {
-                Ok(Told::InPlace(job)) => {
-                    jobs.push((index, *job));
+            match self.begin(file) {
+                Ok(job) => {
+                    jobs.push((index, job));
                     ends.push(None);
                 }
-                Ok(Told::Over(end)) | Err(end) => ends.push(Some(end)),
+                Err(end) => ends.push(Some(end)),
             }
         }
         let batch = files.len() > 1;
@@ -256,7 +254,7 @@ impl Inner {
     }
 
     /// The copy did not end: what it left below is remembered, so that the next try does not take it for an outsider's.
-    pub(crate) fn failed(&self, job: Job<'_>, error: io::Error) -> End {
+    fn failed(&self, job: Job<'_>, error: io::Error) -> End {
         // Our own changes of attributes wait meanwhile: one that came between would pass for an outsider's.
         let _gate = job.file.gate.lock();
         let unwanted = !job.is_wanted(&job.file.live.lock());

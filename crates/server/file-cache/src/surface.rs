@@ -57,12 +57,6 @@ impl FileCache {
         let _ = self.inner.replicas.before_removal.set(tell);
     }
 
-    /// Has `tell` called, from whatever thread, when another file has taken one's place: who knows attributes of it forgets them. It
-    /// must not call back. The first one stays.
-    pub fn when_superseded(&self, tell: Box<dyn Fn(&Identity) + Send + Sync>) {
-        let _ = self.inner.places.told.set(tell);
-    }
-
     /// What `stat` must say instead of the global copy's attributes; `None`: these are true. Never blocks on I/O of
     /// the global store.
     pub fn attributes(&self, identity: &Identity) -> Option<Overlay> {
@@ -165,9 +159,6 @@ impl FileCache {
 
     /// The last name is gone through us: the data is dropped once nobody has it open, and never staged out.
     pub fn unlinked(&self, identity: &Identity) {
-        if self.is_superseded(identity) {
-            return;
-        }
         let done = self.inner.gated(identity, false, |file, _| self.inner.unlinked(file));
         if let Err(error) | Ok(Err(error)) = done {
             tracing::error!(%error, %identity, "the replica of an unlinked file stays until the next start");
@@ -278,23 +269,6 @@ impl FileCache {
     /// afterwards.
     pub fn quiesce(&self, on: bool) {
         self.inner.quiesced.store(on, Ordering::Relaxed);
-    }
-
-    /// Whether another file has taken this one's name and place through us (policy `publish = atomic`): who asks for it by this
-    /// identity shall look its name up again, `ESTALE`.
-    pub fn is_superseded(&self, identity: &Identity) -> bool {
-        self.inner.places.superseded.has(identity)
-    }
-
-    /// It has a place after all: names lead to it, seen under [`steady_names`](FileCache::steady_names).
-    pub fn has_place(&self, identity: &Identity) {
-        self.inner.places.superseded.take_back(identity);
-    }
-
-    /// To be held by who changes names or attributes below: no file takes another's place meanwhile. Not while something is
-    /// opened or staged out.
-    pub fn steady_names(&self) -> parking_lot::RwLockReadGuard<'_, ()> {
-        self.inner.steady_names()
     }
 
     /// One round of what the background thread does each second: expiry, eviction, ballast.

@@ -5,12 +5,10 @@
 //! the POSIX implementation's directory descriptors directly.
 
 pub mod calls;
-pub mod hidden;
 pub mod limits;
 pub mod memory;
 pub mod posix;
 
-use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -56,11 +54,6 @@ pub trait GlobalStore: Send + Sync {
     /// Whether `locate` finds a file by its identity alone, wherever it was moved. Where it does not, who needs the file
     /// later keeps its anchor.
     fn finds_by_identity(&self) -> bool;
-
-    /// Removes a hidden file ([`hidden`]) at a path relative to the root; that there is none is no error.
-    fn remove_hidden(&self, _path: &Path) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 /// A regular file that stays findable whatever becomes of its name: an `O_PATH` descriptor.
@@ -80,29 +73,6 @@ pub trait Anchor: Send + Sync {
     fn mark(&self) -> io::Result<Option<Vec<u8>>>;
     /// Sets (`Some`) or removes (`None`) the mark. Changes ctime.
     fn set_mark(&self, mark: Option<&[u8]>) -> io::Result<()>;
-    /// Begins a file that is to take this one's place, beside it under the name `hidden`. `None`: it cannot have one, for it has
-    /// several names or none, or its directory refuses. `EINTR`: it was being renamed; try again.
-    fn begin_successor(&self, _hidden: &OsStr) -> io::Result<Option<Box<dyn Successor>>> {
-        Ok(None)
-    }
-}
-
-/// A file that is to take an anchored file's place: empty, hidden, and removed when it is dropped before.
-pub trait Successor: Send + Sync {
-    /// Who it is.
-    fn identity(&self) -> &Identity;
-    /// Where it is hidden, relative to the store's root.
-    fn path_hint(&self) -> PathBuf;
-    /// Its data.
-    fn file(&self) -> &dyn OpenFile;
-    /// Gives it the owner, the mode, the attributes and the time of last access that the other file has now; after the last
-    /// write. False: it cannot have them.
-    fn dress(&mut self) -> io::Result<bool>;
-    /// Takes the other file's name and place, at once. False, and nothing done: that file is not any more what it was when this
-    /// one was dressed.
-    fn take_place(&mut self) -> io::Result<bool>;
-    /// Makes that durable.
-    fn sync_name(&self) -> io::Result<()>;
 }
 
 /// An open file of the global store.

@@ -44,11 +44,13 @@ fn a_mistyped_key_is_answered_with_the_nearest() {
 }
 
 #[test]
-fn planned_keys_and_values_are_refused_with_the_reason() {
+fn planned_keys_and_atomic_publication_are_refused_with_the_reason() {
     for name in ABSENT {
         assert!(key(name).unwrap_err().to_string().contains("not available in this version"));
     }
     let mut policy = Policy::default();
+    let refusal = (key("publish").unwrap().read)(&mut policy, "atomic").unwrap_err();
+    assert!(refusal.contains("not available"), "{refusal}");
     for (name, value) in [("consistency", "strict"), ("atime", "relative")] {
         let refusal = (key(name).unwrap().read)(&mut policy, value).unwrap_err();
         assert!(refusal.contains("not available"), "{name}: {refusal}");

@@ -5,7 +5,6 @@ mod file;
 mod identity;
 mod locate;
 mod sharing;
-mod successor;
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -167,6 +166,11 @@ impl PosixStore {
         identity::identify(fd, self.root.handles)
     }
 
+    /// Whether this identity will never be another file's. It will where a store that tells no birth time uses a number again.
+    pub fn is_lasting(identity: &Identity) -> bool {
+        !identity::is_number_alone(identity)
+    }
+
     /// What tells this accelerated directory from every other one, also after a restart of the machine: the identity of the
     /// directory, and where that is no more than an inode number (a FUSE store that tells no birth time) also what is
     /// mounted there.
@@ -205,22 +209,6 @@ impl GlobalStore for PosixStore {
 
     fn finds_by_identity(&self) -> bool {
         self.root.opens_handles
-    }
-
-    fn remove_hidden(&self, path: &Path) -> io::Result<()> {
-        let Some(name) = path.file_name().filter(|name| crate::hidden::is_hidden(name)) else { return Ok(()) };
-        let parent = path.parent().unwrap_or(Path::new(""));
-        let gone = |error: &io::Error| matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR));
-        self.root.calls.call(Call::Remove, || {
-            let directory = match locate::open_beneath(&self.root, parent, OFlags::PATH | OFlags::DIRECTORY) {
-                Err(error) if gone(&error) => return Ok(()),
-                other => other?,
-            };
-            match fs::unlinkat(&directory, name, fs::AtFlags::empty()) {
-                Err(rustix::io::Errno::NOENT) => Ok(()),
-                other => Ok(other?),
-            }
-        })
     }
 }
 
