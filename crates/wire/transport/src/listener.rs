@@ -286,8 +286,10 @@ impl<V: Service> Shared<V> {
             }
             out.clear();
             let header = (frame.header.request, 0);
-            let sent = if let Some((answer, there)) = self.in_file(held, &frame.message) {
-                framed.send_in_file(header, &answer, &there, &Patience::within(FRAME))
+            let lent = if held.tries_to_lend(header.0) { self.in_file(held, &frame.message) } else { None };
+            let sent = if let Some((answer, there)) = lent {
+                let sent = framed.send_in_file(header, &answer, &there, &Patience::within(FRAME));
+                sent.inspect_err(|_| held.could_not_lend(header.0))
             } else if let Some(answer) = self.answer(held, frame, data, &mut out) {
                 framed.send(header, &answer, &out, &Patience::within(FRAME))
             } else {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -45,7 +46,7 @@ pub trait Service: Send + Sync + 'static {
     fn remembers(&self, message: &Message) -> bool;
 
     /// The answer to what changes nothing, where its data lies in a file; `None`: [`Service::handle`] is asked. If the file has
-    /// become shorter when they are sent, the connection ends and the request comes again.
+    /// become shorter when they are sent, or cannot be read, the connection ends, and when the request comes again [`Service::handle`] is asked.
     fn in_file(&self, _session: &Self::Session, _message: &Message) -> Option<(Message, InFile)> {
         None
     }
@@ -60,6 +61,18 @@ pub(crate) struct Held<S> {
     pub(crate) instance: [u8; 16],
     pub(crate) ledger: Ledger,
     pub(crate) state: S,
+    /// A request whose answer broke off in a file: the next time it is answered, or refused, without.
+    broken_off: AtomicU64,
+}
+
+impl<S> Held<S> {
+    pub(crate) fn tries_to_lend(&self, request: u64) -> bool {
+        self.broken_off.load(Ordering::Relaxed) != request
+    }
+
+    pub(crate) fn could_not_lend(&self, request: u64) {
+        self.broken_off.store(request, Ordering::Relaxed);
+    }
 }
 
 struct Slot<S> {
@@ -97,7 +110,12 @@ impl<S: Send + Sync> Sessions<S> {
             .begin(greeting.store.as_str(), greeting.agent.as_str())
             .map_err(|(errno, reason)| Refused { errno, reason })?;
         let failed = |error: io::Error| Refused { errno: libc::EAGAIN, reason: error.to_string() };
-        let held = Arc::new(Held { instance: random().map_err(failed)?, ledger: Ledger::default(), state });
+        let held = Arc::new(Held {
+            instance: random().map_err(failed)?,
+            ledger: Ledger::default(),
+            state,
+            broken_off: AtomicU64::new(0),
+        });
         let slot = Slot { held: Arc::clone(&held), connections: 1, idle: Instant::now() };
         slots.insert(greeting.session, slot);
         Ok(held)
