@@ -31,7 +31,7 @@ impl Door {
         if !self.nodes.may_have_given(number) {
             return Err(Errno::ESTALE);
         }
-        let node = self.agent.find(identity, hint)?.ok_or(Errno::ESTALE)?;
+        let node = self.agent.find_again(identity, hint)?.ok_or(Errno::ESTALE)?;
         if node.identity() != identity {
             return Err(Errno::ESTALE);
         }

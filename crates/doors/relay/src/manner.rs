@@ -68,6 +68,11 @@ pub(crate) fn sets_size(envelope: &Envelope) -> bool {
     envelope.opcode == Some(Opcode::Setattr) && envelope.first & SETS_SIZE != 0
 }
 
+/// Whether an open empties its file.
+fn cuts(envelope: &Envelope) -> bool {
+    envelope.opcode == Some(Opcode::Open) && envelope.open_flags() & libc::O_TRUNC != 0
+}
+
 /// The file that the node is told with the answer: one that was opened, or cut, or a directory that was found or made.
 pub(crate) fn tells_file(envelope: &Envelope, answer: &[u8]) -> Option<NodeId> {
     if sets_size(envelope) && is_success(answer) {
@@ -156,7 +161,9 @@ pub(crate) fn of(envelope: &Envelope, message: &[u8], writes: bool) -> Manner {
             | O::Create
             | O::Setxattr
             | O::Removexattr
-    ) || appends(envelope, message);
+    ) || appends(envelope, message)
+        || sets_size(envelope)
+        || cuts(envelope);
     Manner { waits, pace, once }
 }
 
@@ -236,6 +243,11 @@ mod tests {
         for opcode in [Opcode::Mkdir, Opcode::Unlink, Opcode::Rename2, Opcode::Create, Opcode::Link] {
             assert!(of(&envelope(opcode, 0), &[], false).once && !is_pure(opcode), "{opcode:?}");
         }
+        // Done again, they would take what somebody else has written between.
+        let cut = Envelope { first: SETS_SIZE, ..envelope(Opcode::Setattr, 0) };
+        let emptied = Envelope { first: libc::O_TRUNC as u64, ..envelope(Opcode::Open, 0) };
+        assert!(of(&cut, &[], false).once && !of(&envelope(Opcode::Setattr, 0), &[], false).once);
+        assert!(of(&emptied, &[], false).once && !of(&envelope(Opcode::Open, 0), &[], false).once);
         // It counts a lookup, opens a file, moves the end of one.
         for opcode in [Opcode::Lookup, Opcode::Open, Opcode::Write, Opcode::Release, Opcode::BatchForget] {
             assert!(!is_pure(opcode), "{opcode:?}");

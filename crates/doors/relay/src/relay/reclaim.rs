@@ -13,6 +13,14 @@ fn message(claim: &Claim) -> Message {
     Message::Reclaim { node, lookups, identity, hint, handle, flags: flags.cast_unsigned() }
 }
 
+/// Whether a claim that failed so may be granted later: the server's want, or its store's.
+fn passes(errno: i32) -> bool {
+    matches!(
+        errno,
+        libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EIO | libc::ETIMEDOUT | libc::EAGAIN | libc::EINTR
+    )
+}
+
 impl Relay {
     /// Claims everything and lets the kernel ask again; `TimedOut` also where the server has died again, and the next begins anew.
     pub(super) fn reclaim(&self, interrupted: &dyn Fn() -> bool) -> Result<(), CallError> {
@@ -25,6 +33,8 @@ impl Relay {
         for claim in &claims {
             match self.claim(&message(claim), interrupted) {
                 Ok(()) => claimed += 1,
+                // Not what may pass: who asks next claims all of it again.
+                Err(CallError::Failed { errno, .. }) if passes(errno) => return Err(CallError::TimedOut),
                 Err(CallError::Failed { .. }) => {
                     lost += 1;
                     self.closed(claim.open.and_then(|(handle, _)| self.held.remove(handle)));
