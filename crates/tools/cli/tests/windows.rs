@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering::SeqCst;
 
 use common::{BOUND, Bench, call, forebay, kill, ok, start};
+use rustix::fs::{Mode, OFlags};
 use testkit::{in_private_namespace, wait_until};
 use window::client::Registration;
 use window::{Mapping, Medium, Memory};
@@ -29,7 +30,9 @@ fn writer() {
     let socket = std::env::var_os("FOREBAY_WINDOW_SOCKET").expect("windows are served");
     let registration = Registration::connect(socket.as_encoded_bytes()).unwrap();
     let announcement = registration.announce(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
-    let file = OpenOptions::new().read(true).write(true).create_new(true).open("file").unwrap();
+    // Past the preload library, which would announce it too.
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let file = rustix::fs::open("file", flags, Mode::from_raw_mode(0o666)).unwrap();
     assert!(announcement.windowed());
     let window = registration.attach(file.as_fd(), 0).unwrap();
     ledger.word(8).store(std::process::id().into(), SeqCst);
