@@ -315,3 +315,15 @@ fn what_is_left_behind_is_in_the_file_and_not_in_memory() {
     assert!(has_left);
     assert!(fs::read(&path).unwrap() == data);
 }
+
+#[test]
+fn only_an_inode_number_alone_may_be_another_files_later() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("a"), "").unwrap();
+    let file = open_path(&directory.path().join("a"));
+    for options in [Options::default(), NO_HANDLES] {
+        assert!(PosixStore::is_lasting(&store(directory.path(), options).identify(file.as_fd()).unwrap()));
+    }
+    let number_alone = [&[3][..], &fs::metadata(directory.path()).unwrap().ino().to_le_bytes()].concat();
+    assert!(!PosixStore::is_lasting(&types::Identity::new(number_alone).unwrap()));
+}

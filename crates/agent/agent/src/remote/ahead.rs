@@ -284,17 +284,16 @@ impl Ahead {
     /// What was fetched has come; fewer bytes than asked for: the file ends there, unless it was changed meanwhile.
     pub fn arrive(&self, ticket: Ticket, range: ByteRange, data: Data) {
         let len = (*data).as_ref().len() as u64;
-        self.change(|state| match state.fetches.remove(&ticket).filter(|asked| asked.at.elapsed() < self.fresh) {
-            None => state.queue.cancel(ticket), // (3)
-            Some(asked) => {
-                if len < range.len() && asked.changes == state.changes {
-                    state.end = Some(range.start + len);
-                }
-                let after = state.asked.partition_point(|(at, _)| *at <= asked.at);
-                state.asked.insert(after, (asked.at, range));
-                state.read.remove(range);
-                state.queue.arrive(ticket, range.start, data);
+        self.change(|state| {
+            let Some(asked) = state.fetches.remove(&ticket) else { return };
+            if len < range.len() && asked.changes == state.changes {
+                state.end = Some(range.start + len);
             }
+            // What is too old already goes with the next look.
+            let after = state.asked.partition_point(|(at, _)| *at <= asked.at);
+            state.asked.insert(after, (asked.at, range));
+            state.read.remove(range);
+            state.queue.arrive(ticket, range.start, data);
         });
         self.ended.notify_all();
     }

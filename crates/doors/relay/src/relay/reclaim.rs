@@ -13,12 +13,10 @@ fn message(claim: &Claim) -> Message {
     Message::Reclaim { node, lookups, identity, hint, handle, flags: flags.cast_unsigned() }
 }
 
-/// Whether a claim that failed so may be granted later: the server's want, or its store's.
+/// Whether a claim that failed so may be granted later: the server is in want of something. What is wrong with one file is no reason to
+/// keep the others from being claimed.
 fn passes(errno: i32) -> bool {
-    matches!(
-        errno,
-        libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EIO | libc::ETIMEDOUT | libc::EAGAIN | libc::EINTR
-    )
+    matches!(errno, libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EAGAIN | libc::EINTR)
 }
 
 impl Relay {

@@ -158,7 +158,7 @@ impl Cluster {
 
     /// How long a program that has `file` open for writing takes to end by a signal while the server stands still.
     #[allow(dead_code, reason = "only some tests end programs so")]
-    pub fn death_without_server(&self, file: &Path, signal: Signal) -> Duration {
+    fn death_without_server(&self, file: &Path, signal: Signal) -> Duration {
         let ready = self.tree.path("ready");
         let _ = std::fs::remove_file(&ready);
         let script =
@@ -173,6 +173,14 @@ impl Cluster {
         let took = began.elapsed();
         self.continue_server();
         took
+    }
+
+    /// A program that has a file open in `directory` ends by any signal while the server is stopped.
+    pub fn any_signal_ends_a_program_without_server(&self, directory: &Path) {
+        for signal in [Signal::TERM, Signal::ABORT, Signal::KILL] {
+            let took = self.death_without_server(&directory.join("file"), signal);
+            assert!(took < Duration::from_secs(10), "{signal:?}: {took:?}");
+        }
     }
 
     /// Lets it go on.
