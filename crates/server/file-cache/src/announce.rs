@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
 
 use catalogue::{Change, Durability, Record, State};
 use global_store::OpenFile;
@@ -11,6 +12,7 @@ use crate::cache::Inner;
 use crate::copy::{Copy, Progress};
 use crate::fault;
 use crate::file::{File, Live};
+use crate::pace::Pace;
 use crate::stage_out::Job;
 
 /// Whether the file still has the replica that is being copied, and a record of it.
@@ -63,7 +65,8 @@ impl Inner {
         let rate = job.policy.rate_bytes_per_s;
         let (inner, file, record, replica) = (self, job.file, &mut job.record, &job.replica);
         let (begun, secured) = (&mut job.begun, &mut job.secured);
-        Announcer { inner, file, record, replica, begun, secured, interrupted, rate }.before_write(0)
+        let pace = Pace::new();
+        Announcer { inner, file, record, replica, begun, secured, interrupted, rate, pace }.before_write(0)
     }
 
     pub(crate) fn verify(
@@ -75,7 +78,8 @@ impl Inner {
         let rate = job.policy.rate_bytes_per_s;
         let (inner, file, record, replica) = (self, job.file, &mut job.record, &job.replica);
         let (begun, secured) = (&mut job.begun, &mut job.secured);
-        let mut progress = Announcer { inner, file, record, replica, begun, secured, interrupted, rate };
+        let pace = Pace::new();
+        let mut progress = Announcer { inner, file, record, replica, begun, secured, interrupted, rate, pace };
         let (size, global_size) = (job.size, job.size);
         // A file that is written meanwhile cannot be compared; it is staged out again anyway.
         Ok(!job.quiet || Copy::new(replica, size, global, global_size, &mut progress).verify()?)
@@ -92,6 +96,7 @@ pub(crate) struct Announcer<'a> {
     pub(crate) secured: &'a mut bool,
     pub(crate) interrupted: &'a dyn Fn() -> bool,
     pub(crate) rate: u64,
+    pub(crate) pace: Pace,
 }
 
 impl Progress for Announcer<'_> {
@@ -132,6 +137,7 @@ impl Progress for Announcer<'_> {
         if !is_wanted(self.record, &self.file.live.lock()) {
             return Err(io::Error::from_raw_os_error(libc::ENOENT));
         }
+        self.pace.make_room(self.inner.open_for_writing.load(Ordering::Relaxed));
         Ok(())
     }
 

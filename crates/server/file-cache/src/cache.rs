@@ -84,6 +84,7 @@ pub(crate) struct Inner {
     /// One eviction at a time; none before this moment.
     pub(crate) evicting: Mutex<Duration>,
     pub(crate) quiesced: AtomicBool,
+    pub(crate) open_for_writing: AtomicU64,
     /// Handles through which the kernel may write replicas past us.
     pub(crate) kernel_writers: AtomicU64,
     /// Commits done, and those of them known to be on the medium.

@@ -39,6 +39,7 @@ pub mod limits;
 mod marks;
 mod open;
 mod outcome;
+mod pace;
 mod queue;
 mod read_partial;
 mod recovery;

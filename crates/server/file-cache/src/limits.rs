@@ -47,6 +47,13 @@ pub const TURN_MAX: Duration = Duration::from_secs(1);
 /// programs that write meanwhile, and what they write in the pause shares the next sync.
 pub const TURN_PAUSE_MAX: Duration = Duration::from_millis(200);
 
+/// A stage-out beside programs that write rests a moment for so many that it computes. As much rest as work cost it more than
+/// half of its rate.
+pub const RESTS_FOR: u32 = 2;
+
+/// Longest rest of a stage-out after a block, beside programs that write: it computes less than a tenth of that for one.
+pub const REST_MAX: Duration = Duration::from_millis(20);
+
 /// Bytes in one batch of small files.
 pub const BATCH_BYTES: u64 = 64 << 20;
 

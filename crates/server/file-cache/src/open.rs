@@ -350,6 +350,7 @@ impl Inner {
         live.handles += 1;
         if how.write {
             live.writers += 1;
+            self.open_for_writing.fetch_add(1, Ordering::Relaxed);
             live.changes += 1;
         }
         let aged = match how.policy.stage_out {

@@ -74,6 +74,7 @@ pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
         gathering: Mutex::default(),
         evicting: Mutex::new(Duration::ZERO),
         quiesced: AtomicBool::new(false),
+        open_for_writing: Default::default(),
         kernel_writers: Default::default(),
         commits: Default::default(),
         commits_synced: Default::default(),

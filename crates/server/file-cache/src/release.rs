@@ -18,6 +18,9 @@ impl Inner {
         if write && passthrough {
             self.kernel_writers.fetch_sub(1, Ordering::Relaxed);
         }
+        if write {
+            self.open_for_writing.fetch_sub(1, Ordering::Relaxed);
+        }
         let (last_writer, last) = {
             let mut live = file.live.lock();
             live.handles -= 1;

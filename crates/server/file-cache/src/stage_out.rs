@@ -22,6 +22,7 @@ use crate::fault;
 use crate::file::{Body, File, Live};
 use crate::lease::{self, Nobody};
 use crate::limits::SMALL_BYTES;
+use crate::pace::Pace;
 use crate::replica::{self, How};
 use crate::sums::Sums;
 
@@ -244,6 +245,7 @@ impl Inner {
             secured: &mut job.secured,
             interrupted,
             rate: job.policy.rate_bytes_per_s,
+            pace: Pace::new(),
         };
         let mut copy = Copy::new(&job.replica, job.size, &*global, job.before.size, &mut announcer);
         let copied = copy.run(&job.extent);
