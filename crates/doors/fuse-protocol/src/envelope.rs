@@ -1,9 +1,10 @@
 //! What can be told of a message without knowing what it means, and the few messages that a relay makes itself.
 
 use crate::abi::{
-    self, BatchForgetIn, EntryOut, ForgetOne, InHeader, InterruptIn, Opcode, OpenOut, OutHeader, bytes_of, take,
+    self, BatchForgetIn, EntryOut, FileLock, ForgetOne, InHeader, InterruptIn, LkIn, Opcode, OpenOut, OutHeader,
+    ReleaseIn, bytes_of, take,
 };
-use crate::{Handle, NodeId};
+use crate::{Handle, LockArgs, NodeId};
 
 /// The outside of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,9 +94,9 @@ impl Given {
     }
 }
 
-fn message(opcode: u32, unique: u64, body: &[&[u8]]) -> Vec<u8> {
+fn message(opcode: u32, (unique, nodeid): (u64, NodeId), body: &[&[u8]]) -> Vec<u8> {
     let len = size_of::<InHeader>() + body.iter().map(|part| part.len()).sum::<usize>();
-    let header = InHeader { len: len as u32, opcode, unique, ..InHeader::default() };
+    let header = InHeader { len: len as u32, opcode, unique, nodeid, ..InHeader::default() };
     let mut message = bytes_of(&header).to_vec();
     body.iter().for_each(|part| message.extend_from_slice(part));
     message
@@ -106,13 +107,29 @@ pub fn forgets(ones: &[(NodeId, u64)]) -> Vec<u8> {
     let ones: Vec<u8> =
         ones.iter().flat_map(|&(nodeid, nlookup)| bytes_of(&ForgetOne { nodeid, nlookup }).to_vec()).collect();
     let count = (ones.len() / size_of::<ForgetOne>()) as u32;
-    message(abi::BATCH_FORGET, 0, &[bytes_of(&BatchForgetIn { count, dummy: 0 }), &ones])
+    message(abi::BATCH_FORGET, (0, 0), &[bytes_of(&BatchForgetIn { count, dummy: 0 }), &ones])
 }
 
 /// The message that interrupts a request.
 pub fn interrupt(unique: u64) -> Vec<u8> {
     // As the kernel numbers them.
-    message(abi::INTERRUPT, unique | 1, &[bytes_of(&InterruptIn { unique })])
+    message(abi::INTERRUPT, (unique | 1, 0), &[bytes_of(&InterruptIn { unique })])
+}
+
+/// The number of a request that no kernel makes: theirs are even, and begin behind it.
+const OURS: u64 = 1;
+
+/// The message that takes or releases a lock, at once or not at all.
+pub fn set_lock(node: NodeId, handle: Handle, lock: &LockArgs) -> Vec<u8> {
+    let lk = FileLock { start: lock.start, end: lock.end, kind: lock.kind.cast_unsigned(), pid: lock.pid };
+    let lk_flags = if lock.flock { abi::LK_FLOCK } else { 0 };
+    let body = LkIn { fh: handle, owner: lock.owner, lk, lk_flags, padding: 0 };
+    message(abi::SETLK, (OURS, node), &[bytes_of(&body)])
+}
+
+/// The message that closes an open file. Flocks are not released with it.
+pub fn release(node: NodeId, handle: Handle) -> Vec<u8> {
+    message(abi::RELEASE, (OURS, node), &[bytes_of(&ReleaseIn { fh: handle, ..ReleaseIn::default() })])
 }
 
 #[cfg(test)]
@@ -130,6 +147,14 @@ mod tests {
         let message = interrupt(12);
         let (header, operation) = decode(&message, &agreed).unwrap();
         assert!(header.unique == 13 && matches!(operation, Operation::Interrupt { unique: 12 }));
+        let wanted = LockArgs { start: 1, end: 2, kind: libc::F_WRLCK, pid: 3, owner: 4, flock: true };
+        let message = set_lock(5, 6, &wanted);
+        let (header, operation) = decode(&message, &agreed).unwrap();
+        assert!(header.nodeid == 5 && header.unique % 2 == 1);
+        assert!(matches!(operation, Operation::Setlk { handle: 6, lock, wait: false } if lock == wanted));
+        let message = release(5, 6);
+        let (header, operation) = decode(&message, &agreed).unwrap();
+        assert!(header.nodeid == 5 && matches!(operation, Operation::Release { handle: 6, flock_owner: None, .. }));
     }
 
     #[test]

@@ -62,6 +62,11 @@ impl Handles {
         self.files.write().remove(&handle)
     }
 
+    /// What is said of a handle that means nothing: `EBADF`, or to another machine's kernel `ESTALE`.
+    pub fn unknown(&self) -> Errno {
+        self.unknown
+    }
+
     /// Whether a handle means something.
     pub fn has(&self, handle: Handle) -> bool {
         self.files.read().contains_key(&handle) || self.directories.read().contains_key(&handle)

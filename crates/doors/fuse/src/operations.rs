@@ -282,6 +282,9 @@ impl Filesystem for Door {
     }
 
     fn setlk(&self, _req: &Request, node: NodeId, handle: Handle, lock: LockArgs, wait: bool, reply: Parked) {
+        if !self.handles.has(handle) {
+            return reply.error(self.handles.unknown());
+        }
         let (known, request) = match (self.node(node), lock_request(self.client, &lock, handle)) {
             (Ok(known), Ok(request)) => (known, request),
             (Err(errno), _) | (_, Err(errno)) => return reply.error(errno),

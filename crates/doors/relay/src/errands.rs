@@ -1,5 +1,5 @@
 //! What nobody waits for, told behind the kernel's back and again until the server has heard it: interrupts, lookups given
-//! back, releases, requests that were given up.
+//! back, releases, requests that were given up, and locks that are to be waited for or undone.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
@@ -13,8 +13,12 @@ use crate::limits::{ERRAND_POLL, FORGETS_PER_MESSAGE};
 pub(crate) enum Errand {
     /// The caller of a kernel's request got a signal.
     Interrupt(u64),
-    /// A request, by our number, was given up; and if it may wait at the server, by the kernel's number too.
-    Withdraw(u64, Option<u64>),
+    /// A request, by our number, was given up.
+    Withdraw(u64),
+    /// What a request for a lock, by the kernel's number, has locked or may lock yet is to be unlocked by this message.
+    Unlock(u64, Vec<u8>),
+    /// A request for a lock, by the kernel's number, waited at a server that has forgotten it.
+    Await(u64),
     /// A release that the server has not heard in time.
     Release(Vec<u8>),
     /// Lookups given back.
@@ -23,7 +27,8 @@ pub(crate) enum Errand {
 
 #[derive(Default)]
 struct Todo {
-    interrupts: VecDeque<(u64, Instant)>,
+    /// Interrupts and waits, each not before its time.
+    timed: VecDeque<(Errand, Instant)>,
     others: VecDeque<Errand>,
     forgets: HashMap<u64, u64>,
     ended: bool,
@@ -38,8 +43,8 @@ pub(crate) struct Errands {
 
 impl Todo {
     fn next(&mut self) -> Option<Errand> {
-        if self.interrupts.front().is_some_and(|(_, due)| *due <= Instant::now()) {
-            return self.interrupts.pop_front().map(|(unique, _)| Errand::Interrupt(unique));
+        if self.timed.front().is_some_and(|(_, due)| *due <= Instant::now()) {
+            return self.timed.pop_front().map(|(errand, _)| errand);
         }
         if let Some(errand) = self.others.pop_front() {
             return Some(errand);
@@ -58,11 +63,11 @@ impl Errands {
         self.add_at(errand, Instant::now());
     }
 
-    /// As `add`; an interrupt is not due before.
+    /// As `add`; an interrupt or a wait is not due before.
     pub fn add_at(&self, errand: Errand, due: Instant) {
         let mut todo = self.todo.lock();
         match errand {
-            Errand::Interrupt(unique) => todo.interrupts.push_back((unique, due)),
+            Errand::Interrupt(_) | Errand::Await(_) => todo.timed.push_back((errand, due)),
             Errand::Forget(ones) => {
                 for (node, count) in ones {
                     let known = todo.forgets.entry(node).or_default();
@@ -78,7 +83,9 @@ impl Errands {
     /// It could not be run: it is the next of its kind again.
     pub fn put_back(&self, errand: Errand) {
         match errand {
-            other @ (Errand::Withdraw(..) | Errand::Release(_)) => self.todo.lock().others.push_front(other),
+            other @ (Errand::Withdraw(_) | Errand::Unlock(..) | Errand::Release(_)) => {
+                self.todo.lock().others.push_front(other)
+            }
             other => self.add_at(other, Instant::now() + ERRAND_POLL),
         }
     }
@@ -92,7 +99,7 @@ impl Errands {
         if let Some(errand) = todo.next() {
             return Ok(Some(errand));
         }
-        match todo.interrupts.front().map(|(_, due)| *due) {
+        match todo.timed.front().map(|(_, due)| *due) {
             Some(due) => _ = self.more.wait_until(&mut todo, due),
             // Nothing wakes while nothing happens.
             None => self.more.wait(&mut todo),
@@ -104,10 +111,10 @@ impl Errands {
     /// that were to be withdrawn.
     pub fn clear(&self) -> Vec<u64> {
         let mut todo = self.todo.lock();
-        todo.interrupts.clear();
+        todo.timed.clear();
         todo.forgets.clear();
         let numbers = todo.others.drain(..).filter_map(|errand| match errand {
-            Errand::Withdraw(number, _) => Some(number),
+            Errand::Withdraw(number) => Some(number),
             _ => None,
         });
         numbers.collect()
@@ -129,7 +136,7 @@ mod tests {
         let errands = Errands::default();
         errands.add(Errand::Forget(vec![(7, 1)]));
         errands.add(Errand::Release(vec![1]));
-        errands.add(Errand::Withdraw(3, None));
+        errands.add(Errand::Withdraw(3));
         errands.add(Errand::Forget(vec![(7, 2)]));
         errands.add(Errand::Interrupt(2));
         let next = || errands.next().unwrap().unwrap();
@@ -137,9 +144,11 @@ mod tests {
         let release = next();
         assert_eq!(release, Errand::Release(vec![1]));
         errands.put_back(release);
-        assert_eq!((next(), next()), (Errand::Release(vec![1]), Errand::Withdraw(3, None)));
+        assert_eq!((next(), next()), (Errand::Release(vec![1]), Errand::Withdraw(3)));
         assert_eq!(next(), Errand::Forget(vec![(7, 3)]));
-        errands.add(Errand::Withdraw(9, Some(2)));
+        errands.add(Errand::Await(4));
+        errands.add(Errand::Unlock(4, vec![]));
+        errands.add(Errand::Withdraw(9));
         assert_eq!(errands.clear(), [9]);
         errands.end();
         assert!(errands.next().is_err());

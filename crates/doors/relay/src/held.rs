@@ -1,14 +1,15 @@
 //! What the kernel of this node can still ask with: its numbers of directories and open files, and what they mean.
 //!
-//! A file of which a program of this node may hold a lock is not claimed from a server that has forgotten it: somebody else may have got
-//! that lock meanwhile, and who believes to have it must hear that it is gone.
+//! A file on which programs of this node hold locks is claimed with all of these, or not at all: who believes to have a lock must hear that it
+//! is gone.
 
 use std::collections::{HashMap, HashSet};
 
 use parking_lot::Mutex;
 use types::Identity;
 
-use crate::manner::Locks;
+use crate::limits::LOCKS_CLAIMED_MAX;
+use crate::locked::{Change, Locked, Outcome};
 
 /// One open file or directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +37,23 @@ pub(crate) struct Claim {
     pub open: Option<(u64, i32)>,
 }
 
+/// A file on which locks are held: all that is to be claimed of it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct LockedFile {
+    pub node: u64,
+    pub opens: Vec<Claim>,
+    pub locks: Vec<Change>,
+}
+
+/// What is to be claimed from a server that has forgotten all, in this order.
+#[derive(Debug, Default)]
+pub(crate) struct Claims {
+    pub locked: Vec<LockedFile>,
+    pub others: Vec<Claim>,
+    /// Open files that are not claimed: which locks were held on them nobody knows, or they are too many.
+    pub lost: Vec<Held>,
+}
+
 #[derive(Default)]
 struct Looked {
     lookups: u64,
@@ -47,8 +65,21 @@ struct Looked {
 struct Table {
     nodes: HashMap<u64, Looked>,
     opens: HashMap<u64, Held>,
-    /// Who may have locks on a node.
-    locks: HashMap<u64, HashSet<(u64, bool)>>,
+    locked: Locked,
+}
+
+impl Table {
+    /// Nothing of a file is open any more.
+    fn lose(&mut self, node: u64) -> Vec<Held> {
+        self.locked.forgets(node);
+        self.opens.extract_if(|_, held| held.node == node).map(|(_, held)| held).collect()
+    }
+
+    fn claim(&self, handle: u64, held: &Held) -> Claim {
+        let lookups = self.nodes.get(&held.node).map_or(1, |looked| looked.lookups);
+        let (identity, hint) = (held.identity.clone(), held.hint.clone());
+        Claim { node: held.node, lookups, identity, hint, open: Some((handle, held.flags)) }
+    }
 }
 
 /// All of it.
@@ -84,10 +115,16 @@ impl Holdings {
     pub fn remove(&self, handle: u64) -> Option<Held> {
         let mut table = self.0.lock();
         let held = table.opens.remove(&handle)?;
+        table.locked.closes(held.node, handle);
         if !table.opens.values().any(|other| other.node == held.node) {
-            table.locks.remove(&held.node);
+            table.locked.forgets(held.node);
         }
         Some(held)
+    }
+
+    /// A file cannot be claimed: nothing of it is open any more. What was.
+    pub fn lose(&self, node: u64) -> Vec<Held> {
+        self.0.lock().lose(node)
     }
 
     /// Whether it is open for writing.
@@ -95,40 +132,44 @@ impl Holdings {
         self.0.lock().opens.get(&handle).is_some_and(|held| held.writes)
     }
 
-    /// Notes what a request does to locks; before it is sent, so that nothing is forgotten.
-    pub fn locks(&self, node: u64, change: Locks) {
-        let mut table = self.0.lock();
-        match change {
-            Locks::Takes(owner, flock) => _ = table.locks.entry(node).or_default().insert((owner, flock)),
-            Locks::Ends(owner, flock) => {
-                if let Some(owners) = table.locks.get_mut(&node) {
-                    owners.remove(&(owner, flock));
-                }
-            }
-        }
+    /// A request that changes locks is about to be sent.
+    pub fn lock_begins(&self, unique: u64, node: u64, change: Change) {
+        self.0.lock().locked.begins(unique, node, change);
     }
 
-    /// The server has forgotten all. What is to be claimed, and what is lost with locks. `and` is done before the kernel gives anything back.
-    pub fn claims(&self, and: impl FnOnce()) -> (Vec<Claim>, Vec<Held>) {
+    /// It is answered, or nobody waits for that any more. What it was, and of which file, if it is one of these.
+    pub fn lock_ends(&self, unique: u64, outcome: Outcome) -> Option<(u64, Change)> {
+        self.0.lock().locked.ends(unique, outcome)
+    }
+
+    /// The server has forgotten all. What is to be claimed, and what is lost. `and` is done before the kernel gives anything back.
+    pub fn claims(&self, and: impl FnOnce()) -> Claims {
         let mut table = self.0.lock();
-        let locked: HashSet<u64> =
-            table.locks.drain().filter(|(_, owners)| !owners.is_empty()).map(|(node, _)| node).collect();
-        let lost = table.opens.extract_if(|_, held| locked.contains(&held.node)).map(|(_, held)| held).collect();
-        let lookups = |node: &u64| table.nodes.get(node).map_or(1, |looked| looked.lookups);
-        let directories = table.nodes.iter().filter_map(|(node, looked)| {
-            let (identity, hint) = looked.directory.clone()?;
-            Some(Claim { node: *node, lookups: looked.lookups, identity, hint, open: None })
-        });
-        let opens = table.opens.iter().map(|(handle, held)| Claim {
-            node: held.node,
-            lookups: lookups(&held.node),
-            identity: held.identity.clone(),
-            hint: held.hint.clone(),
-            open: Some((*handle, held.flags)),
-        });
-        let claims = directories.chain(opens).collect();
+        let (mut claims, mut files, mut locks) = (Claims::default(), HashMap::new(), 0);
+        let nodes: HashSet<u64> = table.opens.values().map(|held| held.node).collect();
+        for node in nodes {
+            match table.locked.claims(node) {
+                Some(held) if locks + held.len() <= LOCKS_CLAIMED_MAX => {
+                    locks += held.len();
+                    files.insert(node, LockedFile { node, opens: Vec::new(), locks: held });
+                }
+                _ => claims.lost.extend(table.lose(node)),
+            }
+        }
+        for (node, looked) in &table.nodes {
+            let Some((identity, hint)) = looked.directory.clone() else { continue };
+            claims.others.push(Claim { node: *node, lookups: looked.lookups, identity, hint, open: None });
+        }
+        for (handle, held) in &table.opens {
+            let claim = table.claim(*handle, held);
+            match files.get_mut(&held.node).filter(|file| !file.locks.is_empty()) {
+                Some(file) => file.opens.push(claim),
+                None => claims.others.push(claim),
+            }
+        }
+        claims.locked = files.into_values().filter(|file| !file.locks.is_empty()).collect();
         and();
-        (claims, lost)
+        claims
     }
 
     /// Nothing is open any more; what was.
@@ -139,6 +180,8 @@ impl Holdings {
 
 #[cfg(test)]
 mod tests {
+    use agent::locks::LockKind;
+
     use super::*;
 
     fn identity(byte: u8) -> Identity {
@@ -171,28 +214,61 @@ mod tests {
         holdings.looked_up(9, directory());
         holdings.add(70, held(7));
         holdings.forgets(9, 1, || ());
-        let (mut claims, lost) = holdings.claims(|| ());
-        claims.sort_by_key(|claim| claim.node);
-        let told: Vec<_> = claims.iter().map(|claim| (claim.node, claim.lookups, claim.open)).collect();
+        let Claims { mut others, locked, lost } = holdings.claims(|| ());
+        others.sort_by_key(|claim| claim.node);
+        let told: Vec<_> = others.iter().map(|claim| (claim.node, claim.lookups, claim.open)).collect();
         assert_eq!(told, [(5, 2, None), (7, 1, Some((70, libc::O_RDWR)))]);
-        assert_eq!(lost, []);
+        assert_eq!((locked, lost), (vec![], vec![]));
+    }
+
+    fn take(owner: u64, handle: u64, flock: bool) -> Change {
+        let range = (0, i64::MAX as u64);
+        Change { owner, handle, flock, range, kind: Some(LockKind::Exclusive), ..Change::default() }
+    }
+
+    fn granted(holdings: &Holdings, node: u64, change: Change) {
+        holdings.lock_begins(2, node, change);
+        holdings.lock_ends(2, Outcome::Done);
     }
 
     #[test]
-    fn a_file_on_which_somebody_may_have_a_lock_is_not_claimed() {
+    fn a_file_is_claimed_with_its_locks_while_it_is_open() {
         let holdings = Holdings::default();
         for node in [1, 2, 3, 4] {
             holdings.add(node * 10, held(node));
-            holdings.locks(node, Locks::Takes(100, false));
+            granted(&holdings, node, take(100, node * 10, node == 3));
         }
-        holdings.locks(2, Locks::Ends(100, false));
-        holdings.locks(3, Locks::Ends(100, true));
+        holdings.add(11, held(1));
+        granted(&holdings, 2, Change { kind: None, ..take(100, 20, false) });
         assert!(holdings.remove(40).is_some(), "its locks go with the last close");
         holdings.add(41, held(4));
-        let (claims, lost) = holdings.claims(|| ());
-        let mut nodes: Vec<u64> = claims.iter().map(|claim| claim.node).collect();
-        nodes.sort_unstable();
-        assert_eq!((nodes, lost.len()), (vec![2, 4], 2));
-        assert_eq!(holdings.claims(|| ()).0.len(), 2, "who is lost stays so, and nobody else is");
+        for _ in 0..2 {
+            let Claims { mut locked, others, lost } = holdings.claims(|| ());
+            locked.sort_by_key(|file| file.node);
+            let told: Vec<_> = locked.iter().map(|file| (file.node, file.opens.len(), file.locks.clone())).collect();
+            assert_eq!(told, [(1, 2, vec![take(100, 10, false)]), (3, 1, vec![take(100, 30, true)])]);
+            assert_eq!((others.len(), lost.len()), (2, 0));
+        }
+        assert_eq!(holdings.lose(1).len(), 2);
+        assert_eq!(holdings.claims(|| ()).locked.len(), 1);
+    }
+
+    #[test]
+    fn a_file_on_which_nobody_knows_the_locks_and_one_with_too_many_are_not_claimed() {
+        let holdings = Holdings::default();
+        holdings.add(10, held(1));
+        holdings.lock_begins(4, 1, take(100, 10, false));
+        granted(&holdings, 1, Change { kind: None, ..take(100, 10, false) });
+        holdings.lock_ends(4, Outcome::Done);
+        const FILES: u64 = 64;
+        for node in 2..2 + FILES {
+            holdings.add(node * 10, held(node));
+            for owner in 0..=LOCKS_CLAIMED_MAX as u64 / FILES {
+                granted(&holdings, node, Change { kind: Some(LockKind::Shared), ..take(owner, node * 10, false) });
+            }
+        }
+        let claims = holdings.claims(|| ());
+        assert_eq!((claims.lost.len(), claims.locked.len(), claims.others.len()), (2, FILES as usize - 1, 0));
+        assert_eq!(holdings.claims(|| ()).lost, [], "who is lost stays so, and nobody else is");
     }
 }

@@ -8,15 +8,18 @@
 //! 1. A request that changes anything is done at most once, however often it is sent; what may have been done by a server that
 //!    is gone is told as `EIO`, never repeated.
 //! 2. A number of a node or an open file means one thing for ever: after the server's memory of a kernel was lost, its numbers
-//!    are `ESTALE`, and names are looked up again.
+//!    mean again what they meant, or are `ESTALE`.
 //! 3. What an answer gave and the kernel never got is taken back.
 //! 4. No process id of another machine is looked up: the groups of callers come with their requests.
-//! 5. Every wait ends: what changes nothing by `io_timeout`, everything by the death of its caller.
+//! 5. What a program of a node believes to have locked nobody else can have locked meanwhile, or the file is `ESTALE` there.
+//! 6. Every wait ends: what changes nothing by `io_timeout`, everything by the death of its caller.
 
 mod errands;
 mod events;
 mod held;
 pub mod limits;
+mod locked;
+mod lockers;
 mod manner;
 mod names;
 mod node;
@@ -24,5 +27,6 @@ mod open;
 mod parked;
 mod relay;
 
+pub use lockers::Lockers;
 pub use names::{Names, Session};
 pub use relay::Relay;

@@ -29,6 +29,16 @@ pub const ATTACH: Duration = Duration::from_secs(2);
 /// How often who waits for others to begin anew looks whether its caller was killed.
 pub const LOOK: Duration = Duration::from_millis(100);
 
+/// How long after the start of a server the nodes that held locks may claim them. A node that lives tries to connect every half second
+/// and needs 5 s where a packet is lost; locks are the first that it claims.
+pub const GRACE: Duration = Duration::from_secs(10);
+
+/// How often a node asks for a lock within that time.
+pub const GRACE_POLL: Duration = Duration::from_millis(50);
+
+/// Locks that a node claims, a round trip each: some seconds. Files with more are lost with the server.
+pub const LOCKS_CLAIMED_MAX: usize = 1 << 14;
+
 /// How long the farewell of a node that has unmounted may take; a server that does not hear it finds out by itself.
 pub const DETACH: Duration = Duration::from_secs(2);
 

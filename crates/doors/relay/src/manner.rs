@@ -3,10 +3,12 @@
 
 use std::time::Duration;
 
+use agent::locks::LockKind;
 use fuse_protocol::{Envelope, Given, NodeId, Opcode};
 use wire::pace;
 
 use crate::limits;
+use crate::locked::Change;
 
 /// How long a request waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,34 +99,30 @@ fn appends(envelope: &Envelope, message: &[u8]) -> bool {
 }
 
 /// What a request does to the locks of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Locks {
-    /// An owner, of `flock` or not, may have one.
-    Takes(u64, bool),
-    /// It has none any more.
-    Ends(u64, bool),
-}
-
-/// What a request does to locks; those of a part of a file may be left after its end.
-pub(crate) fn locks(envelope: &Envelope, message: &[u8]) -> Option<Locks> {
+pub(crate) fn locks(envelope: &Envelope, message: &[u8]) -> Option<Change> {
+    let half = |at: usize| message.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_ne_bytes);
     let number = |at: usize| message.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map(u64::from_ne_bytes);
+    let whole = (0, i64::MAX as u64);
+    let (handle, releases) = (envelope.first, Change { kind: None, flock: false, range: whole, ..Change::default() });
     match envelope.opcode? {
-        Opcode::Flush => Some(Locks::Ends(number(56)?, false)),
+        // Of all POSIX locks of who closes.
+        Opcode::Flush => Some(Change { owner: number(56)?, handle, ..releases }),
         Opcode::Setlk | Opcode::Setlkw => {
-            let (owner, start, end) = (number(48)?, number(56)?, number(64)?);
-            let (kind, flock) = (number(72)? as u32, number(80)? & 1 != 0);
-            let unlocks = kind == libc::F_UNLCK as u32;
-            match unlocks {
-                false => Some(Locks::Takes(owner, flock)),
-                true if flock || (start == 0 && end >= i64::MAX as u64) => Some(Locks::Ends(owner, flock)),
-                true => None,
-            }
+            let kind = match half(72)?.cast_signed() {
+                libc::F_RDLCK => Some(LockKind::Shared),
+                libc::F_WRLCK => Some(LockKind::Exclusive),
+                _ => None,
+            };
+            let flock = half(80)? & 1 != 0;
+            let range = if flock { whole } else { (number(56)?, number(64)?) };
+            Some(Change { owner: number(48)?, handle, pid: half(76)?, flock, range, kind })
         }
         _ => None,
     }
 }
 
-fn is_success(answer: &[u8]) -> bool {
+/// Whether an answer, or an event that is one, says that it is done.
+pub(crate) fn is_success(answer: &[u8]) -> bool {
     answer.get(4..8) == Some(&[0; 4])
 }
 

@@ -18,6 +18,7 @@ use wire::limits::PIECE_BYTES_MAX;
 use wire::{Message, Piece};
 
 use crate::events::Queue;
+use crate::lockers::Lockers;
 use crate::manner::{self, is_pure};
 use crate::node::Node;
 
@@ -30,6 +31,7 @@ pub struct Names<S> {
     /// From which nodes and open files of all clients are numbered.
     numbers: Arc<AtomicU64>,
     clients: AtomicU64,
+    lockers: Arc<Lockers>,
     /// Whose rights requests get where this process may not take those of others.
     alone: Option<u32>,
 }
@@ -65,12 +67,14 @@ fn refused(errno: i32, reason: &str) -> Message {
 }
 
 impl<S> Names<S> {
-    /// Beside `inner`, which agents ask for the directory `store`, over an agent of the same directory and data.
-    pub fn new(inner: S, store: impl Into<String>, agent: Arc<Agent>) -> Names<S> {
+    /// Beside `inner`, which agents ask for the directory `store`, over an agent of the same directory and data. `lockers`: what the
+    /// server before this one has left.
+    pub fn new(inner: S, store: impl Into<String>, agent: Arc<Agent>, lockers: Lockers) -> Names<S> {
         let user = rustix::process::geteuid();
         let alone = (!user.is_root()).then(|| user.as_raw());
         let numbers = Arc::new(AtomicU64::new(start()));
-        Names { inner, store: store.into(), agent, numbers, clients: AtomicU64::new(1), alone }
+        let (lockers, clients) = (Arc::new(lockers), AtomicU64::new(1));
+        Names { inner, store: store.into(), agent, numbers, clients, lockers, alone }
     }
 
     fn on_node(&self, node: &Node, message: Message, data: &[u8], out: &mut Vec<u8>) -> Message {
@@ -87,6 +91,10 @@ impl<S> Names<S> {
                     Err(errno) => Message::failed(errno, "a file that was open is not there any more"),
                 }
             }
+            Message::ReclaimLock { head } => self.reclaim_lock(node, head.as_slice()),
+            Message::LocksReclaimed {} if node.claiming().is_none() => Message::Unknown {},
+            Message::LocksReclaimed {} if self.lockers.has_claimed(&node.own) => Message::Done {},
+            Message::LocksReclaimed {} => refused(libc::ESTALE, TOO_LATE),
             Message::Reclaimed {} => {
                 if node.open() {
                     Message::Done {}
@@ -111,6 +119,38 @@ impl<S> Names<S> {
                 Message::Done {}
             }
             _ => refused(libc::EPROTO, "a node without the global store asked for data alone"),
+        }
+    }
+
+    fn reclaim_lock(&self, node: &Node, head: &[u8]) -> Message {
+        let Some(remote) = node.claiming() else { return Message::Unknown {} };
+        let Some(envelope) = Envelope::of(head) else { return refused(libc::EPROTO, "no message of a kernel") };
+        match envelope.opcode {
+            Some(Opcode::Setlk) if !takes_lock(&envelope, head) || self.lockers.may_claim(&node.own) => {}
+            Some(Opcode::Setlk) => return refused(libc::ESTALE, TOO_LATE),
+            Some(Opcode::Release) => {}
+            _ => return refused(libc::EPROTO, "neither a lock nor a close"),
+        }
+        match manner::is_success(&remote.run(head, &mut Vec::new())) {
+            true => Message::Done {},
+            false => refused(libc::ESTALE, "a lock is somebody else's, or its file is not there any more"),
+        }
+    }
+
+    /// What is said of a request for a lock that cannot be answered now.
+    fn not_now(&self, node: &Node, envelope: &Envelope, head: &[u8]) -> Option<Message> {
+        let admitted = match envelope.opcode {
+            Some(Opcode::Getlk) => Ok(!self.lockers.is_grace()),
+            _ if takes_lock(envelope, head) => self.lockers.admit(&node.own),
+            _ => return None,
+        };
+        match admitted {
+            Ok(true) => None,
+            Ok(false) => Some(Message::Grace {}),
+            Err(error) => {
+                tracing::error!(%error, node = node.name, "a node gets no lock: it cannot be written down");
+                Some(refused(libc::EIO, "the server cannot write down who has locks"))
+            }
         }
     }
 
@@ -145,6 +185,9 @@ impl<S> Names<S> {
         {
             return refused(libc::EACCES, "the server is not root: it serves its own user alone");
         }
+        if let Some(not_now) = self.not_now(node, &envelope, head) {
+            return not_now;
+        }
         let message = if data.is_empty() { head } else { &[head, data].concat() };
         let _told = Told::new(groups);
         let answer = remote.run(message, out);
@@ -159,6 +202,12 @@ impl<S> Names<S> {
             },
         }
     }
+}
+
+const TOO_LATE: &str = "the locks of this node may be somebody else's by now";
+
+fn takes_lock(envelope: &Envelope, head: &[u8]) -> bool {
+    manner::locks(envelope, head).is_some_and(|change| change.kind.is_some())
 }
 
 /// What a node asks as an agent does, of the files that it has written.
@@ -222,14 +271,19 @@ const _: () = assert!(PIECE_BYTES_MAX.is_multiple_of(4));
 impl<S: Service> Service for Names<S> {
     type Session = Session<S::Session>;
 
-    fn begin(&self, store: &str, agent: &str) -> Result<Self::Session, (i32, String)> {
+    fn begin(&self, session: &[u8; 16], store: &str, agent: &str) -> Result<Self::Session, (i32, String)> {
         if !store.is_empty() {
-            return self.inner.begin(store, agent).map(|session| Session(Kind::Agent(session)));
+            return self.inner.begin(session, store, agent).map(|session| Session(Kind::Agent(session)));
         }
         let client = self.clients.fetch_add(1, Ordering::Relaxed);
         tracing::info!(node = agent, client, "a node without the global store has come");
-        let data = self.inner.begin(&self.store, agent)?;
-        Ok(Session(Kind::Node(Node::new(client, agent, start()), data)))
+        let data = self.inner.begin(session, &self.store, agent)?;
+        Ok(Session(Kind::Node(Node::new(client, (session, agent), start(), Arc::clone(&self.lockers)), data)))
+    }
+
+    fn ends(&self) {
+        self.lockers.end();
+        self.inner.ends();
     }
 
     fn targets(&self, session: &Self::Session, message: &Message) -> Option<Targets> {
@@ -238,9 +292,12 @@ impl<S: Service> Service for Names<S> {
             return self.inner.targets(data, message);
         }
         match message {
-            Message::Attach { .. } | Message::AttachAgain { .. } | Message::Reclaimed {} | Message::Detach {} => {
-                Some([0; 2])
-            }
+            Message::Attach { .. }
+            | Message::AttachAgain { .. }
+            | Message::LocksReclaimed {}
+            | Message::Reclaimed {}
+            | Message::Detach {} => Some([0; 2]),
+            Message::ReclaimLock { head } => Some([Envelope::of(head.as_slice())?.node & !REQUEST; 2]),
             Message::Reclaim { node, handle, .. } => Some([node & !REQUEST, handle & !REQUEST]),
             Message::Withdraw { number } => Some([number | REQUEST; 2]),
             Message::Relay { number, head, .. } => {

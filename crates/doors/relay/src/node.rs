@@ -8,6 +8,7 @@ use fuse_protocol::{Envelope, Given};
 use parking_lot::{Mutex, RwLock};
 
 use crate::events::Queue;
+use crate::lockers::{Lockers, Name};
 
 struct Attached {
     remote: Arc<Remote>,
@@ -21,8 +22,10 @@ struct Attached {
 pub(crate) struct Node {
     /// Its number, which no other has.
     pub client: u64,
-    /// A name for people.
+    /// What it calls itself, and for people.
+    pub own: Name,
     pub name: String,
+    lockers: Arc<Lockers>,
     pub events: Arc<Queue>,
     attached: RwLock<Option<Attached>>,
     given: Mutex<BTreeMap<u64, Given>>,
@@ -30,9 +33,10 @@ pub(crate) struct Node {
 
 impl Node {
     /// `start`: above all numbers that an earlier memory of a node has given to events.
-    pub fn new(client: u64, name: &str, start: u64) -> Node {
+    pub fn new(client: u64, (own, name): (&Name, &str), start: u64, lockers: Arc<Lockers>) -> Node {
         let (attached, given) = (RwLock::default(), Mutex::default());
-        Node { client, name: name.into(), events: Arc::new(Queue::after(start)), attached, given }
+        let events = Arc::new(Queue::after(start));
+        Node { client, own: *own, name: name.into(), lockers, events, attached, given }
     }
 
     /// Its kernel, if it is attached and may ask.
@@ -40,9 +44,9 @@ impl Node {
         self.attached.read().as_ref().filter(|attached| attached.open).map(|attached| Arc::clone(&attached.remote))
     }
 
-    /// The same, whether or not it may ask.
+    /// The same, while it may not ask yet.
     pub fn claiming(&self) -> Option<Arc<Remote>> {
-        self.attached.read().as_ref().map(|attached| Arc::clone(&attached.remote))
+        self.attached.read().as_ref().filter(|attached| !attached.open).map(|attached| Arc::clone(&attached.remote))
     }
 
     /// From now on it may ask; false: it is not attached.
@@ -69,6 +73,8 @@ impl Node {
 
     /// Its kernel is gone.
     pub fn detach(&self) {
+        // Before its locks are released.
+        self.lockers.gone(&self.own);
         let gone = self.attached.write().take();
         // Outside the lock: what it had open is closed.
         drop(gone);
@@ -93,5 +99,11 @@ impl Node {
         if let (Some(given), Some(remote)) = (given, self.remote()) {
             remote.take_back(&given);
         }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.detach();
     }
 }

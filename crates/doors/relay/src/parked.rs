@@ -14,6 +14,8 @@ enum State {
         reply: Parked,
         /// Who waits.
         thread: u32,
+        /// For what.
+        message: Vec<u8>,
     },
 }
 
@@ -33,14 +35,14 @@ impl Waiting {
     }
 
     /// Its answer comes later, or has come.
-    pub fn park(&self, reply: Parked, thread: u32) {
+    pub fn park(&self, reply: Parked, thread: u32, message: &[u8]) {
         let mut all = self.0.lock();
         match all.remove(&reply.unique()) {
             Some(State::Answered(answer)) => {
                 drop(all);
                 reply.bytes(&answer, &[]);
             }
-            _ => _ = all.insert(reply.unique(), State::Waits { reply, thread }),
+            _ => _ = all.insert(reply.unique(), State::Waits { reply, thread, message: message.to_vec() }),
         }
     }
 
@@ -63,27 +65,47 @@ impl Waiting {
         self.0.lock().contains_key(&unique)
     }
 
-    /// Ends the waits of callers that were killed.
-    pub fn end_dying(&self) {
-        self.end_if(Errno::EINTR, |reply, thread| reply.interrupted() && is_dying(thread));
+    /// What waits, by the kernel's numbers.
+    pub fn parked(&self) -> Vec<u64> {
+        let all = self.0.lock();
+        all.iter().filter(|(_, state)| matches!(state, State::Waits { .. })).map(|(unique, _)| *unique).collect()
+    }
+
+    /// What a request waits for, if it still does.
+    pub fn message(&self, unique: u64) -> Option<Vec<u8>> {
+        match self.0.lock().get(&unique)? {
+            State::Waits { message, .. } => Some(message.clone()),
+            _ => None,
+        }
+    }
+
+    /// Ends the waits of callers that were killed; `before` it is done with each.
+    pub fn end_dying(&self, before: impl Fn(u64)) {
+        self.end_if(Errno::EINTR, before, |reply, thread| reply.interrupted() && is_dying(thread));
+    }
+
+    /// Ends one wait.
+    pub fn end_one(&self, unique: u64, errno: Errno) {
+        self.end_if(errno, |_| (), |reply, _| reply.unique() == unique);
     }
 
     /// Ends all waits.
     pub fn end_all(&self, errno: Errno) {
-        self.end_if(errno, |_, _| true);
+        self.end_if(errno, |_| (), |_, _| true);
     }
 
-    fn end_if(&self, errno: Errno, ends: impl Fn(&Parked, u32) -> bool) {
+    fn end_if(&self, errno: Errno, before: impl Fn(u64), ends: impl Fn(&Parked, u32) -> bool) {
         let ended: Vec<State> = {
             let mut all = self.0.lock();
             let ends = |_: &u64, state: &mut State| match state {
-                State::Waits { reply, thread } => ends(reply, *thread),
+                State::Waits { reply, thread, .. } => ends(reply, *thread),
                 _ => false,
             };
             all.extract_if(ends).map(|(_, state)| state).collect()
         };
         for state in ended {
             if let State::Waits { reply, .. } = state {
+                before(reply.unique());
                 reply.error(errno);
             }
         }
@@ -109,7 +131,7 @@ mod tests {
                 waiting.answer(2, &answer());
                 assert!(waiting.is_open(2));
             }
-            waiting.park(reply, 1);
+            waiting.park(reply, 1, &[]);
             waiting.answer(2, &answer());
             assert_eq!(answered.recv(), Ok(Ok(())));
             assert!(!waiting.is_open(2) && answered.try_recv().is_err());
@@ -122,9 +144,11 @@ mod tests {
         let (lives, (dies, ended, interrupt)) = (Parked::detached(4), Parked::detached(2));
         interrupt();
         (lives.2)();
-        waiting.park(dies, u32::MAX);
-        waiting.park(lives.0, std::process::id());
-        waiting.end_dying();
+        waiting.park(dies, u32::MAX, &[2]);
+        waiting.park(lives.0, std::process::id(), &[4]);
+        assert_eq!((waiting.parked().len(), waiting.message(4)), (2, Some(vec![4])));
+        waiting.end_dying(|unique| assert_eq!(unique, 2));
+        assert_eq!((waiting.parked(), waiting.message(2)), (vec![4], None));
         assert_eq!(ended.recv(), Ok(Err(Errno::EINTR)));
         assert!(lives.1.try_recv().is_err());
         waiting.end_all(Errno::ESTALE);

@@ -2,7 +2,7 @@
 //!
 //! A request is sent by the thread that read it, over a connection of its own. When the server's memory of this node is lost -
 //! it was started again, or we were cut off for long - the first who notices attaches the kernel anew, with the very INIT that
-//! it sent, and everything goes on with numbers that mean nothing any more: names are looked up again, what is open is `ESTALE`.
+//! it sent, claims what that has ([`reclaim`]), and everything goes on.
 
 mod background;
 mod drains;
@@ -27,7 +27,8 @@ use wire::{Message, Piece, Text};
 
 use crate::errands::{Errand, Errands};
 use crate::held::{Held, Holdings};
-use crate::limits::{ANSWER_BYTES, ATTACH, DETACH, GROUPS_MAX, HEAD_BYTES, LOOK};
+use crate::limits::{ANSWER_BYTES, ATTACH, DETACH, GRACE_POLL, GROUPS_MAX, HEAD_BYTES, LOOK};
+use crate::locked::Outcome;
 use crate::manner::{self, Manner};
 use crate::open::Open;
 use crate::parked::Waiting;
@@ -75,6 +76,10 @@ enum Got {
     Later,
     /// The server knows nothing of this kernel.
     Nothing,
+    /// The server gives no locks yet.
+    Grace,
+    /// Nobody was asked: the caller got a signal first.
+    Unsent,
 }
 
 /// What stays the same however often a request is sent.
@@ -181,20 +186,32 @@ impl Relay {
             }
             Answer { message: Message::Pending {}, .. } => Ok(Got::Later),
             Answer { message: Message::Unknown {}, .. } => Ok(Got::Nothing),
+            Answer { message: Message::Grace {}, .. } => Ok(Got::Grace),
             Answer { message, .. } => Err(unexpected(&message)),
         }
     }
 
-    /// As [`Relay::ask`], and attaches the kernel anew where it has to be.
-    fn ask_attached(&self, asked: &Asked<'_>, room: &mut [u8], over: &dyn Fn() -> bool) -> Result<Got, CallError> {
+    /// As [`Relay::ask`], and attaches the kernel anew where it has to be. A request for a lock in a grace period ends with any signal.
+    fn ask_attached(
+        &self,
+        asked: &Asked<'_>,
+        room: &mut [u8],
+        over: &dyn Fn() -> bool,
+        signalled: &dyn Fn() -> bool,
+    ) -> Result<Got, CallError> {
         let began = Instant::now();
         loop {
             let seen = self.attached.load(Ordering::SeqCst);
-            match self.ask(asked, room, over)? {
-                Got::Nothing => {}
+            let attached = match self.ask(asked, room, over)? {
+                Got::Nothing => self.attach(seen, over),
+                Got::Grace if signalled() || over() => return Ok(Got::Unsent),
+                Got::Grace => {
+                    std::thread::sleep(GRACE_POLL);
+                    Err(CallError::TimedOut)
+                }
                 got => return Ok(got),
-            }
-            match self.attach(seen, over) {
+            };
+            match attached {
                 Err(CallError::TimedOut) => {
                     if asked.manner.within(self.patience).is_some_and(|within| began.elapsed() >= within) {
                         return Err(CallError::TimedOut);
@@ -232,7 +249,8 @@ impl Relay {
         }
         self.attached.fetch_add(1, Ordering::SeqCst);
         drop(agreement);
-        self.waiting.end_all(Errno::ESTALE);
+        // They wait on.
+        self.waiting.parked().into_iter().for_each(|unique| self.errands.add(Errand::Await(unique)));
         Ok(())
     }
 
@@ -243,7 +261,8 @@ impl Relay {
             // Whether or not the server hears it now.
             self.closed(self.held.remove(envelope.first));
         }
-        manner::locks(envelope, message).into_iter().for_each(|change| self.held.locks(envelope.node, change));
+        let change = manner::locks(envelope, message);
+        change.into_iter().for_each(|change| self.held.lock_begins(envelope.unique, envelope.node, change));
         let manner = manner::of(envelope, message, writes);
         let asked = Asked { number: self.open.begin(), groups: self.groups_of(envelope), message, manner };
         let number = asked.number;
@@ -252,9 +271,10 @@ impl Relay {
             let dies =
                 || (reply.interrupted() && fuse::is_dying(envelope.pid)) || closes && fuse::was_killed(envelope.pid);
             let over = || reply.is_over() || dies();
-            let outcome = self.ask_attached(&asked, room, &over);
+            let outcome = self.ask_attached(&asked, room, &over, &|| reply.interrupted());
             match outcome {
                 Ok(Got::Answer(head, bytes, about)) => {
+                    self.held.lock_ends(envelope.unique, Outcome::of(&head));
                     let opened = self.note(envelope, &head, about);
                     self.waiting.end(envelope.unique);
                     if reply.bytes(&head, &room[..bytes]) || Given::by(envelope, &head).is_none() {
@@ -262,12 +282,18 @@ impl Relay {
                     } else {
                         self.forgets(envelope, &head);
                         self.closed(opened.and_then(|handle| self.held.remove(handle)));
-                        self.errands.add(Errand::Withdraw(number, None));
+                        self.errands.add(Errand::Withdraw(number));
                     }
+                }
+                Ok(Got::Unsent) => {
+                    self.held.lock_ends(envelope.unique, Outcome::Unsent);
+                    self.open.end(number);
+                    self.waiting.end(envelope.unique);
+                    reply.error(Errno::EINTR);
                 }
                 Ok(_) => {
                     self.open.end(number);
-                    self.waiting.park(reply, envelope.pid);
+                    self.waiting.park(reply, envelope.pid, message);
                 }
                 Err(error) => self.give_up(envelope, message, (number, reply), &error),
             }
@@ -278,11 +304,12 @@ impl Relay {
     fn give_up(&self, envelope: &Envelope, message: &[u8], (number, reply): (u64, Parked), error: &CallError) {
         let unheard = matches!(error, CallError::TimedOut | CallError::Interrupted);
         let tells = matches!(envelope.opcode, Some(Opcode::Release | Opcode::Releasedir));
-        let waits = (envelope.opcode == Some(Opcode::Setlkw)).then_some(envelope.unique);
-        let gives = waits.is_some() || envelope.opcode.is_some_and(Given::may_be);
+        let gives = manner::locks(envelope, message).is_some() || envelope.opcode.is_some_and(Given::may_be);
         if unheard && gives && !self.has_ended() {
-            self.errands.add(Errand::Withdraw(number, waits));
+            self.errands.add(Errand::Withdraw(number));
+            self.undo_lock(envelope.unique);
         } else {
+            self.held.lock_ends(envelope.unique, Outcome::Refused);
             self.open.end(number);
         }
         self.waiting.end(envelope.unique);

@@ -1,14 +1,18 @@
 //! The server's side, asked by a node that the tests play: message by message, true ones and made-up ones.
 
+#[path = "names/locks.rs"]
+mod locks;
+
 use std::fs;
 use std::sync::Arc;
+use std::time::Duration;
 
 use agent::{Agent, Config, PolicyTable};
 use config::Policy;
 use file_cache::{FileCache, Settings};
 use global_store::posix::{Options, PosixStore};
 use proptest::prelude::*;
-use relay::{Names, Session};
+use relay::{Lockers, Names, Session};
 use testkit::TempTree;
 use transport::{Service, Targets};
 use wire::{Message, Piece, Text, pace};
@@ -24,7 +28,7 @@ struct NoData;
 impl Service for NoData {
     type Session = ();
 
-    fn begin(&self, store: &str, _: &str) -> Result<(), (i32, String)> {
+    fn begin(&self, _: &[u8; 16], store: &str, _: &str) -> Result<(), (i32, String)> {
         if store.is_empty() { Ok(()) } else { Err((libc::EXDEV, "another directory".into())) }
     }
 
@@ -60,7 +64,12 @@ impl Stand {
     }
 
     fn server(&self) -> Names<NoData> {
-        Names::new(NoData, "", Arc::clone(&self.agent))
+        self.server_with_grace(relay::limits::GRACE)
+    }
+
+    fn server_with_grace(&self, grace: Duration) -> Names<NoData> {
+        let lockers = Lockers::open(self.tree.path("lockers"), grace).unwrap();
+        Names::new(NoData, "", Arc::clone(&self.agent), lockers)
     }
 }
 
@@ -103,9 +112,23 @@ struct Node<'a> {
 
 impl<'a> Node<'a> {
     fn new(server: &'a Names<NoData>) -> Node<'a> {
-        let session = server.begin("", "a test").unwrap();
-        let mut node = Node { server, session, last: 0, oldest: None, identity: None };
+        let mut node = Node::begun(server, 0);
         let answer = node.ask(attach(std::env::consts::ARCH));
+        assert!(matches!(answer, Message::Relayed { .. }), "{answer:?}");
+        node
+    }
+
+    /// Not attached yet.
+    fn begun(server: &'a Names<NoData>, name: u8) -> Node<'a> {
+        let session = server.begin(&[name; 16], "", "a test").unwrap();
+        Node { server, session, last: 0, oldest: None, identity: None }
+    }
+
+    /// Attached with what a former server gave.
+    fn again(server: &'a Names<NoData>, name: u8) -> Node<'a> {
+        let mut node = Node::begun(server, name);
+        let (machine, init) = (Text::cut(std::env::consts::ARCH), Piece::new(init()).unwrap());
+        let answer = node.ask(Message::AttachAgain { machine, init });
         assert!(matches!(answer, Message::Relayed { .. }), "{answer:?}");
         node
     }
@@ -207,11 +230,7 @@ fn what_is_claimed_from_another_server_means_what_it_meant_and_nothing_else_does
     let (other, _) = node.create("another");
     drop(node);
     let server = stand.server();
-    let session = server.begin("", "a test").unwrap();
-    let mut node = Node { server: &server, session, last: 0, oldest: None, identity: None };
-    let (machine, init) = (Text::cut(std::env::consts::ARCH), Piece::new(init()).unwrap());
-    let answer = node.ask(Message::AttachAgain { machine, init });
-    assert!(matches!(answer, Message::Relayed { .. }), "{answer:?}");
+    let mut node = Node::again(&server, 0);
     assert!(
         matches!(node.send(&message(GETATTR, 4, 1, &[0; 16]), &[]).0, Message::Unknown {}),
         "nothing is claimed yet"
@@ -256,8 +275,7 @@ fn two_nodes_never_share_a_number_and_neither_reaches_the_others() {
 fn nothing_is_asked_of_a_kernel_that_is_not_attached_and_none_of_another_kind_is() {
     let stand = Stand::new();
     let server = stand.server();
-    let session = server.begin("", "a test").unwrap();
-    let mut node = Node { server: &server, session, last: 0, oldest: None, identity: None };
+    let mut node = Node::begun(&server, 0);
     assert!(matches!(node.send(&message(GETATTR, 4, 1, &[0; 16]), &[]).0, Message::Unknown {}));
     assert!(matches!(node.ask(Message::Listen { after: 0 }), Message::Unknown {}));
     assert!(matches!(node.ask(attach("a machine of another kind")), Message::Failed { .. }));
@@ -265,7 +283,7 @@ fn nothing_is_asked_of_a_kernel_that_is_not_attached_and_none_of_another_kind_is
     assert!(node.relay(GETATTR, 1, &[0; 16]).is_ok());
     assert!(matches!(node.ask(Message::Detach {}), Message::Done {}));
     assert!(matches!(node.send(&message(GETATTR, 4, 1, &[0; 16]), &[]).0, Message::Unknown {}));
-    assert!(server.begin("another directory", "a test").is_err(), "agents are the other service's");
+    assert!(server.begin(&[0; 16], "another directory", "a test").is_err(), "agents are the other service's");
 }
 
 /// Messages of every kind, most of them nonsense: whole bodies, cut ones, names that climb.

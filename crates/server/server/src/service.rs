@@ -69,7 +69,7 @@ pub(crate) fn hash(identity: &Identity) -> u64 {
 impl Service for Files {
     type Session = Session;
 
-    fn begin(&self, store: &str, agent: &str) -> Result<Session, (i32, String)> {
+    fn begin(&self, _: &[u8; 16], store: &str, agent: &str) -> Result<Session, (i32, String)> {
         if store != self.store_id {
             let reason = "the server serves another directory: name the one that both mount, on both sides";
             return Err((libc::EXDEV, reason.into()));

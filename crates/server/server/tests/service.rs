@@ -28,7 +28,7 @@ impl Stand {
         let store = PosixStore::new(root, Options { shared: Some(false), ..Options::default() }).unwrap();
         let cache = FileCache::open(Settings::new(tree.path("bb"), Arc::new(store.clone()), "id")).unwrap();
         let files = Files::new(cache.clone(), store, "id");
-        let session = files.begin("id", "test").unwrap();
+        let session = files.begin(&[0; 16], "id", "test").unwrap();
         Stand { tree, files, session, cache }
     }
 
@@ -192,7 +192,7 @@ fn a_job_ends_and_its_outcome_is_told_once() {
 #[test]
 fn another_directory_is_refused_and_a_file_that_is_gone_is_stale() {
     let stand = Stand::new();
-    assert_eq!(stand.files.begin("other", "test").err().unwrap().0, libc::EXDEV);
+    assert_eq!(stand.files.begin(&[0; 16], "other", "test").err().unwrap().0, libc::EXDEV);
     let identity = stand.create("file");
     std::fs::remove_file(stand.tree.path("data/file")).unwrap();
     assert!(matches!(stand.open(1, &identity, BOTH), Message::Failed { code: Code::Stale, .. }));

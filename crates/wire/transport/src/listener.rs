@@ -344,6 +344,7 @@ impl<V: Service> Shared<V> {
         while self.connections.load(Ordering::Acquire) > 0 {
             std::thread::sleep(Duration::from_millis(2));
         }
+        self.service.ends();
         self.sessions.expire(true);
         tracing::debug!(left = self.sessions.len(), "the server has ended");
     }

@@ -35,8 +35,12 @@ pub trait Service: Send + Sync + 'static {
     /// What it keeps for a client; dropped when the client is gone.
     type Session: Send + Sync;
 
-    /// A new client, whose directory has this identity. The error is told to it.
-    fn begin(&self, store: &str, agent: &str) -> Result<Self::Session, (i32, String)>;
+    /// A new client, whose directory has this identity. `session` is its own number, random, and the same for every server that it
+    /// meets. The error is told to it.
+    fn begin(&self, session: &[u8; 16], store: &str, agent: &str) -> Result<Self::Session, (i32, String)>;
+
+    /// The server ends, and nobody reaches it any more: the clients that are dropped now are not gone.
+    fn ends(&self) {}
 
     /// What a request changes; `None` for what changes nothing.
     fn targets(&self, session: &Self::Session, message: &Message) -> Option<Targets>;
@@ -107,7 +111,7 @@ impl<S: Send + Sync> Sessions<S> {
             return Err(Refused { errno: libc::EAGAIN, reason: format!("the server has {SESSIONS_MAX} clients") });
         }
         let state = service
-            .begin(greeting.store.as_str(), greeting.agent.as_str())
+            .begin(&greeting.session, greeting.store.as_str(), greeting.agent.as_str())
             .map_err(|(errno, reason)| Refused { errno, reason })?;
         let failed = |error: io::Error| Refused { errno: libc::EAGAIN, reason: error.to_string() };
         let held = Arc::new(Held {

@@ -24,7 +24,7 @@ struct Lent {
 impl Service for Lent {
     type Session = ();
 
-    fn begin(&self, _store: &str, _agent: &str) -> Result<(), (i32, String)> {
+    fn begin(&self, _: &[u8; 16], _store: &str, _agent: &str) -> Result<(), (i32, String)> {
         Ok(())
     }
 

@@ -319,6 +319,14 @@ messages! {
     }
     /// Everything is claimed: the kernel's requests follow.
     Reclaimed = 68 { }
+    /// A SETLK or a RELEASE of the kernel's, on numbers that were claimed, before it may ask: claims a lock that it holds, or gives back
+    /// what was claimed in vain. Answered by `Done`; `ESTALE`: the lock may be somebody else's by now.
+    ReclaimLock = 69 {
+        /// The message, whole.
+        head: Piece,
+    }
+    /// All locks are claimed that the node wants to keep. Answered by `Done`; `ESTALE`: too late, it has none.
+    LocksReclaimed = 70 { }
 
     /// It is done.
     Done = 128 { }
@@ -410,6 +418,8 @@ messages! {
         /// Where it was last seen.
         hint: Path,
     }
+    /// Locks of a former server are being claimed: a request for one is sent again in a moment.
+    Grace = 143 { }
 }
 
 impl Message {

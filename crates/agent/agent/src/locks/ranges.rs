@@ -31,7 +31,7 @@ impl RangeLock {
 
 /// Invariant 1: the ranges of one owner never meet. Invariant 2: ranges of two owners that meet are both shared.
 /// Invariant 3: sorted by first byte.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct RangeLocks {
     held: Vec<RangeLock>,
 }
@@ -102,6 +102,11 @@ impl RangeLocks {
         let before = self.held.len();
         self.held.retain(|held| !goes(held.owner));
         before != self.held.len()
+    }
+
+    /// What is held, by first byte.
+    pub fn iter(&self) -> impl Iterator<Item = &RangeLock> {
+        self.held.iter()
     }
 
     /// Held ranges.

@@ -78,6 +78,8 @@ pub mod fopen {
 pub(crate) const KERNEL_MAJOR: u32 = 7;
 
 /// The numbers of the messages that are made here too.
+pub(crate) const RELEASE: u32 = 18;
+pub(crate) const SETLK: u32 = 32;
 pub(crate) const INTERRUPT: u32 = 36;
 pub(crate) const BATCH_FORGET: u32 = 42;
 

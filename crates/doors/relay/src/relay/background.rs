@@ -4,13 +4,14 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use fuse_protocol::{forgets, interrupt};
+use fuse_protocol::{Errno, LockArgs, forgets, interrupt, set_lock};
 use transport::{Answer, Call, CallError};
 use wire::{Message, Piece, pace};
 
 use super::{Relay, piece};
 use crate::errands::Errand;
-use crate::limits::{ANSWER_BYTES, ERRAND, ERRAND_POLL, INTERRUPT_AGAIN};
+use crate::limits::{ANSWER_BYTES, ERRAND, ERRAND_POLL, GRACE_POLL, INTERRUPT_AGAIN};
+use crate::locked::Outcome;
 
 fn is_again(answer: &[u8]) -> bool {
     answer.get(4..8).is_some_and(|error| error == (-libc::EAGAIN).to_ne_bytes())
@@ -53,9 +54,23 @@ impl Relay {
             match u64::from_ne_bytes(*unique) {
                 // What the kernel does not know any more needs no notification.
                 0 => _ = pass(event),
-                unique => self.waiting.answer(unique, event),
+                unique => self.answer_late(unique, event),
             }
             events = rest;
+        }
+    }
+
+    /// Answers what waited for a lock; the lock is noted before its program hears of it.
+    fn answer_late(&self, unique: u64, answer: &[u8]) {
+        self.held.lock_ends(unique, Outcome::of(answer));
+        self.waiting.answer(unique, answer);
+    }
+
+    /// Whoever asked for a lock was killed, or for the end of one: whatever the server has done of it, he has none.
+    pub(super) fn undo_lock(&self, unique: u64) {
+        if let Some((node, change)) = self.held.lock_ends(unique, Outcome::Died) {
+            let unlock = set_lock(node, change.handle, &LockArgs { kind: libc::F_UNLCK, ..change.args() });
+            self.errands.add(Errand::Unlock(unique, unlock));
         }
     }
 
@@ -74,15 +89,18 @@ impl Relay {
     fn run(&self, errand: &Errand) -> bool {
         match errand {
             Errand::Interrupt(unique) => self.tell_interrupt(*unique),
-            Errand::Withdraw(number, waits) => {
-                let told = self.tell(&Message::Withdraw { number: *number }).is_some()
-                    // From now on it waits there, or never will.
-                    && waits.is_none_or(|unique| self.tell_message(&interrupt(unique), pace::QUICK).is_some());
+            Errand::Withdraw(number) => {
+                let told = self.tell(&Message::Withdraw { number: *number }).is_some();
                 if told {
                     self.open.end(*number);
                 }
                 told
             }
+            // It waits there, or never will.
+            Errand::Unlock(unique, message) => {
+                [&interrupt(*unique), message].iter().all(|message| self.tell_message(message, pace::QUICK).is_some())
+            }
+            Errand::Await(unique) => self.wait_again(*unique),
             Errand::Release(message) => self.tell_message(message, pace::SLOW).is_some(),
             Errand::Forget(ones) => self.tell_message(&forgets(ones), pace::QUICK).is_some(),
         }
@@ -92,13 +110,31 @@ impl Relay {
     /// after it was interrupted. One that dies while the server is away is told so here.
     fn tell_interrupt(&self, unique: u64) -> bool {
         let Some(answer) = self.tell_message(&interrupt(unique), pace::QUICK) else {
-            self.waiting.end_dying();
+            self.waiting.end_dying(|unique| self.undo_lock(unique));
             return false;
         };
         if self.waiting.is_open(unique) {
             let early = matches!(&answer, Message::Relayed { head } if is_again(head.as_slice()));
             let again = if early { INTERRUPT_AGAIN } else { ERRAND_POLL };
             self.errands.add_at(Errand::Interrupt(unique), Instant::now() + again);
+        }
+        true
+    }
+
+    /// Asks a new server for a lock that an earlier one was asked for.
+    fn wait_again(&self, unique: u64) -> bool {
+        let Some(message) = self.waiting.message(unique) else { return true };
+        match self.tell_message(&message, pace::QUICK) {
+            None => return false,
+            // It comes, or this server is gone as well.
+            Some(Message::Pending {} | Message::Unknown {}) => {}
+            Some(Message::Grace {}) => self.errands.add_at(Errand::Await(unique), Instant::now() + GRACE_POLL),
+            Some(Message::Relayed { head }) => self.answer_late(unique, head.as_slice()),
+            Some(other) => {
+                tracing::warn!(answer = other.name(), "a lock cannot be waited for any more");
+                self.held.lock_ends(unique, Outcome::Refused);
+                self.waiting.end_one(unique, Errno::EIO);
+            }
         }
         true
     }

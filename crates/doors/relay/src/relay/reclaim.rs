@@ -1,16 +1,22 @@
 //! What the kernel has of a server that has forgotten it, claimed again: docs/adr/0011 has the steps, and what a death after each leaves.
 
+use fuse_protocol::{release, set_lock};
 use transport::{Call, CallError};
 use wire::Message;
 
-use super::{Relay, unexpected};
-use crate::held::Claim;
+use super::{Relay, piece, unexpected};
+use crate::held::{Claim, LockedFile};
 use crate::limits::ATTACH;
+use crate::locked::Change;
 
 fn message(claim: &Claim) -> Message {
     let Claim { node, lookups, identity, hint, open } = claim.clone();
     let (handle, flags) = open.unwrap_or_default();
     Message::Reclaim { node, lookups, identity, hint, handle, flags: flags.cast_unsigned() }
+}
+
+fn lock(node: u64, change: &Change) -> Message {
+    Message::ReclaimLock { head: piece(&set_lock(node, change.handle, &change.args())) }
 }
 
 /// Whether a claim that failed so may be granted later: the server is in want of something. What is wrong with one file is no reason to
@@ -24,20 +30,31 @@ impl Relay {
     pub(super) fn reclaim(&self, interrupted: &dyn Fn() -> bool) -> Result<(), CallError> {
         let mut withdrawn = Vec::new();
         // Whatever was to be told meant something to the former memory alone.
-        let (claims, locked) = self.held.claims(|| withdrawn = self.errands.clear());
+        let claims = self.held.claims(|| withdrawn = self.errands.clear());
         withdrawn.into_iter().for_each(|number| self.open.end(number));
-        let (mut claimed, mut lost) = (0, locked.len());
-        locked.into_iter().for_each(|held| self.closed(Some(held)));
-        for claim in &claims {
-            match self.claim(&message(claim), interrupted) {
-                Ok(()) => claimed += 1,
-                // Not what may pass: who asks next claims all of it again.
-                Err(CallError::Failed { errno, .. }) if passes(errno) => return Err(CallError::TimedOut),
-                Err(CallError::Failed { .. }) => {
-                    lost += 1;
-                    self.closed(claim.open.and_then(|(handle, _)| self.held.remove(handle)));
-                }
-                Err(error) => return Err(error),
+        let (mut claimed, mut lost) = (0, claims.lost.len());
+        claims.lost.into_iter().for_each(|held| self.closed(Some(held)));
+        // First: other nodes wait for it, and not for ever.
+        let mut locked = Vec::new();
+        for file in claims.locked {
+            match self.claim_locked(&file, interrupted)? {
+                true => locked.push(file),
+                false => lost += self.lose(&file, interrupted)?,
+            }
+        }
+        let in_time = self.claim(&Message::LocksReclaimed {}, interrupted)?;
+        for file in locked {
+            match in_time {
+                true => claimed += file.opens.len(),
+                false => lost += self.lose(&file, interrupted)?,
+            }
+        }
+        for claim in &claims.others {
+            if self.claim(&message(claim), interrupted)? {
+                claimed += 1;
+            } else {
+                lost += 1;
+                self.closed(claim.open.and_then(|(handle, _)| self.held.remove(handle)));
             }
         }
         self.claim(&Message::Reclaimed {}, interrupted)?;
@@ -46,11 +63,44 @@ impl Relay {
         Ok(())
     }
 
-    fn claim(&self, message: &Message, interrupted: &dyn Fn() -> bool) -> Result<(), CallError> {
-        match self.client.call(Call { within: Some(ATTACH), interrupted, ..Call::new(message) })?.message {
-            Message::Done {} => Ok(()),
-            Message::Unknown {} => Err(CallError::TimedOut),
-            other => Err(unexpected(&other)),
+    /// A file with what is locked of it; false: not all of it can be had again.
+    fn claim_locked(&self, file: &LockedFile, interrupted: &dyn Fn() -> bool) -> Result<bool, CallError> {
+        let locks = file.locks.iter().map(|change| lock(file.node, change));
+        for claim in file.opens.iter().map(message).chain(locks) {
+            if !self.claim(&claim, interrupted)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Nothing of a file is open or locked any more, whatever was claimed of it. How many open files that were.
+    fn lose(&self, file: &LockedFile, interrupted: &dyn Fn() -> bool) -> Result<usize, CallError> {
+        let unlocks = file.locks.iter().map(|change| lock(file.node, &Change { kind: None, ..*change }));
+        let handles = file.opens.iter().filter_map(|claim| claim.open);
+        let closes = handles.map(|(handle, _)| Message::ReclaimLock { head: piece(&release(file.node, handle)) });
+        for undone in unlocks.chain(closes) {
+            // What is not there is undone.
+            self.claim(&undone, interrupted)?;
+        }
+        let lost = self.held.lose(file.node);
+        let count = lost.len();
+        lost.into_iter().for_each(|held| self.closed(Some(held)));
+        Ok(count)
+    }
+
+    /// Whether it is granted.
+    fn claim(&self, message: &Message, interrupted: &dyn Fn() -> bool) -> Result<bool, CallError> {
+        match self.client.call(Call { within: Some(ATTACH), interrupted, ..Call::new(message) }) {
+            Ok(answer) => match answer.message {
+                Message::Done {} => Ok(true),
+                Message::Unknown {} => Err(CallError::TimedOut),
+                other => Err(unexpected(&other)),
+            },
+            // Not what may pass: who asks next claims all of it again.
+            Err(CallError::Failed { errno, .. }) if passes(errno) => Err(CallError::TimedOut),
+            Err(CallError::Failed { .. }) => Ok(false),
+            Err(error) => Err(error),
         }
     }
 }

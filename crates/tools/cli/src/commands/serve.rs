@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use agent::control::{Listener, SOCKET};
 use clap::Args;
-use relay::Names;
+use relay::{Lockers, Names};
 use server::Files;
 use transport::{Access, Address, Server};
 
@@ -65,7 +65,10 @@ pub fn run(args: &ServeArgs) -> Result<u8, Failure> {
     let control = Listener::start(Arc::clone(&prepared.agent), &place.burst_buffer, on_shutdown)
         .map_err(|e| Failure::io("listen for commands", &e))?;
     // For nodes that see the global store, and for those that do not.
-    let service = Names::new(Files::new(cache, store, identity.clone()), identity, Arc::clone(&prepared.agent));
+    let lockers = Lockers::open(place.burst_buffer.join("lockers"), relay::limits::GRACE)
+        .map_err(|e| Failure::io("read which nodes had locks", &e))?;
+    let files = Files::new(cache, store, identity.clone());
+    let service = Names::new(files, identity, Arc::clone(&prepared.agent), lockers);
     let server = Server::start(service, &args.listen, access).map_err(|e| refused(&e))?;
     for address in server.addresses() {
         say!("forebay: serving {} at {address}", place.dir.display());

@@ -2,14 +2,17 @@
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::Signal;
-use testkit::{ProcessGuard, in_private_namespace, wait_until};
+use testkit::{ProcessGuard, in_private_namespace, wait_for, wait_until};
 
 use crate::cluster::{BOUND, Cluster};
+use crate::ledger::EndOfAll;
 
 fn open(dir: &Path) -> File {
     File::options().read(true).write(true).create(true).truncate(false).open(dir.join("locked")).unwrap()
@@ -93,5 +96,156 @@ fn the_locks_of_a_node_that_is_killed_are_released() {
         drop((first, second));
         cluster.unmount(1);
         cluster.end_server();
+    });
+}
+
+#[test]
+fn locks_outlive_a_server_that_is_killed_and_so_do_the_waits_for_them() {
+    in_private_namespace(|| {
+        let mut cluster = Cluster::new(2);
+        let (one, two) = (cluster.mount_names(1, &[]), cluster.mount_names(2, &[]));
+        let (first, beside, second) = (open(&one), open(&one), open(&two));
+        flock(&first, FlockOperation::NonBlockingLockExclusive).unwrap();
+        assert!(range(&first, libc::F_WRLCK));
+        let third = open(&two);
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| flock(&third, FlockOperation::LockExclusive));
+            for round in 0..3_u8 {
+                if round == 2 {
+                    cluster.end_server()
+                } else {
+                    cluster.kill_server()
+                }
+                cluster.start_server();
+                first.write_all_at(&[round], u64::from(round)).unwrap();
+                assert_eq!(flock(&second, FlockOperation::NonBlockingLockShared), Err(rustix::io::Errno::AGAIN));
+                assert!(!range(&second, libc::F_RDLCK));
+                assert!(!waiter.is_finished());
+            }
+            beside.write_all_at(&[3], 3).unwrap();
+            assert!(range(&first, libc::F_UNLCK) && range(&second, libc::F_WRLCK));
+            flock(&first, FlockOperation::Unlock).unwrap();
+            waiter.join().unwrap().unwrap();
+        });
+        drop((first, beside, second, third));
+        assert_eq!(fs::read(two.join("locked")).unwrap(), [0, 1, 2, 3]);
+        cluster.end_server();
+    });
+}
+
+#[test]
+fn a_node_that_does_not_come_in_the_grace_period_has_lost_its_locks_and_is_told() {
+    in_private_namespace(|| {
+        let mut cluster = Cluster::new(2);
+        let (one, two) = (cluster.mount_names(1, &[]), cluster.mount_names(2, &[]));
+        let (first, beside, second) = (open(&one), open(&one), open(&two));
+        flock(&first, FlockOperation::NonBlockingLockExclusive).unwrap();
+        cluster.signal_agent(1, Signal::STOP);
+        cluster.kill_server();
+        cluster.start_server();
+        let outcome = std::thread::scope(|scope| {
+            let other = scope.spawn(|| flock(&second, FlockOperation::NonBlockingLockExclusive));
+            // In the grace period: the next begins one.
+            wait_until("it has come", BOUND, || fs::metadata(two.join("locked")).is_ok());
+            cluster.kill_server();
+            cluster.start_server();
+            cluster.signal_agent(1, Signal::CONT);
+            other.join().unwrap()
+        });
+        assert_eq!(outcome, Err(rustix::io::Errno::AGAIN), "it waits for those who may have it, and asks them");
+        first.write_all_at(b"still mine", 0).unwrap();
+
+        cluster.signal_agent(1, Signal::STOP);
+        cluster.kill_server();
+        cluster.start_server();
+        let began = Instant::now();
+        flock(&second, FlockOperation::LockExclusive).unwrap();
+        assert!(began.elapsed().as_secs() >= 5, "not before the time is over: {:?}", began.elapsed());
+        cluster.signal_agent(1, Signal::CONT);
+        for lost in [&first, &beside] {
+            assert_eq!(lost.write_at(b"lost", 0).unwrap_err().raw_os_error(), Some(libc::ESTALE));
+        }
+        // Nor has the next server it.
+        cluster.kill_server();
+        cluster.start_server();
+        second.write_all_at(b"taken over", 0).unwrap();
+        drop((first, beside));
+        let again = open(&one);
+        assert!(flock(&again, FlockOperation::NonBlockingLockShared).is_err());
+        drop((again, second));
+        assert_eq!(fs::read(two.join("locked")).unwrap(), b"taken over");
+        cluster.end_server();
+    });
+}
+
+/// Counts in a file under a lock until `end`; how often.
+fn count(dir: &Path, end: &AtomicBool, counted: &AtomicU64) {
+    let file = open(dir);
+    while !end.load(Ordering::SeqCst) {
+        flock(&file, FlockOperation::LockExclusive).unwrap();
+        let mut number = [0; 8];
+        let _ = file.read_at(&mut number, 0).unwrap();
+        file.write_all_at(&(u64::from_le_bytes(number) + 1).to_le_bytes(), 0).unwrap();
+        flock(&file, FlockOperation::Unlock).unwrap();
+        counted.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn what_is_done_under_locks_while_the_server_is_killed_again_and_again_is_done_one_after_the_other() {
+    in_private_namespace(|| {
+        let mut cluster = Cluster::new(2);
+        let (one, two) = (cluster.mount_names(1, &[]), cluster.mount_names(2, &[]));
+        let (end, counted) = (AtomicBool::new(false), [const { AtomicU64::new(0) }; 3]);
+        let total = || counted.iter().map(|count| count.load(Ordering::SeqCst)).sum::<u64>();
+        std::thread::scope(|scope| {
+            let _ends = EndOfAll(&end);
+            let (end, counted) = (&end, &counted);
+            for (dir, counted) in [&one, &two, &one].into_iter().zip(counted) {
+                scope.spawn(move || count(dir, end, counted));
+            }
+            for _ in 0..5 {
+                let before = total();
+                wait_until("they count on", BOUND, || total() > before + 20);
+                cluster.kill_server();
+                cluster.start_server();
+            }
+        });
+        let found = fs::read(two.join("locked")).unwrap();
+        assert_eq!(u64::from_le_bytes(found.try_into().unwrap()), total());
+        cluster.end_server();
+    });
+}
+
+#[test]
+fn a_lock_that_was_granted_to_a_program_that_was_killed_meanwhile_is_released() {
+    in_private_namespace(|| {
+        let mut cluster = Cluster::new(2);
+        let (one, two) = (cluster.mount_names(1, &[]), cluster.mount_names(2, &[]));
+        let held = open(&one);
+        flock(&held, FlockOperation::NonBlockingLockExclusive).unwrap();
+        // Its parent has the file open as well, so that no close releases anything.
+        let script = format!("exec 3<>{}; flock 3 & echo $! >{}; sleep 1000", two.join("locked").display(), "pid");
+        let mut command = std::process::Command::new("sh");
+        let _parent = ProcessGuard::spawn(command.args(["-c", &script]).current_dir(cluster.tree.path("")));
+        let pid = wait_for("the waiter", BOUND, || {
+            fs::read_to_string(cluster.tree.path("pid"))
+                .ok()?
+                .trim()
+                .parse()
+                .ok()
+                .and_then(rustix::process::Pid::from_raw)
+        });
+        let stat = || fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
+        wait_until("it waits", BOUND, || stat().contains("(flock) S ") || stat().contains("(flock) D "));
+        cluster.plug(2, false);
+        flock(&held, FlockOperation::Unlock).unwrap();
+        rustix::process::kill_process(pid, Signal::KILL).unwrap();
+        wait_until("it is dead", BOUND, || stat().is_empty() || stat().contains(") Z "));
+        cluster.plug(2, true);
+        wait_until("what it was granted is free", BOUND, || {
+            flock(&held, FlockOperation::NonBlockingLockExclusive).is_ok()
+        });
+        drop(held);
     });
 }

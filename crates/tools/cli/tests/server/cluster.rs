@@ -310,6 +310,12 @@ impl Cluster {
         self.agents.extract_if(.., |(of, _)| *of == node).for_each(|(_, mut agent)| agent.kill());
     }
 
+    /// Sends a signal to a node's agent: one that stands still is heard of by nobody.
+    #[allow(dead_code, reason = "only some tests hold agents up")]
+    pub fn signal_agent(&mut self, node: usize, signal: Signal) {
+        self.agents.iter_mut().filter(|(of, _)| *of == node).for_each(|(_, agent)| agent.signal(signal));
+    }
+
     /// Takes a dead mount away.
     pub fn unmount(&self, node: usize) {
         let dir = self.tree.path(format!("node{node}"));

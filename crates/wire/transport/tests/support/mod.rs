@@ -62,7 +62,7 @@ pub struct Served(pub Arc<Log>);
 impl Service for Served {
     type Session = Guest;
 
-    fn begin(&self, store: &str, _agent: &str) -> Result<Guest, (i32, String)> {
+    fn begin(&self, _: &[u8; 16], store: &str, _agent: &str) -> Result<Guest, (i32, String)> {
         if store != "store" {
             return Err((libc::EXDEV, "another directory".into()));
         }

@@ -93,6 +93,8 @@ fn file_requests() -> Vec<Message> {
         Message::AttachAgain { machine: Text::cut("aarch64"), init: piece() },
         Message::Reclaim { node: 25, lookups: 26, identity: identity(), hint: hint(), handle: 27, flags: 2 },
         Message::Reclaimed {},
+        Message::ReclaimLock { head: piece() },
+        Message::LocksReclaimed {},
     ]
 }
 
@@ -121,5 +123,6 @@ fn answers() -> Vec<Message> {
         Message::Relayed { head: piece() },
         Message::Heard { last: 23 },
         Message::RelayedOf { head: piece(), identity: identity(), hint: hint() },
+        Message::Grace {},
     ]
 }

@@ -1,0 +1,319 @@
+//! Which locks programs of this node hold: what is claimed from a server that has forgotten them.
+//!
+//! K1. What is claimed was granted, and its owner has not asked since to release it: what releases counts from when it is sent, what takes
+//!     from when it is answered.
+//! K2. In which order the server executed two requests of one owner that meet, and were under way at once, is not known here. What that owner
+//!     holds of the file is in doubt from then until it has released all of it by a request that no other met.
+
+use std::collections::{HashMap, HashSet};
+
+use agent::locks::{LockKind, Owner, RangeLock, RangeLocks};
+use fuse_protocol::LockArgs;
+
+use crate::manner::is_success;
+
+/// What a request does to the locks of one owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Change {
+    /// By the number that the kernel gave him, through which open file, and as which process.
+    pub owner: u64,
+    pub handle: u64,
+    pub pid: u32,
+    /// Of the whole file, as flock(2) has it.
+    pub flock: bool,
+    /// First byte and last.
+    pub range: (u64, u64),
+    /// `None`: releases what he has there.
+    pub kind: Option<LockKind>,
+}
+
+/// What became of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Done,
+    /// The server did not grant it.
+    Refused,
+    /// No server has seen it.
+    Unsent,
+    /// Its caller was killed, and whatever was done is to be undone.
+    Died,
+}
+
+impl Outcome {
+    /// By an answer of the server, or an event that is one.
+    pub fn of(answer: &[u8]) -> Outcome {
+        if is_success(answer) { Outcome::Done } else { Outcome::Refused }
+    }
+}
+
+impl Change {
+    fn who(&self) -> (u64, bool) {
+        (self.owner, self.flock)
+    }
+
+    fn meets(&self, other: &Change) -> bool {
+        self.who() == other.who() && self.range.0 <= other.range.1 && other.range.0 <= self.range.1
+    }
+
+    fn releases_all(&self) -> bool {
+        self.kind.is_none() && (self.flock || (self.range.0 == 0 && self.range.1 >= i64::MAX as u64))
+    }
+
+    /// The lock that it takes.
+    fn lock(&self, kind: LockKind) -> RangeLock {
+        let (start, end) = self.range;
+        RangeLock { start, end, kind, owner: self.owner.into(), pid: self.pid, handle: self.handle }
+    }
+
+    /// The same as the kernel says it.
+    pub fn args(&self) -> LockArgs {
+        let kind = match self.kind {
+            Some(LockKind::Shared) => libc::F_RDLCK,
+            Some(LockKind::Exclusive) => libc::F_WRLCK,
+            None => libc::F_UNLCK,
+        };
+        let (start, end) = self.range;
+        LockArgs { start, end, kind, pid: self.pid, owner: self.owner, flock: self.flock }
+    }
+}
+
+#[derive(Debug, Clone, Default)]
+struct OfFile {
+    ranges: RangeLocks,
+    flocks: RangeLocks,
+    /// Owners, and whether of flocks.
+    doubts: HashSet<(u64, bool)>,
+}
+
+impl OfFile {
+    fn of(&mut self, change: &Change) -> &mut RangeLocks {
+        if change.flock { &mut self.flocks } else { &mut self.ranges }
+    }
+
+    fn release(&mut self, change: &Change) {
+        let (start, end) = change.range;
+        self.of(change).release(change.owner.into(), start, end);
+    }
+
+    /// What is held no more from the moment that a change is asked for.
+    fn before(&mut self, change: &Change) {
+        let (start, end) = change.range;
+        let mine = |held: &&RangeLock| {
+            held.owner == Owner::from(change.owner)
+                && held.start <= end
+                && start <= held.end
+                && Some(held.kind) != change.kind
+        };
+        let changed: Vec<RangeLock> = self.of(change).iter().filter(mine).copied().collect();
+        match change.kind {
+            None => self.release(change),
+            // A flock that is converted is given up first.
+            Some(_) if change.flock && !changed.is_empty() => self.release(change),
+            Some(LockKind::Shared) => {
+                for held in changed {
+                    let (start, end) = (held.start.max(start), held.end.min(end));
+                    self.of(change).take(RangeLock { start, end, kind: LockKind::Shared, ..held });
+                }
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn after(&mut self, change: &Change, outcome: Outcome) {
+        match (outcome, change.kind) {
+            (Outcome::Unsent, _) => {}
+            (Outcome::Done, Some(kind)) => self.of(change).take(change.lock(kind)),
+            (Outcome::Refused, Some(_)) if change.flock => self.before(change),
+            (Outcome::Refused, Some(_)) => {}
+            (Outcome::Done | Outcome::Refused, None) | (Outcome::Died, _) => self.release(change),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.ranges.is_empty() && self.flocks.is_empty() && self.doubts.is_empty()
+    }
+}
+
+struct UnderWay {
+    node: u64,
+    change: Change,
+    /// No other met it.
+    alone: bool,
+}
+
+/// All of it, by the numbers of files.
+#[derive(Default)]
+pub(crate) struct Locked {
+    files: HashMap<u64, OfFile>,
+    /// By the kernel's numbers of the requests.
+    under_way: HashMap<u64, UnderWay>,
+}
+
+impl Locked {
+    /// A request is about to be sent.
+    pub fn begins(&mut self, unique: u64, node: u64, change: Change) {
+        let mut alone = true;
+        for other in self.under_way.values_mut().filter(|other| other.node == node && other.change.meets(&change)) {
+            (other.alone, alone) = (false, false);
+        }
+        if !alone {
+            self.files.entry(node).or_default().doubts.insert(change.who());
+        }
+        self.under_way.insert(unique, UnderWay { node, change, alone });
+    }
+
+    /// It is answered, or nobody waits for that any more. What it was, if it is one of these.
+    pub fn ends(&mut self, unique: u64, outcome: Outcome) -> Option<(u64, Change)> {
+        let UnderWay { node, change, alone } = self.under_way.remove(&unique)?;
+        if change.kind.is_some() && outcome == Outcome::Done {
+            self.files.entry(node).or_default();
+        }
+        if let Some(file) = self.files.get_mut(&node) {
+            file.after(&change, outcome);
+            if alone && outcome == Outcome::Done && change.releases_all() {
+                file.doubts.remove(&change.who());
+            }
+            if file.is_empty() {
+                self.files.remove(&node);
+            }
+        }
+        Some((node, change))
+    }
+
+    /// An open file is closed for good; what was locked through it is not any more.
+    pub fn closes(&mut self, node: u64, handle: u64) {
+        if let Some(file) = self.files.get_mut(&node) {
+            file.ranges.release_handle(handle);
+            file.flocks.release_handle(handle);
+        }
+    }
+
+    /// Nothing of the file is open any more.
+    pub fn forgets(&mut self, node: u64) {
+        self.files.remove(&node);
+    }
+
+    /// What is to be claimed of a file; `None`: that is in doubt.
+    pub fn claims(&self, node: u64) -> Option<Vec<Change>> {
+        let Some(file) = self.files.get(&node) else { return Some(Vec::new()) };
+        if !file.doubts.is_empty() {
+            return None;
+        }
+        let mut file = file.clone();
+        self.under_way.values().filter(|other| other.node == node).for_each(|other| file.before(&other.change));
+        let claim = |flock| {
+            move |held: &RangeLock| Change {
+                owner: held.owner as u64,
+                handle: held.handle,
+                pid: held.pid,
+                flock,
+                range: (held.start, held.end),
+                kind: Some(held.kind),
+            }
+        };
+        Some(file.ranges.iter().map(claim(false)).chain(file.flocks.iter().map(claim(true))).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: u64 = 7;
+    const TAKE: Option<LockKind> = Some(LockKind::Exclusive);
+    const SHARE: Option<LockKind> = Some(LockKind::Shared);
+
+    fn range(owner: u64, start: u64, end: u64, kind: Option<LockKind>) -> Change {
+        Change { owner, handle: owner * 10, pid: 1, flock: false, range: (start, end), kind }
+    }
+
+    fn flock(owner: u64, kind: Option<LockKind>) -> Change {
+        Change { flock: true, ..range(owner, 0, i64::MAX as u64, kind) }
+    }
+
+    fn done(locked: &mut Locked, change: Change) {
+        locked.begins(2, FILE, change);
+        assert_eq!(locked.ends(2, Outcome::Done), Some((FILE, change)));
+    }
+
+    #[test]
+    fn what_was_granted_and_not_released_is_claimed() {
+        let mut locked = Locked::default();
+        done(&mut locked, range(1, 0, 99, TAKE));
+        done(&mut locked, range(1, 40, 59, None));
+        done(&mut locked, flock(3, SHARE));
+        locked.begins(4, FILE, range(2, 200, 299, TAKE));
+        locked.begins(6, FILE, flock(4, TAKE));
+        locked.ends(6, Outcome::Refused);
+        let claimed = locked.claims(FILE).unwrap();
+        assert_eq!(
+            claimed,
+            [range(1, 0, 39, TAKE), range(1, 60, 99, TAKE), flock(3, SHARE)],
+            "not what waits, nor what was refused"
+        );
+        assert_eq!(locked.claims(8), Some(vec![]));
+        locked.closes(FILE, 10);
+        done(&mut locked, flock(3, None));
+        assert_eq!(locked.claims(FILE), Some(vec![]));
+        locked.ends(4, Outcome::Done);
+        assert_eq!(locked.claims(FILE), Some(vec![range(2, 200, 299, TAKE)]));
+        locked.forgets(FILE);
+        assert_eq!(locked.claims(FILE), Some(vec![]));
+    }
+
+    #[test]
+    fn what_somebody_asks_to_release_or_to_share_is_not_claimed_from_then_on() {
+        let mut locked = Locked::default();
+        done(&mut locked, range(1, 0, 99, TAKE));
+        done(&mut locked, flock(3, SHARE));
+        locked.begins(4, FILE, range(1, 90, 200, None));
+        locked.begins(6, FILE, range(1, 0, 9, SHARE));
+        locked.begins(8, FILE, flock(3, TAKE));
+        let before = locked.claims(FILE).unwrap();
+        assert_eq!(before, [range(1, 0, 9, SHARE), range(1, 10, 89, TAKE)]);
+        locked.ends(8, Outcome::Unsent);
+        assert_eq!(locked.claims(FILE).unwrap().len(), 3, "nobody was asked to convert it");
+        locked.begins(8, FILE, flock(3, TAKE));
+        locked.ends(8, Outcome::Refused);
+        locked.ends(6, Outcome::Refused);
+        locked.ends(4, Outcome::Done);
+        assert_eq!(locked.claims(FILE).unwrap(), [range(1, 0, 89, TAKE)]);
+    }
+
+    #[test]
+    fn what_one_owner_asked_for_at_once_is_in_doubt_until_it_has_released_all() {
+        let mut locked = Locked::default();
+        locked.begins(2, FILE, range(1, 0, 9, TAKE));
+        locked.begins(4, FILE, range(1, 10, 19, TAKE));
+        locked.begins(6, FILE, range(2, 0, 9, None));
+        locked.begins(8, FILE, flock(1, None));
+        for unique in [8, 6, 4] {
+            locked.ends(unique, Outcome::Done);
+        }
+        assert!(locked.claims(FILE).is_some(), "they do not meet");
+        locked.begins(4, FILE, range(1, 5, 30, None));
+        locked.ends(4, Outcome::Done);
+        locked.ends(2, Outcome::Done);
+        assert_eq!(locked.claims(FILE), None, "was it released, or taken after that?");
+        let all = range(1, 0, u64::MAX, None);
+        locked.begins(2, FILE, all);
+        locked.begins(4, FILE, range(1, 0, 9, TAKE));
+        locked.ends(4, Outcome::Refused);
+        locked.ends(2, Outcome::Done);
+        assert_eq!(locked.claims(FILE), None);
+        done(&mut locked, flock(1, None));
+        assert_eq!(locked.claims(FILE), None, "that is another lock");
+        done(&mut locked, all);
+        assert_eq!(locked.claims(FILE), Some(vec![]));
+    }
+
+    #[test]
+    fn a_program_that_was_killed_while_it_waited_holds_nothing() {
+        let mut locked = Locked::default();
+        done(&mut locked, range(1, 0, 99, TAKE));
+        locked.begins(4, FILE, range(1, 50, 199, TAKE));
+        assert_eq!(locked.ends(4, Outcome::Died), Some((FILE, range(1, 50, 199, TAKE))));
+        assert_eq!(locked.ends(4, Outcome::Done), None);
+        assert_eq!(locked.claims(FILE), Some(vec![range(1, 0, 49, TAKE)]));
+    }
+}
