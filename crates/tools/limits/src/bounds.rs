@@ -7,6 +7,8 @@ use std::time::Duration;
 pub const RATE_MAX_BYTES_PER_S: f64 = 1e16;
 /// Smallest rate of a link or a medium, bytes a second: 1 Mbit/s. Nobody buys less for a cluster; a prefix was forgotten.
 pub const PART_MIN_BYTES_PER_S: f64 = 125_000.0;
+/// A medium that gives as much is asked about: the fastest devices of today give a sixth of it, and GB/s is easily written for MB/s.
+pub const MEDIUM_DOUBTED_BYTES_PER_S: f64 = 100e9;
 /// Largest count of anything in a cluster document: above it a digit too many was typed.
 pub const COUNT_MAX: u64 = 10_000_000;
 /// Largest document that is read, in bytes.

@@ -1,12 +1,10 @@
-//! Ctrl-C: what runs is ended by the terminal's own signal; this program stays to save and say what it has.
+//! Ctrl-C: what runs is ended by the terminal's own signal; this program stays to save and say what it has, and to tidy up. So it does
+//! when it is told to end (SIGTERM): what runs then comes to its end first, unless it was told too.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use signal_hook::consts::SIGINT;
-
-/// The exit status of a program that SIGINT ended, as shells have it.
-const INTERRUPTED: i32 = 130;
+use signal_hook::consts::{SIGINT, SIGTERM};
 
 /// Whether SIGINT came.
 #[derive(Debug, Clone, Default)]
@@ -24,13 +22,15 @@ impl Interrupt {
         interrupt
     }
 
-    /// The same for work that may go on for a while before it looks: a second SIGINT ends this program at once.
+    /// The same for work that may go on for a while before it looks, of SIGTERM too: a second signal ends this program at once.
     pub fn once() -> Interrupt {
         let interrupt = Interrupt::default();
         let came = &interrupt.came;
-        // In this order: the first signal finds the flag down, the second finds it up.
-        let _ = signal_hook::flag::register_conditional_shutdown(SIGINT, INTERRUPTED, Arc::clone(came));
-        let _ = signal_hook::flag::register(SIGINT, Arc::clone(came));
+        for signal in [SIGINT, SIGTERM] {
+            // In this order: the first signal finds the flag down, the second finds it up. The status is as shells have it.
+            let _ = signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(came));
+            let _ = signal_hook::flag::register(signal, Arc::clone(came));
+        }
         interrupt
     }
 

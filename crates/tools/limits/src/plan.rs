@@ -11,10 +11,13 @@ mod what_if;
 
 use serde::{Deserialize, Serialize};
 
+use crate::bounds::MEDIUM_DOUBTED_BYTES_PER_S;
 use crate::cluster::{Cluster, Figures, Link, StorageKind};
 pub use ceiling::{Ceiling, Symbol};
 pub use show::render;
 pub use what_if::{Outcome, Scenario, WhatIfError};
+
+use crate::units::{Rate, format_rate};
 
 /// The limits in one direction.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -159,12 +162,37 @@ fn is_slip(bytes_per_s: f64) -> bool {
     [10.0, 40.0, 56.0, 100.0, 200.0, 400.0, 800.0].iter().any(|giga| (bytes_per_s / 1e9 - giga).abs() < 1e-6)
 }
 
+/// What may be, but is hardly meant.
+fn absurd(cluster: &Cluster, plan: &Plan) -> Vec<String> {
+    let mut found = Vec::new();
+    if plan.write().ceiling(Symbol::Network).bytes_per_s <= 0.0 {
+        let constant = cluster.service.constant.map_or(0.0, Rate::bytes_per_s);
+        found.push(format!("service.constant ({}) leaves nothing of B_net: is a unit wrong?", format_rate(constant)));
+    }
+    let share = cluster.service.per_load;
+    if share > 1.0 {
+        found.push(format!(
+            "service.per_load is {share}: more bytes of service than of data; {share} % is {}",
+            share / 100.0
+        ));
+    }
+    for medium in &cluster.media {
+        for (does, rate) in [("reads", medium.read), ("writes", medium.write)] {
+            if rate.bytes_per_s() >= MEDIUM_DOUBTED_BYTES_PER_S {
+                found.push(format!("A medium that {does} {rate}: is MB/s meant?"));
+            }
+        }
+    }
+    found
+}
+
 fn findings(cluster: &Cluster, plan: &Plan) -> Vec<String> {
     let mut found = documented::slips(cluster, plan);
     let (b_c, b_s) = (plan.write().ceiling(Symbol::Clients), plan.write().ceiling(Symbol::Nodes));
     if b_c.bytes_per_s < b_s.bytes_per_s {
         found.push("B_c is below B_s: more clients would gain before more I/O nodes do, and P says less.".to_string());
     }
+    found.extend(absurd(cluster, plan));
     if cluster.media.is_empty() {
         found
             .push("No [[media]] in the document: B_d counts the storage network only, the media as ideal.".to_string());

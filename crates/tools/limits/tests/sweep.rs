@@ -162,6 +162,13 @@ fn a_dry_run_tells_the_time_and_writes_nothing() {
     let words = ["--dry-run", "-M", "1,2,4", "-N", "1,2", "--repeat", "5", "--time", "1m"];
     let (out, said) = output(sweep(target.path(), &words));
     assert!(out.status.success() && said.contains("30 (5 a cell)") && said.contains("30m"), "{said}");
+    // Eight processes of 2 MiB, or of 100 files of a block and a name.
+    for (more, room) in
+        [(&["--size", "2MiB"][..], "0.017 GB"), (&["--pattern", "mdtest-hard", "--files", "100"], "0.007 GB")]
+    {
+        let (_, said) = output(sweep(target.path(), &[&words[..], more].concat()));
+        assert!(said.contains(&format!("at most {room} at a time")), "{said}");
+    }
     assert_eq!(fs::read_dir(target.path()).unwrap().count(), 0);
 }
 
@@ -267,6 +274,29 @@ fn sixty_four_processes_in_eight_network_namespaces_lose_no_sample() {
         assert!(rates.len() == 8 && rates.iter().all(|rate| rate.as_f64().unwrap() > 0.0), "{run}");
         assert_eq!(run["clients"].as_array().unwrap().len(), 8, "{run}");
     }
+}
+
+/// As a batch system ends a job, and `kill` any program.
+#[test]
+fn a_sweep_that_is_told_to_end_keeps_what_it_has_and_tidies_up() {
+    let (target, file) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let file = file.path().join("r.json");
+    let words = ["-M", "1", "-N", "1", "--repeat", "1000", "--time", "100ms", "--size", "64MiB"];
+    let mut command = sweep(target.path(), &words);
+    command.arg("-o").arg(&file).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let sweep = command.spawn().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !file.exists() || runs(&results(&file)).is_empty() {
+        assert!(Instant::now() < deadline, "the first run never ended");
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert!(Command::new("kill").arg(sweep.id().to_string()).status().unwrap().success());
+    let output = sweep.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(75), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("This sweep is not complete"), "{output:?}");
+    let found = results(&file);
+    assert_eq!((found["complete"].as_bool(), &found["scratch"]), (Some(false), &Value::Null));
+    assert_eq!(fs::read_dir(target.path()).unwrap().count(), 0);
 }
 
 fn children(of: u32) -> Vec<u32> {

@@ -79,6 +79,9 @@ impl Media {
         if self.replicas > 1 && self.parity > 0 {
             return Some(("replicas", "stands beside parity: say one of them"));
         }
+        if self.count < self.replicas.max(self.data + self.parity) {
+            return Some(("count", "is less than one group of data and parity, or than the copies"));
+        }
         let slow = |rate: Rate| rate.bytes_per_s() < PART_MIN_BYTES_PER_S;
         if let Some((field, _)) = [("read", self.read), ("write", self.write)].into_iter().find(|(_, rate)| slow(*rate))
         {

@@ -57,11 +57,16 @@ fn of_test(cluster: &Cluster, field: &str, measured: &Figures, limit: f64) -> Ve
         let raw = cluster.io_nodes.iter().map(|node| node.link.raw_bytes_per_s()).fold(0.0, f64::max);
         let data = cluster.io_nodes.iter().map(|node| node.link.data_bytes_per_s()).fold(0.0, f64::max);
         let lost = |whole: f64| (1.0 - peak.bytes_per_s() / whole) * 100.0;
-        found.push(format!(
-            "An I/O node's interface reached {peak}: {:.1} % below its raw rate, {:.1} % below its data rate.",
-            lost(raw),
-            lost(data)
-        ));
+        found.push(if peak.bytes_per_s() > raw {
+            let raw = format_rate(raw);
+            format!("{field}.interface_peak ({peak}) is above the raw rate of an I/O node's link, {raw}: one of them is wrong.")
+        } else {
+            format!(
+                "An I/O node's interface reached {peak}: {:.1} % below its raw rate, {:.1} % below its data rate.",
+                lost(raw),
+                lost(data)
+            )
+        });
     }
     found
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::what_if::OTHER;
 use super::{Direction, Outcome, Plan, Scenario};
 use crate::table::Table;
 use crate::units::{format_rate, format_share};
@@ -113,7 +114,13 @@ fn changes(plan: &Plan, now: &Direction, title: &str, of: impl Fn(&Scenario) -> 
 }
 
 fn adds(scenario: &Scenario, number: impl Fn(i64) -> String) -> String {
-    let each = scenario.adds.iter().map(|(name, more)| format!("{} {name}", number(*more)));
+    let each = scenario.adds.iter().map(|(name, more)| {
+        // What is replaced is not more than before.
+        format!(
+            "{} {name}",
+            if name.starts_with(OTHER) { number(*more).trim_start_matches('+').to_string() } else { number(*more) }
+        )
+    });
     let all = each.collect::<Vec<_>>().join(" ");
     if all.is_empty() { "-".to_string() } else { all }
 }

@@ -145,6 +145,17 @@ fn without_prices_a_gain_is_told_in_the_things_that_it_takes() {
     assert!(text.contains("0.100 io_nodes 0.100 links"), "{text}");
 }
 
+/// A faster link is another link: its price is not known, but that it takes new ones is.
+#[test]
+fn what_is_replaced_by_something_faster_is_told() {
+    let text = render(&plan(PAPER, &["io_nodes.rate=200 Gbit/s"]));
+    let line = text.lines().find(|line| line.starts_with("io_nodes.rate")).unwrap();
+    assert!(line.contains(" 5 other links ") && line.contains(" 0.087 other links"), "{line}");
+    let text = render(&plan(&format!("{SMALL}{REPLICAS}"), &["media.write*=2,io_nodes.links=2"]));
+    let line = text.lines().find(|line| line.starts_with("media.write")).unwrap();
+    assert!(line.contains("+2 links 8 other media"), "{line}");
+}
+
 #[test]
 fn redundancy_costs_the_links_that_carry_it() {
     let inside = plan(&format!("{SMALL}{REPLICAS}"), &[]);
@@ -194,6 +205,26 @@ fn service_traffic_is_taken_from_a_shared_network_only() {
 }
 
 #[test]
+fn what_cannot_be_but_is_no_error_is_noted() {
+    for (more, part) in [
+        ("[service]\nconstant = \"30 GB/s\"\n", "service.constant (30.000 GB/s) leaves nothing of B_net"),
+        ("[service]\nper_load = 5.0\n", "service.per_load is 5: more bytes of service than of data; 5 % is 0.05"),
+        (
+            "[measured.write]\nbest = \"9 GB/s\"\ninterface_peak = \"13 GB/s\"\n",
+            "measured.write.interface_peak (13.000 GB/s) is above",
+        ),
+        (
+            "[[media]]\ncount = 9\nread = \"210 GB/s\"\nwrite = \"2 GB/s\"\n",
+            "A medium that reads 210.0 GB/s: is MB/s meant?",
+        ),
+    ] {
+        let found = plan(&format!("{SMALL}{more}"), &[]).findings;
+        assert!(found.iter().any(|words| words.contains(part)), "{more}: {found:?}");
+        assert!(!found.iter().any(|words| words.contains("-3")), "{found:?}");
+    }
+}
+
+#[test]
 fn half_duplex_links_carry_shared_storage_traffic_twice() {
     let half = SMALL.replace(
         "count = 2\nlink = { rate = \"10 GB/s\" }",
@@ -217,6 +248,11 @@ fn a_wrong_document_is_refused_with_the_field_to_change() {
             "[[io_nodes]]",
             "[[media]]\ncount = 1\nread = \"200 MB/s\"\nwrite = \"200 B/s\"\n[[io_nodes]]",
             "media.write is below 1 Mbit/s",
+        ),
+        (
+            "[[io_nodes]]",
+            "[[media]]\ncount = 9\nread = \"2 GB/s\"\nwrite = \"2 GB/s\"\ndata = 8\nparity = 2\n[[io_nodes]]",
+            "media.count is less than one group of data and parity, or than the copies",
         ),
         ("\"10 GB/s\"", "\"10 GB/s\", encodng = \"64b/66b\"", "encodng"),
         ("\"10 GB/s\"", "\"10 GB/s\", encoding = \"66b/64b\"", "payload comes first"),

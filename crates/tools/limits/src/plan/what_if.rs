@@ -17,7 +17,8 @@ pub struct Scenario {
     /// For programs that read; none in files of earlier versions.
     #[serde(default)]
     pub read: Option<Outcome>,
-    /// What comes to the cluster, or goes: a section's name and how many, links counted each.
+    /// What comes to the cluster, or goes: a section's name and how many, links counted each. What is replaced by something of another rate
+    /// is `other links` and `other media`.
     #[serde(default)]
     pub adds: Vec<(String, i64)>,
     /// Difference of the prices, in the document's currency; none if no price in the document covers the change.
@@ -60,6 +61,9 @@ pub struct WhatIfError {
     problem: String,
 }
 
+/// How the name of what is replaced begins.
+pub(super) const OTHER: &str = "other ";
+
 const SYNTAX: &str = "write for example io_nodes*=2, io_nodes.oss.links*=2, clients.rate=200 Gbit/s, media+=24 or storage_network=separate";
 
 pub fn scenario(cluster: &Cluster, before: &Plan, text: &str) -> Result<Scenario, WhatIfError> {
@@ -79,13 +83,30 @@ pub fn scenario(cluster: &Cluster, before: &Plan, text: &str) -> Result<Scenario
     let cost = Some(changed.price() - cluster.price()).filter(|cost| *cost != 0.0);
     let adds = cluster.units().into_iter().zip(changed.units());
     let adds = adds.map(|((name, before), (_, after))| (name.to_string(), after as i64 - before as i64));
+    let adds = adds.filter(|(_, more)| *more != 0).chain(others(cluster, &changed)).collect();
     Ok(Scenario {
         change: text.to_string(),
         write: Outcome::of(after.write(), before.write(), cost),
         read: Some(Outcome::of(after.read(), before.read(), cost)),
-        adds: adds.filter(|(_, more)| *more != 0).collect(),
+        adds,
         cost,
     })
+}
+
+/// What is of another rate than before, and so another thing to buy.
+fn others(before: &Cluster, after: &Cluster) -> Vec<(String, i64)> {
+    let changed = |old: &Link, new: &Link| (old.rate, old.lanes) != (new.rate, new.lanes);
+    let links = |(old, new, count): (&Link, &Link, u64)| if changed(old, new) { count * new.count } else { 0 };
+    let clients = before.clients.iter().zip(&after.clients).map(|(old, new)| (&old.link, &new.link, new.count));
+    let nodes = before.io_nodes.iter().zip(&after.io_nodes).map(|(old, new)| (&old.link, &new.link, new.count));
+    let switches = before.switches.iter().zip(&after.switches).map(|(old, new)| (&old.link, &new.link, new.count));
+    let media = before.media.iter().zip(&after.media);
+    let media = media.filter(|(old, new)| (old.read, old.write) != (new.read, new.write)).map(|(_, new)| new.count);
+    let all = [("links", clients.chain(nodes).chain(switches).map(links).sum::<u64>()), ("media", media.sum())];
+    all.into_iter()
+        .filter(|(_, count)| *count > 0)
+        .map(|(name, count)| (format!("{OTHER}{name}"), count as i64))
+        .collect()
 }
 
 #[derive(Clone, Copy)]

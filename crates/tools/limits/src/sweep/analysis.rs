@@ -99,7 +99,9 @@ fn cell(groups: u64, processes: u64, runs: &[&Run]) -> Cell {
     let rates: Vec<f64> = used.iter().map(|run| run.rate).collect();
     let group =
         |number: usize| median(&used.iter().filter_map(|r| r.group_rates.get(number).copied()).collect::<Vec<_>>());
-    let group_rates = (0..groups as usize).map(group).collect();
+    // Another tool's table does not tell them.
+    let told = used.iter().any(|run| !run.group_rates.is_empty());
+    let group_rates = (0..groups as usize).filter(|_| told).map(group).collect();
     let slow_groups = if used.len() < 3 { Vec::new() } else { always_slow(used) };
     Cell { groups, processes, rate: median(&rates), spread: spread(&rates), rejected, group_rates, slow_groups }
 }
@@ -209,7 +211,7 @@ fn words(found: &Analysis, near: &Cell, counting: &[&Cell], table: &[Cell], know
     if let Some(p) = found.parallelism_measured {
         words.push(format!("P_meas = {p:.1}: the best is that many times one process alone"));
     }
-    if best.groups > 1 {
+    if best.groups > 1 && !best.group_rates.is_empty() {
         let between = format_share(found.imbalance);
         words.push(format!("the slowest and the fastest of {} groups are {between} of their mean apart", best.groups));
     }

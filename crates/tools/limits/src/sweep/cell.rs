@@ -197,9 +197,7 @@ fn bounded(pattern: &Pattern, directories: &[PathBuf], ranks: u64) -> Result<Pat
             return Err(Failure::output(format!("the target has too little room: {need:.0} bytes free are needed")));
         }
     } else {
-        // A small file takes a block at least, and names take room in directories.
-        let each = pattern.transfer.next_multiple_of(4096) + 4096;
-        pattern.files_max = pattern.files_max.min(free / ranks / each).max(1);
+        pattern.files_max = pattern.files_max.min(free / ranks / pattern.small_file_bytes()).max(1);
     }
     Ok(pattern)
 }

@@ -36,7 +36,7 @@ pub fn estimate(options: &Options) -> Estimate {
     let warm = options.warm_up as f64 * (phases * options.seconds + CELL_S);
     let each = runs.iter().map(|(m, n, _)| phases * options.seconds + CELL_S + (m * n) as f64 * PROCESS_S);
     let seconds = warm + each.sum::<f64>();
-    let room = free_bytes(options);
+    let room = free_bytes(options).min(asked_bytes(options));
     let bytes_max = options.known.limit(Kind::Write).map_or(room, |limit| room.min((limit * options.seconds) as u64));
     let uncached_seconds = uncached_seconds(options);
     Estimate { runs: runs.len() as u64, seconds, bytes_max, uncached_seconds }
@@ -53,6 +53,17 @@ pub fn uncached_seconds(options: &Options) -> Option<f64> {
     let bytes = uncached_bytes(options);
     let limits = options.pattern.phases.iter().filter_map(|kind| options.known.limit(*kind));
     limits.filter(|_| bytes > 0.0).map(|limit| bytes / limit).reduce(f64::max)
+}
+
+/// Most that the processes of the largest cell may write by `--size` or `--files`, blocks and names of small files included.
+fn asked_bytes(options: &Options) -> u64 {
+    let most = |list: &[u64]| list.iter().max().copied().unwrap_or(1);
+    let pattern = &options.pattern;
+    let each = match pattern.phases.iter().any(|kind| kind.is_data()) {
+        true => pattern.size_max,
+        false => pattern.files_max.saturating_mul(pattern.small_file_bytes()),
+    };
+    most(&options.groups).saturating_mul(most(&options.processes)).saturating_mul(each)
 }
 
 fn free_bytes(options: &Options) -> u64 {
@@ -75,7 +86,7 @@ impl Estimate {
         table.row(["N".to_string(), format!("{} processes a group", list(&options.processes))]);
         table.row(["runs".to_string(), format!("{} ({} a cell)", self.runs, options.repeat)]);
         table.row(["time".to_string(), format_seconds(self.seconds)]);
-        table.row(["space".to_string(), format!("at most {:.1} GB at a time", self.bytes_max as f64 / 1e9)]);
+        table.row(["space".to_string(), format!("at most {:.3} GB at a time", self.bytes_max as f64 / 1e9)]);
         for words in self.caches(options) {
             table.row(["caches".to_string(), words]);
         }

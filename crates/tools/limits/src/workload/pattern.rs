@@ -164,6 +164,11 @@ impl Pattern {
         }
     }
 
+    /// Bytes that a small file may take in the target: a block at least, and its name takes room in a directory.
+    pub fn small_file_bytes(&self) -> u64 {
+        self.transfer.next_multiple_of(4096) + 4096
+    }
+
     /// What makes it impossible, in a sentence.
     pub fn fault(&self) -> Option<String> {
         let data = self.phases.iter().any(|kind| kind.is_data());
