@@ -110,6 +110,11 @@ impl Agent {
         self.store.calls().change(call, run)
     }
 
+    /// Whether the rules can be kept here; if not, why, and what to do.
+    pub fn can_keep_policies(&self) -> Result<(), String> {
+        self.policies.all().iter().try_for_each(|policy| self.cache.notes_reads(policy.atime))
+    }
+
     /// The rules that hold for a node now: those of its directory and what that inherits.
     pub fn policy_for(&self, node: &Node) -> Arc<Policy> {
         if self.policies.is_empty() {

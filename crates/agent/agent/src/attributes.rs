@@ -134,14 +134,17 @@ impl Agent {
             return Ok(attributes);
         }
         self.look(node, &mut |pending| {
-            if let Some(overlay) = self.cache.attributes(node.identity())? {
+            let overlay = self.cache.attributes(node.identity())?;
+            attributes.atime = self.cache.accessed(node.identity(), attributes.atime);
+            if let Some(overlay) = overlay {
                 attributes.size = overlay.size;
                 attributes.blocks = overlay.blocks;
                 attributes.mtime = overlay.mtime;
                 attributes.ctime = attributes.ctime.max(overlay.ctime);
             } else if self.cache.settled() != before {
-                // It may have been this file's data that arrived below since.
+                // It may have been this file's data that arrived below since, or its last access.
                 attributes = of_stat(&self.stat(node)?);
+                attributes.atime = self.cache.accessed(node.identity(), attributes.atime);
             }
             attributes.size = attributes.size.max(pending.map_or(0, |pending| pending.end()));
             Ok(attributes)

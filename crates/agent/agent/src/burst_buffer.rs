@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use config::Policy;
+use config::{Atime, Policy};
 use file_cache::{
     Anchor, DrainProgress, File, FileCache, FileHandle, Foresee, Keep, OpenHow, Overlay, Residency, SeekFor, SetMtime,
     Status, Stuck, WriteResult,
 };
-use types::{ByteRange, Identity, Version};
+use types::{ByteRange, Identity, Timestamp, Version};
 use window::read_queue::Part;
 
 use crate::attributes::NewTime;
@@ -29,6 +29,12 @@ pub trait BurstBuffer: Send + Sync {
     ) -> io::Result<Box<dyn OpenData>>;
     /// What `stat` must say instead of the global copy's attributes.
     fn attributes(&self, identity: &Identity) -> io::Result<Option<Overlay>>;
+    /// When a file was last read, as far as that is noted and later than what the global copy says, which is `below`.
+    fn accessed(&self, _identity: &Identity, below: Timestamp) -> Timestamp {
+        below
+    }
+    /// Whether reads can be noted as a policy says; if not, why, and what to do.
+    fn notes_reads(&self, atime: Atime) -> Result<(), String>;
     /// Moves whenever a global copy may have become the truth about its file.
     fn settled(&self) -> u64;
     /// `truncate(2)`; `EINTR` if `interrupted` says so while it waits.
@@ -98,6 +104,12 @@ pub trait OpenData: Send + Sync {
     fn backing(&self) -> Option<BorrowedFd<'_>>;
     /// The kernel is to be given the replica. False: it must not be.
     fn use_passthrough(&self) -> bool;
+    /// As what the kernel notes reads of `backing`.
+    fn atime(&self) -> Atime {
+        Atime::No
+    }
+    /// Reads through it move no time of last access, whatever the policy says.
+    fn leave_atime(&self) {}
     /// Reads; fewer bytes than asked only at the end of the file.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
     /// Before a read of `range`: what will be read next may be fetched first. Nothing where that is for somebody else to see.
@@ -199,6 +211,18 @@ impl BurstBuffer for FileCache {
     fn attributes(&self, identity: &Identity) -> io::Result<Option<Overlay>> {
         Ok(FileCache::attributes(self, identity))
     }
+    fn accessed(&self, identity: &Identity, below: Timestamp) -> Timestamp {
+        FileCache::accessed(self, identity, below)
+    }
+    fn notes_reads(&self, atime: Atime) -> Result<(), String> {
+        if FileCache::notes_reads(self, atime) {
+            return Ok(());
+        }
+        let option = if atime == Atime::Strict { "strictatime" } else { "relatime" };
+        Err(format!(
+            "the policy `atime` cannot be kept here: the burst buffer notes no reads; run the agent as root, or mount the burst buffer's file system with `{option}`"
+        ))
+    }
     fn settled(&self) -> u64 {
         FileCache::settled(self)
     }
@@ -293,6 +317,12 @@ impl OpenData for FileHandle {
     }
     fn use_passthrough(&self) -> bool {
         FileHandle::use_passthrough(self)
+    }
+    fn atime(&self) -> Atime {
+        FileHandle::atime(self)
+    }
+    fn leave_atime(&self) {
+        FileHandle::leave_atime(self);
     }
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         FileHandle::read_at(self, buffer, offset)

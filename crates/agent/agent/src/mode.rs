@@ -15,6 +15,8 @@ pub struct Mode {
     pub sync: bool,
     /// Past the page cache (`O_DIRECT`).
     pub direct: bool,
+    /// Reading moves no time of last access (`O_NOATIME`).
+    pub noatime: bool,
     /// The content goes.
     pub truncate: bool,
     /// With `truncate`: by somebody who may not keep set-id bits.
@@ -46,6 +48,7 @@ impl Mode {
             append: flags & libc::O_APPEND != 0,
             sync: flags & libc::O_DSYNC != 0,
             direct: flags & libc::O_DIRECT != 0,
+            noatime: flags & libc::O_NOATIME != 0,
             truncate: flags & libc::O_TRUNC != 0,
             clear_set_id: false,
         }

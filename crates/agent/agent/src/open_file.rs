@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use config::Atime;
 use file_cache::{OpenHow, SeekFor};
 use global_store::calls::Call;
 use rustix::fs;
@@ -157,6 +158,9 @@ impl Agent {
     ) -> OpenFile {
         let (cache, right, windows) = (Arc::clone(&self.cache), OnceLock::new(), self.windows.get().cloned());
         let privileged = privileged.into();
+        if mode.noatime {
+            handle.leave_atime();
+        }
         OpenFile { right, windows, rules, reader, node, handle, cache, mode, privileged, nameless }
     }
 
@@ -246,6 +250,11 @@ impl OpenFile {
     /// The complete replica's number, wherever [`backing`](OpenFile::backing) may give it.
     pub fn version(&self) -> Option<Version> {
         self.handle.version()
+    }
+
+    /// As what the kernel notes its own reads of [`backing`](OpenFile::backing).
+    pub fn atime(&self) -> Atime {
+        self.handle.atime()
     }
 
     /// Whether the kernel opened it to execute it.

@@ -123,6 +123,11 @@ impl PolicyTable {
         path.ancestors().find_map(|ancestor| rules.resolved.get(ancestor)).unwrap_or(&self.base).clone()
     }
 
+    /// Whatever holds anywhere.
+    pub fn all(&self) -> Vec<Arc<Policy>> {
+        self.rules.read().resolved.values().chain([&self.base]).cloned().collect()
+    }
+
     /// What was said of one directory itself.
     pub fn get(&self, path: &Path) -> Result<PolicySet, PolicyError> {
         Ok(self.rules.read().sets.get(&inside(path)?).cloned().unwrap_or_default())

@@ -209,6 +209,17 @@ impl BurstBuffer for RemoteBuffer {
         }
     }
 
+    fn notes_reads(&self, atime: config::Atime) -> Result<(), String> {
+        match atime {
+            config::Atime::No => Ok(()),
+            _ => Err(
+                "the policy `atime` cannot be kept with --server: what is read ahead is read without its programs; \
+                      leave it at `no`, or let the server serve names too (--names server)"
+                    .to_owned(),
+            ),
+        }
+    }
+
     /// As last heard: whoever compares it with a later one has asked for attributes in between.
     fn settled(&self) -> u64 {
         self.inner.settled.lock().moves

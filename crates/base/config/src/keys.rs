@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::policy::{Cache, KeepAfter, OnConflict, Policy, StageOut, Verify, Window};
+use crate::policy::{Atime, Cache, KeepAfter, OnConflict, Policy, StageOut, Verify, Window};
 use crate::units::{format_duration, format_size, parse_duration, parse_size};
 
 /// One key of a policy.
@@ -127,6 +127,7 @@ const CACHES: [(&str, Cache); 5] = [
     ("through", Cache::Through),
     ("scratch", Cache::Scratch),
 ];
+const ATIME: [(&str, Atime); 3] = [("no", Atime::No), ("relative", Atime::Relative), ("strict", Atime::Strict)];
 const DURABLE_AT: [(&str, bool); 2] = [("fsync", false), ("close", true)];
 const CLOSE: [(&str, bool); 2] = [("drain", false), ("lazy", true)];
 const RW_CONFLICT: [(&str, bool); 2] = [("invalidate", false), ("disable", true)];
@@ -329,11 +330,14 @@ pub static KEYS: [Key; 22] = [
         read: |p, text| read_unavailable(text).map(|value| p.unavailable = value),
         write: |p| p.unavailable.map_or_else(|| "hang".to_string(), format_duration),
     },
-    only!(
-        "atime" = "no",
-        "whether reading moves the time of last access; programs may set it all the same",
-        "the kernel reads replicas without telling anybody"
-    ),
+    Key {
+        name: "atime",
+        syntax: "no|relative|strict",
+        default: "no",
+        meaning: "whether reading a file moves its time of last access: never, as `relatime` does (once after each change, and once a day), or always; the global copy gets it when the file is closed, which moves its ctime",
+        read: |p, text| word(text, &ATIME).map(|value| p.atime = value),
+        write: |p| name(p.atime, &ATIME),
+    },
     Key {
         name: "window",
         syntax: "auto|off|N",

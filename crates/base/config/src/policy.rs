@@ -63,6 +63,17 @@ pub enum OnConflict {
     DirtyWins,
 }
 
+/// Whether reading a file moves its time of last access.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Atime {
+    /// It does not.
+    No,
+    /// As on a file system mounted with `relatime`.
+    Relative,
+    /// It does.
+    Strict,
+}
+
 /// The window of an open file, for its writes where the agent serves windows or ahead of its reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Window {
@@ -138,6 +149,8 @@ pub struct Policy {
     pub reserve_thousandths: u32,
     /// `rate`: most bytes a second staged out, 0 for no limit.
     pub rate_bytes_per_s: u64,
+    /// `atime`
+    pub atime: Atime,
     /// `window`
     pub window: Window,
     /// `read_ahead`: bytes of the burst buffer, for each open file.
@@ -166,6 +179,7 @@ impl Default for Policy {
             io_timeout: Duration::from_secs(30),
             reserve_thousandths: 50,
             rate_bytes_per_s: 0,
+            atime: Atime::No,
             window: Window::Auto,
             read_ahead: Window::Auto,
             unavailable: None,

@@ -6,7 +6,7 @@ use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
 
 use agent::{Config, PolicyTable};
-use config::Policy;
+use config::{Policy, PolicySet};
 use file_cache::{FileCache, Residency, Settings};
 use fuse_protocol::{BackingId, Filesystem, Session, Threads, Transport};
 use global_store::posix::{Options, PosixStore};
@@ -138,6 +138,13 @@ fn a_registration_outlives_the_last_close_and_not_its_replica() {
         let third = open(node);
         assert_eq!((third.backing, kernel.registered()), (Some(BackingId(id)), vec![id]));
         close(node, third);
+        // Not by one that notes its reads otherwise than the rule says now.
+        let rule = PolicySet::parse(["atime=strict"]).unwrap();
+        door.agent.policies().set("".as_ref(), &rule).unwrap();
+        let noting = open(node);
+        assert!(noting.backing != Some(BackingId(id)) && kernel.registered() == [noting.backing.unwrap().0]);
+        close(node, noting);
+        door.agent.policies().unset("".as_ref(), &[]).unwrap();
         let identity = door.node(node).unwrap().node.identity().clone();
         door.agent.cache().evict(&identity).unwrap();
         assert!(kernel.registered().is_empty(), "the replica is gone");

@@ -131,8 +131,8 @@ impl OpenState {
         offer.backing &= registrations.is_some();
         offer.refused_before = self.refused == Some(thread);
         if offer.backing && self.backing.is_none() {
-            self.backing =
-                registrations.zip(open.version()).and_then(|(all, version)| all.begin(version, || open.backing()));
+            let begin = |(all, version): (&Registrations, _)| all.begin(version, open.atime(), || open.backing());
+            self.backing = registrations.zip(open.version()).and_then(begin);
             offer.backing = self.backing.is_some();
         }
         let mut chosen = answer(self.way, self.opens, offer);

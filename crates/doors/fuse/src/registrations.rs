@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
+use config::Atime;
 use fuse_protocol::{BackingId, Notifier};
 use parking_lot::Mutex;
 use types::Version;
@@ -19,11 +20,13 @@ use crate::limits;
 pub struct Registration {
     pub id: BackingId,
     version: Version,
+    /// As what the kernel notes its reads.
+    atime: Atime,
 }
 
 #[derive(Default)]
 struct Idle {
-    of: HashMap<Version, (BackingId, u64)>,
+    of: HashMap<Version, (Registration, u64)>,
     /// By when they were left, the longest ago first.
     order: BTreeMap<u64, (Instant, Version)>,
     turn: u64,
@@ -36,14 +39,14 @@ pub struct Registrations {
 }
 
 impl Idle {
-    fn take(&mut self, version: Version) -> Option<BackingId> {
-        let (id, turn) = self.of.remove(&version)?;
+    fn take(&mut self, version: Version) -> Option<Registration> {
+        let (left, turn) = self.of.remove(&version)?;
         self.order.remove(&turn);
-        Some(id)
+        Some(left)
     }
 
     /// The one that was left first, if that was not after `since`.
-    fn oldest(&mut self, since: Option<Instant>) -> Option<BackingId> {
+    fn oldest(&mut self, since: Option<Instant>) -> Option<Registration> {
         let (_, (left, version)) = self.order.first_key_value()?;
         if since.is_some_and(|since| *left > since) {
             return None;
@@ -62,13 +65,23 @@ impl Registrations {
         &self.notifier
     }
 
-    /// The registration of a replica; `file` opens it, if it is needed. `None`: the kernel does not take it.
-    pub fn begin<'a>(&self, version: Version, file: impl FnOnce() -> Option<BorrowedFd<'a>>) -> Option<Registration> {
-        if let Some(id) = self.idle.lock().take(version) {
-            return Some(Registration { id, version });
+    /// The registration of a replica whose reads are noted so; `file` opens it, if it is needed. `None`: the kernel does not
+    /// take it.
+    pub fn begin<'a>(
+        &self,
+        version: Version,
+        atime: Atime,
+        file: impl FnOnce() -> Option<BorrowedFd<'a>>,
+    ) -> Option<Registration> {
+        let left = self.idle.lock().take(version);
+        match left {
+            Some(left) if left.atime == atime => return Some(left),
+            // The rule has changed since.
+            Some(left) => self.close(left.id),
+            None => {}
         }
         match self.notifier.backing_open(file()?) {
-            Ok(id) => Some(Registration { id, version }),
+            Ok(id) => Some(Registration { id, version, atime }),
             Err(error) => {
                 tracing::debug!(%error, "no passthrough: the kernel did not take the replica");
                 None
@@ -83,12 +96,12 @@ impl Registrations {
             let former = idle.take(left.version);
             idle.turn += 1;
             let turn = idle.turn;
-            idle.of.insert(left.version, (left.id, turn));
+            idle.of.insert(left.version, (left, turn));
             idle.order.insert(turn, (Instant::now(), left.version));
             let many = idle.of.len() > limits::IDLE_REGISTRATIONS;
             former.or_else(|| if many { idle.oldest(None) } else { None })
         };
-        excess.into_iter().for_each(|id| self.close(id));
+        excess.into_iter().for_each(|left| self.close(left.id));
     }
 
     /// It serves no more.
@@ -100,15 +113,15 @@ impl Registrations {
     /// A replica that nobody has open is about to be removed.
     pub fn end(&self, version: Version) {
         let left = self.idle.lock().take(version);
-        left.into_iter().for_each(|id| self.close(id));
+        left.into_iter().for_each(|left| self.close(left.id));
     }
 
     /// Ends those that were left longer ago.
     pub fn expire(&self, age: Duration) {
         let Some(since) = Instant::now().checked_sub(age) else { return };
         loop {
-            let Some(id) = self.idle.lock().oldest(Some(since)) else { return };
-            self.close(id);
+            let Some(left) = self.idle.lock().oldest(Some(since)) else { return };
+            self.close(left.id);
         }
     }
 }

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use types::Timestamp;
+
 /// A monotonic clock: the time since some fixed moment.
 pub type Clock = Arc<dyn Fn() -> Duration + Send + Sync>;
 
@@ -10,6 +12,12 @@ pub type Clock = Arc<dyn Fn() -> Duration + Send + Sync>;
 pub(crate) fn system() -> Clock {
     let start = Instant::now();
     Arc::new(move || start.elapsed())
+}
+
+/// The time of day, as the kernel would note it.
+pub(crate) fn wall() -> Timestamp {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Timestamp { seconds: now.as_secs() as i64, nanos: now.subsec_nanos() }
 }
 
 /// Seconds since 1970, for records only: nothing expires by it.

@@ -108,12 +108,14 @@ impl Inner {
         if !clean {
             return;
         }
+        self.settle_reads(job.file);
         Replicas::unbrand_open(job.replica.as_fd());
         let file = job.file;
         // Our own descriptor of the replica would pass for somebody's use of it.
         drop(job);
         let unused = file.live.lock().handles == 0;
         if unused {
+            file.live.lock().watched = None;
             self.drop_or_keep(file);
             fault::point("w8.dropped");
         }

@@ -152,6 +152,7 @@ impl Inner {
             }
             files = again;
         }
+        self.settle_open_reads();
         stuck
     }
 

@@ -19,9 +19,10 @@ use catalogue::{Record, State};
 use config::{Policy, StageOut};
 use global_store::{Access, Anchor, OpenFile};
 use parking_lot::{Condvar, Mutex, RwLock};
-use types::{ByteRange, Fingerprint, Identity, RangeSet, Version};
+use types::{ByteRange, Fingerprint, Identity, RangeSet, Timestamp, Version};
 
 use crate::api::Residency;
+use crate::last_access::Watched;
 use crate::limits::BLOCK_BYTES;
 
 /// One version of one file's data.
@@ -102,6 +103,8 @@ impl Fetch {
 #[derive(Default)]
 pub(crate) struct Descriptors {
     pub(crate) read: Option<Arc<OwnedFd>>,
+    /// For reads that are noted.
+    pub(crate) noted: Option<Arc<OwnedFd>>,
     /// Closed when the last writer goes: it would refuse our own lease probe.
     pub(crate) write: Option<Arc<OwnedFd>>,
     pub(crate) handle: Option<Arc<OwnedFd>>,
@@ -165,6 +168,10 @@ pub(crate) struct Live {
     pub(crate) dirty_since: Duration,
     /// The replica was compared with its checksums, if it had to be.
     pub(crate) verified: bool,
+    /// While reads are noted: what moves from here is one.
+    pub(crate) watched: Option<Watched>,
+    /// The last noted read that came through us and left no trace in a replica.
+    pub(crate) read_at: Option<Timestamp>,
     pub(crate) fds: Descriptors,
 }
 
@@ -206,6 +213,8 @@ impl File {
                 used: now,
                 dirty_since: now,
                 verified: false,
+                watched: None,
+                read_at: None,
                 fds: Descriptors::default(),
             }),
         }

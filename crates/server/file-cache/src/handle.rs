@@ -35,6 +35,8 @@ pub struct FileHandle {
     whole: Option<Version>,
     backing: OnceLock<Option<Arc<OwnedFd>>>,
     passthrough: AtomicBool,
+    /// Its reads are not noted, whatever the policy says.
+    unnoted: AtomicBool,
     /// Number of the last failed stage-out that this handle was told of, or was opened after.
     seen: AtomicU64,
 }
@@ -59,6 +61,7 @@ impl FileHandle {
             whole,
             backing: OnceLock::new(),
             passthrough: AtomicBool::new(false),
+            unnoted: AtomicBool::new(false),
             seen: AtomicU64::new(seen),
         }
     }
@@ -79,9 +82,14 @@ impl FileHandle {
         loop {
             match self.route(false)? {
                 Route::Replica(fd) => return replica::read_full(&fd, buffer, offset),
-                Route::Global(global) => return global.read_at(buffer, offset),
+                Route::Global(global) => {
+                    let read = global.read_at(buffer, offset)?;
+                    self.note_read();
+                    return Ok(read);
+                }
                 Route::Partial => {
                     if let Some(read) = self.inner.read_partial(&self.file, buffer, offset)? {
+                        self.note_read();
                         return Ok(read);
                     }
                 }
@@ -150,7 +158,7 @@ impl FileHandle {
                 return false;
             }
             // Our own would be in the way.
-            (live.fds.read, live.fds.write) = (None, None);
+            (live.fds.read, live.fds.noted, live.fds.write) = (None, None, None);
         }
         let alone = |fd: OwnedFd| lease::probe(fd.as_fd(), Nobody::Uses).unwrap_or(false);
         self.inner.replicas.open_as(version, How::Read).is_ok_and(alone)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use catalogue::{Durability, State};
-use config::{Cache, Policy, StageOut};
+use config::{Atime, Cache, Policy, StageOut};
 use global_store::{Access, Anchor};
 use types::Version;
 
@@ -297,6 +297,7 @@ impl Inner {
             self.drop_replica(file)?;
             return Ok(Step::Again);
         }
+        self.settle_reads(file);
         let version = file.live.lock().version;
         version.iter().for_each(|version| self.replicas.unbrand(*version));
         self.commit(vec![catalogue::Change::Remove(file.identity.clone())], Durability::Process)?;
@@ -360,6 +361,9 @@ impl Inner {
         drop(live);
         if let Some(due) = aged {
             self.queue.push(file, due);
+        }
+        if how.policy.atime != Atime::No {
+            self.watch_reads(file);
         }
         self.expiry.forget(&file.identity);
         Ok(Step::Opened(FileHandle::new(self, file, how, version, seen)))

@@ -45,6 +45,7 @@ impl Inner {
             self.schedule_stage_out(file);
         }
         if last {
+            self.end_watch(file);
             self.spare_descriptors(file);
             self.rest(file);
         }

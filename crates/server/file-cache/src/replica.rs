@@ -10,11 +10,13 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use config::Atime;
 use rustix::fs::{AtFlags, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, UTIME_OMIT, XattrFlags};
 use types::{ByteRange, Timestamp, Version};
 
 use crate::brand::Brand;
 use crate::limits::BRAND_BYTES_MAX;
+use crate::noting::{Noting, to_atime};
 
 const REPLICAS: &str = "replicas";
 const SUMS: &str = "sums";
@@ -28,8 +30,11 @@ const PLACE_BYTES: usize = 32;
 pub(crate) enum How {
     Read,
     Write,
-    /// `O_PATH`: what the kernel is given for passthrough. It does not stand in the way of a lease.
-    Handle,
+    /// For a program's reads, which are noted as the policy says.
+    Noted(Atime),
+    /// `O_PATH`: what the kernel is given for passthrough; it notes reads as the policy says. It does not stand in the way of a
+    /// lease.
+    Handle(Atime),
 }
 
 /// The directory of the replicas of one burst buffer. What is done to a replica starts at its descriptor: the walk to
@@ -37,6 +42,7 @@ pub(crate) enum How {
 pub(crate) struct Replicas {
     root: PathBuf,
     dir: OwnedFd,
+    noting: Noting,
     /// Hears of each replica that is about to be removed.
     pub(crate) before_removal: OnceLock<Box<dyn Fn(Version) + Send + Sync>>,
 }
@@ -48,7 +54,7 @@ impl Replicas {
         builder.recursive(true).mode(0o700);
         [REPLICAS, SUMS, "saved"].iter().try_for_each(|name| builder.create(root.join(name)))?;
         let dir = rustix::fs::open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        Ok(Replicas { root: root.to_owned(), dir, before_removal: OnceLock::new() })
+        Ok(Replicas { root: root.to_owned(), dir, noting: Noting::default(), before_removal: OnceLock::new() })
     }
 
     /// Where a replica is.
@@ -83,16 +89,34 @@ impl Replicas {
     /// Opens a replica.
     pub(crate) fn open_as(&self, version: Version, how: How) -> io::Result<OwnedFd> {
         let place = place(REPLICAS, version);
-        let open = |flags| rustix::fs::openat(&self.dir, &place, flags | OFlags::CLOEXEC, Mode::empty());
+        let by = |dir, flags| rustix::fs::openat(dir, &place, flags | OFlags::CLOEXEC, Mode::empty());
+        let open = |flags| by(self.dir.as_fd(), flags);
+        let noting = |atime| self.noting(atime).unwrap_or(self.dir.as_fd());
         Ok(match how {
-            // Nobody asks a replica when it was read, and noting it is a write. Only the owner may leave it.
+            // What we read is no program's read, and noting it is a write. Only the owner may leave it.
             How::Read => match open(OFlags::RDONLY | OFlags::NOATIME) {
                 Err(rustix::io::Errno::PERM) => open(OFlags::RDONLY)?,
                 opened => opened?,
             },
             How::Write => open(OFlags::RDWR)?,
-            How::Handle => open(OFlags::PATH)?,
+            How::Noted(atime) => by(noting(atime), OFlags::RDONLY)?,
+            How::Handle(atime) => by(noting(atime), OFlags::PATH)?,
         })
+    }
+
+    /// The burst buffer through a mount that notes reads as a policy says. `None`: there is none.
+    pub(crate) fn noting(&self, atime: Atime) -> Option<BorrowedFd<'_>> {
+        match atime {
+            Atime::No => Some(self.dir.as_fd()),
+            Atime::Relative => self.noting.of(self.dir.as_fd(), false),
+            Atime::Strict => self.noting.of(self.dir.as_fd(), true),
+        }
+    }
+
+    /// Gives a replica a time of last access.
+    pub(crate) fn set_atime(&self, version: Version, atime: Timestamp) -> io::Result<()> {
+        let place = place(REPLICAS, version);
+        Ok(rustix::fs::utimensat(&self.dir, place, &to_atime(atime), AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
     /// Its attributes. What is no file is no replica: `ENOENT`.

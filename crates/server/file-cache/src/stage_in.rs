@@ -261,7 +261,7 @@ impl Inner {
             } else {
                 live.body = Body::Empty;
             }
-            live.fds.read = None;
+            (live.fds.read, live.fds.noted) = (None, None);
             live.version.take()
         };
         file.moved.notify_all();

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use catalogue::{Change, Durability, State};
 use config::Policy;
 use global_store::Anchor;
-use types::{Identity, Version};
+use types::{Identity, Timestamp, Version};
 
 use crate::api::{DrainProgress, Keep, OpenHow, Overlay, Residency, SetMtime, Stuck};
 use crate::cache::{Counters, Inner, broken};
@@ -82,6 +82,17 @@ impl FileCache {
         Some(Overlay { size, blocks: stat.st_blocks as u64, mtime, ctime })
     }
 
+    /// When a file was last read, as far as that is noted (policy `atime`) and later than the global copy's time of last access,
+    /// which is `below`.
+    pub fn accessed(&self, identity: &Identity, below: Timestamp) -> Timestamp {
+        self.inner.accessed(identity, below)
+    }
+
+    /// Whether reads can be noted as a policy says: by the file system of the burst buffer, and as this process may mount it.
+    pub fn notes_reads(&self, atime: config::Atime) -> bool {
+        self.inner.replicas.noting(atime).is_some()
+    }
+
     /// How often a global copy became the truth about its file again. If it moved since before a `stat` of the global
     /// copy, and `attributes` then says nothing, that `stat` may be from before the stage-out: ask again.
     pub fn settled(&self) -> u64 {
@@ -117,7 +128,13 @@ impl FileCache {
         sets: SetMtime,
         apply: &mut dyn FnMut() -> io::Result<()>,
     ) -> io::Result<()> {
-        self.inner.gated(anchor.identity(), false, |file, _| self.inner.set_times(file, anchor, sets, apply))?
+        self.inner.gated(anchor.identity(), false, |file, _| {
+            // What was read before must not come after what is set now.
+            self.inner.settle_reads(file);
+            let done = self.inner.set_times(file, anchor, sets, apply);
+            self.inner.watch_reads_again(file);
+            done
+        })?
     }
 
     /// After our own rename, link or unlink: the hint of a dirty file follows. (Changes of attributes need no word: a ctime

@@ -20,6 +20,8 @@ use types::{Fingerprint, Identity, Timestamp};
 pub struct Attributes {
     /// Size and times.
     pub fingerprint: Fingerprint,
+    /// Last access.
+    pub atime: Timestamp,
     /// Names the file has; 0 once unlinked.
     pub links: u64,
     /// Mode bits including the file type.
@@ -35,7 +37,7 @@ pub struct Attributes {
 pub enum Access {
     /// For reading; never moves atime where the store allows it.
     Read,
-    /// For reading and writing.
+    /// For reading and writing; reading moves no atime either.
     Write,
 }
 
@@ -67,6 +69,8 @@ pub trait Anchor: Send + Sync {
     fn open(&self, access: Access) -> io::Result<Box<dyn OpenFile>>;
     /// Its present path relative to the store's root; a hint, empty if it has none.
     fn path_hint(&self) -> PathBuf;
+    /// Sets atime and leaves mtime alone. Changes ctime. `EPERM`: only its owner and root may.
+    fn set_atime(&self, atime: Timestamp) -> io::Result<()>;
     /// Makes its name durable: fsync of the file and of its directory.
     fn sync_name(&self) -> io::Result<()>;
     /// Reads the mark that an agent left on it, if any.

@@ -211,9 +211,14 @@ fn reading_and_setting_mtime_leave_atime_alone() {
     let long_ago = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1000);
     File::open(&path).unwrap().set_times(fs::FileTimes::new().set_accessed(long_ago)).unwrap();
     content(&*anchor);
+    anchor.open(Access::Write).unwrap().read_at(&mut [0], 0).unwrap();
     anchor.open(Access::Write).unwrap().set_mtime(Timestamp { seconds: 5, nanos: 6 }).unwrap();
     let metadata = fs::metadata(&path).unwrap();
     assert_eq!((metadata.atime(), metadata.mtime(), metadata.mtime_nsec()), (1000, 5, 6));
+    anchor.set_atime(Timestamp { seconds: 7, nanos: 8 }).unwrap();
+    let metadata = fs::metadata(&path).unwrap();
+    assert_eq!((metadata.atime(), metadata.atime_nsec(), metadata.mtime(), metadata.mtime_nsec()), (7, 8, 5, 6));
+    assert_eq!(anchor.attributes().unwrap().atime, Timestamp { seconds: 7, nanos: 8 });
 }
 
 #[test]

@@ -247,8 +247,15 @@ pub struct Serving {
 }
 
 impl Prepared {
-    /// Serves the mount behind `device` from now on, in threads of its own.
+    /// Fails where the rules of its directories cannot be kept.
+    pub fn can_keep_policies(&self) -> Result<(), Failure> {
+        let dir = self.place.dir.display();
+        self.agent.can_keep_policies().map_err(|reason| Failure::new(exit::UNAVAILABLE, format!("{dir}: {reason}")))
+    }
+
+    /// Serves the mount behind `device` from now on, in threads of its own. Fails where its rules cannot be kept.
     pub fn serve(self, device: OwnedFd) -> Result<Serving, Failure> {
+        self.can_keep_policies()?;
         let options = fuse::Options { passthrough: privilege::administrates_machine(), ..fuse::Options::default() };
         let asked_to_end = Arc::new(AtomicBool::new(false));
         let forced = Arc::new(AtomicBool::new(false));

@@ -18,7 +18,7 @@ fn wrong_words_are_refused_with_a_suggestion() {
     refused(&call(["run", "--burts-buffer", "/bb", "--", "true"]), 64, "--burst-buffer");
     refused(&call(["run", "--policy", "cahce=both", "--", "true"]), 64, "did you mean `cache`?");
     refused(&call(["run", "--policy", "cache=fast", "--", "true"]), 64, "both|write-cache");
-    refused(&call(["run", "--policy", "atime=relative", "--", "true"]), 64, "not available in this version");
+    refused(&call(["run", "--policy", "atime=lazy", "--", "true"]), 64, "no|relative|strict");
     refused(&call(["run", "--policy", "lock=auto", "--", "true"]), 64, "not available in this version");
     refused(&call(["run", "--policy", "publish=atomic", "--", "true"]), 64, "not available in this version");
     refused(&call(["run", "--linger", "soon", "--", "true"]), 64, "10s");

@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::fs;
+use std::fs::{self, File};
 
 use common::{Bench, call, forebay, is_mounted, kill, start};
 use testkit::{in_private_namespace, wait_until};
@@ -220,13 +220,44 @@ fn an_ordinary_user_runs_without_passthrough() {
         fs::set_permissions(bench.tree.root(), open).unwrap();
         let program = bench.tree.path("forebay");
         fs::copy(env!("CARGO_BIN_EXE_forebay"), &program).unwrap();
-        let mut command = std::process::Command::new("setpriv");
-        command.args(["--reuid", "12345", "--regid", "12345", "--clear-groups"]).arg(program);
-        command.arg("run").arg("--burst-buffer").arg(&bench.buffer).args(["--", "sh", "-c", "id -u; echo data > f"]);
-        let done = start(command.current_dir(&bench.dir), "").wait();
+        let run = |words: &[&str]| {
+            let mut command = std::process::Command::new("setpriv");
+            command.args(["--reuid", "12345", "--regid", "12345", "--clear-groups"]).arg(&program);
+            command.arg("run").arg("--burst-buffer").arg(&bench.buffer).args(words).current_dir(&bench.dir);
+            start(&mut command, "").wait()
+        };
+        let done = run(&["--", "sh", "-c", "id -u; echo data > f"]);
         assert_eq!((done.code, done.out.as_str()), (0, "12345\n"), "{done:?}");
         assert!(done.err.contains("no passthrough"), "{done:?}");
         assert_eq!(bench.read("f"), "data\n");
+        // It may not have the burst buffer mounted otherwise than it is.
+        let done = run(&["--policy", "atime=strict", "--", "true"]);
+        assert!(done.code == 69 && done.err.contains("strictatime"), "{done:?}");
+    });
+}
+
+#[test]
+fn reads_are_noted_whatever_the_burst_buffers_mount_notes_and_stay_after_the_run() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let flags = rustix::mount::MountFlags::NOATIME;
+        rustix::mount::mount("bb", &bench.buffer, "tmpfs", flags, c"mode=700").unwrap();
+        let accessed = |name: &str| fs::metadata(bench.dir.join(name)).unwrap().accessed().unwrap();
+        let long_ago = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+        for rule in ["atime=relative", "atime=strict", "atime=no"] {
+            for name in ["read", "left"] {
+                fs::write(bench.dir.join(name), "data").unwrap();
+                let file = File::options().write(true).open(bench.dir.join(name)).unwrap();
+                file.set_times(fs::FileTimes::new().set_accessed(long_ago)).unwrap();
+            }
+            let start = std::time::SystemTime::now();
+            let script = "cat read; stat -c %X read; stat -c %X left";
+            let done = bench.run(&["--policy", rule], script);
+            let told: Vec<&str> = done.out.trim_start_matches("data").lines().collect();
+            assert_eq!((told[0] == "1000000000", told[1]), (rule == "atime=no", "1000000000"), "{done:?}");
+            assert_eq!(accessed("read") >= start, rule != "atime=no", "{rule}");
+            assert_eq!(accessed("left"), long_ago, "{rule}");
+        }
     });
 }
 

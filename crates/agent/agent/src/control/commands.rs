@@ -148,6 +148,9 @@ impl Commands {
                 if !find(&self.agent, path)?.is_directory() {
                     return Err(io::Error::from_raw_os_error(libc::ENOTDIR));
                 }
+                let atime = rules.apply(config::Policy::default()).atime;
+                let wrong = |reason| io::Error::new(io::ErrorKind::InvalidInput, reason);
+                self.agent.cache().notes_reads(atime).map_err(wrong)?;
                 policies.set(path, rules).map_err(refused)?;
                 serde_json::Value::Null
             }

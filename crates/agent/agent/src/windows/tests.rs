@@ -25,6 +25,7 @@ use super::{WindowSettings, WindowStatus};
 use crate::{Agent, Caller, Config, Mode, NewMode, OpenFile, PolicyTable, WriteHow};
 
 const WRITE: Mode = Mode {
+    noatime: false,
     read: true,
     write: true,
     execute: false,

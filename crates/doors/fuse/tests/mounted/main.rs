@@ -1,6 +1,7 @@
 //! A real mount, served by a process of its own, used by programs' calls. Each test runs in a private mount namespace.
 
 mod basics;
+mod last_access;
 mod locks;
 mod model;
 mod names;

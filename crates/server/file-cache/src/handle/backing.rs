@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use config::Atime;
 use global_store::posix::reopen_as_path;
 use types::Version;
 
@@ -16,8 +17,13 @@ impl FileHandle {
     /// An `O_PATH` descriptor of the complete replica: passthrough may be answered. `None` for every other route. It is
     /// opened by the first call, and shared by the handles of a file.
     pub fn backing(&self) -> Option<BorrowedFd<'_>> {
-        let open = || self.inner.backing_of(&self.file, self.whole?);
+        let open = || self.inner.backing_of(&self.file, self.whole?, self.policy.atime);
         self.backing.get_or_init(open).as_ref().map(|fd| fd.as_fd())
+    }
+
+    /// As what the kernel notes reads of [`backing`](FileHandle::backing).
+    pub fn atime(&self) -> Atime {
+        self.policy.atime
     }
 
     /// Passthrough is about to be answered: from now on the kernel reads and writes past us. False: it must not be, for
@@ -37,7 +43,7 @@ impl FileHandle {
 
 impl Inner {
     /// The descriptor that the kernel gets for a whole replica.
-    fn backing_of(&self, file: &File, version: Version) -> Option<Arc<OwnedFd>> {
+    fn backing_of(&self, file: &File, version: Version, atime: Atime) -> Option<Arc<OwnedFd>> {
         let (held, writing) = {
             let live = file.live.lock();
             let ours = |fd: &Option<Arc<OwnedFd>>| fd.clone().filter(|_| live.version == Some(version));
@@ -48,8 +54,8 @@ impl Inner {
         }
         // What is open already need not be looked for.
         let opened = match writing {
-            Some(fd) => reopen_as_path(fd.as_fd()),
-            None => self.replicas.open_as(version, How::Handle),
+            Some(fd) if atime == Atime::No => reopen_as_path(fd.as_fd()),
+            _ => self.replicas.open_as(version, How::Handle(atime)),
         };
         let fd = Arc::new(opened.ok()?);
         let mut live = file.live.lock();

@@ -3,10 +3,13 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
+use config::Atime;
 use global_store::OpenFile;
 
 use super::{FileHandle, errno};
+use crate::clock::wall;
 use crate::file::Body;
 use crate::replica::How;
 
@@ -18,10 +21,32 @@ pub(super) enum Route {
 }
 
 impl FileHandle {
+    /// What is open by this handle is read without moving the time of last access, whatever the policy says (`O_NOATIME`).
+    pub fn leave_atime(&self) {
+        self.unnoted.store(true, Ordering::Relaxed);
+    }
+
+    /// As what its reads through us are noted.
+    fn noted(&self) -> Atime {
+        if self.unnoted.load(Ordering::Relaxed) { Atime::No } else { self.policy.atime }
+    }
+
+    /// After a read that moves no replica's time of last access.
+    pub(super) fn note_read(&self) {
+        if self.noted() != Atime::No {
+            self.file.live.lock().read_at = Some(wall());
+        }
+    }
+
     pub(super) fn route(&self, write: bool) -> io::Result<Route> {
         if write && !self.write {
             return errno(libc::EBADF);
         }
+        let how = match self.noted() {
+            _ if write => How::Write,
+            Atime::No => How::Read,
+            atime => How::Noted(atime),
+        };
         let version = {
             let live = self.file.live.lock();
             match &live.body {
@@ -40,14 +65,17 @@ impl FileHandle {
                 Body::Lost => return errno(libc::EIO),
                 Body::Whole => {}
             }
-            let held = if write { &live.fds.write } else { &live.fds.read };
+            let held = match how {
+                How::Write => &live.fds.write,
+                How::Noted(_) => &live.fds.noted,
+                _ => &live.fds.read,
+            };
             if let Some(fd) = held {
                 return Ok(Route::Replica(Arc::clone(fd)));
             }
             live.version
         };
         let Some(version) = version else { return errno(libc::EIO) };
-        let how = if write { How::Write } else { How::Read };
         let fd = match self.inner.replicas.open_as(version, how) {
             // It was dropped for another body meanwhile: look again.
             Err(error) if error.kind() == io::ErrorKind::NotFound && self.file.live.lock().version != Some(version) => {
@@ -57,7 +85,11 @@ impl FileHandle {
         };
         let mut live = self.file.live.lock();
         if live.version == Some(version) {
-            let held = if write { &mut live.fds.write } else { &mut live.fds.read };
+            let held = match how {
+                How::Write => &mut live.fds.write,
+                How::Noted(_) => &mut live.fds.noted,
+                _ => &mut live.fds.read,
+            };
             return Ok(Route::Replica(Arc::clone(held.get_or_insert(fd))));
         }
         drop(live);

@@ -21,6 +21,8 @@ pub enum Operation {
     Punch(ByteRange),
     /// Cutting or extending.
     SetLen(u64),
+    /// Setting atime.
+    SetAtime(Timestamp),
     /// Setting mtime.
     SetMtime(Timestamp),
     /// Syncing the content.

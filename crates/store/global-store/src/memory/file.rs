@@ -52,6 +52,12 @@ impl Anchor for MemoryAnchor {
         name.map(|(path, _)| path.clone()).unwrap_or_default()
     }
 
+    fn set_atime(&self, atime: Timestamp) -> io::Result<()> {
+        self.store.operate(Operation::SetAtime(atime), &self.identity, |state| {
+            state.touch(&self.identity, |inode| inode.atime = atime)
+        })
+    }
+
     fn sync_name(&self) -> io::Result<()> {
         self.sync_as(Operation::SyncName)
     }

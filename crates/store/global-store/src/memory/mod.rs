@@ -49,6 +49,7 @@ struct State {
 struct Inode {
     content: Content,
     durable: Content,
+    atime: Timestamp,
     ctime: Timestamp,
     links: u64,
     mode: u32,
@@ -79,7 +80,7 @@ impl Clock {
 impl Inode {
     fn attributes(&self) -> Attributes {
         let fingerprint = Fingerprint { size: self.content.len(), mtime: self.content.mtime, ctime: self.ctime };
-        Attributes { fingerprint, links: self.links, mode: self.mode, uid: 0, gid: 0 }
+        Attributes { fingerprint, atime: self.atime, links: self.links, mode: self.mode, uid: 0, gid: 0 }
     }
 }
 
@@ -140,8 +141,15 @@ impl MemoryStore {
         let identity = Identity::new(state.next_inode.to_le_bytes()).expect("eight bytes are an identity");
         let now = state.clock.tick();
         let content = Content::new(now);
-        let inode =
-            Inode { durable: content.clone(), content, ctime: now, links: 1, mode: libc::S_IFREG | 0o644, mark: None };
+        let inode = Inode {
+            durable: content.clone(),
+            content,
+            atime: now,
+            ctime: now,
+            links: 1,
+            mode: libc::S_IFREG | 0o644,
+            mark: None,
+        };
         state.files.insert(identity.clone(), inode);
         state.names.insert(path.as_ref().to_path_buf(), identity.clone());
         identity
@@ -172,19 +180,23 @@ impl MemoryStore {
 
     /// Changes mode bits: only ctime moves.
     pub fn set_mode(&self, path: impl AsRef<Path>, mode: u32) -> io::Result<()> {
-        let mut state = self.state.lock();
-        let identity = state.at(path.as_ref())?;
-        state.touch(&identity, |inode| inode.mode = libc::S_IFREG | (mode & 0o7777))
+        self.touch(path, |inode| inode.mode = libc::S_IFREG | (mode & 0o7777))
+    }
+
+    /// Sets atime, of which a crash of the machine knows nothing.
+    pub fn set_atime(&self, path: impl AsRef<Path>, atime: Timestamp) -> io::Result<()> {
+        self.touch(path, |inode| inode.atime = atime)
     }
 
     /// Sets mtime.
     pub fn set_mtime(&self, path: impl AsRef<Path>, mtime: Timestamp) -> io::Result<()> {
+        self.touch(path, |inode| (inode.content.mtime, inode.durable.mtime) = (mtime, mtime))
+    }
+
+    fn touch(&self, path: impl AsRef<Path>, change: impl FnOnce(&mut Inode)) -> io::Result<()> {
         let mut state = self.state.lock();
         let identity = state.at(path.as_ref())?;
-        state.touch(&identity, |inode| {
-            inode.content.mtime = mtime;
-            inode.durable.mtime = mtime;
-        })
+        state.touch(&identity, change)
     }
 
     /// All bytes of a file.

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use rustix::fs::{self, AtFlags, Mode, OFlags, XattrFlags};
+use rustix::fs::{self, AtFlags, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, XattrFlags};
 use rustix::io::Errno;
-use types::Identity;
+use types::{Identity, Timestamp};
 
 use super::file::PosixFile;
 use super::{Root, attributes_of, locate, proc_link, proc_path, reopen};
@@ -45,13 +45,14 @@ impl PosixAnchor {
 
     fn open_file(&self, access: Access) -> io::Result<File> {
         let fd = self.fd.as_fd();
-        let opened = match access {
-            Access::Write => reopen(fd, OFlags::RDWR),
-            // Only the owner may keep atime where it is.
-            Access::Read => match reopen(fd, OFlags::RDONLY | OFlags::NOATIME) {
-                Err(error) if error.raw_os_error() == Some(libc::EPERM) => reopen(fd, OFlags::RDONLY),
-                other => other,
-            },
+        let flags = match access {
+            Access::Write => OFlags::RDWR,
+            Access::Read => OFlags::RDONLY,
+        };
+        // Only the owner may keep atime where it is.
+        let opened = match reopen(fd, flags | OFlags::NOATIME) {
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => reopen(fd, flags),
+            other => other,
         };
         match (opened, &self.created) {
             (Err(error), Some(created)) if is_refusal(&error) => Ok(File::from(created.try_clone()?)),
@@ -191,6 +192,16 @@ impl Anchor for PosixAnchor {
     fn path_hint(&self) -> PathBuf {
         let place = self.place.lock().take();
         place.unwrap_or_else(|| self.root.calls.call(Call::Lookup, || self.hint()).unwrap_or_default())
+    }
+
+    fn set_atime(&self, atime: Timestamp) -> io::Result<()> {
+        let times = Timestamps {
+            last_access: Timespec { tv_sec: atime.seconds, tv_nsec: atime.nanos.into() },
+            last_modification: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT as _ },
+        };
+        let path = proc_path(self.fd.as_fd());
+        let set = || fs::utimensat(fs::CWD, &path, &times, AtFlags::empty());
+        Ok(self.root.calls.call(Call::Change, set)?)
     }
 
     fn sync_name(&self) -> io::Result<()> {

@@ -281,6 +281,7 @@ fn attributes_of(fd: BorrowedFd) -> io::Result<Attributes> {
             mtime: time(stat.st_mtime, stat.st_mtime_nsec),
             ctime: time(stat.st_ctime, stat.st_ctime_nsec),
         },
+        atime: time(stat.st_atime, stat.st_atime_nsec),
         links: stat.st_nlink as _, // 32 bits on AArch64
         mode: stat.st_mode,
         uid: stat.st_uid,

@@ -56,6 +56,7 @@ pub fn run(args: &ServeArgs) -> Result<u8, Failure> {
     let opened = serving::open(place, below, &how)?;
     let (cache, store, identity) = (opened.cache.clone(), opened.store.clone(), opened.identity.clone());
     let prepared = opened.prepared(place, &how)?;
+    prepared.can_keep_policies()?;
     drop(claim);
     let asked = Arc::new(AtomicBool::new(false));
     let on_shutdown = {

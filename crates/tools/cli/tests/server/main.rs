@@ -307,6 +307,11 @@ fn a_server_on_the_network_asks_for_a_secret() {
             assert_eq!(refused.status.code(), Some(77), "{refused:?}");
             assert!(String::from_utf8_lossy(&refused.stderr).contains("secret"), "{refused:?}");
         }
+        // What is read ahead from it would count as read.
+        let secret = cluster.secret.display().to_string();
+        let refused = cluster.run(1, &["--server", &address, "--secret", &secret, "--policy", "atime=strict"], "true");
+        assert_eq!(refused.status.code(), Some(69), "{refused:?}");
+        assert!(String::from_utf8_lossy(&refused.stderr).contains("--names server"), "{refused:?}");
         let other = cluster.tree.dir("other").display().to_string();
         let open = cluster.command(0, &["serve", &data, "--burst-buffer", &other, "--listen", "tcp:127.0.0.1:0"]);
         assert_eq!(open.status.code(), Some(64), "{open:?}");
