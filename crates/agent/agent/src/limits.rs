@@ -78,8 +78,8 @@ pub const SERVER_AHEAD_BYTES: u64 = 256 << 20;
 pub const SERVER_AHEAD_FILE_BYTES: u64 = 128 << 20;
 
 /// Of these, bytes from which on what was read goes: who reads what others have just read finds it, and memory is used again that
-/// the processor still has at hand.
-pub const SERVER_AHEAD_READ_BYTES: u64 = 64 << 20;
+/// the processor still has at hand: half of a cache of 32 MiB.
+pub const SERVER_AHEAD_READ_BYTES: u64 = 16 << 20;
 
 /// Of the same memory, so much is shared out among the open files that are being read: the rest is for what they have read.
 pub const SERVER_AHEAD_SHARED_BYTES: u64 = 192 << 20;

@@ -192,26 +192,28 @@ impl Ahead {
     }
 
     /// Reads what is here, waits for what is on its way, for at most `patience`, and asks for the rest by `ask`, which reads fewer
-    /// bytes only at the end of the file. `sooner` is told that somebody waits for a range: it may fetch, or end the fetch of, what
-    /// nobody has begun.
+    /// bytes only at the end of the file. `sooner` is told that somebody waits for a range, and once more when he has waited long: it may
+    /// fetch, or end the fetch of, what nobody has begun.
     pub fn read(
         &self,
         buffer: &mut [u8],
         offset: u64,
         patience: Duration,
-        sooner: &dyn Fn(ByteRange),
+        sooner: &dyn Fn(ByteRange, bool),
         ask: &dyn Fn(&mut [u8], u64) -> io::Result<usize>,
     ) -> io::Result<usize> {
         let range = ByteRange::at(offset, buffer.len() as u64);
         let until = Instant::now() + patience;
-        let mut hurried = false;
+        let (mut told, mut long) = (false, Some(Instant::now() + LOOK));
         let lacking = loop {
             match self.find(buffer, range) {
                 Found::All(bytes) => return Ok(bytes),
                 Found::Lacks(lacking) => break lacking,
                 Found::Waits => {
-                    if !std::mem::replace(&mut hurried, true) {
-                        sooner(range);
+                    if !std::mem::replace(&mut told, true) {
+                        sooner(range, false);
+                    } else if long.take_if(|long| Instant::now() >= *long).is_some() {
+                        sooner(range, true);
                     } else {
                         let mut state = self.state.lock();
                         if matches!(state.fares(state.within(range)), Fared::Late) {

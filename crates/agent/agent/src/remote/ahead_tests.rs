@@ -21,7 +21,7 @@ fn read_from(file: &[u8], buffer: &mut [u8], offset: u64) -> usize {
 }
 
 /// Nobody is in a hurry.
-fn no_hurry(_: ByteRange) {}
+fn no_hurry(_: ByteRange, _: bool) {}
 
 /// A fetch that was sent when the file was so.
 struct Sent(Ticket, ByteRange, Data);
@@ -68,7 +68,7 @@ fn whatever_is_fetched_when_readers_see_what_this_node_wrote_last() {
                     let parts = ahead.parts(range);
                     let (mut found, mut expected) = (vec![0; len as usize], vec![0; len as usize]);
                     // Nothing arrives while it waits: who waits asks himself.
-                    let sooner = |_| sent.iter().for_each(|Sent(ticket, ..)| ahead.cancel(*ticket));
+                    let sooner = |_, _| sent.iter().for_each(|Sent(ticket, ..)| ahead.cancel(*ticket));
                     let ask = |buffer: &mut [u8], offset| Ok(read_from(&file.borrow(), buffer, offset));
                     let got = ahead.read(&mut found, offset, HOUR, &sooner, &ask).unwrap();
                     let there = read_from(&file.borrow(), &mut expected, offset);
@@ -116,6 +116,27 @@ fn a_reader_waits_for_what_is_on_its_way_and_asks_himself_for_what_is_not() {
     assert_eq!(kept, 1000);
     drop(ahead);
     assert_eq!(versions.kept().bytes(), 0);
+}
+
+#[test]
+fn who_waits_says_so_at_once_and_again_when_he_has_waited_long() {
+    let versions = Versions::default();
+    let ahead = versions.of(&identity(), 1, 1 << 20, HOUR);
+    let range = ByteRange::new(0, 100);
+    let ticket = ahead.begin(range, 100)[0].0;
+    let (said, began) = (RefCell::new(Vec::new()), Instant::now());
+    let sooner = |wanted, long: bool| {
+        said.borrow_mut().push((wanted, long));
+        if long {
+            assert!(began.elapsed() >= LOOK, "no sooner");
+            ahead.arrive(ticket, range, Arc::new([3_u8; 100]));
+        }
+    };
+    let ask = |_: &mut [u8], _| Err(io::Error::other("it is on its way"));
+    let mut bytes = [0; 50];
+    assert_eq!(ahead.read(&mut bytes, 50, HOUR, &sooner, &ask).unwrap(), 50);
+    let wanted = ByteRange::new(50, 100);
+    assert_eq!((bytes, said.into_inner()), ([3; 50], vec![(wanted, false), (wanted, true)]));
 }
 
 #[test]

@@ -26,10 +26,18 @@ struct Fetch {
 
 #[derive(Default)]
 struct Queue {
+    /// Somebody waits for these.
+    hurried: VecDeque<Fetch>,
     waiting: VecDeque<Fetch>,
     threads: usize,
     /// Of these, so many wait for something to do.
     resting: usize,
+}
+
+impl Queue {
+    fn is_empty(&self) -> bool {
+        self.hurried.is_empty() && self.waiting.is_empty()
+    }
 }
 
 /// What is to be fetched.
@@ -41,12 +49,18 @@ pub(super) struct Fetches {
 
 impl Fetches {
     /// Takes out the fetches that nobody has begun and `which` says.
-    fn take(&self, which: impl FnMut(&Fetch) -> bool) -> VecDeque<Fetch> {
+    fn take(&self, which: impl Fn(&Fetch) -> bool) -> VecDeque<Fetch> {
         let mut queue = self.queue.lock();
-        let all = std::mem::take(&mut queue.waiting).into_iter();
-        let (taken, waiting) = all.partition(which);
-        queue.waiting = waiting;
+        let mut taken = part(&mut queue.hurried, &which);
+        taken.append(&mut part(&mut queue.waiting, &which));
         taken
+    }
+
+    /// Somebody waits for what is fetched of a file: it goes before what nobody waits for yet.
+    pub fn hurry(&self, ahead: &Arc<Ahead>) {
+        let mut queue = self.queue.lock();
+        let mut hurried = part(&mut queue.waiting, &|fetch| Arc::ptr_eq(&fetch.ahead, ahead));
+        queue.hurried.append(&mut hurried);
     }
 
     /// An open file is closed: what nobody has begun is not fetched.
@@ -59,18 +73,26 @@ impl Fetches {
         let mut queue = self.queue.lock();
         let until = Instant::now() + SERVER_FETCHER_RESTS;
         loop {
-            if let Some(next) = queue.waiting.pop_front() {
-                return Some(next);
+            let next = queue.hurried.pop_front().or_else(|| queue.waiting.pop_front());
+            if next.is_some() {
+                return next;
             }
             queue.resting += 1;
             let late = self.more.wait_until(&mut queue, until).timed_out();
             queue.resting -= 1;
-            if late && queue.waiting.is_empty() {
+            if late && queue.is_empty() {
                 queue.threads -= 1;
                 return None;
             }
         }
     }
+}
+
+/// Parts those that `which` says from the others, which stay.
+fn part(queue: &mut VecDeque<Fetch>, which: &impl Fn(&Fetch) -> bool) -> VecDeque<Fetch> {
+    let (taken, left) = std::mem::take(queue).into_iter().partition(which);
+    *queue = left;
+    taken
 }
 
 impl Inner {
@@ -105,9 +127,13 @@ impl Inner {
         (0..rested).for_each(|_| _ = self.fetches.more.notify_one());
     }
 
-    /// Somebody waits for these bytes, for at most `patience`, and fetches himself what nobody has begun. All of it: what he asks for next
-    /// lies there too.
-    pub(super) fn sooner(&self, ahead: &Arc<Ahead>, range: ByteRange, patience: Duration) {
+    /// Somebody waits for these bytes, for at most `patience`: what is fetched for him goes before what nobody waits for, one request
+    /// after the other, since what he asks for next lies there too. If he has waited `long` already he fetches himself what nobody has
+    /// begun: those who fetch may all be held up by other files.
+    pub(super) fn sooner(&self, ahead: &Arc<Ahead>, range: ByteRange, patience: Duration, long: bool) {
+        if !long {
+            return self.fetches.hurry(ahead);
+        }
         let until = Instant::now() + patience;
         let wanted = |fetch: &Fetch| Arc::ptr_eq(&fetch.ahead, ahead) && !fetch.range.intersection(&range).is_empty();
         for fetch in self.fetches.take(wanted) {
@@ -138,5 +164,38 @@ impl Inner {
             // Whoever wants it asks himself, and hears why not.
             _ => ahead.cancel(ticket),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use types::Identity;
+
+    use super::super::ahead::Versions;
+    use super::*;
+
+    #[test]
+    fn what_somebody_waits_for_is_fetched_first_and_what_was_closed_is_not() {
+        let (versions, fetches) = (Versions::default(), Fetches::default());
+        let fresh = Duration::from_secs(3600);
+        let files = [0_u8, 1, 2]
+            .map(|number| versions.of(&Identity::new(vec![number]).unwrap(), u64::from(number), 1 << 20, fresh));
+        for piece in 0..3 {
+            for (handle, ahead) in (0..).zip(&files) {
+                for (ticket, range) in ahead.begin(ByteRange::at(piece * 100, 100), 100) {
+                    let fetch = Fetch { ahead: Arc::clone(ahead), handle, ticket, range };
+                    fetches.queue.lock().waiting.push_back(fetch);
+                }
+            }
+        }
+        let next = || fetches.next().map(|fetch| (fetch.handle, fetch.range.start));
+        assert_eq!(next(), Some((0, 0)));
+        fetches.hurry(&files[2]);
+        fetches.hurry(&files[0]);
+        fetches.close(0);
+        assert_eq!(files[0].begin(ByteRange::new(100, 300), 100).len(), 2, "it is asked for anew");
+        let rest = [(); 6].map(|()| next());
+        assert_eq!(rest.map(Option::unwrap), [(2, 0), (2, 100), (2, 200), (1, 0), (1, 100), (1, 200)]);
+        assert!(fetches.queue.lock().is_empty());
     }
 }

@@ -261,7 +261,7 @@ impl OpenData for RemoteHandle {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let Some(ahead) = self.ahead() else { return self.read_there(buffer, offset) };
         let (len, ask) = (buffer.len(), |buffer: &mut [u8], offset| self.read_there(buffer, offset));
-        let sooner = |range| self.inner.sooner(&ahead, range, self.patience);
+        let sooner = |range, long| self.inner.sooner(&ahead, range, self.patience, long);
         let read = ahead.read(buffer, offset, self.patience, &sooner, &ask)?;
         self.fetch_wanted(&ahead, read == len);
         Ok(read)

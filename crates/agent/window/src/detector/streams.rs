@@ -93,7 +93,14 @@ impl Stream {
             if from - self.run.end > ahead / 2 {
                 return Vec::new(); // the marker, half of the window, is not reached
             }
-            self.asked = self.run.end + ahead;
+            // Up to the end of a block, one more if need be: pieces of blocks would be as many requests and hold as much memory.
+            let end = self.run.end + ahead;
+            let whole = end / BLOCK * BLOCK;
+            self.asked = match ahead >= BLOCK {
+                true if whole > from => whole,
+                true => whole + BLOCK,
+                false => end,
+            };
             return vec![ByteRange::new(from, self.asked)];
         };
         let steps = (ahead / len.max(1)).clamp(1, STRIDES_AHEAD_MAX) as i64;
@@ -347,5 +354,27 @@ mod tests {
         assert!(again.iter().any(|range| range.intersection(&next) == next), "{again:?}");
         // What is on its way is not asked for twice, however long its reader waits.
         assert_eq!(read(5, Outcome::Late, &mut |_| Vec::new()), []);
+    }
+
+    #[test]
+    fn a_stream_is_asked_for_in_whole_blocks_and_without_holes() {
+        for (len, budget) in [(1_u64 << 17, 8_u64 << 20), (1 << 17, BLOCK), (100_000, 13_421_772), (BLOCK, 5 << 20)] {
+            let (mut detector, mut asked) = (Detector::new(budget), Vec::<ByteRange>::new());
+            for number in 0..200 {
+                let request = ByteRange::at(number * len, len);
+                let outcome = if number % 8 == 0 { Outcome::Late } else { Outcome::Hit };
+                let end = asked.last().map_or(0, |last| last.end);
+                let absent = &mut |range: ByteRange| vec![ByteRange::new(range.start.max(end), range.end.max(end))];
+                for range in detector.read(request, outcome, 1 << 40, absent) {
+                    assert!(end == 0 || range.start == end, "{range:?} after {asked:?}");
+                    assert!(range.end - request.end <= budget + BLOCK, "{range:?} at {request:?}");
+                    asked.push(range);
+                }
+            }
+            // The first guess and the stream's beginning are as long as they are.
+            assert!(asked[2..].iter().all(|range| (range.start % BLOCK, range.end % BLOCK) == (0, 0)), "{asked:?}");
+            let asked = asked[asked.len() - 1];
+            assert!(asked.end > 200 * len, "{asked:?}");
+        }
     }
 }
