@@ -119,8 +119,8 @@ pub trait OpenData: Send + Sync {
     fn read_in_place(&self, _range: ByteRange, _parts_max: usize) -> Option<Vec<Part>> {
         None
     }
-    /// Bytes that may be kept ahead of the reads of this open file, of what all may keep.
-    fn ahead_share(&self) -> u64 {
+    /// A read of so many bytes begins: bytes that may be kept ahead of this open file's reads, of what all may keep.
+    fn ahead_share(&self, _bytes: u64) -> u64 {
         u64::MAX
     }
     /// Reads go on in sequence behind `range`.

@@ -87,6 +87,9 @@ pub const SERVER_AHEAD_SHARED_BYTES: u64 = 192 << 20;
 /// The least of that for one open file: two requests, one to be read and one on its way.
 pub const SERVER_AHEAD_SHARE_MIN: u64 = 2 << 20;
 
+/// The least that is kept ahead of a reader, however slowly it reads: less would cost a round trip for each of its requests.
+pub const SERVER_AHEAD_LEAST: u64 = 128 << 10;
+
 /// An open file that was not read for twice as long is not counted among those that are.
 pub const SERVER_AHEAD_SHARE_FOR: Duration = Duration::from_millis(500);
 

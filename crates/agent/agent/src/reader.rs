@@ -48,7 +48,7 @@ impl Reader {
         if self.budget == 0 {
             return;
         }
-        let (share, mut spent) = (data.ahead_share(), None);
+        let (share, mut spent) = (data.ahead_share(range.len()), None);
         data.read_ahead(range, &mut |size, fared, absent| {
             let outcome = match fared {
                 Fared::Hit => Outcome::Hit,

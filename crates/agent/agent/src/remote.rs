@@ -14,6 +14,7 @@ mod handle;
 mod interruption;
 mod kept;
 mod later;
+mod pace;
 mod scatter;
 mod written;
 

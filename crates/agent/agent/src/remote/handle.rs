@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use file_cache::{Anchor, Foresee, OpenHow, SeekFor, WriteResult};
 use parking_lot::Mutex;
@@ -16,6 +16,7 @@ use wire::limits::DATA_BYTES_MAX;
 use wire::{Message, Text, open, seek};
 
 use super::ahead::{self, Ahead, Reading};
+use super::pace::Pace;
 use super::scatter::at_once;
 use super::{Inner, fault, hint_of, is_interrupted, unexpected};
 use crate::burst_buffer::{DataVersion, OpenData};
@@ -41,6 +42,7 @@ pub(super) struct RemoteHandle {
     ahead: Mutex<Option<Reading>>,
     /// When it was read last, in turns of all readers.
     turn: AtomicU64,
+    pace: Mutex<Pace>,
     /// What the reads under way are expected to be followed by.
     wanted: Mutex<Vec<ByteRange>>,
     /// Bytes to keep, and how long they are good.
@@ -80,6 +82,7 @@ impl RemoteHandle {
             gone: AtomicBool::new(false),
             ahead: Mutex::new(None),
             turn: AtomicU64::new(0),
+            pace: Mutex::new(Pace::new(Instant::now(), how.policy.revalidate)),
             wanted: Mutex::default(),
             keep: (reader::budget(&how.policy), how.policy.revalidate),
         };
@@ -275,8 +278,9 @@ impl OpenData for RemoteHandle {
         Some(parts)
     }
 
-    fn ahead_share(&self) -> u64 {
-        self.inner.ahead.kept().share(&self.turn)
+    fn ahead_share(&self, bytes: u64) -> u64 {
+        let room = self.pace.lock().read(Instant::now(), bytes);
+        self.inner.ahead.kept().share(&self.turn).min(room)
     }
 
     fn spent(&self, range: ByteRange) {

@@ -1,0 +1,92 @@
+//! How fast an open file is read. What is fetched ahead of its reads must be read before it is too old to be given out, else it is
+//! fetched twice.
+
+use std::time::{Duration, Instant};
+
+use window::limits::BLOCK;
+
+use crate::limits::SERVER_AHEAD_LEAST;
+
+/// The bytes that an open file's reads ask for, in periods of half the time for which what was fetched is good.
+#[derive(Debug)]
+pub(super) struct Pace {
+    period: Duration,
+    began: Instant,
+    /// In this period.
+    bytes: u64,
+    /// In the one before; `None`: this is the first.
+    before: Option<u64>,
+}
+
+impl Pace {
+    /// Of a file that is read from now on, where what was fetched is good for `fresh`.
+    pub fn new(now: Instant, fresh: Duration) -> Pace {
+        Pace { period: (fresh / 2).max(Duration::from_millis(1)), began: now, bytes: 0, before: None }
+    }
+
+    /// A read of so many bytes begins: as many may be kept ahead of it as are read in a period, but no fewer than it asks for.
+    pub fn read(&mut self, now: Instant, bytes: u64) -> u64 {
+        if self.bytes == 0 && self.before.is_none() {
+            self.began = now; // the first read, however long ago it was opened
+        }
+        let lasts = now.saturating_duration_since(self.began);
+        let in_a_period = || (self.bytes as f64 * self.period.as_secs_f64() / lasts.as_secs_f64().max(1e-6)) as u64;
+        let ahead = match self.before {
+            _ if lasts >= self.period => {
+                let before = in_a_period();
+                (self.began, self.bytes, self.before) = (now, 0, Some(before));
+                before.max(SERVER_AHEAD_LEAST)
+            }
+            Some(before) => before.max(self.bytes).max(SERVER_AHEAD_LEAST),
+            None => in_a_period().max(BLOCK),
+        };
+        self.bytes += bytes;
+        ahead.max(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FRESH: Duration = Duration::from_secs(1);
+    const REQUEST: u64 = 128 << 10;
+
+    /// Reads on at so many bytes a second for so long; what may be kept ahead at the end.
+    fn reads(pace: &mut Pace, now: &mut Instant, rate: u64, time: Duration) -> u64 {
+        let (end, mut ahead) = (*now + time, 0);
+        while *now < end {
+            ahead = pace.read(*now, REQUEST);
+            *now += Duration::from_secs_f64(REQUEST as f64 / rate as f64);
+        }
+        ahead
+    }
+
+    #[test]
+    fn what_is_kept_ahead_is_read_while_it_is_good() {
+        let mut now = Instant::now();
+        let mut pace = Pace::new(now, FRESH);
+        now += 10 * FRESH;
+        assert_eq!(pace.read(now, REQUEST), BLOCK, "nobody knows");
+        now += Duration::from_millis(2);
+        assert!(pace.read(now, REQUEST) >= 16 << 20, "a fast one is soon known");
+        for rate in [1_u64 << 20, 4 << 20, 100 << 20] {
+            let ahead = reads(&mut pace, &mut now, rate, 2 * FRESH);
+            assert!((rate / 3..=rate * 2 / 3).contains(&ahead), "{ahead} bytes ahead of {rate} a second");
+            let mut slow = Pace::new(now, FRESH);
+            let ahead = reads(&mut slow, &mut now, rate, FRESH / 4);
+            assert!((rate / 3..=rate.max(BLOCK)).contains(&ahead), "{ahead} bytes ahead of {rate} a second at first");
+        }
+    }
+
+    #[test]
+    fn who_reads_again_after_a_while_is_as_fast_as_what_he_has_read_since() {
+        let mut now = Instant::now();
+        let mut pace = Pace::new(now, FRESH);
+        reads(&mut pace, &mut now, 100 << 20, FRESH);
+        now += 100 * FRESH;
+        assert!(pace.read(now, REQUEST) < 1 << 20);
+        assert_eq!(pace.read(now, 4 << 20), 4 << 20, "no less than is asked for");
+        assert!(reads(&mut pace, &mut now, 100 << 20, FRESH / 8) > 8 << 20);
+    }
+}
