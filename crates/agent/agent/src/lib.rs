@@ -15,6 +15,7 @@ mod mode;
 mod names;
 mod node;
 mod open_file;
+mod opening;
 mod policy_table;
 mod reader;
 mod remote;

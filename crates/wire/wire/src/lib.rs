@@ -15,6 +15,7 @@ mod codec;
 mod header;
 pub mod limits;
 mod message;
+mod table;
 mod values;
 mod version;
 

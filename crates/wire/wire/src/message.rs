@@ -6,49 +6,9 @@
 use types::{Identity, Timestamp};
 
 use crate::code::Code;
-use crate::codec::{DecodeError, Field, Path, Piece, Reader, Text};
+use crate::codec::{Path, Piece, Text};
+use crate::table::messages;
 use crate::values::NewTime;
-
-macro_rules! messages {
-    ($($(#[doc = $doc:literal])* $name:ident = $number:literal { $($(#[doc = $field_doc:literal])* $field:ident: $kind:ty,)* })*) => {
-        /// What is said. Requests have numbers from 32, answers from 128; the rest is the handshake.
-        #[derive(Debug, Clone, PartialEq, Eq)]
-        pub enum Message {
-            $($(#[doc = $doc])* $name { $($(#[doc = $field_doc])* $field: $kind,)* },)*
-        }
-
-        impl Message {
-            /// Number and name of every message.
-            pub const KINDS: &[(u16, &str)] = &[$(($number, stringify!($name))),*];
-
-            /// Its number.
-            pub fn kind(&self) -> u16 {
-                match self { $(Message::$name { .. } => $number,)* }
-            }
-
-            /// Its name.
-            pub fn name(&self) -> &'static str {
-                match self { $(Message::$name { .. } => stringify!($name),)* }
-            }
-
-            /// Appends its body.
-            pub fn encode(&self, out: &mut Vec<u8>) {
-                match self { $(Message::$name { $($field,)* } => { $($field.put(out);)* let _ = &out; })* }
-            }
-
-            /// Reads the body of the message with this number.
-            pub fn decode(kind: u16, body: &[u8]) -> Result<Message, DecodeError> {
-                let mut from = Reader::new(body);
-                let message = match kind {
-                    $($number => Message::$name { $($field: <$kind as Field>::take(&mut from)?,)* },)*
-                    unknown => return Err(DecodeError::Kind(unknown)),
-                };
-                from.end()?;
-                Ok(message)
-            }
-        }
-    };
-}
 
 messages! {
     /// The client's first frame.

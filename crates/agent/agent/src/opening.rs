@@ -1,0 +1,124 @@
+//! Opening files: whether a program may, and as what its directory's rules say.
+
+use std::ffi::{CString, OsStr};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use file_cache::OpenHow;
+use global_store::calls::Call;
+
+use crate::agent::Agent;
+use crate::caller::Caller;
+use crate::mode::Mode;
+use crate::names::{Found, NewMode};
+use crate::node::Node;
+use crate::open_file::OpenFile;
+use crate::reader::Reader;
+use crate::windows::WindowRules;
+
+impl Agent {
+    /// Opens an existing regular file as the caller. `EACCES` if its user may not, whatever the kernel believed; `EINTR` if
+    /// `interrupted` says so while it waits.
+    pub fn open(
+        &self,
+        caller: &Caller,
+        node: &Arc<Node>,
+        mode: Mode,
+        interrupted: &dyn Fn() -> bool,
+    ) -> io::Result<OpenFile> {
+        if !node.is_regular() {
+            let errno = if node.is_directory() { libc::EISDIR } else { libc::ENXIO };
+            return Err(io::Error::from_raw_os_error(errno));
+        }
+        self.check_access(caller, node, mode)?;
+        self.open_allowed(node, mode, interrupted)
+    }
+
+    /// Opens a regular file again that was open in an earlier process: whoever has it was allowed to then, and nothing is cut.
+    pub fn reopen(&self, node: &Arc<Node>, mode: Mode) -> io::Result<OpenFile> {
+        if !node.is_regular() {
+            return Err(io::Error::from_raw_os_error(libc::ESTALE));
+        }
+        self.open_allowed(node, Mode { truncate: false, ..mode }, &|| false)
+    }
+
+    fn open_allowed(&self, node: &Arc<Node>, mode: Mode, interrupted: &dyn Fn() -> bool) -> io::Result<OpenFile> {
+        let writes = mode.write || mode.truncate;
+        let privileged = writes && self.has_privileges(node)?;
+        let how = OpenHow {
+            read: mode.read,
+            write: writes,
+            truncate: mode.truncate,
+            created: false,
+            sync: mode.sync,
+            policy: self.policy_for(node),
+        };
+        let (rules, reader) = (WindowRules::of(&how.policy), Reader::new(&how.policy));
+        if mode.truncate && privileged {
+            // Before: an open that is refused cuts nothing.
+            self.drop_privileges_of(node, mode.clear_set_id)?;
+        }
+        let open = |how: &OpenHow| self.cache.open_unless(node.anchor(&self.store)?, how.clone(), interrupted);
+        let handle = if mode.truncate { self.cut(node, 0, &mut || open(&how))? } else { open(&how)? };
+        Ok(self.opened(node.clone(), handle, mode, privileged, false, rules, reader))
+    }
+
+    pub(crate) fn check_access(&self, caller: &Caller, node: &Node, mode: Mode) -> io::Result<()> {
+        if caller.uid == 0 {
+            return Ok(());
+        }
+        let mut access = 0;
+        if mode.execute {
+            access |= libc::X_OK;
+        } else if mode.read {
+            access |= libc::R_OK;
+        }
+        if mode.write || mode.truncate {
+            access |= libc::W_OK;
+        }
+        let name = CString::new(self.descriptor_name(node))?;
+        let _as_caller = self.impersonator.become_caller(caller)?;
+        let descriptors = self.descriptors.as_raw_fd();
+        // The raw call: wrappers ask for the process's real user where they believe it to be the effective one.
+        // SAFETY: an open descriptor and a C string that lives through the call.
+        let ask =
+            || unsafe { libc::syscall(libc::SYS_faccessat2, descriptors, name.as_ptr(), access, libc::AT_EACCESS) };
+        self.below(Call::Attributes, || if ask() == 0 { Ok(()) } else { Err(io::Error::last_os_error()) })
+    }
+
+    /// Creates a regular file and opens it; without a name until linked if `name` is `None` (`exclusive`: for ever).
+    /// `ESTALE` when the name is there already and not `exclusive`.
+    pub fn create(
+        &self,
+        caller: &Caller,
+        parent: &Node,
+        name: Option<&OsStr>,
+        new: NewMode,
+        exclusive: bool,
+        mode: Mode,
+    ) -> io::Result<(Found, OpenFile)> {
+        if name.is_none() && self.cache.is_shared() {
+            // Without a name a server cannot find it; programs then make a name and remove it.
+            return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
+        }
+        let (found, created) = self.create_below(caller, parent, name, new, exclusive)?;
+        let anchor = found.node.anchor_created(&self.store, created, name.map(|name| (parent, name)));
+        let policy = if name.is_some() { self.policy_for(&found.node) } else { self.policy_for(parent) };
+        let (rules, reader) = (WindowRules::of(&policy), Reader::new(&policy));
+        let how = OpenHow { read: true, write: true, truncate: false, created: true, sync: mode.sync, policy };
+        let opened = self.cache.open_unless(anchor, how, &|| false);
+        if opened.is_err()
+            && let Some(name) = name
+        {
+            // A file that could not be opened was never created, as far as the caller can tell.
+            let _ = self.unlink(caller, parent, name);
+        }
+        let opened = opened?;
+        if name.is_none() {
+            self.cache.removing(found.node.identity());
+        }
+        let open = self.opened(found.node.clone(), opened, mode, false, name.is_none(), rules, reader);
+        Ok((found, open))
+    }
+}
