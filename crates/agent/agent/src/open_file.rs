@@ -229,7 +229,7 @@ impl OpenFile {
     /// A descriptor was closed.
     pub fn flush(&self) -> io::Result<()> {
         let lazy = self.rules.lazy && self.has_window_right();
-        if lazy && self.handle.is_remote() {
+        if lazy && self.handle.is_remote() && self.right.get().is_some_and(WindowRight::is_used) {
             return Ok(()); // no more for the server than for the drain
         }
         let settled = if lazy { Ok(()) } else { self.settle() };

@@ -46,6 +46,9 @@ pub trait Replay {
 
     /// Makes what was written as durable as the rings are.
     fn sync(&mut self) -> io::Result<()>;
+
+    /// What was done and lost, before it is marked: after a crash it is told again, and never not at all.
+    fn tell(&mut self, _report: &Report) {}
 }
 
 /// Why bytes could not be replayed.
@@ -110,6 +113,7 @@ pub fn recover<M: Memory, D: Memory>(
         queue.done(&batch);
     }
     to.sync()?;
+    to.tell(&report);
     drained.advance(u64::MAX);
     Ok(report)
 }

@@ -184,7 +184,13 @@ impl Agent {
         if bytes > 0 {
             right.set_bytes(bytes);
         }
-        right.windows.attach(right, pid, &|| self.drain_handle(open.node()))
+        let token = right.windows.attach(right, pid, &|| self.drain_handle(open.node()))?;
+        right.used.store(true, Ordering::Release);
+        if self.stat(open.node()).is_ok_and(|stat| stat.st_nlink == 0) {
+            // When that was, it had no window to say so of.
+            self.removes(open.node(), true);
+        }
+        Ok(token)
     }
 
     /// A handle for the drain of a file, and the file's path.

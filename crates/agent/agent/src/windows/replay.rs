@@ -34,12 +34,13 @@ pub struct Replayed {
 }
 
 /// Where replayed bytes go.
-struct ToReplica {
+struct ToReplica<'a> {
     handle: Box<dyn OpenData>,
     durable: bool,
+    replayed: &'a mut Replayed,
 }
 
-impl Replay for ToReplica {
+impl Replay for ToReplica<'_> {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.handle.write_acknowledged(bytes, offset)
     }
@@ -48,18 +49,26 @@ impl Replay for ToReplica {
         // Rings on a tmpfs outlive no machine; neither must what comes from them.
         if self.durable { self.handle.sync_acknowledged(false) } else { Ok(()) }
     }
+
+    fn tell(&mut self, report: &Report) {
+        note(self.replayed, report);
+    }
 }
 
 /// Where bytes go whose file is gone.
-struct ToNowhere;
+struct ToNowhere<'a>(&'a mut Replayed);
 
-impl Replay for ToNowhere {
+impl Replay for ToNowhere<'_> {
     fn write(&mut self, _: u64, _: &[u8]) -> io::Result<()> {
         Ok(())
     }
 
     fn sync(&mut self) -> io::Result<()> {
         Ok(())
+    }
+
+    fn tell(&mut self, report: &Report) {
+        gone(self.0, report);
     }
 }
 
@@ -104,8 +113,8 @@ fn file(agent: &Agent, place: &FilePlace, durable: bool) -> io::Result<Option<Re
     let cut = place.cut()?;
     let bounds = Bounds { cut: cut.map_or(u64::MAX, |cut| cut.keep), ..Bounds::NONE };
     let Some(anchor) = found else {
-        let report = recover(&mut rings, &drained, bounds, &mut ToNowhere)?;
-        gone(&mut replayed, report);
+        recover(&mut rings, &drained, bounds, &mut ToNowhere(&mut replayed))?;
+        fault::point("window.drained");
         return Ok(Some(replayed));
     };
     let policy = agent.policies().for_path(&hint);
@@ -121,10 +130,8 @@ fn file(agent: &Agent, place: &FilePlace, durable: bool) -> io::Result<Option<Re
     if let Some(cut) = cut {
         handle.set_len(cut.len)?;
     }
-    let mut to = ToReplica { handle, durable };
-    let report = recover(&mut rings, &drained, bounds, &mut to)?;
+    recover(&mut rings, &drained, bounds, &mut ToReplica { handle, durable, replayed: &mut replayed })?;
     fault::point("window.drained");
-    note(&mut replayed, &report);
     Ok(Some(replayed))
 }
 
@@ -145,11 +152,11 @@ fn rings(place: &FilePlace, grants: &[(usize, RingRecord)], lost: &mut Vec<Strin
 }
 
 /// Nobody of this node removed the file, and it is not there any more.
-fn gone(replayed: &mut Replayed, report: Report) {
+fn gone(replayed: &mut Replayed, report: &Report) {
     replayed.lost_bytes = report.replayed.len();
     let gone = |range: ByteRange| format!("bytes {} to {}: the file was removed elsewhere", range.start, range.end);
     replayed.lost.extend(report.replayed.iter().map(gone));
-    note(replayed, &Report { lost: report.lost, ..Report::default() });
+    note(replayed, &Report { lost: report.lost.clone(), ..Report::default() });
 }
 
 fn note(replayed: &mut Replayed, report: &Report) {

@@ -41,6 +41,8 @@ pub(crate) struct WindowRight {
     pub(super) id: u64,
     /// Switched off by its program.
     pub(super) off: AtomicBool,
+    /// It has had a window.
+    pub(super) used: AtomicBool,
     wish: AtomicU64,
     lazy: bool,
 }
@@ -57,9 +59,15 @@ impl WindowRight {
             identity: identity.clone(),
             id: windows.number(),
             off: AtomicBool::new(false),
+            used: AtomicBool::new(false),
             wish: AtomicU64::new(rules.wish.unwrap_or(0)),
             lazy: rules.lazy,
         }
+    }
+
+    /// Whether it has a window, or had one.
+    pub fn is_used(&self) -> bool {
+        self.used.load(Ordering::Acquire)
     }
 
     /// Bytes of its next window.

@@ -6,7 +6,7 @@ use super::*;
 use crate::layout::{Kind, RecordHeader, at, commit_word};
 use crate::limits::CAPACITY_MIN;
 use crate::memory::Heap;
-use crate::recover::{Bounds, Replay, recover};
+use crate::recover::{Bounds, Replay, Report, recover};
 use crate::sequence::{Drained, Sequence, WORD_BYTES};
 use crate::sync::Ordering::Relaxed;
 use std::sync::Arc;
@@ -177,8 +177,26 @@ fn another_file_is_refused_and_says_why() {
     assert_eq!(attach(grant()), Some(NotThisRing::Version { found: 77 }));
 }
 
+/// Hears what is told, and sees that nothing is marked yet.
+struct Hears<'a>(&'a Drained<Heap>, Option<Report>);
+
+impl Replay for Hears<'_> {
+    fn write(&mut self, _: u64, _: &[u8]) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn sync(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn tell(&mut self, report: &Report) {
+        assert_eq!(self.0.below(), 0, "who dies now tells it again");
+        self.1 = Some(report.clone());
+    }
+}
+
 #[test]
-fn damage_is_told_by_byte_range_and_the_rest_is_kept() {
+fn damage_is_told_by_byte_range_before_it_is_marked_and_the_rest_is_kept() {
     let memory = Arc::new(Heap::zeroed(HEADER_BYTES + CAPACITY as usize));
     drop(Reader::create(memory.clone(), grant()).unwrap());
     let sequence = Sequence::new(Heap::zeroed(WORD_BYTES));
@@ -189,7 +207,9 @@ fn damage_is_told_by_byte_range_and_the_rest_is_kept() {
     memory.write(HEADER_BYTES + 1088 + 64 + 500, b"!"); // in the payload of the second
     let drained = Drained::new(Heap::zeroed(WORD_BYTES));
     let left = Reader::left_behind(memory, grant()).unwrap();
-    let report = recover(&mut [left], &drained, Bounds::NONE, &mut Guarded).unwrap();
+    let mut hears = Hears(&drained, None);
+    let report = recover(&mut [left], &drained, Bounds::NONE, &mut hears).unwrap();
+    assert_eq!((hears.1.as_ref(), drained.below()), (Some(&report), u64::MAX));
     assert_eq!(report.lost.iter().map(|loss| loss.range).collect::<Vec<_>>(), [Some(ByteRange::new(11_000, 12_000))]);
     assert_eq!(
         report.replayed.iter().collect::<Vec<_>>(),

@@ -22,13 +22,18 @@ const FILE: &str = "FOREBAY_TEST_FILE";
 
 /// An open file of this process, with a window. Not at once where the kernel has not told yet that others have closed it.
 fn windowed(registration: &Registration, path: &Path) -> (File, Window) {
+    let file = announced(registration, path);
+    let window = registration.attach(file.as_fd(), 0).expect("a window");
+    (file, window)
+}
+
+/// One that may have a window.
+fn announced(registration: &Registration, path: &Path) -> File {
     let thread = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
     wait_for("a file that may have a window", BOUND, || {
         let announcement = registration.announce(thread);
         let file = File::options().read(true).write(true).create(true).truncate(false).open(path).expect("a file");
-        announcement.windowed().then_some(())?;
-        let window = registration.attach(file.as_fd(), 0).expect("a window");
-        Some((file, window))
+        announcement.windowed().then_some(file)
     })
 }
 
@@ -183,17 +188,24 @@ fn what_windows_at_a_server_acknowledged_survives_the_death_of_program_agent_and
 }
 
 #[test]
-fn a_lazy_close_of_a_window_asks_no_server() {
+fn a_lazy_close_of_a_window_asks_no_server_and_one_of_a_file_that_never_had_one_does() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(1);
         let one = cluster.mount(1, &["--policy", "close=lazy", &window_option(&cluster)]);
         let path = one.join("file");
-        let (file, window) = windowed(&register(&cluster), &path);
+        let registration = register(&cluster);
+        let (file, window) = windowed(&registration, &path);
+        let without = announced(&registration, &one.join("without"));
         window.append(0, b"some bytes").unwrap();
         cluster.kill_server();
+        // It would be told of a stage-out that failed.
+        let asking = std::thread::spawn(move || drop(without));
         let closing = std::thread::spawn(move || drop((window, file)));
         wait_until("it is closed", BOUND, || closing.is_finished());
+        let asked = !asking.is_finished();
         cluster.start_server();
+        assert!(asked, "a close that nobody heard of");
+        wait_until("it is closed as well", BOUND, || asking.is_finished());
         wait_until("the bytes are there", BOUND, || fs::read(&path).is_ok_and(|bytes| bytes == b"some bytes"));
     });
 }

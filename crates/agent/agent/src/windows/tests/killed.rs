@@ -220,3 +220,17 @@ fn what_an_earlier_life_of_the_machine_left_is_not_replayed_over_newer_data() {
         assert_eq!(std::fs::read_dir(root.join("w")).unwrap().count(), 0, "nothing is left");
     }
 }
+
+#[test]
+fn what_a_window_holds_of_a_file_that_was_removed_before_it_had_that_window_is_known_to_go_with_it() {
+    let tree = testkit::TempTree::new();
+    let stand = Stand::new(tree.root(), &[]);
+    let kept = stand.windowed("kept");
+    let removed = stand.windowed("removed");
+    stand.agent.unlink(&crate::Caller::own(), stand.agent.root(), "removed".as_ref()).unwrap();
+    let _windows = [&kept, &removed].map(|open| stand.attach(open));
+    let session = std::fs::read_dir(tree.root().join("w")).unwrap().next().unwrap().unwrap().path();
+    let places = std::fs::read_dir(session.join("files")).unwrap();
+    let noted = places.filter(|place| place.as_ref().unwrap().path().join("removed").exists());
+    assert_eq!(noted.count(), 1);
+}
