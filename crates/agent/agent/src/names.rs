@@ -60,12 +60,17 @@ impl Agent {
 
     fn found(&self, fd: OwnedFd) -> io::Result<Found> {
         let before = self.cache.settled();
-        let (stat, node) = self.below(Call::Attributes, || {
-            let stat = fs::fstat(&fd)?;
-            Ok::<_, io::Error>((stat, Node::new(&self.store, fd, stat.st_mode, stat.st_ino)?))
-        })?;
-        let attributes = self.overlaid(&node, before, of_stat(&stat))?;
+        let (node, attributes) = self.looked_at(fd)?;
+        let attributes = self.overlaid(&node, before, attributes)?;
         Ok(Found { node: Arc::new(node), attributes })
+    }
+
+    /// A node, and what the global store says of it.
+    fn looked_at(&self, fd: OwnedFd) -> io::Result<(Node, Attributes)> {
+        self.below(Call::Attributes, || {
+            let stat = fs::fstat(&fd)?;
+            Ok((Node::new(&self.store, fd, stat.st_mode, stat.st_ino)?, of_stat(&stat)))
+        })
     }
 
     /// Makes a directory.
@@ -253,8 +258,9 @@ impl Agent {
                 created => created?,
             }
         };
-        let node = reopen_as_path(created.as_fd())?;
-        Ok((self.found(node)?, created))
+        // Nobody has data of a file that was made just now: a server need not be asked.
+        let (node, attributes) = self.looked_at(reopen_as_path(created.as_fd())?)?;
+        Ok((Found { node: Arc::new(node), attributes }, created))
     }
 }
 
