@@ -114,6 +114,11 @@ impl State {
         self.end.map_or(range, |end| range.intersection(&ByteRange::new(0, end)))
     }
 
+    /// Whether something of `range` is still to come.
+    fn awaits(&self, range: ByteRange) -> bool {
+        self.queue.lacking(range).iter().any(|part| self.queue.absent(*part) != [*part])
+    }
+
     fn fares(&self, range: ByteRange) -> Fared {
         match self.queue.lacking(range).is_empty() {
             true => Fared::Hit,
@@ -216,7 +221,7 @@ impl Ahead {
                         sooner(range, true);
                     } else {
                         let mut state = self.state.lock();
-                        if matches!(state.fares(state.within(range)), Fared::Late) {
+                        if state.awaits(state.within(range)) {
                             self.ended.wait_for(&mut state, LOOK);
                         }
                     }
@@ -252,7 +257,7 @@ impl Ahead {
                 state.read.insert(within);
                 return Found::All(len);
             }
-            if lacking.iter().any(|part| state.queue.absent(*part) != [*part]) {
+            if state.awaits(within) {
                 return Found::Waits;
             }
             // Where it ended lately it may go on by now.

@@ -1,10 +1,12 @@
 //! What is read ahead against a plain file, with fetches that arrive whenever they like.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::sync::Barrier;
 
 use testkit::{PATIENCE, Random, wait_until};
 
+use super::super::set_interruption;
 use super::*;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -116,6 +118,35 @@ fn a_reader_waits_for_what_is_on_its_way_and_asks_himself_for_what_is_not() {
     assert_eq!(kept, 1000);
     drop(ahead);
     assert_eq!(versions.kept().bytes(), 0);
+}
+
+#[test]
+fn who_reads_across_the_end_of_what_is_on_its_way_sleeps_until_it_comes() {
+    let versions = Versions::default();
+    let ahead = versions.of(&identity(), 1, 1 << 20, HOUR);
+    let ticket = ahead.begin(ByteRange::new(0, 100), 100)[0].0;
+    let looks = Rc::new(Cell::new(0));
+    let counted = Rc::clone(&looks);
+    let count = move || {
+        counted.set(counted.get() + 1);
+        false
+    };
+    set_interruption(Some(Rc::new(count)));
+    let sooner = |_, long| {
+        if long {
+            ahead.arrive(ticket, ByteRange::new(0, 100), Arc::new([3_u8; 100]));
+        }
+    };
+    let ask = |buffer: &mut [u8], offset: u64| {
+        assert_eq!((offset, buffer.len()), (100, 50));
+        buffer.fill(4);
+        Ok(50)
+    };
+    let mut bytes = [0; 100];
+    assert_eq!(ahead.read(&mut bytes, 50, HOUR, &sooner, &ask).unwrap(), 100);
+    set_interruption(None);
+    assert_eq!((&bytes[..50], &bytes[50..]), (&[3; 50][..], &[4; 50][..]));
+    assert!(looks.get() < 20, "{} looks in {LOOK:?}", looks.get());
 }
 
 #[test]

@@ -35,8 +35,9 @@ struct Queue {
 }
 
 impl Queue {
-    fn is_empty(&self) -> bool {
-        self.hurried.is_empty() && self.waiting.is_empty()
+    /// Fetches that nobody has begun.
+    fn len(&self) -> usize {
+        self.hurried.len() + self.waiting.len()
     }
 }
 
@@ -80,7 +81,7 @@ impl Fetches {
             queue.resting += 1;
             let late = self.more.wait_until(&mut queue, until).timed_out();
             queue.resting -= 1;
-            if late && queue.is_empty() {
+            if late && queue.len() == 0 {
                 queue.threads -= 1;
                 return None;
             }
@@ -110,15 +111,15 @@ impl Inner {
         }
         let mut queue = self.fetches.queue.lock();
         for range in ranges {
-            if queue.waiting.len() >= SERVER_FETCHES_MAX {
+            if queue.len() >= SERVER_FETCHES_MAX {
                 break;
             }
             for (ticket, range) in ahead.begin(*range, DATA_BYTES_MAX.into()) {
                 queue.waiting.push_back(Fetch { ahead: Arc::clone(ahead), handle, ticket, range });
             }
         }
-        let (rested, room) = (queue.waiting.len().min(queue.resting), SERVER_FETCHERS.saturating_sub(queue.threads));
-        for _ in 0..(queue.waiting.len() - rested).min(room) {
+        let (rested, room) = (queue.len().min(queue.resting), SERVER_FETCHERS.saturating_sub(queue.threads));
+        for _ in 0..(queue.len() - rested).min(room) {
             let inner = Arc::clone(self);
             let started = std::thread::Builder::new().name("ahead".into()).spawn(move || inner.fetch_all());
             queue.threads += usize::from(started.is_ok());
@@ -192,10 +193,11 @@ mod tests {
         assert_eq!(next(), Some((0, 0)));
         fetches.hurry(&files[2]);
         fetches.hurry(&files[0]);
+        assert_eq!(fetches.queue.lock().len(), 8, "they count as before");
         fetches.close(0);
         assert_eq!(files[0].begin(ByteRange::new(100, 300), 100).len(), 2, "it is asked for anew");
         let rest = [(); 6].map(|()| next());
         assert_eq!(rest.map(Option::unwrap), [(2, 0), (2, 100), (2, 200), (1, 0), (1, 100), (1, 200)]);
-        assert!(fetches.queue.lock().is_empty());
+        assert_eq!(fetches.queue.lock().len(), 0);
     }
 }

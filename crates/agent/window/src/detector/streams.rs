@@ -85,10 +85,13 @@ impl Stream {
         near
     }
 
-    /// The ranges to have ready, nearest first.
-    fn want(&mut self, room: u64) -> Vec<ByteRange> {
+    /// The ranges to have ready for requests of so many bytes, nearest first.
+    fn want(&mut self, room: u64, request: u64) -> Vec<ByteRange> {
         let ahead = self.ahead.min(room);
         let Some((len, stride)) = self.stride else {
+            if ahead < request {
+                return Vec::new(); // part of a request saves nothing: the rest is a request again
+            }
             let from = self.asked.max(self.run.end);
             if from - self.run.end > ahead / 2 {
                 return Vec::new(); // the marker, half of the window, is not reached
@@ -203,11 +206,11 @@ impl Detector {
             if outcome == Outcome::Miss {
                 stream.asked = 0; // what was asked for did not come, or is gone
             }
-            let want = stream.want(room);
+            let want = stream.want(room, request.len());
             return limited(want, size, room, absent);
         }
         if let Some(stream) = self.found(request) {
-            let want = self.adopt(stream).want(room);
+            let want = self.adopt(stream).want(room, request.len());
             return limited(want, size, room, absent);
         }
         self.remember(request);
@@ -376,5 +379,22 @@ mod tests {
             let asked = asked[asked.len() - 1];
             assert!(asked.end > 200 * len, "{asked:?}");
         }
+    }
+
+    #[test]
+    fn of_a_stream_that_may_have_less_than_a_request_nothing_is_fetched() {
+        let fetched = |budget: u64| -> u64 {
+            let mut detector = Detector::new(budget);
+            let mut fetched = 0;
+            for number in 0..100 {
+                // Four streams in turn, far apart.
+                let request = ByteRange::at((number % 4) * (1 << 40) + (number / 4) * (1 << 17), 1 << 17);
+                let ranges = detector.read(request, Outcome::Miss, 1 << 50, &mut |range| vec![range]);
+                fetched += if number < 16 { 0 } else { ranges.iter().map(ByteRange::len).sum() };
+            }
+            fetched
+        };
+        assert_eq!(fetched(1 << 17), 0);
+        assert!(fetched(1 << 19) >= 84 << 17);
     }
 }
