@@ -13,7 +13,7 @@ use file_cache::{FileCache, Settings};
 use global_store::posix::{Options, PosixStore};
 use proptest::prelude::*;
 use relay::{Lockers, Names, Session};
-use testkit::TempTree;
+use testkit::{TempTree, in_private_namespace};
 use transport::{Service, Targets};
 use wire::{Message, Piece, Text, pace};
 
@@ -53,7 +53,10 @@ struct Stand {
 
 impl Stand {
     fn new() -> Stand {
-        let tree = TempTree::new();
+        Stand::over(TempTree::new())
+    }
+
+    fn over(tree: TempTree) -> Stand {
         tree.file("data/file", "content");
         tree.file("secret", "untouched");
         let root = fs::File::open(tree.path("data")).unwrap().into();
@@ -258,6 +261,25 @@ fn what_is_claimed_from_another_server_means_what_it_meant_and_nothing_else_does
     fs::remove_file(stand.tree.path("data/another")).unwrap();
     assert!(matches!(node.ask(Message::Detach {}), Message::Done {}));
     assert!(matches!(node.ask(claim(file, handle)), Message::Unknown {}));
+}
+
+#[test]
+fn a_file_whose_identity_may_be_anothers_later_is_not_claimed() {
+    in_private_namespace(|| {
+        // Neither handles nor birth times: a number alone.
+        let tree = TempTree::new();
+        rustix::mount::mount("memory", tree.dir("data"), "ramfs", rustix::mount::MountFlags::empty(), None).unwrap();
+        let stand = Stand::over(tree);
+        let former = stand.server();
+        let mut node = Node::new(&former);
+        let ((file, handle), identity) = (node.create("made"), node.identity.clone().unwrap());
+        drop(node);
+        let server = stand.server();
+        let mut node = Node::again(&server, 0);
+        let (hint, flags) = (wire::Path::new("made").unwrap(), libc::O_RDWR as u32);
+        let answer = node.ask(Message::Reclaim { node: file, lookups: 1, identity, hint, handle, flags });
+        assert!(matches!(answer, Message::Failed { .. }), "{answer:?}");
+    });
 }
 
 #[test]
