@@ -134,9 +134,9 @@ impl Agent {
             return Ok(attributes);
         }
         self.look(node, &mut |pending| {
-            let overlay = self.cache.attributes(node.identity())?;
+            // First: once it is below, the stage-out that took it there is over too.
             attributes.atime = self.cache.accessed(node.identity(), attributes.atime);
-            if let Some(overlay) = overlay {
+            if let Some(overlay) = self.cache.attributes(node.identity())? {
                 attributes.size = overlay.size;
                 attributes.blocks = overlay.blocks;
                 attributes.mtime = overlay.mtime;

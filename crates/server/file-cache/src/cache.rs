@@ -96,6 +96,8 @@ pub(crate) struct Inner {
     pub(crate) forgotten: AtomicU64,
     /// Nothing is to be changed any more: the process is as good as dead.
     pub(crate) dead: AtomicBool,
+    /// Some file was opened whose reads are noted.
+    pub(crate) notes_reads: AtomicBool,
     pub(crate) xattrs: AtomicBool,
     pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
     pub(crate) table: Mutex<Table>,
@@ -255,8 +257,11 @@ impl Inner {
             Counters::add(&self.counters.settled, 1);
         }
         self.expiry.forget(&file.identity);
+        // What its users have read they have read.
+        let read = self.last_read(file).map(|(read, _)| read);
         {
             let mut live = file.live.lock();
+            live.read_at = read;
             live.record = None;
             live.version = None;
             live.body = Body::Empty;

@@ -11,11 +11,13 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use types::{Identity, Timestamp, Version};
 
 use crate::cache::{Counters, Inner};
 use crate::file::File;
+use crate::limits::UNITS_NS;
 use crate::noting::atime_of;
 
 /// The version of a replica and the time of last access that it has without a read that we do not know of.
@@ -24,6 +26,7 @@ pub(crate) type Watched = (Version, Timestamp);
 impl Inner {
     /// A file is opened whose reads are to be noted. Gate held.
     pub(crate) fn watch_reads(&self, file: &File) {
+        self.notes_reads.store(true, Ordering::Release);
         let (version, watched) = {
             let live = file.live.lock();
             (live.version, live.watched)
@@ -49,7 +52,7 @@ impl Inner {
     }
 
     /// When the file was last read, if that is not below, and what is watched once it is.
-    fn last_read(&self, file: &File) -> Option<(Timestamp, Option<Watched>)> {
+    pub(crate) fn last_read(&self, file: &File) -> Option<(Timestamp, Option<Watched>)> {
         let (asked, watched) = {
             let live = file.live.lock();
             (live.read_at, live.watched.filter(|(version, _)| live.version == Some(*version)))
@@ -62,6 +65,9 @@ impl Inner {
 
     /// When a file was last read, of which the global copy says `below`.
     pub(crate) fn accessed(&self, identity: &Identity, below: Timestamp) -> Timestamp {
+        if !self.notes_reads.load(Ordering::Acquire) {
+            return below;
+        }
         let Some(file) = self.known(identity) else { return below };
         match self.last_read(&file) {
             Some((read, _)) if file.counts(read, below) => read,
@@ -71,6 +77,7 @@ impl Inner {
 
     /// The time of the last read goes below. What cannot be set there is lost. Gate held.
     pub(crate) fn settle_reads(&self, file: &File) {
+        let asked = file.live.lock().read_at;
         let Some((read, now)) = self.last_read(file) else { return };
         let gone = {
             let live = file.live.lock();
@@ -85,7 +92,8 @@ impl Inner {
         }
         Counters::add(&self.counters.settled, 1);
         let mut live = file.live.lock();
-        live.read_at = None;
+        // What was read meanwhile is not settled.
+        live.read_at = live.read_at.filter(|read_at| Some(*read_at) != asked);
         live.watched = now.or(live.watched);
     }
 
@@ -122,11 +130,30 @@ impl File {
     /// Whether a read that we know of is the last access of a file that has another one below: it is later, or nobody has
     /// touched the one below since it was the replica's too.
     fn counts(&self, read: Timestamp, below: Timestamp) -> bool {
-        read > below || self.live.lock().watched.is_some_and(|(_, then)| then == below)
+        read > below || self.live.lock().watched.is_some_and(|(_, then)| is_same(below, then))
     }
 }
 
-/// Whether a store has kept `here` as `below`: it may have no fractions of seconds.
+/// Whether a store may have kept `here` as `below`: it cuts times to its own unit.
 fn is_same(below: Timestamp, here: Timestamp) -> bool {
-    below == here || below == Timestamp { nanos: 0, ..here }
+    let ns = |time: Timestamp| i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanos);
+    UNITS_NS.iter().any(|unit| ns(below) == ns(here) - ns(here).rem_euclid(*unit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_that_a_store_cuts_to_its_unit_is_the_same_and_no_other_is() {
+        let at = |seconds, nanos| Timestamp { seconds, nanos };
+        let here = at(1_000_001, 123_456_789);
+        for kept in [123_456_789, 123_456_700, 123_456_000, 123_000_000, 120_000_000, 0] {
+            assert!(is_same(at(1_000_001, kept), here), "{kept}");
+        }
+        assert!(is_same(at(1_000_000, 0), here), "to two seconds");
+        for other in [at(1_000_001, 123_456_788), at(1_000_001, 123_456_790), at(999_999, 0), at(1_000_002, 0)] {
+            assert!(!is_same(other, here), "{other:?}");
+        }
+    }
 }

@@ -154,3 +154,6 @@ pub const REPLAY_BYTES_IDLE: u64 = 1 << 20;
 /// The same while files change all the time: a second of a start. Each bound reached stops commits for some tens of
 /// milliseconds.
 pub const REPLAY_BYTES_MAX: u64 = 16 << 20;
+
+/// Units of time that file systems cut times of last access to, in nanoseconds: those of NTFS, of databases, of Lustre, of FAT.
+pub const UNITS_NS: [i128; 7] = [1, 100, 1_000, 1_000_000, 10_000_000, 1_000_000_000, 2_000_000_000];

@@ -80,6 +80,7 @@ pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
         commits_synced: Default::default(),
         forgotten: Default::default(),
         dead: AtomicBool::new(false),
+        notes_reads: AtomicBool::new(false),
         xattrs: AtomicBool::new(true),
         threads: Mutex::default(),
         table: Mutex::new(Table::default()),

@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use catalogue::{Durability, Record, State};
 use global_store::{Access, Anchor, Attributes, OpenFile};
+use rustix::fs::OFlags;
 use types::{ByteRange, Epoch, Fingerprint, RangeSet};
 
 use crate::cache::{Counters, Inner};
@@ -52,6 +53,8 @@ impl Inner {
         let source: Arc<dyn OpenFile> = Arc::from(anchor.open(Access::Read)?);
         let version = self.superblock.next_version()?;
         let replica = self.replicas.create(version)?;
+        // What is read through it is noted by us, or not to be noted. Only the owner may say so.
+        let _ = rustix::fs::fcntl_setfl(&replica, OFlags::NOATIME);
         if let Err(error) = rustix::fs::ftruncate(&replica, base.size) {
             self.replicas.remove(version)?;
             return Err(error.into());

@@ -4,7 +4,7 @@ mod support;
 
 use std::os::unix::fs::FileExt;
 
-use config::{Policy, StageOut};
+use config::{Atime, Policy, StageOut};
 use file_cache::Residency;
 use global_store::memory::Fault;
 use std::sync::Arc;
@@ -51,6 +51,28 @@ fn a_file_that_outgrows_the_burst_buffer_goes_on_in_the_global_store() {
         world.advance(1);
         let handle = world.create("next");
         assert!(handle.backing().is_some(), "the room is not free again");
+    });
+}
+
+#[test]
+fn a_read_of_a_file_that_moves_to_the_global_store_counts() {
+    in_private_namespace(|| {
+        let tree = TempTree::new();
+        let mut world = world(&tree, 0);
+        world.policy = Arc::new(Policy { atime: Atime::Strict, ..Policy::clone(&world.policy) });
+        let handle = world.create("f");
+        handle.write_at(&vec![1; MIB], 0, true).unwrap();
+        read(&handle, 1);
+        let below = |world: &World| world.store.attributes("f").unwrap().atime;
+        let last = world.cache.accessed(&world.identity("f"), below(&world));
+        assert!(last > below(&world));
+        for _ in 1..24 {
+            handle.write_at(&vec![1; MIB], 0, true).unwrap();
+        }
+        assert_eq!(world.cache.status().spilled, 1);
+        assert_eq!(world.cache.accessed(&world.identity("f"), below(&world)), last);
+        drop(handle);
+        assert_eq!(below(&world), last);
     });
 }
 

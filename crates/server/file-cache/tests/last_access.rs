@@ -11,7 +11,7 @@ use file_cache::{FileCache, FileHandle, SetMtime, Settings};
 use global_store::memory::{Fault, Operation};
 use support::{MIB, World, kernel_file, read};
 use testkit::{PATIENCE, wait_until};
-use types::Timestamp;
+use types::{Identity, Timestamp};
 
 /// Long before and long after everything that happens here.
 const EARLY: Timestamp = Timestamp { seconds: 5, nanos: 6 };
@@ -99,6 +99,28 @@ fn what_is_read_through_us_is_noted_wherever_it_lies() {
 }
 
 #[test]
+fn what_is_read_while_a_read_goes_below_is_not_forgotten() {
+    let mut world = world(Atime::Strict);
+    world.policy = Arc::new(Policy { cache: Cache::Through, ..Policy::clone(&world.policy) });
+    let handle = Arc::new(world.open("f", false));
+    read(&handle, 1);
+    let first = told(&world);
+    let again = Arc::clone(&handle);
+    let hook = move |operation: &Operation, _: &Identity| {
+        if matches!(operation, Operation::SetAtime(_)) {
+            read(&again, 1);
+        }
+    };
+    world.store.set_hook(Some(Arc::new(hook)));
+    world.drain();
+    world.store.set_hook(None);
+    assert!(told(&world) > first && below(&world) == first);
+    let last = told(&world);
+    drop(handle);
+    assert_eq!(below(&world), last);
+}
+
+#[test]
 fn relative_notes_the_first_read_after_a_change_and_not_the_next_ones() {
     let world = world(Atime::Relative);
     let reads = || {
@@ -173,6 +195,13 @@ fn nothing_but_a_programs_read_moves_the_time_of_last_access() {
         drop(handle);
         world.cache.evict(&world.identity("f")).unwrap();
         assert_eq!((below(&world), settled(&world)), (before, 0), "{atime:?}");
+        // Nor while it is being staged in.
+        world.store.put("f", &vec![1; 3 * MIB]);
+        let handle = world.open("f", false);
+        handle.leave_atime();
+        tick();
+        read(&handle, 1);
+        assert_eq!(told(&world), before, "{atime:?}");
     }
 }
 
