@@ -107,17 +107,22 @@ impl Errands {
         Ok(todo.next())
     }
 
-    /// The server has lost its memory of this node: nothing of this means anything to the next. The numbers of the requests
-    /// that were to be withdrawn.
+    /// The server has lost its memory of this node: nothing of this means anything to the next, but for what undoes: that may have been
+    /// claimed already, and is of no effect where it was not. The numbers of the requests that were to be withdrawn.
     pub fn clear(&self) -> Vec<u64> {
         let mut todo = self.todo.lock();
         todo.timed.clear();
         todo.forgets.clear();
-        let numbers = todo.others.drain(..).filter_map(|errand| match errand {
+        let (kept, gone) = std::mem::take(&mut todo.others)
+            .into_iter()
+            .partition(|errand| matches!(errand, Errand::Unlock(..) | Errand::Release(_)));
+        todo.others = kept;
+        let gone: VecDeque<Errand> = gone;
+        let number = |errand| match errand {
             Errand::Withdraw(number) => Some(number),
             _ => None,
-        });
-        numbers.collect()
+        };
+        gone.into_iter().filter_map(number).collect()
     }
 
     /// Ends [`Errands::next`].
@@ -150,6 +155,7 @@ mod tests {
         errands.add(Errand::Unlock(4, vec![]));
         errands.add(Errand::Withdraw(9));
         assert_eq!(errands.clear(), [9]);
+        assert_eq!(next(), Errand::Unlock(4, vec![]), "it may have been claimed");
         errands.end();
         assert!(errands.next().is_err());
     }

@@ -142,6 +142,11 @@ impl Holdings {
         self.0.lock().locked.ends(unique, outcome)
     }
 
+    /// Whether a request has given up a lock, though no server may have seen it: its program must not hear that nothing was done.
+    pub fn lock_gave(&self, unique: u64) -> bool {
+        self.0.lock().locked.gave(unique)
+    }
+
     /// The server has forgotten all. What is to be claimed, and what is lost. `and` is done before the kernel gives anything back.
     pub fn claims(&self, and: impl FnOnce()) -> Claims {
         let mut table = self.0.lock();

@@ -95,8 +95,20 @@ impl OfFile {
         self.of(change).release(change.owner.into(), start, end);
     }
 
+    /// Whether the owner has it already, in that kind.
+    fn has(&mut self, change: &Change) -> bool {
+        let (start, end) = change.range;
+        let covers = |held: &RangeLock| {
+            held.owner == Owner::from(change.owner)
+                && held.start <= start
+                && held.end >= end
+                && Some(held.kind) == change.kind
+        };
+        self.of(change).iter().any(covers)
+    }
+
     /// What is held no more from the moment that a change is asked for.
-    fn before(&mut self, change: &Change) {
+    fn before(&mut self, change: &Change) -> bool {
         let (start, end) = change.range;
         let mine = |held: &&RangeLock| {
             held.owner == Owner::from(change.owner)
@@ -110,20 +122,22 @@ impl OfFile {
             // A flock that is converted is given up first.
             Some(_) if change.flock && !changed.is_empty() => self.release(change),
             Some(LockKind::Shared) => {
-                for held in changed {
+                for held in &changed {
+                    let held = *held;
                     let (start, end) = (held.start.max(start), held.end.min(end));
                     self.of(change).take(RangeLock { start, end, kind: LockKind::Shared, ..held });
                 }
             }
-            Some(_) => {}
+            Some(_) => return false,
         }
+        !changed.is_empty()
     }
 
     fn after(&mut self, change: &Change, outcome: Outcome) {
         match (outcome, change.kind) {
             (Outcome::Unsent, _) => {}
             (Outcome::Done, Some(kind)) => self.of(change).take(change.lock(kind)),
-            (Outcome::Refused, Some(_)) if change.flock => self.before(change),
+            (Outcome::Refused, Some(_)) if change.flock => _ = self.before(change),
             (Outcome::Refused, Some(_)) => {}
             (Outcome::Done | Outcome::Refused, None) | (Outcome::Died, _) => self.release(change),
         }
@@ -139,6 +153,8 @@ struct UnderWay {
     change: Change,
     /// No other met it.
     alone: bool,
+    /// What it gives up was not claimed: it must come to its end.
+    gave: bool,
 }
 
 /// All of it, by the numbers of files.
@@ -159,16 +175,20 @@ impl Locked {
         if !alone {
             self.files.entry(node).or_default().doubts.insert(change.who());
         }
-        self.under_way.insert(unique, UnderWay { node, change, alone });
+        self.under_way.insert(unique, UnderWay { node, change, alone, gave: false });
     }
 
     /// It is answered, or nobody waits for that any more. What it was, if it is one of these.
     pub fn ends(&mut self, unique: u64, outcome: Outcome) -> Option<(u64, Change)> {
-        let UnderWay { node, change, alone } = self.under_way.remove(&unique)?;
+        let UnderWay { node, change, alone, .. } = self.under_way.remove(&unique)?;
         if change.kind.is_some() && outcome == Outcome::Done {
             self.files.entry(node).or_default();
         }
         if let Some(file) = self.files.get_mut(&node) {
+            // Open file descriptions are shared: what was locked before is another process's too.
+            if outcome == Outcome::Died && file.has(&change) {
+                return None;
+            }
             file.after(&change, outcome);
             if alone && outcome == Outcome::Done && change.releases_all() {
                 file.doubts.remove(&change.who());
@@ -178,6 +198,11 @@ impl Locked {
             }
         }
         Some((node, change))
+    }
+
+    /// Whether a request has given something up, though no server may have seen it.
+    pub fn gave(&self, unique: u64) -> bool {
+        self.under_way.get(&unique).is_some_and(|under_way| under_way.gave)
     }
 
     /// An open file is closed for good; what was locked through it is not any more.
@@ -193,14 +218,15 @@ impl Locked {
         self.files.remove(&node);
     }
 
-    /// What is to be claimed of a file; `None`: that is in doubt.
-    pub fn claims(&self, node: u64) -> Option<Vec<Change>> {
-        let Some(file) = self.files.get(&node) else { return Some(Vec::new()) };
+    /// What is to be claimed of a file, and is all that is held of it from then on; `None`: that is in doubt.
+    pub fn claims(&mut self, node: u64) -> Option<Vec<Change>> {
+        let Some(file) = self.files.get_mut(&node) else { return Some(Vec::new()) };
         if !file.doubts.is_empty() {
             return None;
         }
-        let mut file = file.clone();
-        self.under_way.values().filter(|other| other.node == node).for_each(|other| file.before(&other.change));
+        for other in self.under_way.values_mut().filter(|other| other.node == node) {
+            other.gave |= file.before(&other.change);
+        }
         let claim = |flock| {
             move |held: &RangeLock| Change {
                 owner: held.owner as u64,
@@ -269,15 +295,19 @@ mod tests {
         locked.begins(4, FILE, range(1, 90, 200, None));
         locked.begins(6, FILE, range(1, 0, 9, SHARE));
         locked.begins(8, FILE, flock(3, TAKE));
+        locked.begins(10, FILE, range(2, 300, 400, TAKE));
         let before = locked.claims(FILE).unwrap();
         assert_eq!(before, [range(1, 0, 9, SHARE), range(1, 10, 89, TAKE)]);
+        assert_eq!([4, 6, 8, 10].map(|unique| locked.gave(unique)), [true, true, true, false]);
         locked.ends(8, Outcome::Unsent);
-        assert_eq!(locked.claims(FILE).unwrap().len(), 3, "nobody was asked to convert it");
-        locked.begins(8, FILE, flock(3, TAKE));
-        locked.ends(8, Outcome::Refused);
+        assert_eq!(locked.claims(FILE).unwrap(), before, "what was not claimed is not held");
         locked.ends(6, Outcome::Refused);
         locked.ends(4, Outcome::Done);
-        assert_eq!(locked.claims(FILE).unwrap(), [range(1, 0, 89, TAKE)]);
+        locked.ends(10, Outcome::Refused);
+        assert_eq!(locked.claims(FILE).unwrap(), before);
+        locked.begins(6, FILE, range(1, 0, 9, TAKE));
+        locked.ends(6, Outcome::Unsent);
+        assert_eq!(locked.claims(FILE).unwrap(), before, "nobody was asked to convert it");
     }
 
     #[test]
@@ -314,6 +344,16 @@ mod tests {
         locked.begins(4, FILE, range(1, 50, 199, TAKE));
         assert_eq!(locked.ends(4, Outcome::Died), Some((FILE, range(1, 50, 199, TAKE))));
         assert_eq!(locked.ends(4, Outcome::Done), None);
+        assert_eq!(locked.claims(FILE), Some(vec![range(1, 0, 49, TAKE)]));
+        // A child that repeats what its parent holds, by the description that they share.
+        done(&mut locked, flock(3, TAKE));
+        locked.begins(4, FILE, flock(3, TAKE));
+        assert_eq!(locked.ends(4, Outcome::Died), None, "nothing is to be undone");
+        locked.begins(4, FILE, range(1, 10, 19, TAKE));
+        assert_eq!(locked.ends(4, Outcome::Died), None);
+        assert_eq!(locked.claims(FILE), Some(vec![range(1, 0, 49, TAKE), flock(3, TAKE)]));
+        locked.begins(4, FILE, flock(3, SHARE));
+        assert_eq!(locked.ends(4, Outcome::Died), Some((FILE, flock(3, SHARE))), "it was given up to be converted");
         assert_eq!(locked.claims(FILE), Some(vec![range(1, 0, 49, TAKE)]));
     }
 }

@@ -46,15 +46,19 @@ impl Waiting {
         }
     }
 
-    /// A late answer.
-    pub fn answer(&self, unique: u64, answer: &[u8]) {
+    /// A late answer; `before` is done before its program can hear of it, and not where that was killed.
+    pub fn answer(&self, unique: u64, answer: &[u8], before: impl FnOnce()) {
         let mut all = self.0.lock();
         match all.remove(&unique) {
             Some(State::Waits { reply, .. }) => {
+                before();
                 drop(all);
                 reply.bytes(answer, &[]);
             }
-            Some(_) => _ = all.insert(unique, State::Answered(answer.to_vec())),
+            Some(_) => {
+                before();
+                all.insert(unique, State::Answered(answer.to_vec()));
+            }
             // Its caller was killed, and told so.
             None => {}
         }
@@ -128,11 +132,11 @@ mod tests {
             let (reply, answered, _) = Parked::detached(2);
             waiting.begin(2);
             if early {
-                waiting.answer(2, &answer());
+                waiting.answer(2, &answer(), || ());
                 assert!(waiting.is_open(2));
             }
             waiting.park(reply, 1, &[]);
-            waiting.answer(2, &answer());
+            waiting.answer(2, &answer(), || ());
             assert_eq!(answered.recv(), Ok(Ok(())));
             assert!(!waiting.is_open(2) && answered.try_recv().is_err());
         }

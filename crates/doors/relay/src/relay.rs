@@ -248,9 +248,6 @@ impl Relay {
             self.reclaim(interrupted)?;
         }
         self.attached.fetch_add(1, Ordering::SeqCst);
-        drop(agreement);
-        // They wait on.
-        self.waiting.parked().into_iter().for_each(|unique| self.errands.add(Errand::Await(unique)));
         Ok(())
     }
 
@@ -271,7 +268,8 @@ impl Relay {
             let dies =
                 || (reply.interrupted() && fuse::is_dying(envelope.pid)) || closes && fuse::was_killed(envelope.pid);
             let over = || reply.is_over() || dies();
-            let outcome = self.ask_attached(&asked, room, &over, &|| reply.interrupted());
+            let outcome = self
+                .ask_attached(&asked, room, &over, &|| reply.interrupted() && !self.held.lock_gave(envelope.unique));
             match outcome {
                 Ok(Got::Answer(head, bytes, about)) => {
                     self.held.lock_ends(envelope.unique, Outcome::of(&head));

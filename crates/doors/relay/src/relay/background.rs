@@ -62,8 +62,7 @@ impl Relay {
 
     /// Answers what waited for a lock; the lock is noted before its program hears of it.
     fn answer_late(&self, unique: u64, answer: &[u8]) {
-        self.held.lock_ends(unique, Outcome::of(answer));
-        self.waiting.answer(unique, answer);
+        self.waiting.answer(unique, answer, || _ = self.held.lock_ends(unique, Outcome::of(answer)));
     }
 
     /// Whoever asked for a lock was killed, or for the end of one: whatever the server has done of it, he has none.
@@ -98,10 +97,10 @@ impl Relay {
             }
             // It waits there, or never will.
             Errand::Unlock(unique, message) => {
-                [&interrupt(*unique), message].iter().all(|message| self.tell_message(message, pace::QUICK).is_some())
+                [&interrupt(*unique), message].iter().all(|message| self.is_told(message, pace::QUICK))
             }
             Errand::Await(unique) => self.wait_again(*unique),
-            Errand::Release(message) => self.tell_message(message, pace::SLOW).is_some(),
+            Errand::Release(message) => self.is_told(message, pace::SLOW),
             Errand::Forget(ones) => self.tell_message(&forgets(ones), pace::QUICK).is_some(),
         }
     }
@@ -109,12 +108,16 @@ impl Relay {
     /// Until the server has heard it, and the request is answered: an interrupt may come before that, and a caller may be killed
     /// after it was interrupted. One that dies while the server is away is told so here.
     fn tell_interrupt(&self, unique: u64) -> bool {
-        let Some(answer) = self.tell_message(&interrupt(unique), pace::QUICK) else {
+        let answer = self.tell_message(&interrupt(unique), pace::QUICK);
+        let early = matches!(&answer, Some(Message::Relayed { head }) if is_again(head.as_slice()));
+        // A server that does not know the request may be a new one: it would be asked for the lock first.
+        if answer.is_none() || early {
             self.waiting.end_dying(|unique| self.undo_lock(unique));
+        }
+        if answer.is_none() {
             return false;
-        };
+        }
         if self.waiting.is_open(unique) {
-            let early = matches!(&answer, Message::Relayed { head } if is_again(head.as_slice()));
             let again = if early { INTERRUPT_AGAIN } else { ERRAND_POLL };
             self.errands.add_at(Errand::Interrupt(unique), Instant::now() + again);
         }
@@ -126,9 +129,11 @@ impl Relay {
         let Some(message) = self.waiting.message(unique) else { return true };
         match self.tell_message(&message, pace::QUICK) {
             None => return false,
-            // It comes, or this server is gone as well.
-            Some(Message::Pending {} | Message::Unknown {}) => {}
-            Some(Message::Grace {}) => self.errands.add_at(Errand::Await(unique), Instant::now() + GRACE_POLL),
+            Some(Message::Pending {}) => {}
+            // Not claimed yet, or no lock yet.
+            Some(Message::Unknown {} | Message::Grace {}) => {
+                self.errands.add_at(Errand::Await(unique), Instant::now() + GRACE_POLL)
+            }
             Some(Message::Relayed { head }) => self.answer_late(unique, head.as_slice()),
             Some(other) => {
                 tracing::warn!(answer = other.name(), "a lock cannot be waited for any more");
@@ -137,6 +142,11 @@ impl Relay {
             }
         }
         true
+    }
+
+    /// Whether a server has heard it that has what this node holds.
+    fn is_told(&self, message: &[u8], pace: u8) -> bool {
+        !matches!(self.tell_message(message, pace), None | Some(Message::Unknown {}))
     }
 
     fn tell_message(&self, message: &[u8], pace: u8) -> Option<Message> {

@@ -5,6 +5,7 @@ use transport::{Call, CallError};
 use wire::Message;
 
 use super::{Relay, piece, unexpected};
+use crate::errands::Errand;
 use crate::held::{Claim, LockedFile};
 use crate::limits::ATTACH;
 use crate::locked::Change;
@@ -32,6 +33,8 @@ impl Relay {
         // Whatever was to be told meant something to the former memory alone.
         let claims = self.held.claims(|| withdrawn = self.errands.clear());
         withdrawn.into_iter().for_each(|number| self.open.end(number));
+        // They wait on, also where this is broken off after the server opened its door: it forgets nothing then, and nobody would claim again.
+        self.waiting.parked().into_iter().for_each(|unique| self.errands.add(Errand::Await(unique)));
         let (mut claimed, mut lost) = (0, claims.lost.len());
         claims.lost.into_iter().for_each(|held| self.closed(Some(held)));
         // First: other nodes wait for it, and not for ever.
