@@ -66,7 +66,8 @@ pub fn serve(command: &Command) -> io::Result<()> {
     match session.run()? {
         End::Unmounted => Ok(()),
         End::Aborted => {
-            mount::unmount(&mountpoint, true)?;
+            // Somebody may have done that already.
+            let _ = mount::unmount(&mountpoint, true);
             Err(io::Error::other("the connection was aborted"))
         }
     }
