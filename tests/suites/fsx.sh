@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Random operations on one file, each read checked against a model in memory: fsx, by system calls and by mappings, with
-# room in the burst buffer and with almost none, and through a server that has the names. After the drain the global store
+# room in the burst buffer and with almost none, where files take others' places, and through a server that has the names. After the drain the global store
 # must hold what the program last saw.
 #
 #   tests/suites/fsx.sh [RUN...]               FOREBAY_PLAIN=1 runs in the plain directory
@@ -108,10 +108,14 @@ configuration "$scratch/mapped.toml" 262144 "${mapped[@]/=/ = }" "${wide[@]/=/ =
 configuration "$scratch/large.toml" 6000000 "${mapped[@]/=/ = }" "${wide[@]/=/ = }"
 configuration "$scratch/crowded.toml" 2000000 "${mapped[@]/=/ = }" "${wide[@]/=/ = }"
 configuration "$scratch/memory.toml" 262144 "${mapped[@]/=/ = }" "${wide[@]/=/ = }"
+configuration "$scratch/published.toml" 262144 "${mapped[@]/=/ = }" "${wide[@]/=/ = }"
 selected calls && exercise calls "$scratch/global" "$scratch/buffer" 1
 selected mapped && exercise mapped "$scratch/global" "$scratch/buffer" 1
 selected large && OPERATIONS=$((OPERATIONS / 4)) exercise large "$scratch/global" "$scratch/buffer" 2
 selected memory && exercise memory "$scratch/memory/global" "$scratch/memory/buffer" 2
+# Each close is followed by another file that takes the place.
+selected published &&
+  OPERATIONS=$((OPERATIONS / 2)) exercise published "$scratch/memory/global" "$scratch/memory/buffer" 2 --policy publish=atomic
 if selected names; then
   configuration "$scratch/names.toml" 262144 "${mapped[@]/=/ = }" "${wide[@]/=/ = }"
   OPERATIONS=$((OPERATIONS / 2)) exercise_names names "$scratch/memory/served" "$scratch/memory/server" "$scratch/names" 2

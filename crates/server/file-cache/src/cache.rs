@@ -23,6 +23,7 @@ use crate::fault;
 use crate::fetches::Fetches;
 use crate::file::{Body, Descriptors, File, Live};
 use crate::limits::{BRAND_BYTES, BRAND_BYTES_MAX, IDLE_FILES};
+use crate::places::Places;
 use crate::queue::Queue;
 use crate::replica::{How, Replicas};
 use crate::settings::Settings;
@@ -85,6 +86,7 @@ pub(crate) struct Inner {
     pub(crate) evicting: Mutex<Duration>,
     pub(crate) quiesced: AtomicBool,
     pub(crate) open_for_writing: AtomicU64,
+    pub(crate) places: Places,
     /// Handles through which the kernel may write replicas past us.
     pub(crate) kernel_writers: AtomicU64,
     /// Commits done, and those of them known to be on the medium.
@@ -129,6 +131,17 @@ impl Inner {
     }
 
     pub(crate) fn commit(&self, changes: Vec<Change>, durability: Durability) -> io::Result<()> {
+        let mut owed = self.places.owed.lock();
+        if owed.is_empty() {
+            drop(owed);
+            return self.commit_these(changes, durability);
+        }
+        self.commit_these(owed.iter().cloned().chain(changes).collect(), durability)?;
+        owed.clear();
+        Ok(())
+    }
+
+    fn commit_these(&self, changes: Vec<Change>, durability: Durability) -> io::Result<()> {
         let done = self.commits.load(Ordering::Acquire);
         self.catalogue.commit(changes, durability).map_err(broken)?;
         self.commits.fetch_add(1, Ordering::AcqRel);
@@ -178,7 +191,11 @@ impl Inner {
         if file.live.lock().loaded {
             return Ok(());
         }
-        let mut record = if fresh { None } else { self.catalogue.get(&file.identity).map_err(broken)? };
+        let mut record = match self.places.owed(&file.identity) {
+            _ if fresh => None,
+            Some(owed) => owed,
+            None => self.catalogue.get(&file.identity).map_err(broken)?,
+        };
         let body = match &record {
             None => Body::Empty,
             Some(found) => match self.replicas.stat(found.version) {

@@ -56,7 +56,7 @@ impl Inner {
                     batch.push(file);
                 }
             }
-            let skipped = self.drain_batch(&batch, &|| self.is_dead(), &mut |_, _| {});
+            let skipped = self.drain_batch(&batch, true, &|| self.is_dead(), &mut |_, _| {});
             skipped.iter().for_each(|file| self.queue.push(file, now + POLL));
             if small {
                 let took = self.now().saturating_sub(now);
@@ -79,6 +79,7 @@ impl Inner {
     fn drain_batch(
         &self,
         files: &[Arc<File>],
+        patient: bool,
         interrupted: &dyn Fn() -> bool,
         tell: &mut dyn FnMut(&Arc<File>, &End),
     ) -> Vec<Arc<File>> {
@@ -94,7 +95,7 @@ impl Inner {
                 None => skipped.push(Arc::clone(file)),
             }
         }
-        let ends = if held.is_empty() { Vec::new() } else { self.drain_locked(&held, interrupted) };
+        let ends = if held.is_empty() { Vec::new() } else { self.drain_locked(&held, patient, interrupted) };
         drop(locks);
         for (file, end) in held.iter().zip(&ends) {
             self.requeue(file, end);
@@ -114,7 +115,7 @@ impl Inner {
                 return End::Stuck { state: Residency::Draining, orphaned: false, error };
             }
         };
-        let end = self.drain_locked(&[file], interrupted).pop().unwrap_or(End::Nothing);
+        let end = self.drain_locked(&[file], false, interrupted).pop().unwrap_or(End::Nothing);
         drop(lock);
         self.requeue(file, &end);
         end
@@ -224,7 +225,7 @@ impl Inner {
                 batch.iter().map(|(file, size)| (Arc::as_ptr(file), *size)).collect();
             let size = |file: &Arc<File>| sizes.get(&Arc::as_ptr(file)).copied().unwrap_or(0);
             let mut done = Vec::new();
-            let skipped = self.drain_batch(&files, &interrupted, &mut |file, end| {
+            let skipped = self.drain_batch(&files, false, &interrupted, &mut |file, end| {
                 done.push((Arc::clone(file), copy_of(end)));
             });
             for file in skipped {

@@ -42,6 +42,8 @@ mod noting;
 mod open;
 mod outcome;
 mod pace;
+mod places;
+mod publish;
 mod queue;
 mod read_partial;
 mod recovery;

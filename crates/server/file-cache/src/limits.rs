@@ -154,3 +154,10 @@ pub const REPLAY_BYTES_IDLE: u64 = 1 << 20;
 /// The same while files change all the time: a second of a start. Each bound reached stops commits for some tens of
 /// milliseconds.
 pub const REPLAY_BYTES_MAX: u64 = 16 << 20;
+
+/// How long a file that is to take another's place waits for changes of names to end, which wait for it meanwhile: longer than
+/// a store takes for one, shorter than a program notices.
+pub const NAMES_WAIT: Duration = Duration::from_millis(100);
+
+/// How often it waits so before it gives up what it has written: five seconds in which every change of names took too long.
+pub const NAMES_TRIES: usize = 50;

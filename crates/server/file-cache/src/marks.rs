@@ -26,7 +26,7 @@ pub(crate) fn foreign(anchor: &dyn Anchor, agent: &str) -> io::Result<Option<Str
 }
 
 /// Waits until no other agent's mark is on the file. True: our own is. `ETIMEDOUT` after the policy's `remote_wait`,
-/// `EINTR` when `interrupted` says so.
+/// `EINTR` when `interrupted` says so, `ESTALE` when the file lost its name.
 pub(crate) fn wait(
     anchor: &dyn Anchor,
     agent: &str,
@@ -38,6 +38,10 @@ pub(crate) fn wait(
         let Some(mark) = anchor.mark()? else { return Ok(false) };
         if owner(&mark) == agent.as_bytes() {
             return Ok(true);
+        }
+        if anchor.attributes()?.links == 0 {
+            // Its mark goes with it: another file has the name, and the kernel looks that up again.
+            return Err(io::Error::from_raw_os_error(libc::ESTALE));
         }
         let whose = String::from_utf8_lossy(&mark);
         if start.elapsed() >= policy.remote_wait {

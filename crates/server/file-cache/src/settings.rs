@@ -51,6 +51,8 @@ pub struct Settings {
     /// Whether unsaved data is looked for in the replicas themselves although the catalogue seems whole: reads the
     /// attributes of every replica.
     pub thorough: bool,
+    /// Whether all is staged out in place, whatever policies say: others know files by their identities.
+    pub in_place: bool,
     /// Whether background threads run. Without them nothing is staged out but by `drain_*`, nothing fetched ahead.
     pub background: bool,
 }
@@ -71,6 +73,7 @@ impl Settings {
             clock: None,
             agent_id: String::from("forebay"),
             thorough: false,
+            in_place: false,
             background: true,
         }
     }

@@ -23,6 +23,7 @@ use crate::file::{Body, File, Live};
 use crate::lease::{self, Nobody};
 use crate::limits::SMALL_BYTES;
 use crate::pace::Pace;
+use crate::publish::Told;
 use crate::replica::{self, How};
 use crate::sums::Sums;
 
@@ -77,13 +78,19 @@ fn stuck(state: Residency, error: io::Error) -> End {
 }
 
 impl Inner {
-    /// Stages files out; their drain locks are held. More than one file is a batch: the store is synced once.
-    pub(crate) fn drain_locked(&self, files: &[&Arc<File>], interrupted: &dyn Fn() -> bool) -> Vec<End> {
+    /// Stages files out; their drain locks are held. More than one file is a batch: the store is synced once. `patient`: what is to
+    /// be published at once may wait until nobody uses it.
+    pub(crate) fn drain_locked(&self, files: &[&Arc<File>], patient: bool, interrupted: &dyn Fn() -> bool) -> Vec<End> {
         let _working = self.draining.enter(&self.counters.out_us);
         let mut ends: Vec<Option<End>> = Vec::new();
         let mut jobs: Vec<(usize, Job<'_>)> = Vec::new();
         for (index, file) in files.iter().enumerate() {
-            match self.begin(file) {
+            let begun = match self.begin(file).map(|job| self.publish(job, patient, interrupted)) {
+                Ok(Told::InPlace(job)) => Ok(*job),
+                Ok(Told::Afresh) => self.begin(file),
+                Ok(Told::Over(end)) | Err(end) => Err(end),
+            };
+            match begun {
                 Ok(job) => {
                     jobs.push((index, job));
                     ends.push(None);

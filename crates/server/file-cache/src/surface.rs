@@ -57,6 +57,12 @@ impl FileCache {
         let _ = self.inner.replicas.before_removal.set(tell);
     }
 
+    /// Has `tell` called, from whatever thread, when another file has taken one's place: who knows attributes of it forgets them. It
+    /// must not call back. The first one stays.
+    pub fn when_superseded(&self, tell: Box<dyn Fn(&Identity) + Send + Sync>) {
+        let _ = self.inner.places.told.set(tell);
+    }
+
     /// What `stat` must say instead of the global copy's attributes; `None`: these are true. Never blocks on I/O of
     /// the global store.
     pub fn attributes(&self, identity: &Identity) -> Option<Overlay> {
@@ -99,14 +105,15 @@ impl FileCache {
         Inner::read_counter(&self.inner.counters.settled)
     }
 
-    /// `truncate(2)`: like opening for writing, `FileHandle::set_len` and closing. `EINTR` when `interrupted` says so.
+    /// `truncate(2)`: like opening for writing, `FileHandle::set_len` and closing, which is the caller's: the handle keeps the
+    /// file in use. `EINTR` when `interrupted` says so.
     pub fn set_len(
         &self,
         anchor: &Arc<dyn Anchor>,
         len: u64,
         policy: &Arc<Policy>,
         interrupted: &dyn Fn() -> bool,
-    ) -> io::Result<()> {
+    ) -> io::Result<FileHandle> {
         let how = OpenHow {
             read: false,
             write: true,
@@ -116,7 +123,10 @@ impl FileCache {
             policy: Arc::clone(policy),
         };
         let handle = self.open_unless(Arc::clone(anchor), how, interrupted)?;
-        if len == 0 { Ok(()) } else { handle.set_len(len) }
+        if len > 0 {
+            handle.set_len(len)?;
+        }
+        Ok(handle)
     }
 
     /// `utimens`: runs `apply`, which changes the global copy's times, so that a stage-out running now does not take
@@ -240,11 +250,16 @@ impl FileCache {
         self.inner.gated(identity, false, |file, _| self.inner.evict_gated(file))?.map(|_| ())
     }
 
-    /// Pins (never evicted, never expired) or unpins. `ENOENT`: no replica; stage it in first.
+    /// Pins (never evicted, never expired) or unpins. `ENOENT`: no replica; stage it in first; `ESTALE`: or look the
+    /// name up again, for another file may have taken it.
     pub fn pin(&self, identity: &Identity, pinned: bool) -> io::Result<()> {
         self.inner.gated(identity, false, |file, _| {
             let record = file.live.lock().record.clone();
-            let Some(mut record) = record else { return Err(io::Error::from_raw_os_error(libc::ENOENT)) };
+            let Some(mut record) = record else {
+                // Another file may have taken its place, and the replica.
+                let errno = if self.has_published() { libc::ESTALE } else { libc::ENOENT };
+                return Err(io::Error::from_raw_os_error(errno));
+            };
             record.pinned = pinned;
             self.inner.put(file, record, Durability::Process)?;
             self.inner.expiry.forget(identity);
@@ -286,6 +301,28 @@ impl FileCache {
     /// afterwards.
     pub fn quiesce(&self, on: bool) {
         self.inner.quiesced.store(on, Ordering::Relaxed);
+    }
+
+    /// Whether files have taken others' places (policy `publish = atomic`) since the cache was opened.
+    pub fn has_published(&self) -> bool {
+        self.inner.places.any.load(Ordering::Acquire)
+    }
+
+    /// Of a file that has no name any more: whether that may be as another took it. Who asks for the file by this identity shall
+    /// look its name up again, `ESTALE`. Not so of one that was removed through us while it is open.
+    pub fn may_have_lost_place(&self, identity: &Identity) -> bool {
+        self.inner.may_have_lost_place(identity)
+    }
+
+    /// Has `tell` called when another file has taken one's place, from whatever thread. It must not call back. The first one stays.
+    pub fn when_replaced(&self, tell: Box<dyn Fn(&Identity) + Send + Sync>) {
+        let _ = self.inner.places.told.set(tell);
+    }
+
+    /// To be held by who changes names or attributes below: no file takes another's place meanwhile. Not while something is
+    /// opened or staged out.
+    pub fn steady_names(&self) -> parking_lot::RwLockReadGuard<'_, ()> {
+        self.inner.steady_names()
     }
 
     /// One round of what the background thread does each second: expiry, eviction, ballast.

@@ -41,6 +41,8 @@ pub struct How {
     pub idle: bool,
     /// Unsaved data is looked for in the replicas themselves too.
     pub thorough: bool,
+    /// Whether files keep their identities, whatever policies say: nodes of a server know them by these.
+    pub in_place: bool,
     /// Windows are served, here.
     pub windows: Option<WindowPlace>,
     /// The data is there instead of here.
@@ -102,6 +104,7 @@ pub fn open(place: &Place, below: OwnedFd, how: &How) -> Result<Opened, Failure>
     settings.agent_id = agent_id();
     settings.background = !how.idle;
     settings.thorough = how.thorough;
+    settings.in_place = how.in_place;
     let cache = FileCache::open(settings).map_err(|error| cannot_open(place, &error))?;
     remember_directory(place);
     Ok(Opened { cache, store: below.store, identity: below.identity, policies })

@@ -51,7 +51,7 @@ pub fn run(args: &ServeArgs) -> Result<u8, Failure> {
     let signals = Signals::block();
     let _ = open_files::raise();
     log::start(&place.burst_buffer);
-    let how = How { rules: args.rules.set(), exclusive: args.exclusive, ..How::default() };
+    let how = How { rules: args.rules.set(), exclusive: args.exclusive, in_place: true, ..How::default() };
     let below = lower::open(&place.dir).map_err(|e| Failure::io(format_args!("use {}", place.dir.display()), &e))?;
     let opened = serving::open(place, below, &how)?;
     let (cache, store, identity) = (opened.cache.clone(), opened.store.clone(), opened.identity.clone());
