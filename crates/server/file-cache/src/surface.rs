@@ -163,11 +163,19 @@ impl FileCache {
     pub fn removing(&self, identity: &Identity) {
         let Some(file) = self.inner.known(identity) else { return };
         let _gate = file.gate.lock();
-        let record = file.live.lock().record.clone();
-        let Some(record) = record.filter(|record| record.state != State::Clean && !record.removing) else { return };
-        // What a crash of the machine would bring back must be known to be on its way out, or it is an orphan.
-        let durability = if record.synced { Durability::Machine } else { Durability::Process };
-        let record = catalogue::Record { removing: true, ..record };
+        let (record, clean_commit) = {
+            let live = file.live.lock();
+            (live.record.clone(), live.clean_commit)
+        };
+        let Some(record) = record.filter(|record| !record.removing) else { return };
+        // What a crash of the machine would bring back must be known to be on its way out, or it is an orphan; also where the medium may
+        // still call it dirty.
+        let clean = record.state == State::Clean;
+        if clean && clean_commit <= self.inner.commits_synced.load(Ordering::Acquire) {
+            return;
+        }
+        let durability = if record.synced || clean { Durability::Machine } else { Durability::Process };
+        let record = catalogue::Record { removing: !clean, ..record };
         if let Err(error) = self.inner.put(&file, record, durability) {
             tracing::warn!(%error, %identity, "the intent to remove a file could not be recorded");
         }

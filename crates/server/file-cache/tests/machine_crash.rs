@@ -354,3 +354,19 @@ fn a_synced_file_that_was_removed_before_the_crash_is_no_orphan_after_it() {
     world.drain();
     assert_eq!((world.cache.state(&identity), world.replicas()), (Residency::Absent, 0));
 }
+
+#[test]
+fn a_file_that_was_staged_out_and_removed_just_before_the_crash_is_no_orphan_after_it() {
+    let mut world = World::new();
+    let handle = world.create("f");
+    handle.write_at(b"data", 0, false).unwrap();
+    handle.sync(false).unwrap();
+    drop(handle);
+    world.drain();
+    let identity = world.identity("f");
+    world.cache.removing(&identity);
+    world.store.unlink("f").unwrap();
+    world.machine_crash();
+    world.drain();
+    assert_ne!(world.cache.state(&identity), Residency::Queued);
+}
