@@ -84,6 +84,7 @@ pub(crate) struct Inner {
     /// One eviction at a time; none before this moment.
     pub(crate) evicting: Mutex<Duration>,
     pub(crate) quiesced: AtomicBool,
+    /// Handles for writing.
     pub(crate) open_for_writing: AtomicU64,
     /// Handles through which the kernel may write replicas past us.
     pub(crate) kernel_writers: AtomicU64,
@@ -139,6 +140,16 @@ impl Inner {
             self.commits_synced.fetch_max(done, Ordering::AcqRel);
         }
         Ok(())
+    }
+
+    /// Whether the medium has the first `commits`.
+    pub(crate) fn has_synced(&self, commits: u64) -> bool {
+        commits <= self.commits_synced.load(Ordering::Acquire)
+    }
+
+    /// Returns when the medium has the first `commits`.
+    pub(crate) fn sync_commits(&self, commits: u64) -> io::Result<()> {
+        if self.has_synced(commits) { Ok(()) } else { self.commit(Vec::new(), Durability::Machine) }
     }
 
     /// The file in memory, made if it is not there.
@@ -248,7 +259,7 @@ impl Inner {
             // Whoever finds a brand takes the replica for dirty.
             version.iter().for_each(|version| self.replicas.unbrand(*version));
             // Where the medium may still call the file dirty, a crash of the machine must not find that without a replica.
-            let synced = !unclean && clean_commit <= self.commits_synced.load(Ordering::Acquire);
+            let synced = !unclean && self.has_synced(clean_commit);
             let durability = if synced { Durability::Process } else { Durability::Machine };
             self.commit(vec![Change::Remove(file.identity.clone())], durability)?;
         }

@@ -51,6 +51,9 @@ pub const TURN_PAUSE_MAX: Duration = Duration::from_millis(200);
 /// half of its rate.
 pub const RESTS_FOR: u32 = 2;
 
+/// Less work than this is not worth looking at the load for. A small file is done in less; its batches have pauses of their own.
+pub const RESTS_AFTER: Duration = Duration::from_micros(200);
+
 /// Longest rest of a stage-out after a block, beside programs that write: it computes less than a tenth of that for one.
 pub const REST_MAX: Duration = Duration::from_millis(20);
 

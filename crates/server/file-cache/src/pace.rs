@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::limits::{REST_MAX, RESTS_FOR};
+use crate::limits::{REST_MAX, RESTS_AFTER, RESTS_FOR};
 
 /// What one stage-out computes and rests. It belongs to the thread that copies.
 pub(crate) struct Pace {
@@ -25,6 +25,9 @@ impl Pace {
             return;
         }
         let computed = processor_time().saturating_sub(self.rested_at);
+        if computed < RESTS_AFTER {
+            return;
+        }
         let rest = if is_full(&std::fs::read_to_string("/proc/loadavg").unwrap_or_default(), *PROCESSORS) {
             (computed / RESTS_FOR).min(REST_MAX)
         } else {
@@ -87,6 +90,12 @@ mod tests {
         let mut pace = Pace { rested_at: Duration::ZERO };
         pace.make_room(0);
         assert_eq!(pace.rested_at, Duration::ZERO);
+        pace.rested_at = processor_time();
+        let before = pace.rested_at;
+        pace.make_room(1);
+        assert_eq!(pace.rested_at, before, "that was little");
+        pace.rested_at = Duration::ZERO;
+        while processor_time() <= RESTS_AFTER {}
         pace.make_room(1);
         assert!(pace.rested_at > Duration::ZERO);
     }

@@ -161,25 +161,14 @@ impl FileCache {
     /// [`unlinked`](FileCache::unlinked), recovery looks whether it is gone, and keeps its dirty data only if it is not.
     /// Ends with `own_change` of a file that has a name. An intent that cannot be recorded leaves an orphan in that case.
     pub fn removing(&self, identity: &Identity) {
-        let Some(file) = self.inner.known(identity) else { return };
-        let _gate = file.gate.lock();
-        let (record, clean_commit) = {
-            let live = file.live.lock();
-            (live.record.clone(), live.clean_commit)
+        let tried = match self.inner.known(identity) {
+            Some(file) => self.inner.removing(&file),
+            // Whose it was is forgotten, and it was clean.
+            None => self.inner.sync_commits(self.inner.forgotten.load(Ordering::Acquire)),
         };
-        let Some(record) = record.filter(|record| !record.removing) else { return };
-        // What a crash of the machine would bring back must be known to be on its way out, or it is an orphan; also where the medium may
-        // still call it dirty.
-        let clean = record.state == State::Clean;
-        if clean && clean_commit <= self.inner.commits_synced.load(Ordering::Acquire) {
-            return;
-        }
-        let durability = if record.synced || clean { Durability::Machine } else { Durability::Process };
-        let record = catalogue::Record { removing: !clean, ..record };
-        if let Err(error) = self.inner.put(&file, record, durability) {
+        if let Err(error) = tried {
             tracing::warn!(%error, %identity, "the intent to remove a file could not be recorded");
         }
-        fault::point("unlink.intent");
     }
 
     /// The last name is gone through us: the data is dropped once nobody has it open, and never staged out.
@@ -320,6 +309,25 @@ impl FileCache {
 
 impl Inner {
     /// Gate held.
+    /// A crash of the machine brings back what the medium still calls dirty: that must be known to be on its way out, or it is an orphan.
+    fn removing(&self, file: &File) -> io::Result<()> {
+        let _gate = file.gate.lock();
+        let (record, clean_commit) = {
+            let live = file.live.lock();
+            (live.record.clone(), live.clean_commit)
+        };
+        match record {
+            Some(record) if record.state == State::Clean => self.sync_commits(clean_commit),
+            Some(record) if !record.removing => {
+                let durability = if record.synced { Durability::Machine } else { Durability::Process };
+                let noted = self.put(file, catalogue::Record { removing: true, ..record }, durability);
+                fault::point("unlink.intent");
+                noted
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn unlinked(&self, file: &Arc<File>) -> io::Result<()> {
         fault::point("unlink.below");
         let (had_record, version, open) = {

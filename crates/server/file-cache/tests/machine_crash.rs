@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use file_cache::{FileCache, Residency, SetMtime};
 use global_store::memory::Operation;
 use support::{MIB, Mapping, World, kernel_write, read};
+use types::Identity;
 
 const BRAND: &str = "user.forebay.identity";
 
@@ -341,12 +342,7 @@ fn a_search_for_unsaved_data_that_was_cut_short_is_repeated() {
 
 #[test]
 fn a_synced_file_that_was_removed_before_the_crash_is_no_orphan_after_it() {
-    let mut world = World::new();
-    let handle = world.create("f");
-    handle.write_at(b"data", 0, false).unwrap();
-    handle.sync(false).unwrap();
-    drop(handle);
-    let identity = world.identity("f");
+    let (mut world, identity) = with_a_synced_file();
     world.cache.removing(&identity);
     // It is on the store's medium; the crash comes before we hear of it.
     world.store.unlink("f").unwrap();
@@ -355,18 +351,36 @@ fn a_synced_file_that_was_removed_before_the_crash_is_no_orphan_after_it() {
     assert_eq!((world.cache.state(&identity), world.replicas()), (Residency::Absent, 0));
 }
 
-#[test]
-fn a_file_that_was_staged_out_and_removed_just_before_the_crash_is_no_orphan_after_it() {
-    let mut world = World::new();
+/// Of one file, `f`.
+fn with_a_synced_file() -> (World, Identity) {
+    let world = World::new();
     let handle = world.create("f");
     handle.write_at(b"data", 0, false).unwrap();
     handle.sync(false).unwrap();
     drop(handle);
-    world.drain();
     let identity = world.identity("f");
+    (world, identity)
+}
+
+#[test]
+fn a_file_that_was_staged_out_and_removed_just_before_the_crash_is_no_orphan_after_it() {
+    let (mut world, identity) = with_a_synced_file();
+    world.drain();
     world.cache.removing(&identity);
     world.store.unlink("f").unwrap();
     world.machine_crash();
     world.drain();
     assert_ne!(world.cache.state(&identity), Residency::Queued);
+}
+
+#[test]
+fn a_file_that_was_staged_out_and_whose_removal_the_crash_took_back_is_whole() {
+    let (mut world, identity) = with_a_synced_file();
+    world.drain();
+    world.cache.removing(&identity);
+    // The store's medium never has it.
+    world.cache.unlinked(&identity);
+    world.machine_crash();
+    world.drain();
+    assert_eq!(read(&world.open("f", false), 4), b"data");
 }
