@@ -5,9 +5,10 @@
 //! clone of that, which shows in no namespace.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 
+use global_store::clones;
 use rustix::fs::{Mode, OFlags, Stat, Timespec, Timestamps, UTIME_OMIT};
 use rustix::mount::{OpenTreeFlags, open_tree};
 use types::Timestamp;
@@ -40,23 +41,9 @@ impl Noting {
 fn clone_of(buffer: BorrowedFd<'_>, strict: bool) -> io::Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
     let clone = open_tree(buffer, "", flags)?;
-    // SAFETY: mount_attr is plain data, for which zero is valid.
-    let mut attr: libc::mount_attr = unsafe { std::mem::zeroed() };
-    attr.attr_clr = libc::MOUNT_ATTR__ATIME;
-    attr.attr_set = if strict { libc::MOUNT_ATTR_STRICTATIME } else { libc::MOUNT_ATTR_RELATIME };
-    attr.propagation = libc::MS_PRIVATE;
-    // SAFETY: the descriptor is open, the path is a C string, the structure is valid and its size is given.
-    let done = unsafe {
-        libc::syscall(
-            libc::SYS_mount_setattr,
-            clone.as_raw_fd(),
-            c"".as_ptr(),
-            libc::AT_EMPTY_PATH,
-            &raw const attr,
-            size_of::<libc::mount_attr>(),
-        )
-    };
-    if done == 0 { Ok(clone) } else { Err(io::Error::last_os_error()) }
+    let noted = if strict { libc::MOUNT_ATTR_STRICTATIME } else { libc::MOUNT_ATTR_RELATIME };
+    clones::make_own(clone.as_fd(), libc::MOUNT_ATTR__ATIME, noted)?;
+    Ok(clone)
 }
 
 /// Finds out, by a read (there need be nothing to read) that `relatime` would note, or by one that `strictatime` alone does.

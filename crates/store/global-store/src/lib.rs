@@ -5,6 +5,7 @@
 //! the POSIX implementation's directory descriptors directly.
 
 pub mod calls;
+pub mod clones;
 pub mod limits;
 pub mod memory;
 pub mod posix;

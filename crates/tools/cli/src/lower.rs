@@ -1,9 +1,10 @@
 //! The directory below: how the agent keeps reaching it after it is mounted over.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use global_store::clones;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mount::{OpenTreeFlags, open_tree};
 
@@ -16,29 +17,11 @@ use crate::{apart, mounts};
 pub fn open(dir: &Path) -> io::Result<OwnedFd> {
     match open_tree(CWD, dir, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC) {
         Ok(clone) => {
-            make_private(clone.as_fd());
+            // Before Linux 5.12 clones of shared mounts stay peers: nothing can be done about it.
+            let _ = clones::make_own(clone.as_fd(), 0, 0);
             Ok(clone)
         }
         Err(_) => Ok(rustix::fs::open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?),
-    }
-}
-
-/// Takes a clone out of its peer group: otherwise what is mounted over the original would appear over the clone too.
-fn make_private(clone: BorrowedFd<'_>) {
-    // SAFETY: mount_attr is plain data, for which zero is valid.
-    let mut attr: libc::mount_attr = unsafe { std::mem::zeroed() };
-    attr.propagation = libc::MS_PRIVATE;
-    // SAFETY: the descriptor is open, the path is a C string, the structure is valid and its size is given. A failure
-    // means a kernel before 5.12, where clones of shared mounts stay peers: nothing can be done about it.
-    unsafe {
-        libc::syscall(
-            libc::SYS_mount_setattr,
-            clone.as_raw_fd(),
-            c"".as_ptr(),
-            libc::AT_EMPTY_PATH,
-            &raw const attr,
-            size_of::<libc::mount_attr>(),
-        );
     }
 }
 

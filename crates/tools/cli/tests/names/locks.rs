@@ -55,6 +55,46 @@ fn locks_exclude_between_nodes_and_go_over_when_they_are_released() {
     });
 }
 
+/// A program that waits for a lock on the file.
+fn waits_for_lock(dir: &Path) -> ProcessGuard {
+    let (locked, began) = (dir.join("locked"), dir.join("began"));
+    let script = format!("exec 3<>{}; echo >{}; exec flock 3", locked.display(), began.display());
+    let waiter = ProcessGuard::spawn(std::process::Command::new("sh").args(["-c", &script]));
+    let waits = |pid: u32| {
+        let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        comm == "flock\n" && (stat.contains(") S ") || stat.contains(") D "))
+    };
+    wait_until("it waits", BOUND, || began.exists() && waits(waiter.pid()));
+    waiter
+}
+
+#[test]
+fn who_waits_for_a_lock_can_be_killed_in_the_grace_period_of_the_next_server_and_then_has_none() {
+    in_private_namespace(|| {
+        let mut cluster = Cluster::new(2);
+        let (one, two) = (cluster.mount_names(1, &[]), cluster.mount_names(2, &[]));
+        let held = open(&one);
+        flock(&held, FlockOperation::NonBlockingLockExclusive).unwrap();
+        let mut waiter = waits_for_lock(&two);
+        // The grace period lasts while this node is awaited.
+        cluster.signal_agent(1, Signal::STOP);
+        cluster.kill_server();
+        cluster.start_server();
+        let began = Instant::now();
+        fs::metadata(two.join("began")).unwrap();
+        waiter.signal(Signal::KILL);
+        waiter.wait(BOUND);
+        assert!(began.elapsed().as_secs() < 8, "after the grace period: {:?}", began.elapsed());
+        cluster.signal_agent(1, Signal::CONT);
+        flock(&held, FlockOperation::Unlock).unwrap();
+        let third = open(&two);
+        wait_until("it is free", BOUND, || flock(&third, FlockOperation::NonBlockingLockExclusive).is_ok());
+        drop((held, third));
+        cluster.end_server();
+    });
+}
+
 #[test]
 fn a_signal_ends_the_wait_for_a_lock_of_another_node() {
     in_private_namespace(|| {
@@ -62,15 +102,7 @@ fn a_signal_ends_the_wait_for_a_lock_of_another_node() {
         let (one, two) = (cluster.mount_names(1, &[]), cluster.mount_names(2, &[]));
         let held = open(&one);
         flock(&held, FlockOperation::NonBlockingLockExclusive).unwrap();
-        let script =
-            format!("exec 3<>{}; echo >{}; exec flock 3", two.join("locked").display(), two.join("began").display());
-        let mut waiter = ProcessGuard::spawn(std::process::Command::new("sh").args(["-c", &script]));
-        let waits = |pid: u32| {
-            let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-            comm == "flock\n" && (stat.contains(") S ") || stat.contains(") D "))
-        };
-        wait_until("it waits", BOUND, || two.join("began").exists() && waits(waiter.pid()));
+        let mut waiter = waits_for_lock(&two);
         waiter.signal(Signal::TERM);
         waiter.wait(BOUND);
         flock(&held, FlockOperation::Unlock).unwrap();
