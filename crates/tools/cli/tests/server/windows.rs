@@ -160,8 +160,13 @@ fn what_windows_at_a_server_acknowledged_survives_the_death_of_program_agent_and
                 acknowledged() > 300 + 170 * round as u64
             });
             if server_dies {
+                // Its window is empty when the server dies: one that is full takes no more.
+                writer.signal(rustix::process::Signal::STOP);
+                let drained = || fs::metadata(two.join(&name)).map_or(0, |found| found.len()) / RECORD_BYTES as u64;
+                wait_until("the server has it", BOUND, || drained() >= acknowledged());
                 cluster.kill_server();
                 let before = acknowledged();
+                writer.signal(rustix::process::Signal::CONT);
                 wait_until("the program writes into its window", BOUND, || acknowledged() > before + 20);
             }
             cluster.kill_agent(1);
