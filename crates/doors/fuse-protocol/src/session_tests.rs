@@ -6,7 +6,7 @@ use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
@@ -277,8 +277,13 @@ fn the_lookups_of_a_listing_that_nobody_takes_or_that_fails_are_forgotten() {
     assert_eq!(played.reply(), (42, libc::EIO));
     played.transport.gone.lock().insert(44);
     played.send(list(1, 44));
-    let fs = played.end();
-    assert_eq!(fs.forgotten.load(Ordering::SeqCst), 1011 + 1021 + 21 + 31);
+    // An end that came before a thread was free for it would interrupt it, and nothing would be listed.
+    let all = 1011 + 1021 + 21 + 31;
+    let begun = Instant::now();
+    while played.fs.forgotten.load(Ordering::SeqCst) < all && begun.elapsed() < PATIENCE {
+        std::thread::yield_now();
+    }
+    assert_eq!(played.end().forgotten.load(Ordering::SeqCst), all);
 }
 
 #[test]
