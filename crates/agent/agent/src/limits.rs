@@ -70,6 +70,20 @@ pub const SERVER_RELEASE: Duration = Duration::from_secs(2);
 /// the connections that small requests may have.
 pub const SERVER_WRITES_AT_ONCE: usize = 8;
 
+/// A bound that follows what is measured.
+pub struct Measured {
+    /// Where it begins.
+    pub start: usize,
+    /// It is never less.
+    pub least: usize,
+    /// It is never more.
+    pub most: usize,
+}
+
+/// Large writes of all drains that are on their way to a server at once. Two: one passes the wire while the server does the other.
+/// Three quarters of the connections that large requests may have.
+pub const SERVER_WIDTH: Measured = Measured { start: 4, least: 2, most: 12 };
+
 /// Memory of the node for what is read ahead from a server, bytes, of all files together: eight files at full width.
 pub const SERVER_AHEAD_BYTES: u64 = 256 << 20;
 
@@ -108,6 +122,10 @@ pub const SERVER_FETCHES_MAX: usize = 1024;
 
 /// Ranges that one open file's reads may have asked for while none of them has ended.
 pub const SERVER_WANTED_MAX: usize = 256;
+
+/// Most connections that are made before they are needed, of each kind: one takes three round trips, which programs that start at
+/// the same time would all wait for, and a thread of the server.
+pub const SERVER_READY: usize = 4;
 
 /// How long a program that asks for a window waits for a server; then it does without.
 pub const SERVER_ATTACH: Duration = Duration::from_secs(2);

@@ -14,21 +14,23 @@ mod handle;
 mod interruption;
 mod kept;
 mod later;
+mod opening;
 mod pace;
 mod scatter;
+mod width;
 mod written;
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use config::{Policy, PolicySet};
 use file_cache::{Anchor, DrainProgress, Keep, OpenHow, Overlay, Residency, Status, Stuck};
 use parking_lot::Mutex;
-use transport::{Call, CallError, Client};
+use transport::{Call, CallError, Client, Lane};
 use types::{Identity, Version};
 use wire::{Message, Text};
 
@@ -39,6 +41,7 @@ use ahead::Versions;
 use fetches::Fetches;
 use handle::RemoteHandle;
 use later::Later;
+use width::Width;
 
 pub use drains::Drainer;
 pub(crate) use interruption::patiently;
@@ -52,7 +55,10 @@ pub struct RemoteBuffer {
 }
 
 struct Inner {
-    client: Client,
+    client: Arc<Client>,
+    /// Files that are being opened for writing.
+    opening: AtomicUsize,
+    width: Width,
     /// How long a question that changes nothing waits.
     patience: Duration,
     /// Numbers of handles and jobs.
@@ -86,9 +92,14 @@ fn unexpected(answer: &Message) -> io::Error {
 impl RemoteBuffer {
     /// Over a connected client. `patience`: how long a question that changes nothing waits for an answer.
     pub fn new(client: Client, patience: Duration) -> RemoteBuffer {
+        let client = Arc::new(client);
+        // Files are going to be opened, of which some have to wait for what the server does below.
+        client.prepare(Lane::Slow, limits::SERVER_READY);
         RemoteBuffer {
             inner: Arc::new(Inner {
                 client,
+                opening: AtomicUsize::new(0),
+                width: Width::default(),
                 patience,
                 numbers: AtomicU64::new(1),
                 settled: Mutex::default(),

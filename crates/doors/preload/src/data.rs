@@ -179,12 +179,10 @@ fn by_window(fd: c_int, parts: &[IoSlice<'_>], length: size_t, at: Option<off_t>
 }
 
 fn by_window_of(open: &Open, fd: c_int, parts: &[IoSlice<'_>], length: size_t, at: Option<off_t>) -> Outcome {
-    let Some(window) = open.window() else {
-        if open.wants_window() {
-            agent::attach(fd, open);
-        }
-        return Outcome::Kernel;
-    };
+    if open.wants_window(length) {
+        agent::attach(fd, open);
+    }
+    let Some(window) = open.window() else { return Outcome::Kernel };
     if length as u64 > window.payload_max() || at.is_some_and(|at| at < 0) {
         return Outcome::Kernel;
     }

@@ -16,7 +16,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32};
 
 use window::client::Window;
 
-use crate::limits::{ATTACH_AT_WRITE, DESCRIPTORS_MAX, OPENS_MAX};
+use crate::limits::{ATTACH_AT_WRITE, DESCRIPTORS_MAX, LARGE_WRITE, OPENS_MAX};
 
 /// In a page of its own, and nothing else in its pages.
 #[repr(C, align(4096))]
@@ -70,10 +70,12 @@ impl Open {
         unsafe { (*self.window.get()).as_ref() }
     }
 
-    /// Counts a write without a window; true when it is time to ask for one, for one thread at a time.
-    pub fn wants_window(&self) -> bool {
+    /// Counts a write of `bytes` without a window; true when it is time to ask for one, for one thread at a time. A large write
+    /// counts for two.
+    pub fn wants_window(&self, bytes: usize) -> bool {
+        let weight = if bytes < LARGE_WRITE { 1 } else { 2 };
         self.stage.load(Relaxed) == WITHOUT
-            && self.patience.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).unwrap_or(0) <= 1
+            && self.patience.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(weight)).unwrap_or(0) <= 1
             && self.stage.compare_exchange(WITHOUT, ASKING, AcqRel, Relaxed).is_ok()
     }
 

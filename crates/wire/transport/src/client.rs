@@ -2,6 +2,7 @@
 //! when connection or server are lost.
 
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -217,10 +218,27 @@ impl Client {
         Ok(answer)
     }
 
-    fn connected(&self, place: &mut Place<'_>, patience: &Patience<'_>) -> Result<Connection, Trouble> {
-        if let Some(connection) = place.connection.take() {
-            return Ok(connection);
+    /// Requests of this lane are about to come: what `count` of them at once need to be connected is done meanwhile.
+    pub fn prepare(self: &Arc<Client>, lane: Lane, count: usize) {
+        for _ in 0..self.pool.prepare(lane, count) {
+            let client = Arc::clone(self);
+            let connect = move || {
+                let patience = Patience { until: Some(Instant::now() + CONNECT), interrupted: &|| false };
+                // Whoever needs it finds out why it is not there.
+                client.pool.prepared(lane, client.connection(&patience).ok());
+            };
+            if let Err(error) = std::thread::Builder::new().name("connect".into()).spawn(connect) {
+                tracing::debug!(%error, "no thread to connect ahead");
+                self.pool.prepared(lane, None);
+            }
         }
+    }
+
+    fn connected(&self, place: &mut Place<'_>, patience: &Patience<'_>) -> Result<Connection, Trouble> {
+        place.connection.take().map_or_else(|| self.connection(patience), Ok)
+    }
+
+    fn connection(&self, patience: &Patience<'_>) -> Result<Connection, Trouble> {
         let link = self.address.connect(CONNECT, patience).map_err(|error| match error.raw_os_error() {
             Some(libc::EINTR) => Trouble::of(error, patience),
             _ => Trouble::Connection(error),

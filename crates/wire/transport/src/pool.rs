@@ -36,6 +36,11 @@ impl Lane {
             Message::Seek { .. } | Message::End { .. } | Message::SetLen { .. } => 0,
             _ => return Lane::Slow,
         };
+        Lane::of_data(bytes)
+    }
+
+    /// Where data goes.
+    pub fn of_data(bytes: usize) -> Lane {
         if bytes > SMALL_BYTES { Lane::Large } else { Lane::Small }
     }
 }
@@ -49,7 +54,10 @@ pub(crate) struct Connection {
 #[derive(Default)]
 struct Idle {
     free: Vec<Connection>,
+    /// Those that there are, those that somebody makes for himself, and those of `prepared`.
     made: usize,
+    /// Those that are being made for whoever comes.
+    prepared: usize,
 }
 
 #[derive(Default)]
@@ -88,6 +96,23 @@ impl Pool {
             let tick = Instant::now() + TICK;
             track.freed.wait_until(&mut idle, patience.until.map_or(tick, |until| until.min(tick)));
         }
+    }
+
+    /// How many connections are to be made so that `count` are free; each is then told by [`Pool::prepared`].
+    pub(crate) fn prepare(&self, lane: Lane, count: usize) -> usize {
+        let mut idle = self.lanes[lane as usize].idle.lock();
+        let missing = count.saturating_sub(idle.free.len() + idle.prepared);
+        let missing = missing.min(LANE_CONNECTIONS[lane as usize] - idle.made);
+        idle.made += missing;
+        idle.prepared += missing;
+        missing
+    }
+
+    /// One that was to be made is there, or could not be made.
+    pub(crate) fn prepared(&self, lane: Lane, connection: Option<Connection>) {
+        let track = &self.lanes[lane as usize];
+        track.idle.lock().prepared -= 1;
+        drop(Place { track, connection });
     }
 }
 

@@ -198,6 +198,34 @@ fn a_small_request_does_not_wait_behind_large_ones() {
 }
 
 #[test]
+fn what_was_connected_ahead_carries_requests_while_nobody_can_connect() {
+    let log = Arc::new(Log::default());
+    let server = serve(&log);
+    let cable = Cable::to(&server.addresses()[0]);
+    let client = Arc::new(client_of(&cable.address));
+    client.prepare(Lane::Large, 3);
+    // They are there, or on their way.
+    client.prepare(Lane::Large, 2);
+    wait_until("three are connected ahead", BOUND, || cable.connections() == 4);
+    cable.lead_to(&Address::Tcp("127.0.0.1:1".to_owned()));
+    log.hold();
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let client = &client;
+            scope.spawn(move || write(client, thread << 20, &vec![1; 256 << 10]));
+        }
+        wait_until("three write at once", BOUND, || log.standing.load(Ordering::SeqCst) == 3);
+        log.release();
+    });
+    assert_eq!(cable.connections(), 4);
+    // What could not be made ahead is made when it is needed.
+    client.prepare(Lane::Small, limits::LANE_CONNECTIONS[Lane::Small as usize] + 1);
+    assert!(matches!(read(&client, 0, &mut [0; 8], Duration::from_millis(300)), Err(CallError::TimedOut)));
+    cable.lead_to(&server.addresses()[0]);
+    assert_eq!(read(&client, 0, &mut [0; 8], BOUND).unwrap(), 8);
+}
+
+#[test]
 fn what_is_known_of_a_file_is_told_though_every_small_request_hangs() {
     let log = Arc::new(Log::default());
     let server = serve(&log);

@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 
 use file_cache::{Anchor, Foresee, OpenHow, SeekFor, WriteResult};
 use parking_lot::Mutex;
-use transport::{Call, CallError};
+use transport::{Call, CallError, Lane};
 use types::{ByteRange, Identity, Version};
 use window::read_queue::Part;
 use wire::limits::DATA_BYTES_MAX;
 use wire::{Message, Text, open, seek};
 
 use super::ahead::{self, Ahead, Reading};
+use super::opening::Opening;
 use super::pace::Pace;
 use super::scatter::at_once;
 use super::{Inner, fault, hint_of, is_interrupted, unexpected};
@@ -86,9 +87,10 @@ impl RemoteHandle {
             wanted: Mutex::default(),
             keep: (reader::budget(&how.policy), how.policy.revalidate),
         };
-        if handle.writes() {
+        let _opening = handle.writes().then(|| {
             inner.begin_write(&handle.identity, &handle.hint);
-        }
+            Opening::begin(inner)
+        });
         // Another node's mark, or a whole file to be staged in, may have to be waited for.
         let within = (!handle.writes()).then(|| how.policy.io_timeout + how.policy.remote_wait);
         let first = bit(how.truncate, open::TRUNCATE) | bit(how.created, open::CREATED);
@@ -330,7 +332,11 @@ impl OpenData for RemoteHandle {
             .collect();
         at_once(pieces.len(), &|number| {
             let (offset, data) = pieces[number];
-            self.write_acknowledged(data, offset)
+            let write = || self.write_acknowledged(data, offset);
+            match Lane::of_data(data.len()) {
+                Lane::Large => self.inner.width.pass(data.len(), write),
+                _ => write(),
+            }
         })
     }
 

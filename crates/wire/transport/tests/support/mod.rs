@@ -192,6 +192,11 @@ impl Cable {
         self.shared.lose_answer.store(true, Ordering::SeqCst);
     }
 
+    /// Connections made through it so far and not cut.
+    pub fn connections(&self) -> usize {
+        self.shared.open.lock().len() / 2
+    }
+
     pub fn lost(&self) -> usize {
         self.shared.lost.load(Ordering::SeqCst)
     }

@@ -1,0 +1,25 @@
+//! What is done ahead while a file is opened.
+
+use std::sync::atomic::Ordering;
+
+use transport::Lane;
+
+use super::Inner;
+use crate::limits::SERVER_READY;
+
+/// A file is being opened for writing: what its first large write needs is connected meanwhile.
+pub(super) struct Opening<'a>(&'a Inner);
+
+impl Opening<'_> {
+    pub(super) fn begin(inner: &Inner) -> Opening<'_> {
+        let opening = inner.opening.fetch_add(1, Ordering::Relaxed) + 1;
+        inner.client.prepare(Lane::Large, opening.min(SERVER_READY));
+        Opening(inner)
+    }
+}
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        self.0.opening.fetch_sub(1, Ordering::Relaxed);
+    }
+}
