@@ -46,12 +46,18 @@ compile() {
 
 # Proves that the rest of this suite is about windows at all.
 inside_windows() {
-  local with want have
+  local with want have bytes count
   for with in without:0 forwarding:0 windows:16777216 sized:1048576; do
     want=${with#*:}
     # shellcheck disable=SC2046
     have=$(in_new_directory accelerated env $(environment "${with%:*}") "$scratch/windowed")
     if [ "$have" = "$want" ]; then pass "windows::${with%:*}"; else fail "windows::${with%:*}" "its window has '$have' bytes, not '$want'"; fi
+  done
+  for with in 65536:2:16777216 65535:2:0 65535:3:16777216 65536:1:0; do
+    IFS=: read -r bytes count want <<<"$with"
+    # shellcheck disable=SC2046
+    have=$(in_new_directory accelerated env $(environment windows) "$scratch/windowed" "$bytes" "$count")
+    if [ "$have" = "$want" ]; then pass "windows::asked_for_$with"; else fail "windows::asked_for_$with" "its window has '$have' bytes"; fi
   done
   documented c "$scratch/documented"
   documented python python3 "$scratch/documented.py"

@@ -1,7 +1,9 @@
-// Writes until a window is worth it, and prints how many bytes it has, 0 for none: the ioctl of docs/window.md.
+// Makes COUNT writes of BYTES, 20 of 8192 unless told otherwise, and prints how many bytes the window has then, 0 for none:
+// the ioctl of docs/window.md.
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -14,20 +16,22 @@ struct forebay_window {
 #define FOREBAY_WINDOW _IOWR(0xFB, 1, struct forebay_window)
 enum { HAS = 2 };
 
-int main(void) {
-  char block[8192], got[8192];
+int main(int argc, char **argv) {
+  static char block[1 << 20], got[1 << 20];
+  ssize_t bytes = argc > 2 ? atoi(argv[1]) : 8192;
+  int count = argc > 2 ? atoi(argv[2]) : 20;
   struct forebay_window ask = {.size = sizeof ask, .version = 1};
   int fd = open("windowed", O_WRONLY | O_CREAT | O_TRUNC, 0644);
-  for (int n = 0; n < 20; n++) {
-    memset(block, 'a' + n, sizeof block);
-    if (write(fd, block, sizeof block) != sizeof block) return 1;
+  for (int n = 0; n < count; n++) {
+    memset(block, 'a' + n, bytes);
+    if (write(fd, block, bytes) != bytes) return 1;
   }
   int has = ioctl(fd, FOREBAY_WINDOW, &ask) == 0 && ask.state & HAS;
   // What was acknowledged is there for another open, which ends the window.
   int other = open("windowed", O_RDONLY);
-  for (int n = 0; n < 20; n++) {
-    memset(block, 'a' + n, sizeof block);
-    if (read(other, got, sizeof got) != sizeof got || memcmp(block, got, sizeof got)) return 2;
+  for (int n = 0; n < count; n++) {
+    memset(block, 'a' + n, bytes);
+    if (read(other, got, bytes) != bytes || memcmp(block, got, bytes)) return 2;
   }
   printf("%llu\n", has ? (unsigned long long)ask.bytes : 0);
   return 0;
