@@ -91,20 +91,21 @@ both() { # FUNCTION ARGUMENT...
   done
 }
 
-fio_rates() { # SIDE LABEL FILE RW SIZE BS: the rate, and the processor time of a call, which other programs hardly change
-  local rate time
-  read -r rate time < <(fio_run "${@:3}")
+fio_rates() { # SIDE LABEL FILE RW SIZE BS: the rate, a call, and its processor time, which other programs hardly change
+  local rate call time
+  read -r rate call time < <(fio_run "${@:3}")
   value "$2" MB/s more "$1" "$rate"
+  value "$2, a call" us less "$1" "$call"
   value "$2, processor time a call" us less "$1" "$time"
 }
-fio_run() { # FILE RW SIZE BS -> MB/s, us
+fio_run() { # FILE RW SIZE BS -> MB/s, us, us
   fio --name=bench --filename="$1" --rw="$2" --size="$3" --bs="$4" --ioengine=psync --fallocate=none --invalidate=0 \
     --randrepeat=1 --output-format=json </dev/null |
     python3 -c 'import json, sys
 job = json.load(sys.stdin)["jobs"][0]
 did = max(job["read"], job["write"], key=lambda side: side["total_ios"])
 cpu = (job["usr_cpu"] + job["sys_cpu"]) / 100 * job["job_runtime"] * 1000
-print(round(did["bw_bytes"] / 1e6, 1), round(cpu / did["total_ios"], 3))'
+print(round(did["bw_bytes"] / 1e6, 1), round(did["clat_ns"]["mean"] / 1e3, 3), round(cpu / did["total_ios"], 3))'
 }
 
 write_new() { # SIDE: a new file each time
@@ -114,6 +115,11 @@ write_new() { # SIDE: a new file each time
 }
 on_complete() { # SIDE LABEL RW SIZE BS: a file that is there, and in the page cache
   fio_rates "$1" "$2" "$(at "$1")/complete" "$3" "$4" "$5"
+}
+on_replica() { # SIDE LABEL RW SIZE BS: the same bytes, through the mount and beside it
+  local file=$dir/complete
+  [ "$1" = forebay ] || file=$(find "$buffer/replicas" -type f -size +500M)
+  fio_rates "$1" "$2" "$file" "$3" "$4" "$5"
 }
 calls() { # SIDE LABEL OPERATION
   value "$2" us less "$1" "$("$scratch/calls" "$3" "$(at "$1")/many" 1000 20000)"
@@ -130,6 +136,8 @@ bench_data() {
   both on_complete "read 128 KiB, complete file" read 512m 128k
   both on_complete "random read 8 KiB" randread 128m 8k
   both on_complete "random write 8 KiB" randwrite 128m 8k
+  both on_replica "random read 8 KiB, and in the replica" randread 128m 8k
+  both on_replica "random write 8 KiB, and in the replica" randwrite 128m 8k
   rm -f "$bare/complete" "$dir/complete"
   decelerate
 }
