@@ -2,33 +2,63 @@
 //! the grace period is over, nobody gets a new one.
 //!
 //! L1. A node is written down before it gets its first lock.
-//! L2. A node that is gone is crossed out before anybody gets what it held.
+//! L2. A node that is gone is crossed out before anybody gets what it held: what cannot be crossed out keeps its locks.
 //! L3. Whom a former server wrote down, and who has not claimed all it had when the grace period is over, is crossed out before anybody
 //!     gets a new lock.
+//! L4. A node that was forgotten and has come back is another client, to which what is written of the first does not belong: it claims
+//!     nothing, and gets its first lock when the first is crossed out.
 //!
 //! So nobody else can have had meanwhile what is claimed, however often servers die, also within the grace period: what is written down
 //! changes with its end alone. A name in a directory for each node: what is crossed out needs no room.
 
-use std::collections::HashSet;
+use std::any::Any;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 /// What a node calls itself: random, and the same for every server that it meets.
 pub(crate) type Name = [u8; 16];
 
+/// A node as this server knows it: its name, and the number of the client, not 0, which is another after it was forgotten.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Locker {
+    pub name: Name,
+    pub client: u64,
+}
+
+/// Whose an entry is that a former server has written.
+const FORMER: u64 = 0;
+
+/// What a node has locked, until it is dropped.
+pub(crate) type Kept = Arc<dyn Any + Send + Sync>;
+
 #[derive(Default)]
 struct State {
-    /// As they are written down.
-    listed: HashSet<Name>,
+    /// As they are written down, and of which client.
+    listed: HashMap<Name, u64>,
     /// Those of them that have not claimed yet.
     awaited: HashSet<Name>,
+    /// Those who are gone and cannot be crossed out.
+    gone: Vec<(Locker, Option<Kept>)>,
     /// The server ends, and the nodes do not.
     ended: bool,
+}
+
+impl State {
+    /// Whether what is written of a node is of this client; what a former server has written is of the first that asks.
+    fn has(&mut self, node: &Locker) -> bool {
+        let Some(client) = self.listed.get_mut(&node.name) else { return false };
+        if *client == FORMER {
+            *client = node.client;
+        }
+        *client == node.client
+    }
 }
 
 /// The list.
@@ -60,30 +90,32 @@ impl Lockers {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => dir.parent().map_or(Ok(()), sync)?,
         }
-        let mut listed = HashSet::new();
+        let mut awaited = HashSet::new();
         for entry in fs::read_dir(&dir)? {
-            listed.extend(entry?.file_name().to_str().and_then(name));
+            awaited.extend(entry?.file_name().to_str().and_then(name));
         }
-        let state = State { awaited: listed.clone(), listed, ended: false };
+        let listed = awaited.iter().map(|name| (*name, FORMER)).collect();
+        let state = State { listed, awaited, ..State::default() };
         Ok(Lockers { dir, until: Instant::now() + grace, state: Mutex::new(state) })
     }
 
-    /// Crosses out who has not come in time (L3). What cannot be crossed out keeps the grace period from ending.
-    fn settle(&self, state: &mut State) {
+    /// The list, from which those are crossed out who have not come in time (L3). What cannot be crossed out keeps the grace period from ending.
+    fn settled(&self) -> MutexGuard<'_, State> {
+        let mut state = self.state.lock();
         if state.awaited.is_empty() || Instant::now() < self.until {
-            return;
+            return state;
         }
         match self.cross_out(state.awaited.iter()) {
             Ok(()) => {
-                tracing::warn!(
-                    nodes = state.awaited.len(),
-                    "nodes have not claimed their locks in time, and have none any more"
-                );
-                state.listed.retain(|name| !state.awaited.contains(name));
-                state.awaited.clear();
+                let nodes = state.awaited.len();
+                tracing::warn!(nodes, "nodes have not claimed their locks in time, and have none any more");
+                for name in std::mem::take(&mut state.awaited) {
+                    state.listed.remove(&name);
+                }
             }
             Err(error) => tracing::error!(%error, dir = %self.dir.display(), "the grace period of locks cannot end"),
         }
+        state
     }
 
     fn cross_out<'a>(&self, names: impl Iterator<Item = &'a Name>) -> io::Result<()> {
@@ -98,57 +130,87 @@ impl Lockers {
 
     /// Whether nobody gets a new lock yet.
     pub(crate) fn is_grace(&self) -> bool {
-        let mut state = self.state.lock();
-        self.settle(&mut state);
-        !state.awaited.is_empty()
+        !self.settled().awaited.is_empty()
     }
 
     /// A node is about to get a lock (L1); false: not yet. An error: it must not, for it cannot be written down.
-    pub(crate) fn admit(&self, node: &Name) -> io::Result<bool> {
-        let mut state = self.state.lock();
-        self.settle(&mut state);
+    pub(crate) fn admit(&self, node: &Locker) -> io::Result<bool> {
+        let mut state = self.settled();
         if !state.awaited.is_empty() {
             return Ok(false);
         }
-        if !state.listed.contains(node) {
-            File::create(self.dir.join(hex(node)))?;
-            sync(&self.dir)?;
-            state.listed.insert(*node);
+        if state.listed.contains_key(&node.name) {
+            return Ok(state.has(node));
         }
+        File::create(self.dir.join(hex(&node.name)))?;
+        sync(&self.dir)?;
+        state.listed.insert(node.name, node.client);
         Ok(true)
     }
 
     /// Whether a node may claim what it held: nobody else can have had it meanwhile.
-    pub(crate) fn may_claim(&self, node: &Name) -> bool {
-        let mut state = self.state.lock();
-        self.settle(&mut state);
-        state.listed.contains(node)
+    pub(crate) fn may_claim(&self, node: &Locker) -> bool {
+        self.settled().has(node)
     }
 
     /// A node has claimed all that it held; false: too late, it holds nothing.
-    pub(crate) fn has_claimed(&self, node: &Name) -> bool {
-        let mut state = self.state.lock();
-        self.settle(&mut state);
-        state.awaited.remove(node);
-        state.listed.contains(node)
+    pub(crate) fn has_claimed(&self, node: &Locker) -> bool {
+        let mut state = self.settled();
+        let has = state.has(node);
+        if has {
+            state.awaited.remove(&node.name);
+        }
+        has
     }
 
-    /// A node is gone, and what it held is about to be released (L2).
-    pub(crate) fn gone(&self, node: &Name) {
+    /// A node is gone, and `held` is what it has locked: that is released when the node is crossed out, and not before (L2).
+    pub(crate) fn gone(&self, node: &Locker, held: Option<Kept>) {
         let mut state = self.state.lock();
-        if state.ended || !state.listed.contains(node) {
+        if state.ended || !state.has(node) {
             return;
         }
-        if let Err(error) = self.cross_out([node].into_iter()) {
-            tracing::error!(%error, dir = %self.dir.display(), "a node that is gone may claim its locks from the next server");
+        state.gone.push((*node, held));
+        let (released, crossed_out) = self.cross_out_gone(&mut state);
+        if let Err(error) = crossed_out {
+            let dir = self.dir.display();
+            tracing::error!(%error, %dir, "a node that is gone cannot be crossed out, and keeps its locks");
         }
-        state.listed.remove(node);
-        state.awaited.remove(node);
+        // Outside the lock: what they had open is closed.
+        drop(state);
+        drop(released);
+    }
+
+    /// Crosses out those who are gone and could not be when they went; what they have locked is released.
+    pub(crate) fn try_again(&self) {
+        // The lock is given back at the end of the line.
+        let (released, _still) = self.cross_out_gone(&mut self.state.lock());
+        drop(released);
+    }
+
+    fn cross_out_gone(&self, state: &mut State) -> (Vec<Option<Kept>>, io::Result<()>) {
+        let (mut released, mut outcome) = (Vec::new(), Ok(()));
+        for (node, held) in std::mem::take(&mut state.gone) {
+            if state.has(&node) {
+                if let Err(error) = self.cross_out([&node.name].into_iter()) {
+                    outcome = Err(error);
+                    state.gone.push((node, held));
+                    continue;
+                }
+                state.listed.remove(&node.name);
+                state.awaited.remove(&node.name);
+            }
+            released.push(held);
+        }
+        (released, outcome)
     }
 
     /// The server ends: what is written down is for the next one.
     pub(crate) fn end(&self) {
-        self.state.lock().ended = true;
+        let mut state = self.state.lock();
+        state.ended = true;
+        let gone = std::mem::take(&mut state.gone);
+        drop(state);
+        drop(gone);
     }
 }
 
@@ -158,8 +220,8 @@ mod tests {
 
     use super::*;
 
-    const A: Name = [0; 16];
-    const B: Name = [0xab; 16];
+    const A: Locker = Locker { name: [0; 16], client: 1 };
+    const B: Locker = Locker { name: [0xab; 16], client: 2 };
     const LONG: Duration = Duration::from_secs(1000);
 
     #[test]
@@ -187,15 +249,15 @@ mod tests {
         let open = |grace| Lockers::open(tree.path("lockers"), grace).unwrap();
         let first = open(LONG);
         assert!(first.admit(&A).unwrap() && first.admit(&B).unwrap());
-        first.gone(&B);
-        first.gone(&B);
+        first.gone(&B, None);
+        first.gone(&B, None);
         let late = open(Duration::ZERO);
         assert!(!late.may_claim(&A) && !late.is_grace() && !late.has_claimed(&A));
         let next = open(LONG);
         assert!(!next.is_grace() && !next.may_claim(&A) && !next.may_claim(&B));
         assert!(next.admit(&B).unwrap());
         next.end();
-        next.gone(&B);
+        next.gone(&B, None);
         assert!(open(LONG).may_claim(&B), "the server has ended, and not the node");
     }
 
@@ -211,6 +273,45 @@ mod tests {
         assert!(!late.is_grace());
         fs::rename(tree.path("lockers"), tree.path("away")).unwrap();
         assert!(late.admit(&B).is_err());
+    }
+
+    #[test]
+    fn a_node_that_was_forgotten_and_has_come_back_waits_until_it_is_crossed_out_and_is_not_crossed_out_again() {
+        let tree = TempTree::new();
+        let open = || Lockers::open(tree.path("lockers"), LONG).unwrap();
+        let (lockers, again) = (open(), Locker { client: 3, ..A });
+        assert!(lockers.admit(&A).unwrap());
+        assert!(!lockers.may_claim(&again) && !lockers.has_claimed(&again), "that was another");
+        assert!(!lockers.admit(&again).unwrap());
+        lockers.gone(&A, None);
+        assert!(lockers.admit(&again).unwrap() && !lockers.admit(&A).unwrap());
+        lockers.gone(&A, None);
+        lockers.try_again();
+        let next = open();
+        assert!(next.is_grace() && next.may_claim(&A), "it is written down, and the numbers are others now");
+        assert!(!next.may_claim(&again) && !next.has_claimed(&again) && next.has_claimed(&A) && !next.is_grace());
+    }
+
+    #[test]
+    fn who_is_gone_keeps_its_locks_until_it_can_be_crossed_out() {
+        let tree = TempTree::new();
+        let lockers = Lockers::open(tree.path("lockers"), LONG).unwrap();
+        assert!(lockers.admit(&A).unwrap() && lockers.admit(&B).unwrap());
+        let (held, again): (Kept, _) = (Arc::new(()), Locker { client: 3, ..A });
+        let is_held = || Arc::strong_count(&held) > 1;
+        fs::rename(tree.path("lockers"), tree.path("away")).unwrap();
+        lockers.gone(&A, Some(Arc::clone(&held)));
+        lockers.gone(&A, None);
+        lockers.try_again();
+        assert!(is_held() && !lockers.admit(&again).unwrap() && lockers.admit(&B).unwrap());
+        fs::rename(tree.path("away"), tree.path("lockers")).unwrap();
+        lockers.try_again();
+        assert!(!is_held() && lockers.admit(&again).unwrap());
+        fs::rename(tree.path("lockers"), tree.path("away")).unwrap();
+        lockers.gone(&again, Some(Arc::clone(&held)));
+        assert!(is_held());
+        lockers.end();
+        assert!(!is_held(), "nobody gets anything from a server that has ended");
     }
 
     #[test]

@@ -93,7 +93,7 @@ impl<S> Names<S> {
             }
             Message::ReclaimLock { head } => self.reclaim_lock(node, head.as_slice()),
             Message::LocksReclaimed {} if node.claiming().is_none() => Message::Unknown {},
-            Message::LocksReclaimed {} if self.lockers.has_claimed(&node.own) => Message::Done {},
+            Message::LocksReclaimed {} if self.lockers.has_claimed(&node.locker) => Message::Done {},
             Message::LocksReclaimed {} => refused(libc::ESTALE, TOO_LATE),
             Message::Reclaimed {} => {
                 if node.open() {
@@ -108,7 +108,11 @@ impl<S> Names<S> {
             }
             Message::Listen { after } => match node.remote() {
                 None => Message::Unknown {},
-                Some(_) => Message::Heard { last: node.events.collect(after, out) },
+                Some(_) => {
+                    // Somebody may be waiting for what nobody could release.
+                    self.lockers.try_again();
+                    Message::Heard { last: node.events.collect(after, out) }
+                }
             },
             Message::Withdraw { number } => {
                 node.withdraw(number);
@@ -126,7 +130,7 @@ impl<S> Names<S> {
         let Some(remote) = node.claiming() else { return Message::Unknown {} };
         let Some(envelope) = Envelope::of(head) else { return refused(libc::EPROTO, "no message of a kernel") };
         match envelope.opcode {
-            Some(Opcode::Setlk) if !takes_lock(&envelope, head) || self.lockers.may_claim(&node.own) => {}
+            Some(Opcode::Setlk) if !takes_lock(&envelope, head) || self.lockers.may_claim(&node.locker) => {}
             Some(Opcode::Setlk) => return refused(libc::ESTALE, TOO_LATE),
             Some(Opcode::Release) => {}
             _ => return refused(libc::EPROTO, "neither a lock nor a close"),
@@ -141,7 +145,7 @@ impl<S> Names<S> {
     fn not_now(&self, node: &Node, envelope: &Envelope, head: &[u8]) -> Option<Message> {
         let admitted = match envelope.opcode {
             Some(Opcode::Getlk) => Ok(!self.lockers.is_grace()),
-            _ if takes_lock(envelope, head) => self.lockers.admit(&node.own),
+            _ if takes_lock(envelope, head) => self.lockers.admit(&node.locker),
             _ => return None,
         };
         match admitted {
@@ -161,7 +165,8 @@ impl<S> Names<S> {
                 format!("names are served to nodes of the same kind: the server is {ours}, the node {machine}");
             return Message::failed(libc::EPROTO, reason);
         }
-        let make = |events: Arc<Queue>| Remote::new(Arc::clone(&self.agent), node.client, &self.numbers, events, init);
+        let make =
+            |events: Arc<Queue>| Remote::new(Arc::clone(&self.agent), node.locker.client, &self.numbers, events, init);
         match node.attach(init, open, make) {
             Ok(Some(answer)) => whole(&answer),
             Ok(None) => refused(libc::EPROTO, "the node's kernel offers something else than before"),

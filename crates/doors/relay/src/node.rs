@@ -8,7 +8,7 @@ use fuse_protocol::{Envelope, Given};
 use parking_lot::{Mutex, RwLock};
 
 use crate::events::Queue;
-use crate::lockers::{Lockers, Name};
+use crate::lockers::{Kept, Locker, Lockers, Name};
 
 struct Attached {
     remote: Arc<Remote>,
@@ -20,10 +20,9 @@ struct Attached {
 
 /// One node: its kernel, once it is attached, and what that was given and may not have got.
 pub(crate) struct Node {
-    /// Its number, which no other has.
-    pub client: u64,
-    /// What it calls itself, and for people.
-    pub own: Name,
+    /// What it calls itself, and its number, which no other has.
+    pub locker: Locker,
+    /// For people.
     pub name: String,
     lockers: Arc<Lockers>,
     pub events: Arc<Queue>,
@@ -36,7 +35,8 @@ impl Node {
     pub fn new(client: u64, (own, name): (&Name, &str), start: u64, lockers: Arc<Lockers>) -> Node {
         let (attached, given) = (RwLock::default(), Mutex::default());
         let events = Arc::new(Queue::after(start));
-        Node { client, own: *own, name: name.into(), lockers, events, attached, given }
+        let locker = Locker { name: *own, client };
+        Node { locker, name: name.into(), lockers, events, attached, given }
     }
 
     /// Its kernel, if it is attached and may ask.
@@ -73,11 +73,8 @@ impl Node {
 
     /// Its kernel is gone.
     pub fn detach(&self) {
-        // Before its locks are released.
-        self.lockers.gone(&self.own);
         let gone = self.attached.write().take();
-        // Outside the lock: what it had open is closed.
-        drop(gone);
+        self.lockers.gone(&self.locker, gone.map(|attached| attached.remote as Kept));
     }
 
     /// Notes what the answer to a request gave. `oldest`: the node has done with requests below it.

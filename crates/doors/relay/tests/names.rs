@@ -115,7 +115,11 @@ struct Node<'a> {
 
 impl<'a> Node<'a> {
     fn new(server: &'a Names<NoData>) -> Node<'a> {
-        let mut node = Node::begun(server, 0);
+        Node::named(server, 0)
+    }
+
+    fn named(server: &'a Names<NoData>, name: u8) -> Node<'a> {
+        let mut node = Node::begun(server, name);
         let answer = node.ask(attach(std::env::consts::ARCH));
         assert!(matches!(answer, Message::Relayed { .. }), "{answer:?}");
         node

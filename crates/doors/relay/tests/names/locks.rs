@@ -104,7 +104,7 @@ fn a_node_that_comes_too_late_gives_back_what_it_claimed() {
     assert!(is_done(&node.ask(Message::Reclaimed {})));
     assert_eq!(node.read(file.0, file.1), Err(libc::ESTALE));
     assert_eq!(node.locks(file, libc::F_WRLCK), Some(libc::ESTALE), "through what is not open nothing is locked");
-    let mut other = Node::new(&server);
+    let mut other = Node::named(&server, 1);
     let its = other.opens();
     assert_eq!(other.locks(its, libc::F_WRLCK), Some(0));
 }
@@ -120,5 +120,50 @@ fn a_node_that_is_gone_claims_nothing_from_the_next_server() {
     let second = stand.server_with_grace(second);
     let mut other = Node::new(&second);
     let its = other.opens();
+    assert_eq!(other.locks(its, libc::F_WRLCK), Some(0));
+}
+
+#[test]
+fn what_a_node_locks_that_has_come_back_while_its_former_locks_are_released_it_may_claim_from_the_next_server() {
+    let stand = Stand::new();
+    let server = stand.server();
+    let mut forgotten = Node::new(&server);
+    let (file, identity) = (forgotten.create("locked"), forgotten.identity.clone().unwrap());
+    assert_eq!(forgotten.locks(file, libc::F_RDLCK), Some(0));
+
+    let mut node = Node::again(&server, 0);
+    node.claims(file, &identity);
+    assert!(!is_done(&node.ask(reclaim(&set_lock(SETLK, file, libc::F_RDLCK)))), "others may have had it");
+    assert!(!is_done(&node.ask(Message::LocksReclaimed {})) && is_done(&node.ask(Message::Reclaimed {})));
+    let its = node.opens();
+    assert_eq!(node.locks(its, libc::F_RDLCK), None, "not before all is released");
+    drop(forgotten);
+    assert_eq!(node.locks(its, libc::F_RDLCK), Some(0));
+    server.ends();
+
+    let next = stand.server();
+    let mut node = Node::again(&next, 0);
+    node.claims(its, &identity);
+    assert!(is_done(&node.ask(reclaim(&set_lock(SETLK, its, libc::F_RDLCK)))));
+    assert!(is_done(&node.ask(Message::LocksReclaimed {})));
+}
+
+#[test]
+fn the_locks_of_a_node_that_is_gone_are_kept_while_it_cannot_be_crossed_out() {
+    let stand = Stand::new();
+    let server = stand.server();
+    let (mut node, mut other) = (Node::new(&server), Node::named(&server, 1));
+    let (beside, file) = (other.create("beside"), node.create("locked"));
+    let its = other.opens();
+    assert_eq!((node.locks(file, libc::F_WRLCK), other.locks(beside, libc::F_WRLCK)), (Some(0), Some(0)));
+    let listen =
+        |other: &mut Node<'_>| assert!(matches!(other.ask(Message::Listen { after: 0 }), Message::Heard { .. }));
+    let (lockers, away) = (stand.tree.path("lockers"), stand.tree.path("away"));
+    std::fs::rename(&lockers, &away).unwrap();
+    drop(node);
+    listen(&mut other);
+    assert_eq!(other.locks(its, libc::F_WRLCK), Some(libc::EAGAIN), "the next server would let it claim them");
+    std::fs::rename(&away, &lockers).unwrap();
+    listen(&mut other);
     assert_eq!(other.locks(its, libc::F_WRLCK), Some(0));
 }
