@@ -107,11 +107,12 @@ impl Errands {
         Ok(todo.next())
     }
 
-    /// The server has lost its memory of this node: nothing of this means anything to the next, but for what undoes: that may have been
-    /// claimed already, and is of no effect where it was not. The numbers of the requests that were to be withdrawn.
+    /// The server has lost its memory of this node: nothing of this means anything to the next, but for what undoes - that may have been
+    /// claimed already, and is of no effect where it was not - and for interrupts: the next is asked for what was waited for. The numbers of
+    /// the requests that were to be withdrawn.
     pub fn clear(&self) -> Vec<u64> {
         let mut todo = self.todo.lock();
-        todo.timed.clear();
+        todo.timed.retain(|(errand, _)| matches!(errand, Errand::Interrupt(_)));
         todo.forgets.clear();
         let (kept, gone) = std::mem::take(&mut todo.others)
             .into_iter()
@@ -151,11 +152,23 @@ mod tests {
         errands.put_back(release);
         assert_eq!((next(), next()), (Errand::Release(vec![1]), Errand::Withdraw(3)));
         assert_eq!(next(), Errand::Forget(vec![(7, 3)]));
-        errands.add(Errand::Await(4));
-        errands.add(Errand::Unlock(4, vec![]));
-        errands.add(Errand::Withdraw(9));
+    }
+
+    #[test]
+    fn what_is_to_be_undone_or_ended_is_told_the_next_server_and_nothing_else_is() {
+        let errands = Errands::default();
+        let all = [
+            Errand::Await(4),
+            Errand::Interrupt(6),
+            Errand::Unlock(4, vec![]),
+            Errand::Withdraw(9),
+            Errand::Release(vec![2]),
+            Errand::Forget(vec![(7, 1)]),
+        ];
+        all.into_iter().for_each(|errand| errands.add(errand));
         assert_eq!(errands.clear(), [9]);
-        assert_eq!(next(), Errand::Unlock(4, vec![]), "it may have been claimed");
+        let told: Vec<_> = std::iter::from_fn(|| errands.todo.lock().next()).collect();
+        assert_eq!(told, [Errand::Interrupt(6), Errand::Unlock(4, vec![]), Errand::Release(vec![2])]);
         errands.end();
         assert!(errands.next().is_err());
     }

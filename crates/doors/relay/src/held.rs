@@ -6,6 +6,7 @@
 use std::collections::{HashMap, HashSet};
 
 use parking_lot::Mutex;
+use transport::Memory;
 use types::Identity;
 
 use crate::limits::LOCKS_CLAIMED_MAX;
@@ -63,6 +64,8 @@ struct Looked {
 
 #[derive(Default)]
 struct Table {
+    /// Who knows all this, or is being told.
+    memory: Memory,
     nodes: HashMap<u64, Looked>,
     opens: HashMap<u64, Held>,
     locked: Locked,
@@ -137,7 +140,18 @@ impl Holdings {
         self.0.lock().locked.begins(unique, node, change);
     }
 
-    /// It is answered, or nobody waits for that any more. What it was, and of which file, if it is one of these.
+    /// A request is answered. False: it takes a lock, and `by` has been forgotten, from which nothing is claimed any more: the answer counts for
+    /// nothing, and somebody else may have had the lock since.
+    pub fn lock_answered(&self, unique: u64, outcome: Outcome, by: Memory) -> bool {
+        let mut table = self.0.lock();
+        let counts = table.memory == by || !table.locked.takes(unique);
+        if counts {
+            table.locked.ends(unique, outcome);
+        }
+        counts
+    }
+
+    /// Nobody waits for its answer any more. What it was, and of which file, if it is one of these.
     pub fn lock_ends(&self, unique: u64, outcome: Outcome) -> Option<(u64, Change)> {
         self.0.lock().locked.ends(unique, outcome)
     }
@@ -147,9 +161,20 @@ impl Holdings {
         self.0.lock().locked.gave(unique)
     }
 
-    /// The server has forgotten all. What is to be claimed, and what is lost. `and` is done before the kernel gives anything back.
-    pub fn claims(&self, and: impl FnOnce()) -> Claims {
+    /// The first server that this kernel meets.
+    pub fn meets(&self, memory: Memory) {
+        self.0.lock().memory = memory;
+    }
+
+    /// Who knows what is held, or is being told.
+    pub fn memory(&self) -> Memory {
+        self.0.lock().memory
+    }
+
+    /// The server has forgotten all. What is to be claimed from `memory`, and what is lost. `and` is done before the kernel gives anything back.
+    pub fn claims(&self, memory: Memory, and: impl FnOnce()) -> Claims {
         let mut table = self.0.lock();
+        table.memory = memory;
         let (mut claims, mut files, mut locks) = (Claims::default(), HashMap::new(), 0);
         let nodes: HashSet<u64> = table.opens.values().map(|held| held.node).collect();
         for node in nodes {
@@ -189,6 +214,8 @@ mod tests {
 
     use super::*;
 
+    const LATER: Memory = [1; 16];
+
     fn identity(byte: u8) -> Identity {
         Identity::new(vec![1, 2, byte]).unwrap()
     }
@@ -219,7 +246,7 @@ mod tests {
         holdings.looked_up(9, directory());
         holdings.add(70, held(7));
         holdings.forgets(9, 1, || ());
-        let Claims { mut others, locked, lost } = holdings.claims(|| ());
+        let Claims { mut others, locked, lost } = holdings.claims(LATER, || ());
         others.sort_by_key(|claim| claim.node);
         let told: Vec<_> = others.iter().map(|claim| (claim.node, claim.lookups, claim.open)).collect();
         assert_eq!(told, [(5, 2, None), (7, 1, Some((70, libc::O_RDWR)))]);
@@ -248,14 +275,14 @@ mod tests {
         assert!(holdings.remove(40).is_some(), "its locks go with the last close");
         holdings.add(41, held(4));
         for _ in 0..2 {
-            let Claims { mut locked, others, lost } = holdings.claims(|| ());
+            let Claims { mut locked, others, lost } = holdings.claims(LATER, || ());
             locked.sort_by_key(|file| file.node);
             let told: Vec<_> = locked.iter().map(|file| (file.node, file.opens.len(), file.locks.clone())).collect();
             assert_eq!(told, [(1, 2, vec![take(100, 10, false)]), (3, 1, vec![take(100, 30, true)])]);
             assert_eq!((others.len(), lost.len()), (2, 0));
         }
         assert_eq!(holdings.lose(1).len(), 2);
-        assert_eq!(holdings.claims(|| ()).locked.len(), 1);
+        assert_eq!(holdings.claims(LATER, || ()).locked.len(), 1);
     }
 
     #[test]
@@ -272,8 +299,27 @@ mod tests {
                 granted(&holdings, node, Change { kind: Some(LockKind::Shared), ..take(owner, node * 10, false) });
             }
         }
-        let claims = holdings.claims(|| ());
+        let claims = holdings.claims(LATER, || ());
         assert_eq!((claims.lost.len(), claims.locked.len(), claims.others.len()), (2, FILES as usize - 1, 0));
-        assert_eq!(holdings.claims(|| ()).lost, [], "who is lost stays so, and nobody else is");
+        assert_eq!(holdings.claims(LATER, || ()).lost, [], "who is lost stays so, and nobody else is");
+    }
+
+    #[test]
+    fn what_a_former_server_granted_is_not_believed_once_its_successor_was_told_what_is_held() {
+        let holdings = Holdings::default();
+        let (former, share) = (Memory::default(), Change { kind: Some(LockKind::Shared), ..take(100, 10, true) });
+        holdings.add(10, held(1));
+        granted(&holdings, 1, share);
+        holdings.lock_begins(4, 1, take(100, 10, true));
+        holdings.lock_begins(6, 1, Change { kind: None, ..take(200, 10, false) });
+        assert_eq!(holdings.claims(LATER, || ()).locked, [], "it was given up to be converted");
+        for outcome in [Outcome::Done, Outcome::Refused] {
+            assert!(!holdings.lock_answered(4, outcome, former));
+        }
+        assert!(holdings.lock_answered(6, Outcome::Done, former), "what is released nobody has");
+        assert!(holdings.lock_answered(8, Outcome::Done, former), "it is about no lock");
+        assert!(holdings.claims(LATER, || ()).locked.is_empty());
+        assert!(holdings.lock_answered(4, Outcome::Done, LATER));
+        assert_eq!(holdings.claims(LATER, || ()).locked[0].locks, [take(100, 10, true)]);
     }
 }

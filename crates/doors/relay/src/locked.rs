@@ -1,9 +1,10 @@
 //! Which locks programs of this node hold: what is claimed from a server that has forgotten them.
 //!
 //! K1. What is claimed was granted, and its owner has not asked since to release it: what releases counts from when it is sent, what takes
-//!     from when it is answered.
+//!     from when it is answered. An answer of a server that was forgotten before it was noted takes nothing.
 //! K2. In which order the server executed two requests of one owner that meet, and were under way at once, is not known here. What that owner
-//!     holds of the file is in doubt from then until it has released all of it by a request that no other met.
+//!     holds of the file is in doubt from then until it has released all of it by a request that no other met, or the open files that the
+//!     two went through are closed: one of them holds what is in doubt, or nobody.
 
 use std::collections::{HashMap, HashSet};
 
@@ -81,8 +82,8 @@ impl Change {
 struct OfFile {
     ranges: RangeLocks,
     flocks: RangeLocks,
-    /// Owners, and whether of flocks.
-    doubts: HashSet<(u64, bool)>,
+    /// Owners, whether of flocks, and through which open files.
+    doubts: HashSet<(u64, bool, u64)>,
 }
 
 impl OfFile {
@@ -143,6 +144,10 @@ impl OfFile {
         }
     }
 
+    fn doubt(&mut self, change: &Change) {
+        self.doubts.insert((change.owner, change.flock, change.handle));
+    }
+
     fn is_empty(&self) -> bool {
         self.ranges.is_empty() && self.flocks.is_empty() && self.doubts.is_empty()
     }
@@ -171,9 +176,9 @@ impl Locked {
         let mut alone = true;
         for other in self.under_way.values_mut().filter(|other| other.node == node && other.change.meets(&change)) {
             (other.alone, alone) = (false, false);
-        }
-        if !alone {
-            self.files.entry(node).or_default().doubts.insert(change.who());
+            let file = self.files.entry(node).or_default();
+            file.doubt(&other.change);
+            file.doubt(&change);
         }
         self.under_way.insert(unique, UnderWay { node, change, alone, gave: false });
     }
@@ -191,13 +196,18 @@ impl Locked {
             }
             file.after(&change, outcome);
             if alone && outcome == Outcome::Done && change.releases_all() {
-                file.doubts.remove(&change.who());
+                file.doubts.retain(|(owner, flock, _)| (*owner, *flock) != change.who());
             }
             if file.is_empty() {
                 self.files.remove(&node);
             }
         }
         Some((node, change))
+    }
+
+    /// Whether a request that is under way takes a lock.
+    pub fn takes(&self, unique: u64) -> bool {
+        self.under_way.get(&unique).is_some_and(|under_way| under_way.change.kind.is_some())
     }
 
     /// Whether a request has given something up, though no server may have seen it.
@@ -210,6 +220,7 @@ impl Locked {
         if let Some(file) = self.files.get_mut(&node) {
             file.ranges.release_handle(handle);
             file.flocks.release_handle(handle);
+            file.doubts.retain(|(_, _, through)| *through != handle);
         }
     }
 
@@ -242,118 +253,5 @@ impl Locked {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const FILE: u64 = 7;
-    const TAKE: Option<LockKind> = Some(LockKind::Exclusive);
-    const SHARE: Option<LockKind> = Some(LockKind::Shared);
-
-    fn range(owner: u64, start: u64, end: u64, kind: Option<LockKind>) -> Change {
-        Change { owner, handle: owner * 10, pid: 1, flock: false, range: (start, end), kind }
-    }
-
-    fn flock(owner: u64, kind: Option<LockKind>) -> Change {
-        Change { flock: true, ..range(owner, 0, i64::MAX as u64, kind) }
-    }
-
-    fn done(locked: &mut Locked, change: Change) {
-        locked.begins(2, FILE, change);
-        assert_eq!(locked.ends(2, Outcome::Done), Some((FILE, change)));
-    }
-
-    #[test]
-    fn what_was_granted_and_not_released_is_claimed() {
-        let mut locked = Locked::default();
-        done(&mut locked, range(1, 0, 99, TAKE));
-        done(&mut locked, range(1, 40, 59, None));
-        done(&mut locked, flock(3, SHARE));
-        locked.begins(4, FILE, range(2, 200, 299, TAKE));
-        locked.begins(6, FILE, flock(4, TAKE));
-        locked.ends(6, Outcome::Refused);
-        let claimed = locked.claims(FILE).unwrap();
-        assert_eq!(
-            claimed,
-            [range(1, 0, 39, TAKE), range(1, 60, 99, TAKE), flock(3, SHARE)],
-            "not what waits, nor what was refused"
-        );
-        assert_eq!(locked.claims(8), Some(vec![]));
-        locked.closes(FILE, 10);
-        done(&mut locked, flock(3, None));
-        assert_eq!(locked.claims(FILE), Some(vec![]));
-        locked.ends(4, Outcome::Done);
-        assert_eq!(locked.claims(FILE), Some(vec![range(2, 200, 299, TAKE)]));
-        locked.forgets(FILE);
-        assert_eq!(locked.claims(FILE), Some(vec![]));
-    }
-
-    #[test]
-    fn what_somebody_asks_to_release_or_to_share_is_not_claimed_from_then_on() {
-        let mut locked = Locked::default();
-        done(&mut locked, range(1, 0, 99, TAKE));
-        done(&mut locked, flock(3, SHARE));
-        locked.begins(4, FILE, range(1, 90, 200, None));
-        locked.begins(6, FILE, range(1, 0, 9, SHARE));
-        locked.begins(8, FILE, flock(3, TAKE));
-        locked.begins(10, FILE, range(2, 300, 400, TAKE));
-        let before = locked.claims(FILE).unwrap();
-        assert_eq!(before, [range(1, 0, 9, SHARE), range(1, 10, 89, TAKE)]);
-        assert_eq!([4, 6, 8, 10].map(|unique| locked.gave(unique)), [true, true, true, false]);
-        locked.ends(8, Outcome::Unsent);
-        assert_eq!(locked.claims(FILE).unwrap(), before, "what was not claimed is not held");
-        locked.ends(6, Outcome::Refused);
-        locked.ends(4, Outcome::Done);
-        locked.ends(10, Outcome::Refused);
-        assert_eq!(locked.claims(FILE).unwrap(), before);
-        locked.begins(6, FILE, range(1, 0, 9, TAKE));
-        locked.ends(6, Outcome::Unsent);
-        assert_eq!(locked.claims(FILE).unwrap(), before, "nobody was asked to convert it");
-    }
-
-    #[test]
-    fn what_one_owner_asked_for_at_once_is_in_doubt_until_it_has_released_all() {
-        let mut locked = Locked::default();
-        locked.begins(2, FILE, range(1, 0, 9, TAKE));
-        locked.begins(4, FILE, range(1, 10, 19, TAKE));
-        locked.begins(6, FILE, range(2, 0, 9, None));
-        locked.begins(8, FILE, flock(1, None));
-        for unique in [8, 6, 4] {
-            locked.ends(unique, Outcome::Done);
-        }
-        assert!(locked.claims(FILE).is_some(), "they do not meet");
-        locked.begins(4, FILE, range(1, 5, 30, None));
-        locked.ends(4, Outcome::Done);
-        locked.ends(2, Outcome::Done);
-        assert_eq!(locked.claims(FILE), None, "was it released, or taken after that?");
-        let all = range(1, 0, u64::MAX, None);
-        locked.begins(2, FILE, all);
-        locked.begins(4, FILE, range(1, 0, 9, TAKE));
-        locked.ends(4, Outcome::Refused);
-        locked.ends(2, Outcome::Done);
-        assert_eq!(locked.claims(FILE), None);
-        done(&mut locked, flock(1, None));
-        assert_eq!(locked.claims(FILE), None, "that is another lock");
-        done(&mut locked, all);
-        assert_eq!(locked.claims(FILE), Some(vec![]));
-    }
-
-    #[test]
-    fn a_program_that_was_killed_while_it_waited_holds_nothing() {
-        let mut locked = Locked::default();
-        done(&mut locked, range(1, 0, 99, TAKE));
-        locked.begins(4, FILE, range(1, 50, 199, TAKE));
-        assert_eq!(locked.ends(4, Outcome::Died), Some((FILE, range(1, 50, 199, TAKE))));
-        assert_eq!(locked.ends(4, Outcome::Done), None);
-        assert_eq!(locked.claims(FILE), Some(vec![range(1, 0, 49, TAKE)]));
-        // A child that repeats what its parent holds, by the description that they share.
-        done(&mut locked, flock(3, TAKE));
-        locked.begins(4, FILE, flock(3, TAKE));
-        assert_eq!(locked.ends(4, Outcome::Died), None, "nothing is to be undone");
-        locked.begins(4, FILE, range(1, 10, 19, TAKE));
-        assert_eq!(locked.ends(4, Outcome::Died), None);
-        assert_eq!(locked.claims(FILE), Some(vec![range(1, 0, 49, TAKE), flock(3, TAKE)]));
-        locked.begins(4, FILE, flock(3, SHARE));
-        assert_eq!(locked.ends(4, Outcome::Died), Some((FILE, flock(3, SHARE))), "it was given up to be converted");
-        assert_eq!(locked.claims(FILE), Some(vec![range(1, 0, 49, TAKE)]));
-    }
-}
+#[path = "locked_tests.rs"]
+mod tests;

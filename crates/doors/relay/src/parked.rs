@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use fuse::is_dying;
 use fuse_protocol::{Errno, Parked};
 use parking_lot::Mutex;
+use transport::Memory;
 
 enum State {
     Running,
@@ -16,6 +17,8 @@ enum State {
         thread: u32,
         /// For what.
         message: Vec<u8>,
+        /// Where.
+        at: Memory,
     },
 }
 
@@ -34,33 +37,30 @@ impl Waiting {
         self.0.lock().remove(&unique);
     }
 
-    /// Its answer comes later, or has come.
-    pub fn park(&self, reply: Parked, thread: u32, message: &[u8]) {
+    /// Its answer comes later, as `at` has said, or has come.
+    pub fn park(&self, reply: Parked, thread: u32, message: &[u8], at: Memory) {
         let mut all = self.0.lock();
         match all.remove(&reply.unique()) {
             Some(State::Answered(answer)) => {
                 drop(all);
                 reply.bytes(&answer, &[]);
             }
-            _ => _ = all.insert(reply.unique(), State::Waits { reply, thread, message: message.to_vec() }),
+            _ => _ = all.insert(reply.unique(), State::Waits { reply, thread, message: message.to_vec(), at }),
         }
     }
 
-    /// A late answer; `before` is done before its program can hear of it, and not where that was killed.
-    pub fn answer(&self, unique: u64, answer: &[u8], before: impl FnOnce()) {
+    /// A late answer; `counts` is asked before its program can hear of it, and not where that was killed. False: it waits on.
+    pub fn answer(&self, unique: u64, answer: &[u8], counts: impl FnOnce() -> bool) {
         let mut all = self.0.lock();
+        if !all.contains_key(&unique) || !counts() {
+            return;
+        }
         match all.remove(&unique) {
             Some(State::Waits { reply, .. }) => {
-                before();
                 drop(all);
                 reply.bytes(answer, &[]);
             }
-            Some(_) => {
-                before();
-                all.insert(unique, State::Answered(answer.to_vec()));
-            }
-            // Its caller was killed, and told so.
-            None => {}
+            _ => _ = all.insert(unique, State::Answered(answer.to_vec())),
         }
     }
 
@@ -75,11 +75,18 @@ impl Waiting {
         all.iter().filter(|(_, state)| matches!(state, State::Waits { .. })).map(|(unique, _)| *unique).collect()
     }
 
-    /// What a request waits for, if it still does.
-    pub fn message(&self, unique: u64) -> Option<Vec<u8>> {
+    /// What a request waits for, if it still does, and not at `memory` already.
+    pub fn message(&self, unique: u64, memory: Memory) -> Option<Vec<u8>> {
         match self.0.lock().get(&unique)? {
-            State::Waits { message, .. } => Some(message.clone()),
+            State::Waits { message, at, .. } if *at != memory => Some(message.clone()),
             _ => None,
+        }
+    }
+
+    /// It waits at `memory` from now on.
+    pub fn waits_at(&self, unique: u64, memory: Memory) {
+        if let Some(State::Waits { at, .. }) = self.0.lock().get_mut(&unique) {
+            *at = memory;
         }
     }
 
@@ -125,6 +132,9 @@ mod tests {
         [16_u32.to_ne_bytes().as_slice(), &0_i32.to_ne_bytes(), &2_u64.to_ne_bytes()].concat()
     }
 
+    const HERE: Memory = [1; 16];
+    const THERE: Memory = [2; 16];
+
     #[test]
     fn an_answer_finds_its_request_before_and_after_that_was_parked() {
         for early in [true, false] {
@@ -132,13 +142,34 @@ mod tests {
             let (reply, answered, _) = Parked::detached(2);
             waiting.begin(2);
             if early {
-                waiting.answer(2, &answer(), || ());
+                waiting.answer(2, &answer(), || true);
                 assert!(waiting.is_open(2));
             }
-            waiting.park(reply, 1, &[]);
-            waiting.answer(2, &answer(), || ());
-            assert_eq!(answered.recv(), Ok(Ok(())));
+            waiting.park(reply, 1, &[], HERE);
+            waiting.answer(2, &answer(), || answered.try_recv().is_err());
+            assert_eq!(answered.recv(), Ok(Ok(())), "and not before it is noted");
             assert!(!waiting.is_open(2) && answered.try_recv().is_err());
+        }
+    }
+
+    #[test]
+    fn who_is_answered_what_does_not_count_waits_on_and_is_asked_for_elsewhere() {
+        for early in [true, false] {
+            let waiting = Waiting::default();
+            let (reply, answered, _) = Parked::detached(2);
+            waiting.begin(2);
+            if early {
+                waiting.answer(2, &answer(), || false);
+            }
+            waiting.park(reply, 1, &[7], HERE);
+            waiting.answer(2, &answer(), || false);
+            assert!(answered.try_recv().is_err());
+            assert_eq!((waiting.message(2, HERE), waiting.message(2, THERE)), (None, Some(vec![7])));
+            waiting.waits_at(2, THERE);
+            assert_eq!((waiting.message(2, HERE), waiting.message(2, THERE)), (Some(vec![7]), None));
+            waiting.answer(2, &answer(), || true);
+            assert_eq!(answered.recv(), Ok(Ok(())));
+            waiting.answer(2, &answer(), || panic!("nobody waits"));
         }
     }
 
@@ -148,11 +179,13 @@ mod tests {
         let (lives, (dies, ended, interrupt)) = (Parked::detached(4), Parked::detached(2));
         interrupt();
         (lives.2)();
-        waiting.park(dies, u32::MAX, &[2]);
-        waiting.park(lives.0, std::process::id(), &[4]);
-        assert_eq!((waiting.parked().len(), waiting.message(4)), (2, Some(vec![4])));
-        waiting.end_dying(|unique| assert_eq!(unique, 2));
-        assert_eq!((waiting.parked(), waiting.message(2)), (vec![4], None));
+        waiting.park(dies, u32::MAX, &[2], HERE);
+        waiting.park(lives.0, std::process::id(), &[4], HERE);
+        assert_eq!((waiting.parked().len(), waiting.message(4, THERE)), (2, Some(vec![4])));
+        let undone = Mutex::new(vec![]);
+        waiting.end_dying(|unique| undone.lock().push((unique, ended.try_recv().is_err())));
+        assert_eq!(undone.into_inner(), [(2, true)], "and it has not been told yet");
+        assert_eq!((waiting.parked(), waiting.message(2, THERE)), (vec![4], None));
         assert_eq!(ended.recv(), Ok(Err(Errno::EINTR)));
         assert!(lives.1.try_recv().is_err());
         waiting.end_all(Errno::ESTALE);

@@ -4,6 +4,7 @@
 //! it was started again, or we were cut off for long - the first who notices attaches the kernel anew, with the very INIT that
 //! it sent, claims what that has ([`reclaim`]), and everything goes on.
 
+mod agreement;
 mod background;
 mod drains;
 mod reclaim;
@@ -20,25 +21,19 @@ use std::time::{Duration, Instant};
 use agent::{Caller, Groups, Written};
 use fuse_protocol::{Envelope, Errno, Given, NodeId, Opcode, Parked, Raw};
 use parking_lot::Mutex;
-use transport::{Answer, Call, CallError, Client};
+use transport::{Answer, Call, CallError, Client, Memory};
 use types::Identity;
 use wire::limits::PIECE_BYTES_MAX;
-use wire::{Message, Piece, Text};
+use wire::{Message, Piece};
 
+use self::agreement::Agreement;
 use crate::errands::{Errand, Errands};
 use crate::held::{Held, Holdings};
-use crate::limits::{ANSWER_BYTES, ATTACH, DETACH, GRACE_POLL, GROUPS_MAX, HEAD_BYTES, LOOK};
+use crate::limits::{ANSWER_BYTES, DETACH, GRACE_POLL, GROUPS_MAX, HEAD_BYTES};
 use crate::locked::Outcome;
 use crate::manner::{self, Manner};
 use crate::open::Open;
 use crate::parked::Waiting;
-
-/// What was agreed with the kernel, which it does not ask for again.
-#[derive(Default)]
-struct Agreement {
-    init: Vec<u8>,
-    answer: Vec<u8>,
-}
 
 /// The node's side of one mount.
 pub struct Relay {
@@ -73,8 +68,9 @@ type About = Option<(Identity, wire::Path)>;
 /// An answer for the kernel.
 enum Got {
     Answer(Vec<u8>, usize, About),
-    Later,
-    /// The server knows nothing of this kernel.
+    /// It comes later, from whom was asked.
+    Later(Memory),
+    /// The server knows nothing of this kernel, or did not know it any more when its answer was noted.
     Nothing,
     /// The server gives no locks yet.
     Grace,
@@ -84,6 +80,8 @@ enum Got {
 
 /// What stays the same however often a request is sent.
 struct Asked<'a> {
+    /// Its number by the kernel, and ours.
+    unique: u64,
     number: u64,
     groups: Piece,
     message: &'a [u8],
@@ -177,17 +175,19 @@ impl Relay {
             interrupted,
             ..Call::new(&message)
         };
-        match self.client.call(call)? {
-            Answer { message: Message::Relayed { head }, data_bytes } => {
-                Ok(Got::Answer(head.as_slice().to_vec(), data_bytes, None))
-            }
-            Answer { message: Message::RelayedOf { head, identity, hint }, data_bytes } => {
-                Ok(Got::Answer(head.as_slice().to_vec(), data_bytes, Some((identity, hint))))
-            }
-            Answer { message: Message::Pending {}, .. } => Ok(Got::Later),
-            Answer { message: Message::Unknown {}, .. } => Ok(Got::Nothing),
-            Answer { message: Message::Grace {}, .. } => Ok(Got::Grace),
-            Answer { message, .. } => Err(unexpected(&message)),
+        let Answer { message, data_bytes, memory } = self.client.call(call)?;
+        let (head, about) = match message {
+            Message::Relayed { head } => (head, None),
+            Message::RelayedOf { head, identity, hint } => (head, Some((identity, hint))),
+            Message::Pending {} => return Ok(Got::Later(memory)),
+            Message::Unknown {} => return Ok(Got::Nothing),
+            Message::Grace {} => return Ok(Got::Grace),
+            message => return Err(unexpected(&message)),
+        };
+        // Noted here, so that it is claimed from the next server, or not believed.
+        match self.held.lock_answered(asked.unique, Outcome::of(head.as_slice()), memory) {
+            true => Ok(Got::Answer(head.as_slice().to_vec(), data_bytes, about)),
+            false => Ok(Got::Nothing),
         }
     }
 
@@ -222,35 +222,6 @@ impl Relay {
         }
     }
 
-    /// Attaches the kernel, unless somebody has since it was `seen` attached.
-    fn attach(&self, seen: u64, interrupted: &dyn Fn() -> bool) -> Result<(), CallError> {
-        // Whoever has it may be waiting for the server, one after the other: who is killed meanwhile does not.
-        let mut agreement = loop {
-            match self.agreement.try_lock_for(LOOK) {
-                Some(agreement) => break agreement,
-                None if interrupted() => return Err(CallError::Interrupted),
-                None => {}
-            }
-        };
-        if self.attached.load(Ordering::SeqCst) != seen {
-            return Ok(());
-        }
-        let (machine, init) = (Text::cut(std::env::consts::ARCH), piece(&agreement.init));
-        let message = if seen > 0 { Message::AttachAgain { machine, init } } else { Message::Attach { machine, init } };
-        let answer = self.client.call(Call { within: Some(ATTACH), interrupted, ..Call::new(&message) })?.message;
-        let Message::Relayed { head } = answer else { return Err(unexpected(&answer)) };
-        if seen > 0 && agreement.answer != head.as_slice() {
-            let reason = "the server agrees to something else than before: mount anew".to_owned();
-            return Err(CallError::Refused { errno: libc::ESTALE, reason });
-        }
-        agreement.answer = head.as_slice().to_vec();
-        if seen > 0 {
-            self.reclaim(interrupted)?;
-        }
-        self.attached.fetch_add(1, Ordering::SeqCst);
-        Ok(())
-    }
-
     /// Answers a request, or sees to it that it is answered.
     fn relay(&self, envelope: &Envelope, message: &[u8], reply: Parked) {
         let writes = self.held.writes(envelope.first);
@@ -261,20 +232,19 @@ impl Relay {
         let change = manner::locks(envelope, message);
         change.into_iter().for_each(|change| self.held.lock_begins(envelope.unique, envelope.node, change));
         let manner = manner::of(envelope, message, writes);
-        let asked = Asked { number: self.open.begin(), groups: self.groups_of(envelope), message, manner };
-        let number = asked.number;
+        let (unique, number) = (envelope.unique, self.open.begin());
+        let asked = Asked { unique, number, groups: self.groups_of(envelope), message, manner };
         ROOM.with_borrow_mut(|room| {
             let closes = envelope.opcode == Some(Opcode::Flush);
             let dies =
                 || (reply.interrupted() && fuse::is_dying(envelope.pid)) || closes && fuse::was_killed(envelope.pid);
             let over = || reply.is_over() || dies();
-            let outcome = self
-                .ask_attached(&asked, room, &over, &|| reply.interrupted() && !self.held.lock_gave(envelope.unique));
+            let outcome =
+                self.ask_attached(&asked, room, &over, &|| reply.interrupted() && !self.held.lock_gave(unique));
             match outcome {
                 Ok(Got::Answer(head, bytes, about)) => {
-                    self.held.lock_ends(envelope.unique, Outcome::of(&head));
                     let opened = self.note(envelope, &head, about);
-                    self.waiting.end(envelope.unique);
+                    self.waiting.end(unique);
                     if reply.bytes(&head, &room[..bytes]) || Given::by(envelope, &head).is_none() {
                         self.open.end(number);
                     } else {
@@ -283,15 +253,19 @@ impl Relay {
                         self.errands.add(Errand::Withdraw(number));
                     }
                 }
-                Ok(Got::Unsent) => {
-                    self.held.lock_ends(envelope.unique, Outcome::Unsent);
+                Ok(Got::Later(at)) => {
                     self.open.end(number);
-                    self.waiting.end(envelope.unique);
-                    reply.error(Errno::EINTR);
+                    self.waiting.park(reply, envelope.pid, message, at);
+                    // Who has claimed meanwhile did not see it wait.
+                    if self.held.memory() != at {
+                        self.errands.add(Errand::Await(unique));
+                    }
                 }
-                Ok(_) => {
+                Ok(Got::Unsent | Got::Nothing | Got::Grace) => {
+                    self.held.lock_ends(unique, Outcome::Unsent);
                     self.open.end(number);
-                    self.waiting.park(reply, envelope.pid, message);
+                    self.waiting.end(unique);
+                    reply.error(Errno::EINTR);
                 }
                 Err(error) => self.give_up(envelope, message, (number, reply), &error),
             }
@@ -357,16 +331,7 @@ fn unexpected(answer: &Message) -> CallError {
 
 impl Raw for Relay {
     fn init(&self, message: &[u8]) -> Result<Vec<u8>, Errno> {
-        if message.len() > PIECE_BYTES_MAX {
-            return Err(Errno(libc::EPROTO));
-        }
-        self.agreement.lock().init = message.to_vec();
-        self.attach(0, &|| self.has_ended()).map_err(|error| {
-            tracing::error!(%error, "the server does not serve names");
-            *self.refusal.lock() = Some(error.to_string());
-            Errno(error.errno())
-        })?;
-        Ok(self.agreement.lock().answer.clone())
+        self.agree(message)
     }
 
     fn request(&self, envelope: &Envelope, message: &[u8], reply: Parked) {

@@ -16,6 +16,7 @@ use crate::limits::{CONNECT, RETRY, TICK};
 use crate::outstanding::{Number, Outstanding};
 use crate::pool::{Connection, Lane, Place, Pool};
 use crate::secret::{Secret, random};
+use crate::session::Memory;
 
 /// Who connects.
 #[derive(Debug, Clone, Default)]
@@ -56,6 +57,8 @@ pub struct Answer {
     pub message: Message,
     /// Bytes of data that were put into [`Call::into`].
     pub data_bytes: usize,
+    /// Whose answer it is: who is answered by two may have been forgotten between.
+    pub memory: Memory,
 }
 
 /// Why there is no answer.
@@ -137,8 +140,8 @@ impl Trouble {
 /// A request that was sent once at least.
 struct Sent<'a> {
     number: Number<'a>,
-    /// The memory of the server that it was sent to last.
-    to: [u8; 16],
+    /// To whom it was sent last.
+    to: Memory,
 }
 
 impl Client {
@@ -176,13 +179,13 @@ impl Client {
             let mut place = self.pool.take(lane, &patience).map_err(|error| end(Trouble::of(error, &patience)))?;
             let reused = place.connection.is_some();
             match self.try_once(&mut place, &mut call, &mut sent, &patience) {
-                Ok((Message::Failed { code, reason }, _)) => {
+                Ok(Answer { message: Message::Failed { code, reason }, .. }) => {
                     self.is_back();
                     return Err(CallError::Failed { errno: code.errno(), reason: reason.as_str().to_owned() });
                 }
-                Ok((message, data_bytes)) => {
+                Ok(answer) => {
                     self.is_back();
-                    return Ok(Answer { message, data_bytes });
+                    return Ok(answer);
                 }
                 // A connection that was good once says nothing about the next.
                 Err(Trouble::Connection(_)) if reused => {}
@@ -203,9 +206,9 @@ impl Client {
         call: &mut Call<'_>,
         sent: &mut Option<Sent<'a>>,
         patience: &Patience<'_>,
-    ) -> Result<(Message, usize), Trouble> {
+    ) -> Result<Answer, Trouble> {
         let mut connection = self.connected(place, patience)?;
-        let to = connection.instance;
+        let to = connection.memory;
         if call.once && sent.as_ref().is_some_and(|sent| sent.to != to) {
             place.connection = Some(connection);
             return Err(Trouble::End(CallError::Lost));
@@ -213,9 +216,9 @@ impl Client {
         // Numbered when it is sent and not before: what has only waited is never taken for what the server forgot.
         let sent = sent.get_or_insert_with(|| Sent { number: self.outstanding.begin(), to });
         sent.to = to;
-        let answer = exchange(&mut connection.framed, &sent.number, call, patience)?;
+        let (message, data_bytes) = exchange(&mut connection.framed, &sent.number, call, patience)?;
         place.connection = Some(connection);
-        Ok(answer)
+        Ok(Answer { message, data_bytes, memory: to })
     }
 
     /// Requests of this lane are about to come: what `count` of them at once need to be connected is done meanwhile.
@@ -245,7 +248,7 @@ impl Client {
         })?;
         let mut framed = Framed::new(link);
         match handshake::greet(&mut framed, &self.greeting, self.secret.as_ref(), patience) {
-            Ok(instance) => Ok(Connection { framed, instance }),
+            Ok(memory) => Ok(Connection { framed, memory }),
             Err(Outcome::Broken(error)) => Err(Trouble::of(error, patience)),
             // It is full for the moment.
             Err(Outcome::Refused(Refused { errno: libc::EAGAIN, reason })) => {

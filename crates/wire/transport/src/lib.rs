@@ -34,4 +34,4 @@ pub use link::{Link, Peer};
 pub use listener::{Access, Server};
 pub use pool::Lane;
 pub use secret::{Secret, SecretError};
-pub use session::{InFile, Service, Targets};
+pub use session::{InFile, Memory, Service, Targets};

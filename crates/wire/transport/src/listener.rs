@@ -255,9 +255,9 @@ impl<V: Service> Shared<V> {
         let secret = self.access.secret.as_ref().filter(|_| !local);
         let admit = |greeting: &handshake::Greeting| {
             let joined = self.sessions.join(greeting, &self.service)?;
-            let instance = joined.instance;
+            let memory = joined.memory;
             *held = Some((greeting.session, joined));
-            Ok(instance)
+            Ok(memory)
         };
         handshake::receive(framed, secret, admit).map(|_| ())
     }

@@ -8,6 +8,7 @@ use wire::{Message, pace};
 
 use crate::frame::{Framed, Patience};
 use crate::limits::{LANE_CONNECTIONS, SMALL_BYTES, TICK};
+use crate::session::Memory;
 
 /// Which connections a request takes: what is quick never waits for what is large or slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +49,7 @@ impl Lane {
 /// A connection with what the server knew of the session when it was made.
 pub(crate) struct Connection {
     pub(crate) framed: Framed,
-    pub(crate) instance: [u8; 16],
+    pub(crate) memory: Memory,
 }
 
 #[derive(Default)]

@@ -19,6 +19,10 @@ use crate::secret::random;
 /// it twice.
 pub type Targets = [u64; 2];
 
+/// What a server remembers of one client, as a number: random, made when that began. A server that was started again, or has forgotten the
+/// client, has another.
+pub type Memory = [u8; 16];
+
 /// Bytes of a file that go into an answer without being copied here.
 #[derive(Debug, Clone)]
 pub struct InFile {
@@ -61,8 +65,7 @@ pub trait Service: Send + Sync + 'static {
 
 /// One client.
 pub(crate) struct Held<S> {
-    /// Random, made with this memory.
-    pub(crate) instance: [u8; 16],
+    pub(crate) memory: Memory,
     pub(crate) ledger: Ledger,
     pub(crate) state: S,
     /// A request whose answer broke off in a file: the next time it is answered, or refused, without.
@@ -115,7 +118,7 @@ impl<S: Send + Sync> Sessions<S> {
             .map_err(|(errno, reason)| Refused { errno, reason })?;
         let failed = |error: io::Error| Refused { errno: libc::EAGAIN, reason: error.to_string() };
         let held = Arc::new(Held {
-            instance: random().map_err(failed)?,
+            memory: random().map_err(failed)?,
             ledger: Ledger::default(),
             state,
             broken_off: AtomicU64::new(0),

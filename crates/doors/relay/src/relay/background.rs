@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use fuse_protocol::{Errno, LockArgs, forgets, interrupt, set_lock};
-use transport::{Answer, Call, CallError};
+use transport::{Answer, Call, CallError, Memory};
 use wire::{Message, Piece, pace};
 
 use super::{Relay, piece};
@@ -31,8 +31,8 @@ impl Relay {
             let question = Message::Listen { after };
             let call = Call { into: &mut room, interrupted: &ended, ..Call::new(&question) };
             match self.client.call(call) {
-                Ok(Answer { message: Message::Heard { last }, data_bytes }) => {
-                    self.deliver(&room[..data_bytes], pass);
+                Ok(Answer { message: Message::Heard { last }, data_bytes, memory }) => {
+                    self.deliver((&room[..data_bytes], memory), pass);
                     after = last;
                 }
                 Ok(Answer { message: Message::Unknown {}, .. }) => {
@@ -47,22 +47,23 @@ impl Relay {
     }
 
     /// Hands events on: each begins with its length, and has its number behind that and the error.
-    fn deliver(&self, mut events: &[u8], pass: &dyn Fn(&[u8]) -> io::Result<()>) {
+    fn deliver(&self, (mut events, memory): (&[u8], Memory), pass: &dyn Fn(&[u8]) -> io::Result<()>) {
         while let Some(length) = events.first_chunk::<4>() {
             let Some((event, rest)) = events.split_at_checked(u32::from_ne_bytes(*length) as usize) else { return };
             let Some(unique) = event.get(8..16).and_then(<[u8]>::first_chunk::<8>) else { return };
             match u64::from_ne_bytes(*unique) {
                 // What the kernel does not know any more needs no notification.
                 0 => _ = pass(event),
-                unique => self.answer_late(unique, event),
+                unique => self.answer_late(unique, event, memory),
             }
             events = rest;
         }
     }
 
-    /// Answers what waited for a lock; the lock is noted before its program hears of it.
-    fn answer_late(&self, unique: u64, answer: &[u8]) {
-        self.waiting.answer(unique, answer, || _ = self.held.lock_ends(unique, Outcome::of(answer)));
+    /// Answers what waited for a lock; the lock is noted before its program hears of it. What a former server says of it does not count: the
+    /// next is asked.
+    fn answer_late(&self, unique: u64, answer: &[u8], by: Memory) {
+        self.waiting.answer(unique, answer, || self.held.lock_answered(unique, Outcome::of(answer), by));
     }
 
     /// Whoever asked for a lock was killed, or for the end of one: whatever the server has done of it, he has none.
@@ -109,7 +110,7 @@ impl Relay {
     /// after it was interrupted. One that dies while the server is away is told so here.
     fn tell_interrupt(&self, unique: u64) -> bool {
         let answer = self.tell_message(&interrupt(unique), pace::QUICK);
-        let early = matches!(&answer, Some(Message::Relayed { head }) if is_again(head.as_slice()));
+        let early = matches!(&answer, Some((Message::Relayed { head }, _)) if is_again(head.as_slice()));
         // A server that does not know the request may be a new one: it would be asked for the lock first.
         if answer.is_none() || early {
             self.waiting.end_dying(|unique| self.undo_lock(unique));
@@ -126,16 +127,16 @@ impl Relay {
 
     /// Asks a new server for a lock that an earlier one was asked for.
     fn wait_again(&self, unique: u64) -> bool {
-        let Some(message) = self.waiting.message(unique) else { return true };
+        let Some(message) = self.waiting.message(unique, self.held.memory()) else { return true };
         match self.tell_message(&message, pace::QUICK) {
             None => return false,
-            Some(Message::Pending {}) => {}
+            Some((Message::Pending {}, memory)) => self.waiting.waits_at(unique, memory),
             // Not claimed yet, or no lock yet.
-            Some(Message::Unknown {} | Message::Grace {}) => {
+            Some((Message::Unknown {} | Message::Grace {}, _)) => {
                 self.errands.add_at(Errand::Await(unique), Instant::now() + GRACE_POLL)
             }
-            Some(Message::Relayed { head }) => self.answer_late(unique, head.as_slice()),
-            Some(other) => {
+            Some((Message::Relayed { head }, memory)) => self.answer_late(unique, head.as_slice(), memory),
+            Some((other, _)) => {
                 tracing::warn!(answer = other.name(), "a lock cannot be waited for any more");
                 self.held.lock_ends(unique, Outcome::Refused);
                 self.waiting.end_one(unique, Errno::EIO);
@@ -146,10 +147,10 @@ impl Relay {
 
     /// Whether a server has heard it that has what this node holds.
     fn is_told(&self, message: &[u8], pace: u8) -> bool {
-        !matches!(self.tell_message(message, pace), None | Some(Message::Unknown {}))
+        !matches!(self.tell_message(message, pace), None | Some((Message::Unknown {}, _)))
     }
 
-    fn tell_message(&self, message: &[u8], pace: u8) -> Option<Message> {
+    fn tell_message(&self, message: &[u8], pace: u8) -> Option<(Message, Memory)> {
         let number = self.open.begin();
         let (oldest, groups) = (self.open.oldest(), Piece::default());
         let told = self.tell(&Message::Relay { pace, number, oldest, groups, head: piece(message) });
@@ -157,13 +158,13 @@ impl Relay {
         told
     }
 
-    /// One try. The server's answer, whatever it is.
-    fn tell(&self, message: &Message) -> Option<Message> {
+    /// One try. The server's answer, whatever it is, and whose.
+    fn tell(&self, message: &Message) -> Option<(Message, Memory)> {
         let ended = || self.has_ended();
         let call = Call { within: Some(ERRAND), interrupted: &ended, ..Call::new(message) };
         match self.client.call(call) {
-            Ok(answer) => Some(answer.message),
-            Err(CallError::Failed { errno, reason }) => Some(Message::failed(errno, reason)),
+            Ok(Answer { message, memory, .. }) => Some((message, memory)),
+            Err(CallError::Failed { errno, reason }) => Some((Message::failed(errno, reason), Memory::default())),
             Err(_) => None,
         }
     }

@@ -1,7 +1,7 @@
 //! What the kernel has of a server that has forgotten it, claimed again: docs/adr/0011 has the steps, and what a death after each leaves.
 
 use fuse_protocol::{release, set_lock};
-use transport::{Call, CallError};
+use transport::{Call, CallError, Memory};
 use wire::Message;
 
 use super::{Relay, piece, unexpected};
@@ -27,11 +27,11 @@ fn passes(errno: i32) -> bool {
 }
 
 impl Relay {
-    /// Claims everything and lets the kernel ask again; `TimedOut` also where the server has died again, and the next begins anew.
-    pub(super) fn reclaim(&self, interrupted: &dyn Fn() -> bool) -> Result<(), CallError> {
+    /// Claims everything from `memory` and lets the kernel ask again; `TimedOut` also where the server has died again, and the next begins anew.
+    pub(super) fn reclaim(&self, memory: Memory, interrupted: &dyn Fn() -> bool) -> Result<(), CallError> {
         let mut withdrawn = Vec::new();
         // Whatever was to be told meant something to the former memory alone.
-        let claims = self.held.claims(|| withdrawn = self.errands.clear());
+        let claims = self.held.claims(memory, || withdrawn = self.errands.clear());
         withdrawn.into_iter().for_each(|number| self.open.end(number));
         // They wait on, also where this is broken off after the server opened its door: it forgets nothing then, and nobody would claim again.
         self.waiting.parked().into_iter().for_each(|unique| self.errands.add(Errand::Await(unique)));

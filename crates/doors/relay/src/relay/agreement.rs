@@ -1,0 +1,64 @@
+//! What was agreed with the kernel, and that a server that has forgotten it agrees to the same.
+
+use std::sync::atomic::Ordering;
+
+use fuse_protocol::Errno;
+use transport::{Call, CallError};
+use wire::limits::PIECE_BYTES_MAX;
+use wire::{Message, Text};
+
+use super::{Relay, piece, unexpected};
+use crate::limits::{ATTACH, LOOK};
+
+/// INIT and its answer: the kernel does not ask for them again.
+#[derive(Default)]
+pub(super) struct Agreement {
+    init: Vec<u8>,
+    answer: Vec<u8>,
+}
+
+impl Relay {
+    /// Attaches the kernel, whose INIT this is; the answer to that.
+    pub(super) fn agree(&self, init: &[u8]) -> Result<Vec<u8>, Errno> {
+        if init.len() > PIECE_BYTES_MAX {
+            return Err(Errno(libc::EPROTO));
+        }
+        self.agreement.lock().init = init.to_vec();
+        self.attach(0, &|| self.has_ended()).map_err(|error| {
+            tracing::error!(%error, "the server does not serve names");
+            *self.refusal.lock() = Some(error.to_string());
+            Errno(error.errno())
+        })?;
+        Ok(self.agreement.lock().answer.clone())
+    }
+
+    /// Attaches the kernel, unless somebody has since it was `seen` attached.
+    pub(super) fn attach(&self, seen: u64, interrupted: &dyn Fn() -> bool) -> Result<(), CallError> {
+        // Whoever has it may be waiting for the server, one after the other: who is killed meanwhile does not.
+        let mut agreement = loop {
+            match self.agreement.try_lock_for(LOOK) {
+                Some(agreement) => break agreement,
+                None if interrupted() => return Err(CallError::Interrupted),
+                None => {}
+            }
+        };
+        if self.attached.load(Ordering::SeqCst) != seen {
+            return Ok(());
+        }
+        let (machine, init) = (Text::cut(std::env::consts::ARCH), piece(&agreement.init));
+        let message = if seen > 0 { Message::AttachAgain { machine, init } } else { Message::Attach { machine, init } };
+        let answer = self.client.call(Call { within: Some(ATTACH), interrupted, ..Call::new(&message) })?;
+        let Message::Relayed { head } = &answer.message else { return Err(unexpected(&answer.message)) };
+        if seen > 0 && agreement.answer != head.as_slice() {
+            let reason = "the server agrees to something else than before: mount anew".to_owned();
+            return Err(CallError::Refused { errno: libc::ESTALE, reason });
+        }
+        agreement.answer = head.as_slice().to_vec();
+        match seen {
+            0 => self.held.meets(answer.memory),
+            _ => self.reclaim(answer.memory, interrupted)?,
+        }
+        self.attached.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+}

@@ -1,0 +1,251 @@
+//! The node's side, at servers that the tests play: one that ends, and what it has said arrives late, and the one that follows it.
+
+use std::io;
+use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use fuse_protocol::{Envelope, Errno, Parked, Raw};
+use parking_lot::Mutex;
+use relay::Relay;
+use testkit::{TempTree, wait_until};
+use transport::{Access, Address, Client, Server, Service, Targets, Who};
+use wire::{Message, Piece};
+
+const BOUND: Duration = Duration::from_secs(30);
+
+const GETATTR: u32 = 3;
+const SETLK: u32 = 32;
+const SETLKW: u32 = 33;
+
+/// The kernel's number of the request for a lock.
+const UNIQUE: u64 = 2;
+
+/// A server that says of locks what its test does, each time it is asked.
+struct Played {
+    attached: AtomicBool,
+    locks: Mutex<Receiver<Message>>,
+    events: Mutex<Receiver<Vec<u8>>>,
+    asked: Sender<()>,
+    listens: Sender<()>,
+}
+
+/// The test's end of one.
+struct Script {
+    path: PathBuf,
+    locks: Sender<Message>,
+    events: Sender<Vec<u8>>,
+    asked: Receiver<()>,
+    listens: Receiver<()>,
+    /// Dropped last: whoever it has not answered hears that nothing comes.
+    server: Option<Server>,
+}
+
+impl Service for Played {
+    type Session = ();
+
+    fn begin(&self, _: &[u8; 16], _: &str, _: &str) -> Result<(), (i32, String)> {
+        Ok(())
+    }
+
+    fn targets(&self, (): &(), _: &Message) -> Option<Targets> {
+        None
+    }
+
+    fn remembers(&self, _: &Message) -> bool {
+        false
+    }
+
+    fn handle(&self, (): &(), message: Message, _: &[u8], out: &mut Vec<u8>) -> Message {
+        match message {
+            Message::Attach { .. } => {
+                self.attached.store(true, Ordering::SeqCst);
+                said(0, UNIQUE)
+            }
+            Message::AttachAgain { .. } => said(0, UNIQUE),
+            Message::Reclaimed {} => {
+                self.attached.store(true, Ordering::SeqCst);
+                Message::Done {}
+            }
+            Message::Relay { .. } | Message::Listen { .. } if !self.attached.load(Ordering::SeqCst) => {
+                Message::Unknown {}
+            }
+            Message::Listen { after } => {
+                let _ = self.listens.send(());
+                // Its test is over.
+                let Ok(event) = self.events.lock().recv() else { return Message::Unknown {} };
+                out.extend(event);
+                Message::Heard { last: after + 1 }
+            }
+            Message::Relay { head, .. } => match u32::from_ne_bytes(head.as_slice()[4..8].try_into().unwrap()) {
+                SETLK | SETLKW => {
+                    let _ = self.asked.send(());
+                    self.locks.lock().recv().unwrap_or(Message::Unknown {})
+                }
+                _ => said(0, Envelope::of(head.as_slice()).unwrap().unique),
+            },
+            _ => Message::Done {},
+        }
+    }
+}
+
+/// An answer of so many bytes, without a body.
+fn answer(error: i32, unique: u64) -> Vec<u8> {
+    [&16_u32.to_ne_bytes()[..], &(-error).to_ne_bytes(), &unique.to_ne_bytes()].concat()
+}
+
+fn said(error: i32, unique: u64) -> Message {
+    Message::Relayed { head: Piece::new(answer(error, unique)).unwrap() }
+}
+
+/// The bytes of a kernel's message by root about node 7.
+fn message(opcode: u32, unique: u64, numbers: &[u64]) -> Vec<u8> {
+    let head = [40 + 8 * numbers.len() as u32, opcode];
+    let ids = [0_u32, 0, std::process::id(), 0];
+    let words = |words: &[u32]| words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>();
+    let longs = |longs: &[u64]| longs.iter().flat_map(|long| long.to_ne_bytes()).collect::<Vec<u8>>();
+    [words(&head), longs(&[unique, 7]), words(&ids), longs(numbers)].concat()
+}
+
+impl Script {
+    /// A server at `name`, to which nodes are led.
+    fn starts(tree: &TempTree, name: &str) -> Script {
+        let ((locks, says), (events, happens)) = (channel(), channel());
+        let ((asks, asked), (listen, listens)) = (channel(), channel());
+        let played = Played {
+            attached: AtomicBool::new(false),
+            locks: Mutex::new(says),
+            events: Mutex::new(happens),
+            asked: asks,
+            listens: listen,
+        };
+        let path = tree.path(name);
+        let server = Server::start(played, &[Address::Unix(path.clone())], Access::default()).unwrap();
+        symlink(&path, tree.path("next")).unwrap();
+        std::fs::rename(tree.path("next"), tree.path("server")).unwrap();
+        Script { path, locks, events, asked, listens, server: Some(server) }
+    }
+
+    /// Lets nobody in any more; what it is asked already it answers yet.
+    fn ends(&mut self) -> JoinHandle<()> {
+        let server = self.server.take();
+        let ends = std::thread::spawn(move || drop(server));
+        let is_closed = || UnixStream::connect(&self.path).is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused);
+        wait_until("it lets nobody in", BOUND, is_closed);
+        ends
+    }
+
+    fn is_asked(&self) {
+        self.asked.recv_timeout(BOUND).expect("nobody asks for the lock");
+    }
+}
+
+/// A node at a server, and the kernel that asks it for a lock.
+struct Stand {
+    tree: TempTree,
+    relay: Arc<Relay>,
+    former: Script,
+    reply: Option<Parked>,
+    answered: Receiver<Result<(), Errno>>,
+}
+
+impl Stand {
+    fn new() -> Stand {
+        let tree = TempTree::new();
+        let former = Script::starts(&tree, "former");
+        let client = Client::connect(Address::Unix(tree.path("server")), None, Who::default(), BOUND).unwrap();
+        let relay = Relay::new(client, BOUND);
+        relay.init(&message(26, UNIQUE, &[0; 8])).unwrap();
+        relay.start(|_| Ok(())).unwrap();
+        let (reply, answered, _) = Parked::detached(UNIQUE);
+        Stand { tree, relay, former, reply: Some(reply), answered }
+    }
+
+    /// Asks for it in a thread of the node.
+    fn asks(&mut self, opcode: u32) -> JoinHandle<()> {
+        let (relay, reply) = (Arc::clone(&self.relay), self.reply.take().unwrap());
+        let message = message(opcode, UNIQUE, &[70, 5, 0, i64::MAX as u64, libc::F_WRLCK as u64, 0]);
+        std::thread::spawn(move || relay.request(&Envelope::of(&message).unwrap(), &message, reply))
+    }
+
+    /// The server ends, and another has heard all that the node holds.
+    fn is_followed(&mut self) -> (Script, JoinHandle<()>) {
+        let next = Script::starts(&self.tree, "next server");
+        let ended = self.former.ends();
+        let (reply, answered, _) = Parked::detached(UNIQUE + 2);
+        let looks = message(GETATTR, UNIQUE + 2, &[0; 2]);
+        self.relay.request(&Envelope::of(&looks).unwrap(), &looks, reply);
+        assert_eq!(answered.recv_timeout(BOUND), Ok(Ok(())));
+        (next, ended)
+    }
+
+    fn is_answered(&self) -> Result<(), Errno> {
+        self.answered.recv_timeout(BOUND).expect("no answer")
+    }
+}
+
+#[test]
+fn a_lock_that_a_former_server_granted_is_asked_for_again_if_nobody_claimed_it() {
+    let mut stand = Stand::new();
+    let asks = stand.asks(SETLK);
+    stand.former.is_asked();
+    let (next, ended) = stand.is_followed();
+    stand.former.locks.send(said(0, UNIQUE)).unwrap();
+    next.is_asked();
+    next.locks.send(said(libc::EAGAIN, UNIQUE)).unwrap();
+    assert_eq!(stand.is_answered(), Err(Errno(libc::EAGAIN)), "somebody else has it now");
+    asks.join().unwrap();
+    stand.end(next, ended);
+}
+
+#[test]
+fn what_a_former_server_has_a_lock_waited_for_is_awaited_at_the_next() {
+    let mut stand = Stand::new();
+    let asks = stand.asks(SETLKW);
+    stand.former.is_asked();
+    let (next, ended) = stand.is_followed();
+    stand.former.locks.send(Message::Pending {}).unwrap();
+    next.is_asked();
+    next.locks.send(said(0, UNIQUE)).unwrap();
+    assert_eq!(stand.is_answered(), Ok(()));
+    asks.join().unwrap();
+    stand.end(next, ended);
+}
+
+#[test]
+fn a_lock_that_was_awaited_and_that_a_former_server_granted_is_awaited_at_the_next() {
+    let mut stand = Stand::new();
+    let asks = stand.asks(SETLKW);
+    stand.former.is_asked();
+    stand.former.locks.send(Message::Pending {}).unwrap();
+    asks.join().unwrap();
+    stand.former.listens.recv_timeout(BOUND).unwrap();
+    let (next, ended) = stand.is_followed();
+    next.is_asked();
+    next.locks.send(Message::Pending {}).unwrap();
+    stand.former.events.send(answer(0, UNIQUE)).unwrap();
+    next.listens.recv_timeout(BOUND).expect("the node hears nobody");
+    assert!(stand.answered.try_recv().is_err(), "nobody has granted it");
+    next.events.send(answer(0, UNIQUE)).unwrap();
+    assert_eq!(stand.is_answered(), Ok(()));
+    assert!(next.asked.try_recv().is_err(), "once is enough");
+    stand.end(next, ended);
+}
+
+impl Stand {
+    fn end(self, mut next: Script, ended: JoinHandle<()>) {
+        let Stand { tree: _tree, relay, former, .. } = self;
+        relay.destroy();
+        // Whoever listens hears that nothing comes.
+        drop((former.events, former.locks));
+        ended.join().unwrap();
+        let ends = next.ends();
+        drop((next.events, next.locks));
+        ends.join().unwrap();
+    }
+}
