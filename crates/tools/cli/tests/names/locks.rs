@@ -30,8 +30,7 @@ fn range(file: &File, kind: i32) -> bool {
 #[test]
 fn locks_exclude_between_nodes_and_go_over_when_they_are_released() {
     in_private_namespace(|| {
-        let mut cluster = Cluster::new(2);
-        let (one, two) = (cluster.mount_names(1, &[]), cluster.mount_names(2, &[]));
+        let (mut cluster, one, two) = Cluster::of_two();
         let (first, second) = (open(&one), open(&two));
         flock(&first, FlockOperation::NonBlockingLockExclusive).unwrap();
         assert!(flock(&second, FlockOperation::NonBlockingLockExclusive).is_err());
@@ -72,8 +71,7 @@ fn waits_for_lock(dir: &Path) -> ProcessGuard {
 #[test]
 fn who_waits_for_a_lock_can_be_killed_in_the_grace_period_of_the_next_server_and_then_has_none() {
     in_private_namespace(|| {
-        let mut cluster = Cluster::new(2);
-        let (one, two) = (cluster.mount_names(1, &[]), cluster.mount_names(2, &[]));
+        let (mut cluster, one, two) = Cluster::of_two();
         let held = open(&one);
         flock(&held, FlockOperation::NonBlockingLockExclusive).unwrap();
         let mut waiter = waits_for_lock(&two);
@@ -98,8 +96,7 @@ fn who_waits_for_a_lock_can_be_killed_in_the_grace_period_of_the_next_server_and
 #[test]
 fn a_signal_ends_the_wait_for_a_lock_of_another_node() {
     in_private_namespace(|| {
-        let mut cluster = Cluster::new(2);
-        let (one, two) = (cluster.mount_names(1, &[]), cluster.mount_names(2, &[]));
+        let (mut cluster, one, two) = Cluster::of_two();
         let held = open(&one);
         flock(&held, FlockOperation::NonBlockingLockExclusive).unwrap();
         let mut waiter = waits_for_lock(&two);
@@ -115,8 +112,7 @@ fn a_signal_ends_the_wait_for_a_lock_of_another_node() {
 #[test]
 fn the_locks_of_a_node_that_is_killed_are_released() {
     in_private_namespace(|| {
-        let mut cluster = Cluster::new(2);
-        let (one, two) = (cluster.mount_names(1, &[]), cluster.mount_names(2, &[]));
+        let (mut cluster, one, two) = Cluster::of_two();
         let (first, second) = (open(&one), open(&two));
         flock(&first, FlockOperation::NonBlockingLockExclusive).unwrap();
         assert!(range(&first, libc::F_WRLCK));
@@ -134,8 +130,7 @@ fn the_locks_of_a_node_that_is_killed_are_released() {
 #[test]
 fn locks_outlive_a_server_that_is_killed_and_so_do_the_waits_for_them() {
     in_private_namespace(|| {
-        let mut cluster = Cluster::new(2);
-        let (one, two) = (cluster.mount_names(1, &[]), cluster.mount_names(2, &[]));
+        let (mut cluster, one, two) = Cluster::of_two();
         let (first, beside, second) = (open(&one), open(&one), open(&two));
         flock(&first, FlockOperation::NonBlockingLockExclusive).unwrap();
         assert!(range(&first, libc::F_WRLCK));
@@ -168,8 +163,7 @@ fn locks_outlive_a_server_that_is_killed_and_so_do_the_waits_for_them() {
 #[test]
 fn a_node_that_does_not_come_in_the_grace_period_has_lost_its_locks_and_is_told() {
     in_private_namespace(|| {
-        let mut cluster = Cluster::new(2);
-        let (one, two) = (cluster.mount_names(1, &[]), cluster.mount_names(2, &[]));
+        let (mut cluster, one, two) = Cluster::of_two();
         let (first, beside, second) = (open(&one), open(&one), open(&two));
         flock(&first, FlockOperation::NonBlockingLockExclusive).unwrap();
         cluster.signal_agent(1, Signal::STOP);
@@ -226,8 +220,7 @@ fn count(dir: &Path, end: &AtomicBool, counted: &AtomicU64) {
 #[test]
 fn what_is_done_under_locks_while_the_server_is_killed_again_and_again_is_done_one_after_the_other() {
     in_private_namespace(|| {
-        let mut cluster = Cluster::new(2);
-        let (one, two) = (cluster.mount_names(1, &[]), cluster.mount_names(2, &[]));
+        let (mut cluster, one, two) = Cluster::of_two();
         let (end, counted) = (AtomicBool::new(false), [const { AtomicU64::new(0) }; 3]);
         let total = || counted.iter().map(|count| count.load(Ordering::SeqCst)).sum::<u64>();
         std::thread::scope(|scope| {
@@ -252,8 +245,7 @@ fn what_is_done_under_locks_while_the_server_is_killed_again_and_again_is_done_o
 #[test]
 fn a_lock_that_was_granted_to_a_program_that_was_killed_meanwhile_is_released() {
     in_private_namespace(|| {
-        let mut cluster = Cluster::new(2);
-        let (one, two) = (cluster.mount_names(1, &[]), cluster.mount_names(2, &[]));
+        let (mut cluster, one, two) = Cluster::of_two();
         let held = open(&one);
         flock(&held, FlockOperation::NonBlockingLockExclusive).unwrap();
         // Its parent has the file open as well, so that no close releases anything.

@@ -103,8 +103,7 @@ fn what_was_removed_is_stale_after_the_server_was_killed() {
 #[test]
 fn a_server_of_names_that_is_killed_again_and_again_under_load_loses_nothing() {
     in_private_namespace(|| {
-        let mut cluster = Cluster::new(2);
-        let (one, two) = (cluster.mount_names(1, &[]), cluster.mount_names(2, &[]));
+        let (mut cluster, one, two) = Cluster::of_two();
         let mut writers: Vec<Writer> =
             [&one, &two, &one].iter().enumerate().map(|(number, dir)| Writer::new(dir, number as u64)).collect();
         let counts: Vec<_> = writers.iter().map(Writer::count).collect();
@@ -209,8 +208,7 @@ fn a_program_that_ends_by_any_signal_waits_for_no_server_of_names() {
 #[test]
 fn a_node_without_the_store_that_loses_its_network_for_a_while_goes_on_where_it_was() {
     in_private_namespace(|| {
-        let mut cluster = Cluster::new(2);
-        let (one, two) = (cluster.mount_names(1, &[]), cluster.mount_names(2, &[]));
+        let (mut cluster, one, two) = Cluster::of_two();
         let mut writer = Writer::new(&one, 1);
         let end = AtomicBool::new(false);
         let acknowledged = writer.count();
@@ -319,8 +317,7 @@ fn content(name: &str, number: u64) -> String {
 #[test]
 fn files_that_were_written_while_the_server_is_killed_again_and_again_are_whole() {
     in_private_namespace(|| {
-        let mut cluster = Cluster::new(2);
-        let (one, two) = (cluster.mount_names(1, &[]), cluster.mount_names(2, &[]));
+        let (mut cluster, one, two) = Cluster::of_two();
         let (end, counts) = (AtomicBool::new(false), [const { std::sync::atomic::AtomicU64::new(0) }; 3]);
         let writers = [(&one, "a"), (&two, "b"), (&one, "c")];
         let written: Vec<(&str, Vec<u64>)> = std::thread::scope(|scope| {

@@ -46,8 +46,7 @@ fn nodes_without_the_global_store_see_each_others_files_from_close_to_open() {
 #[test]
 fn names_made_moved_and_removed_on_one_node_are_so_on_the_other() {
     in_private_namespace(|| {
-        let mut cluster = Cluster::new(2);
-        let (one, two) = (cluster.mount_names(1, &[]), cluster.mount_names(2, &[]));
+        let (mut cluster, one, two) = Cluster::of_two();
         fs::create_dir_all(one.join("a/b")).unwrap();
         fs::write(two.join("a/b/file"), "content").unwrap();
         fs::hard_link(one.join("a/b/file"), one.join("linked")).unwrap();
@@ -91,8 +90,7 @@ fn names_made_moved_and_removed_on_one_node_are_so_on_the_other() {
 #[test]
 fn appends_truncations_and_times_of_two_nodes_are_those_of_one_file() {
     in_private_namespace(|| {
-        let mut cluster = Cluster::new(2);
-        let (one, two) = (cluster.mount_names(1, &[]), cluster.mount_names(2, &[]));
+        let (mut cluster, one, two) = Cluster::of_two();
         let append =
             |dir: &std::path::Path| OpenOptions::new().append(true).create(true).open(dir.join("log")).unwrap();
         let (mut first, mut second) = (append(&one), append(&two));

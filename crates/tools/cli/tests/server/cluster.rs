@@ -85,6 +85,14 @@ impl Cluster {
         cluster
     }
 
+    /// Two nodes that do not see the global store, and what they are shown.
+    #[allow(dead_code, reason = "only some tests have such nodes")]
+    pub fn of_two() -> (Cluster, PathBuf, PathBuf) {
+        let mut cluster = Cluster::new(2);
+        let (one, two) = (cluster.mount_names(1, &[]), cluster.mount_names(2, &[]));
+        (cluster, one, two)
+    }
+
     /// Nodes whose server has not been started yet.
     pub fn without_server(nodes: usize) -> Cluster {
         let tree = TempTree::new();
