@@ -91,7 +91,7 @@ pub struct StuckStatus {
     pub state: String,
     /// Why.
     pub reason: String,
-    /// What to do.
+    /// What to do; in it `PATH` and `IDENTITY` stand for those of the file.
     pub remedy: String,
     /// Where the data is.
     pub replica: String,
@@ -211,13 +211,15 @@ impl FileCache {
 fn remedy(state: State, orphaned: bool, lost: bool) -> (&'static str, &'static str) {
     match state {
         _ if lost => {
-            ("failed", "restore the replica's file from a backup, or resolve with keep = global to give it up")
+            ("failed", "put the replica's file back from a copy, or give it up: forebay resolve PATH --keep global")
         }
         _ if orphaned => (
             "orphaned",
-            "bring the global store back, or copy the replica's file and resolve with keep = both or global",
+            "bring the global store back if it is away; else take the data out, or give it up: forebay resolve IDENTITY --keep both|global",
         ),
-        State::Conflict => ("conflict", "compare both copies, then resolve with keep = bb, global or both"),
+        State::Conflict => {
+            ("conflict", "compare both copies, then: forebay resolve PATH --keep burst-buffer|global|both")
+        }
         State::Failed => ("failed", "mend the reason; it is tried again every minute, at once by a drain"),
         State::Draining => ("draining", "it is tried again by itself; mend the reason if it stays"),
         State::Dirty | State::Clean => ("dirty", "it is tried again by itself; mend the reason if it stays"),

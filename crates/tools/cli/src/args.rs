@@ -266,7 +266,7 @@ pub enum KeepArg {
     BurstBuffer,
     /// The global copy stays; the burst buffer's is removed
     Global,
-    /// The global copy stays; the burst buffer's is saved beside it
+    /// The global copy stays; the burst buffer's is saved in the burst buffer, where is printed
     Both,
 }
 
@@ -331,16 +331,31 @@ pub fn parse() -> Result<Cli, u8> {
 
 /// Writes the manual: one page to stdout, or all pages into a directory.
 pub fn man(dir: Option<&Path>) -> Result<(), Failure> {
-    let failed = |e: std::io::Error| Failure::io("write the manual", &e);
-    match dir {
-        Some(dir) => clap_mangen::generate_to(Cli::command(), dir).map_err(failed),
-        None => clap_mangen::Man::new(Cli::command()).render(&mut std::io::stdout()).map_err(failed),
+    if let Some(dir) = dir {
+        let failed = |e: std::io::Error| Failure::io(format_args!("write the manual into {}", dir.display()), &e);
+        return clap_mangen::generate_to(Cli::command(), dir).map_err(failed);
     }
+    let mut page = Vec::new();
+    clap_mangen::Man::new(Cli::command()).render(&mut page).map_err(|e| Failure::io("make the manual", &e))?;
+    print("the manual", &page)
 }
 
 /// Writes a completion script to stdout.
-pub fn completions(shell: clap_complete::Shell) {
-    clap_complete::generate(shell, &mut Cli::command(), "forebay", &mut std::io::stdout());
+pub fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "forebay", &mut script);
+    print("the completion script", &script)
+}
+
+/// Who stops reading has read enough.
+fn print(what: &str, text: &[u8]) -> Result<(), Failure> {
+    use std::io::Write;
+    match std::io::stdout().write_all(text) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::io(format_args!("write {what}"), &error))
+        }
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]

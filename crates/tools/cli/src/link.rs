@@ -157,7 +157,12 @@ impl Link {
     }
 
     fn mute(&self) -> Failure {
-        mute(&self.dir, &self.burst_buffer, self.client.agent())
+        mute(&self.dir, &self.burst_buffer, self.agent())
+    }
+
+    /// The agent's process; `None` if it is not of this process namespace.
+    pub fn agent(&self) -> Option<i32> {
+        self.client.agent()
     }
 
     /// Stages out everything below `path` and waits, with progress. Returns what did not reach the global store.
@@ -221,8 +226,9 @@ fn mute(dir: &Path, burst_buffer: &Path, agent: Option<i32>) -> Failure {
 /// Lists files whose data is only in the burst buffer.
 fn list(dir: &Path, stuck: &[Item]) {
     let left = stuck.iter().map(|item| {
-        let decide = matches!(item.state.as_str(), "conflict" | "failed");
-        let words = || format!("{} --keep burst-buffer|global|both", dir.join(&item.path).display());
+        let decide = matches!(item.state.as_str(), "conflict" | "failed" | "orphaned");
+        let file = item.identity.clone().unwrap_or_else(|| dir.join(&item.path).display().to_string());
+        let words = || format!("{file} --keep burst-buffer|global|both");
         Left {
             path: &item.path,
             state: &item.state,

@@ -59,10 +59,7 @@ fn dispatch(command: Command) -> Result<ExitCode, Failure> {
         Command::Check(args) => commands::check::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Probe { name } => doctor::probe::run(name),
-        Command::Completions { shell } => {
-            args::completions(*shell);
-            Ok(0)
-        }
+        Command::Completions { shell } => args::completions(*shell).map(|()| 0),
         Command::Man { dir } => args::man(dir.as_deref()).map(|()| 0),
         Command::Limits { .. } => Ok(0),
     }?;

@@ -125,6 +125,16 @@ impl Directory {
     }
 }
 
+/// Fails where a report cannot be written for want of its directory.
+pub fn can_write(file: &Path) -> Result<(), Failure> {
+    let failed = |e: &std::io::Error| Failure::io(format_args!("write the report {}", file.display()), e);
+    if file.is_dir() {
+        return Err(failed(&std::io::ErrorKind::IsADirectory.into()));
+    }
+    let parent = file.parent().unwrap_or(Path::new("/"));
+    std::fs::metadata(parent.join(".")).map(drop).map_err(|e| failed(&e))
+}
+
 /// Bytes/s; 0 where no time has passed.
 pub fn rate(bytes: f64, seconds: f64) -> f64 {
     if seconds > 0.0 { bytes / seconds } else { 0.0 }

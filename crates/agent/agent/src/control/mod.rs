@@ -154,8 +154,11 @@ pub enum Reply {
 pub struct Item {
     /// Its path.
     pub path: PathBuf,
-    /// Where its data is: `absent`, `fetching`, `clean`, `dirty`, `queued`, `draining`, `conflict` or `failed`.
+    /// Where its data is: `absent`, `fetching`, `clean`, `dirty`, `queued`, `draining`, `conflict`, `failed` or `orphaned`.
     pub state: String,
+    /// In hex, of an orphan: it has no path any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<String>,
     /// Why it was not done.
     pub error: Option<String>,
     /// Where the dirty data is that could not be staged out.
@@ -174,7 +177,8 @@ pub struct Counts {
 pub(crate) fn stuck_item(stuck: &Stuck) -> Item {
     Item {
         path: stuck.path_hint.clone(),
-        state: stuck.state.name().into(),
+        state: if stuck.orphaned { "orphaned" } else { stuck.state.name() }.into(),
+        identity: stuck.orphaned.then(|| stuck.identity.to_string()),
         error: Some(stuck.reason.clone()),
         replica: Some(stuck.replica.clone()),
     }

@@ -105,7 +105,7 @@ impl Staging {
     /// What is in a directory.
     fn enter(&self, node: &Arc<Node>, path: &Path) -> io::Result<Vec<Named>> {
         if !self.recursive {
-            return Err(io::Error::other("is a directory"));
+            return Err(io::Error::other("is a directory: what is below it is meant with --recursive"));
         }
         let mut names = Vec::new();
         self.agent.open_directory(&Caller::own(), node)?.read(0, |entry| {

@@ -9,9 +9,11 @@ use std::path::{Path, PathBuf};
 use catalogue::{Catalogue, FjallCatalogue, Record, State};
 use file_cache::OpenError;
 use global_store::posix::PosixStore;
+use types::Identity;
 
 use crate::args::CheckArgs;
 use crate::commands::recover::existing;
+use crate::drain::plain;
 use crate::exit::{self, Failure, out};
 use crate::guest::Place;
 use crate::limits::LISTED_MAX;
@@ -37,6 +39,8 @@ struct Findings {
     unknown: u64,
     /// What costs data, or may.
     problems: Vec<String>,
+    /// What waits for a decision: which file, why, and how it is told.
+    decisions: Vec<String>,
 }
 
 /// Checks every burst buffer in the directory. 69 if one has a problem that `--repair` did not mend.
@@ -70,12 +74,13 @@ fn look(buffer: &Path) -> Result<Findings, Failure> {
         let mut damaged = Vec::new();
         let trusted = file_cache::first_after_crash(buffer);
         let scanned = catalogue.scan(
-            &mut |_, record| {
+            &mut |identity, record| {
                 let there = files.remove(&record.version.to_string()).is_some();
                 if !there && record.version < trusted && file_cache::may_go_with_crash(&record) {
                     findings.unsynced += 1;
                 } else {
                     findings.count(&record, there);
+                    findings.decisions.extend(decision(buffer, &identity, &record));
                 }
                 true
             },
@@ -117,8 +122,8 @@ impl Findings {
     fn count(&mut self, record: &Record, has_replica: bool) {
         match record.state {
             State::Clean => self.clean += 1,
-            State::Dirty | State::Draining => self.dirty += 1,
-            State::Conflict | State::Failed => self.stuck += 1,
+            State::Dirty | State::Draining if !record.orphaned => self.dirty += 1,
+            _ => self.stuck += 1,
         }
         match (record.state, has_replica) {
             (_, true) => {}
@@ -129,6 +134,19 @@ impl Findings {
             }
         }
     }
+}
+
+/// What is to be told of a file that waits for a decision.
+fn decision(buffer: &Path, identity: &Identity, record: &Record) -> Option<String> {
+    let path = serving::directory_of(buffer).unwrap_or_default().join(&record.hint);
+    let path = path.display();
+    let (file, why) = match record.state {
+        _ if record.orphaned => (identity.to_string(), "it is not in the global store"),
+        State::Conflict | State::Failed => (path.to_string(), plain(&record.reason)),
+        _ => return None,
+    };
+    let words = format!("forebay resolve {file} --keep burst-buffer|global|both --burst-buffer {}", buffer.display());
+    Some(format!("{path}: {why}\n    to decide: {words}"))
 }
 
 /// How many files a burst buffer without an agent holds that are not in the global store.
@@ -269,6 +287,12 @@ fn print(buffer: &Path, findings: &Findings, repaired: bool) {
     }
     if f.problems.len() > LISTED_MAX {
         out!("  and {} more", f.problems.len() - LISTED_MAX);
+    }
+    for decision in f.decisions.iter().take(LISTED_MAX) {
+        out!("  {decision}");
+    }
+    if f.decisions.len() > LISTED_MAX {
+        out!("  and {} more to be decided", f.decisions.len() - LISTED_MAX);
     }
     if f.dirty > 0 {
         out!("  to stage out what is dirty: forebay recover {}", buffer.display());

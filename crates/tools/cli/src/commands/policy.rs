@@ -17,8 +17,9 @@ pub fn run(command: &PolicyCommand) -> Result<u8, Failure> {
         PolicyCommand::Set { path, rules } => {
             let mut all = PolicySet::new();
             rules.iter().for_each(|rule| all.extend(rule));
-            let (mut link, path) = link::to(path, None)?;
-            link.ask(&Request::PolicySet { path, rules: all }, |_| {}).map(|_| 0)
+            let (mut link, inside) = link::to(path, None)?;
+            let set = link.ask(&Request::PolicySet { path: inside, rules: all }, |_| {});
+            set.map(|_| 0).map_err(|failure| of_path(path, failure))
         }
         PolicyCommand::Unset { path, keys } => {
             keys.iter().try_for_each(|name| known(name))?;
@@ -31,6 +32,13 @@ pub fn run(command: &PolicyCommand) -> Result<u8, Failure> {
         }
         PolicyCommand::List { path, .. } => list(path),
     }
+}
+
+/// What the agent says of a path, with the path.
+fn of_path(path: &Path, failure: Failure) -> Failure {
+    let message = format!("cannot set rules of {}: {}", path.display(), failure.message);
+    let remedy = if path.is_file() { "rules are those of directories: name the one that the file is in" } else { "" };
+    Failure { message, ..failure }.remedy(remedy)
 }
 
 fn known(name: &str) -> Result<(), Failure> {

@@ -24,7 +24,7 @@ pub fn run(args: &ResolveArgs) -> Result<u8, Failure> {
         None => link::target(&args.path, buffer.as_deref())?,
     };
     match link::connect(target.clone()) {
-        Ok(link) => by_agent(link, &file, args.keep),
+        Ok(link) => by_agent(link, &file, args),
         Err(failure) if failure.code == exit::UNAVAILABLE && buffer.is_some() => {
             // One that is only stopped has its mount over the directory.
             link::answers(&target)?;
@@ -50,13 +50,17 @@ fn of_identity(buffer: Option<&Path>) -> Result<Target, Failure> {
     }
 }
 
-fn by_agent(mut link: Link, file: &Path, keep: KeepArg) -> Result<u8, Failure> {
-    let keep = match keep {
+fn by_agent(mut link: Link, file: &Path, args: &ResolveArgs) -> Result<u8, Failure> {
+    let keep = match args.keep {
         KeepArg::BurstBuffer => Keep::BurstBuffer,
         KeepArg::Global => Keep::Global,
         KeepArg::Both => Keep::Both,
     };
-    let saved = link.ask(&Request::Resolve { file: file.to_string_lossy().into_owned(), keep }, |_| {})?;
+    let asked = link.ask(&Request::Resolve { file: file.to_string_lossy().into_owned(), keep }, |_| {});
+    let saved = asked.map_err(|failure| match failure.code {
+        exit::NO_INPUT => nothing(&args.path).remedy("what is to be decided: forebay status"),
+        _ => failure,
+    })?;
     if let Some(path) = saved.as_str() {
         out!("{path}");
     }
@@ -87,10 +91,13 @@ fn by_hand(target: Target, file: &Path, keep: KeepArg) -> Result<u8, Failure> {
     match resolved {
         Some(result) => result.map(|()| 0),
         None => {
-            let message = format!("nothing is to be decided about {}", place.dir.join(file).display());
-            Err(Failure::new(exit::NO_INPUT, message).remedy(drain::advice(&place.burst_buffer)))
+            Err(nothing(&place.dir.join(file)).remedy(drain::advice(&place.burst_buffer)))
         }
     }
+}
+
+fn nothing(path: &Path) -> Failure {
+    Failure::new(exit::NO_INPUT, format!("nothing is to be decided about {}", path.display()))
 }
 
 fn from_hex(text: &str) -> Option<Identity> {

@@ -20,7 +20,7 @@ use crate::exit::{self, Failure, say};
 use crate::guest::{Guest, Place, Plan};
 use crate::limits::START_LOOK;
 use crate::mounts::{self, Mount};
-use crate::report::{Directory, Report};
+use crate::report::{self, Directory, Report};
 use crate::server::NamesAt;
 use crate::serving::{self, How, Serving};
 use crate::signals::Signals;
@@ -73,6 +73,8 @@ impl Here {
     pub fn new(args: &RunArgs) -> Result<Here, Failure> {
         let cwd = std::env::current_dir().map_err(|e| Failure::io("find the working directory", &e))?;
         let report = args.report.as_ref().map(|file| cwd.join(file));
+        // Not after the hours that the command may take.
+        report.as_deref().map_or(Ok(()), report::can_write)?;
         Ok(Here { cwd, report })
     }
 

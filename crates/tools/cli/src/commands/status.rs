@@ -1,5 +1,7 @@
 //! `forebay status`: what is accelerated, what is cached, what is still to be drained.
 
+use std::path::Path;
+
 use agent::control::Request;
 use indicatif::HumanBytes;
 use serde_json::{Value, json};
@@ -41,6 +43,7 @@ fn state(target: Target) -> Value {
         Ok((pid, mut status)) => {
             if status["names"].is_null() {
                 derive(&mut status);
+                status["stuck"].as_array_mut().into_iter().flatten().for_each(|one| name_in_remedy(one, &dir));
             }
             json!({ "dir": dir, "burst_buffer": buffer, "agent": pid, "status": status })
         }
@@ -61,6 +64,13 @@ fn derive(status: &mut Value) {
     status["hit_rate"] = json!(hit_rate);
     status["staged_out_bytes_per_s"] = json!(out);
     status["staged_in_bytes_per_s"] = json!(into);
+}
+
+/// A remedy is a command that can be given as it stands.
+fn name_in_remedy(one: &mut Value, dir: &Path) {
+    let file = dir.join(text(&one["path"])).display().to_string();
+    let remedy = text(&one["remedy"]).replace("PATH", &file).replace("IDENTITY", text(&one["identity"]));
+    one["remedy"] = json!(remedy);
 }
 
 fn text(value: &Value) -> &str {

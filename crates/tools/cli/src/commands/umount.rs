@@ -1,5 +1,6 @@
 //! `forebay umount`: drains an accelerated directory, ends its mount, and waits until its agent has ended.
 
+use std::fs;
 use std::io;
 use std::path::Path;
 
@@ -30,6 +31,7 @@ pub fn run(args: &UmountArgs) -> Result<u8, Failure> {
 }
 
 fn with_agent(args: &UmountArgs, mut link: Link) -> Result<u8, Failure> {
+    mounted_elsewhere(&link)?;
     // Where the server has the names, it drains by itself.
     let drains = link.ask(&Request::Ping, |_| {})?["names"] != relaying::NAMES;
     let stuck = if drains { link.drain(Path::new(""))? } else { Vec::new() };
@@ -52,6 +54,24 @@ fn with_agent(args: &UmountArgs, mut link: Link) -> Result<u8, Failure> {
     let buffer = link.burst_buffer.clone();
     link.wait_for_end()?;
     left_over(&buffer)
+}
+
+/// What is mounted in another namespace is not ended by what happens in this one: its agent would be waited for in vain.
+fn mounted_elsewhere(link: &Link) -> Result<(), Failure> {
+    let Some(pid) = link.agent() else { return Ok(()) };
+    let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
+    match (namespace(&pid.to_string()), namespace("self")) {
+        (Some(agents), Some(own)) if agents != own => {
+            let message =
+                format!("{} was accelerated by process {pid} from another mount namespace", link.dir.display());
+            Err(Failure::new(exit::UNAVAILABLE, message).remedy(format!(
+                "that of `forebay run` ends with its command; that of `forebay mount` is ended there: \
+                 nsenter --mount --target {pid} forebay umount {}",
+                link.dir.display()
+            )))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The agent is gone: what it held is in the burst buffer.

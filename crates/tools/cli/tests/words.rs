@@ -1,0 +1,123 @@
+//! What commands say of files that somebody has to decide about, and that what they say can be done.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use common::{Bench, Done, call, forebay, is_mounted, ok, start};
+use testkit::in_private_namespace;
+
+/// The command that is told after `to decide: `, with the last of the copies it offers.
+fn decide(said: &str) -> Done {
+    let told = said.lines().find_map(|line| line.trim().strip_prefix("to decide: forebay ")).expect(said);
+    call(told.replace("burst-buffer|global|both", "both").split(' '))
+}
+
+/// A mount in which the dirty file `gone` was removed below: its name, and what was done before.
+fn orphan(bench: &Bench) {
+    use std::os::fd::AsRawFd;
+    let below = fs::File::open(&bench.dir).unwrap();
+    std::mem::forget(bench.mount(&["--policy", "stage_out=manual"]));
+    fs::write(bench.dir.join("gone"), "precious").unwrap();
+    fs::remove_file(format!("/proc/self/fd/{}/gone", below.as_raw_fd())).unwrap();
+}
+
+#[test]
+fn an_orphan_is_told_as_one_with_the_command_that_ends_it() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        orphan(&bench);
+        let (dir, buffer) = (bench.dir.to_str().unwrap(), bench.buffer.to_str().unwrap());
+        let drained = call(["drain", "--wait", dir]);
+        assert!(drained.code == 75 && drained.err.contains("gone: orphaned: "), "{drained:?}");
+        let status = ok(call(["status", dir]));
+        let told = status.lines().find_map(|line| line.split_once("forebay resolve ")).expect(&status).1;
+        assert!(drained.err.contains(told.split(' ').next().unwrap()), "{status}\n{drained:?}");
+        let ended = call(["umount", "--force", dir]);
+        assert!(ended.code == 75 && ended.err.contains("to decide: "), "{ended:?}");
+        let checked = ok(call(["check", buffer]));
+        assert!(checked.contains(", 0 dirty, 1 need a decision"), "{checked}");
+        let saved = ok(decide(&checked));
+        assert_eq!(fs::read_to_string(saved.trim()).unwrap(), "precious");
+        assert!(ok(call(["check", buffer])).contains(", 0 dirty, 0 need a decision"));
+    });
+}
+
+#[test]
+fn what_is_told_of_an_orphan_can_be_done_while_it_is_mounted() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        orphan(&bench);
+        let dir = bench.dir.to_str().unwrap();
+        let saved = ok(decide(&call(["drain", "--wait", dir]).err));
+        assert_eq!(fs::read_to_string(saved.trim()).unwrap(), "precious");
+        ok(call(["umount", dir]));
+    });
+}
+
+#[test]
+fn what_cannot_be_done_is_told_with_its_path() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let file = bench.tree.file("data/f", "data");
+        let _mounted = bench.mount(&[]);
+        let said = |words: &[&str], code: i32, parts: &[&str]| {
+            let done = call(words);
+            assert_eq!(done.code, code, "{done:?}");
+            for part in parts {
+                assert!(done.err.contains(part), "no `{part}` in {done:?}");
+            }
+        };
+        let (file, none) = (file.to_str().unwrap(), bench.dir.join("none"));
+        let none = none.to_str().unwrap();
+        said(&["resolve", file, "--keep", "global"], 66, &["nothing is to be decided", file, "forebay status"]);
+        said(&["policy", "set", file, "cache=through"], 66, &[file, "Not a directory", "directories"]);
+        said(&["policy", "set", none, "cache=through"], 66, &[none, "No such file"]);
+        said(&["stage", "in", "--wait", bench.dir.to_str().unwrap()], 69, &["--recursive"]);
+        ok(call([Path::new("umount"), &bench.dir]));
+    });
+}
+
+/// The agent lives on in its own namespace: it would be waited for in vain.
+#[test]
+fn a_mount_is_ended_in_the_namespace_where_it_was_made() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let (program, dir) = (env!("CARGO_BIN_EXE_forebay"), bench.dir.to_str().unwrap());
+        let inside = bench.run(&[], &format!("{program} umount {dir}; echo $?; grep -c fuse.forebay /proc/self/mounts"));
+        assert_eq!((inside.code, inside.out.as_str()), (0, "69\n1\n"), "{inside:?}");
+        assert!(inside.err.contains("ends with its command"), "{inside:?}");
+        let mounted = bench.mount(&[]);
+        let mut apart = Command::new("unshare");
+        let done = start(apart.args(["--mount", program, "umount", "--force", dir]), "").wait();
+        assert_eq!(done.code, 69, "{done:?}");
+        assert!(done.err.contains(&format!("--target {} ", mounted.agent())), "{done:?}");
+        assert!(is_mounted(&bench.dir));
+        ok(call(["umount", dir]));
+    });
+}
+
+#[test]
+fn who_stops_reading_a_script_or_a_page_is_no_error_and_a_full_disk_is_one() {
+    for words in [&["completions", "bash"][..], &["man"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        for (to, code) in [(Stdio::from(writer), 0), (fs::File::create("/dev/full").unwrap().into(), 73)] {
+            let done = forebay().args(words).stdout(to).output().unwrap();
+            assert_eq!(done.status.code(), Some(code), "{words:?}: {done:?}");
+        }
+    }
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_told_before_the_command_runs() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        for file in ["/no/such/report", bench.tree.root().to_str().unwrap(), "/etc/passwd/report"] {
+            let done = bench.run(&["--report", file], "echo ran");
+            assert!(done.code != 0 && done.out.is_empty() && done.err.contains(file), "{done:?}");
+        }
+    });
+}
