@@ -130,7 +130,8 @@ impl Progress for Announcer<'_> {
         Ok(())
     }
 
-    fn looked(&mut self) -> io::Result<()> {
+    fn looked(&mut self, end: u64) -> io::Result<()> {
+        self.file.passed.store(end, Ordering::Relaxed);
         if (self.interrupted)() || self.inner.is_dead() {
             return Err(io::Error::from_raw_os_error(libc::EINTR));
         }

@@ -27,8 +27,8 @@ pub(crate) enum Extent {
 pub(crate) trait Progress {
     /// Called before the first change of the global copy, and before each later one; an error ends the copy.
     fn before_write(&mut self, bytes: u64) -> io::Result<()>;
-    /// Called for every buffer of the replica that was looked at; an error ends the copy.
-    fn looked(&mut self) -> io::Result<()>;
+    /// Called for every buffer of the replica that was looked at, with where it ends; an error ends the copy.
+    fn looked(&mut self, end: u64) -> io::Result<()>;
     /// Called when the global store failed to keep what it had taken.
     fn lost(&mut self);
 }
@@ -130,7 +130,7 @@ impl<'a> Copy<'a> {
                 self.write(slice, data.start, copied)?;
                 (from, end) = (data.end, data.end);
             }
-            self.progress.looked()?;
+            self.progress.looked(part.end)?;
             at = part.end;
         }
         Ok(end)
@@ -156,7 +156,7 @@ impl<'a> Copy<'a> {
             if !same {
                 end = end.max(self.block(bytes, block, copied)?);
             }
-            self.progress.looked()?;
+            self.progress.looked(block.end)?;
         }
         Ok(end)
     }
@@ -224,7 +224,7 @@ impl<'a> Copy<'a> {
             if read_global(self.global, &mut theirs, block.start)? != bytes.len() || theirs[..] != *bytes {
                 return Ok(false);
             }
-            self.progress.looked()?;
+            self.progress.looked(self.size)?;
         }
         Ok(true)
     }

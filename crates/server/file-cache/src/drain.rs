@@ -2,11 +2,13 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use parking_lot::MutexGuard;
+use parking_lot::{Mutex, MutexGuard};
+use types::Identity;
 
 use crate::api::{DrainProgress, Residency, Stuck};
 use crate::cache::Inner;
@@ -16,6 +18,26 @@ use crate::stage_out::End;
 
 /// Files with their sizes, small ones by the batch.
 type Batches = VecDeque<Vec<(Arc<File>, u64)>>;
+
+/// The files that a drain is at, with their sizes.
+#[derive(Default)]
+struct UnderWay(Mutex<HashMap<Identity, (Arc<File>, u64)>>);
+
+impl UnderWay {
+    fn begin(&self, batch: &[(Arc<File>, u64)]) {
+        let one = |(file, size): &(Arc<File>, u64)| (file.identity().clone(), (Arc::clone(file), *size));
+        self.0.lock().extend(batch.iter().map(one));
+    }
+
+    fn end(&self, file: &File) {
+        self.0.lock().remove(file.identity());
+    }
+
+    /// Bytes of them that have been passed.
+    fn passed(&self) -> u64 {
+        self.0.lock().values().map(|(file, size)| file.passed.load(Ordering::Relaxed).min(*size)).sum()
+    }
+}
 
 /// Passes over files that changed while they were copied and that nobody writes now.
 const PASSES: usize = 3;
@@ -169,20 +191,21 @@ impl Inner {
         state.files_left = files.len() as u64;
         state.bytes_left = bytes;
         progress(*state);
-        let stop = std::sync::atomic::AtomicBool::new(false);
+        let (stop, under_way) = (AtomicBool::new(false), UnderWay::default());
         let work = Mutex::new(batches);
         let (tell, told) = mpsc::channel::<(Arc<File>, u64, End)>();
         let mut again = Vec::new();
         let mut told_at = Instant::now();
         std::thread::scope(|scope| {
             for _ in 0..self.settings.streams.clamp(1, 64) {
-                let (tell, work, stop) = (tell.clone(), &work, &stop);
-                scope.spawn(move || self.drain_share(work, stop, &tell));
+                let (tell, work, stop, under_way) = (tell.clone(), &work, &stop, &under_way);
+                scope.spawn(move || self.drain_share(work, under_way, stop, &tell));
             }
             drop(tell);
             loop {
                 match told.recv_timeout(POLL) {
                     Ok((file, bytes, end)) => {
+                        under_way.end(&file);
                         state.files_left = state.files_left.saturating_sub(1);
                         state.bytes_left = state.bytes_left.saturating_sub(bytes);
                         match end {
@@ -199,9 +222,10 @@ impl Inner {
                 // A word for each of many small files would cost more than the file.
                 if told_at.elapsed() >= POLL {
                     told_at = Instant::now();
-                    progress(*state);
+                    let bytes_left = state.bytes_left.saturating_sub(under_way.passed());
+                    progress(DrainProgress { bytes_left, ..*state });
                     if interrupted() {
-                        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+                        stop.store(true, Ordering::Relaxed);
                     }
                 }
             }
@@ -213,12 +237,14 @@ impl Inner {
     fn drain_share(
         &self,
         work: &Mutex<Batches>,
-        stop: &std::sync::atomic::AtomicBool,
+        under_way: &UnderWay,
+        stop: &AtomicBool,
         tell: &mpsc::Sender<(Arc<File>, u64, End)>,
     ) {
-        let interrupted = || stop.load(std::sync::atomic::Ordering::Relaxed);
-        // A poisoned lock means that a sibling panicked; the scope passes that on.
-        while let Some(batch) = work.lock().ok().and_then(|mut work| work.pop_front()) {
+        let interrupted = || stop.load(Ordering::Relaxed);
+        let next = || work.lock().pop_front();
+        while let Some(batch) = next() {
+            under_way.begin(&batch);
             let files: Vec<Arc<File>> = batch.iter().map(|(file, _)| Arc::clone(file)).collect();
             let sizes: HashMap<*const File, u64> =
                 batch.iter().map(|(file, size)| (Arc::as_ptr(file), *size)).collect();

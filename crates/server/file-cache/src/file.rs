@@ -13,6 +13,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use catalogue::{Record, State};
@@ -33,6 +34,8 @@ pub struct File {
     pub(crate) append: Mutex<()>,
     pub(crate) gate: Mutex<()>,
     pub(crate) live: Mutex<Live>,
+    /// Bytes of the replica that its last stage-out has passed: how far one is that is under way.
+    pub(crate) passed: AtomicU64,
     /// A fetched block arrived, or the body changed.
     pub(crate) moved: Condvar,
 }
@@ -184,6 +187,7 @@ impl File {
             append: Mutex::new(()),
             gate: Mutex::new(()),
             moved: Condvar::new(),
+            passed: AtomicU64::new(0),
             live: Mutex::new(Live {
                 loaded: false,
                 anchor: None,

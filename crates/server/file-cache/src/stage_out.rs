@@ -8,6 +8,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use catalogue::{Record, State};
 use config::{OnConflict, Policy};
@@ -83,6 +84,7 @@ impl Inner {
         let mut ends: Vec<Option<End>> = Vec::new();
         let mut jobs: Vec<(usize, Job<'_>)> = Vec::new();
         for (index, file) in files.iter().enumerate() {
+            file.passed.store(0, Ordering::Relaxed);
             match self.begin(file) {
                 Ok(job) => {
                     jobs.push((index, job));

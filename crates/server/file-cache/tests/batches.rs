@@ -4,12 +4,12 @@
 mod support;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use config::Policy;
-use file_cache::{OpenHow, Residency};
+use file_cache::{DrainProgress, OpenHow, Residency};
 use global_store::memory::Operation;
-use support::{World, until};
+use support::{MIB, World, until};
 
 #[test]
 fn small_files_closed_during_a_batch_make_the_next_one() {
@@ -54,4 +54,25 @@ fn a_stage_out_that_waits_for_its_rate_is_interrupted() {
     until("the stage-out ends", || drain.is_finished());
     assert_eq!(drain.join().unwrap().unwrap_err().errno, libc::EINTR);
     assert_eq!(world.state("f"), Residency::Queued);
+}
+
+#[test]
+fn a_drain_tells_how_far_it_is_within_a_large_file() {
+    const BLOCKS: usize = 8;
+    let world = World::new();
+    world.write_new("large", &vec![7; BLOCKS * MIB]);
+    let (writes, told) = (AtomicUsize::new(0), Arc::new(AtomicBool::new(false)));
+    let half = Arc::clone(&told);
+    world.store.set_hook(Some(Arc::new(move |operation, _| {
+        if matches!(operation, Operation::Write(_)) && writes.fetch_add(1, Ordering::AcqRel) == BLOCKS / 2 {
+            until("half of it is told", || half.load(Ordering::Acquire));
+        }
+    })));
+    let mut progress = |now: DrainProgress| {
+        if (now.files_left, now.bytes_left) == (1, (BLOCKS / 2 * MIB) as u64) {
+            told.store(true, Ordering::Release);
+        }
+    };
+    assert!(world.cache.drain_all(&mut progress, &|| false).is_empty());
+    assert!(told.load(Ordering::Acquire));
 }

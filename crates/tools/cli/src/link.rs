@@ -175,17 +175,13 @@ impl Link {
         let mut stuck = Vec::new();
         for _ in 0..RELEASE_TRIES {
             let items = Cell::new(Vec::new());
-            self.ask(&request, |reply| match reply {
-                Reply::Progress { files_done, files_left, bytes_left } => {
-                    let (files_done, files_left, bytes_left) = (*files_done, *files_left, *bytes_left);
-                    progress.update(State { files_done, files_left, bytes_left });
-                }
-                Reply::Item(item) => {
+            self.ask(&request, |reply| {
+                State::of(reply).into_iter().for_each(|state| progress.update(state));
+                if let Reply::Item(item) = reply {
                     let mut list = items.take();
                     list.push(item.clone());
                     items.set(list);
                 }
-                _ => {}
             })?;
             stuck = items.into_inner();
             if stuck.is_empty() || stuck.iter().any(|item| item.state != "dirty") {

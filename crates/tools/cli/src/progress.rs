@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use agent::control::Reply;
 use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::exit::say;
@@ -18,11 +19,23 @@ pub struct State {
     pub bytes_left: u64,
 }
 
+impl State {
+    /// What an agent tells, if it tells how far it is.
+    pub fn of(reply: &Reply) -> Option<State> {
+        match *reply {
+            Reply::Progress { files_done, files_left, bytes_left } => Some(State { files_done, files_left, bytes_left }),
+            _ => None,
+        }
+    }
+}
+
 /// Shows the progress of one task.
 pub struct Progress {
     title: &'static str,
     bar: Option<ProgressBar>,
     quiet: bool,
+    /// How many bytes are left is not known: files are counted.
+    files: bool,
     started: Instant,
     told: Instant,
     /// The most bytes that were ever left: the length of the bar.
@@ -33,17 +46,25 @@ pub struct Progress {
 impl Progress {
     /// A display on stderr; silent until something is to be told.
     pub fn new(title: &'static str, quiet: bool) -> Progress {
+        Progress::with(title, quiet, "{msg} [{bar:30}] {bytes}/{total_bytes} {binary_bytes_per_sec} {eta}")
+    }
+
+    /// As [`Progress::new`], of a task that does not know how many bytes are left.
+    pub fn of_files(title: &'static str, quiet: bool) -> Progress {
+        Progress { files: true, ..Progress::with(title, quiet, "{msg} [{bar:30}] {pos}/{len} files known") }
+    }
+
+    fn with(title: &'static str, quiet: bool, template: &str) -> Progress {
         let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
         let bar = (terminal && !quiet).then(|| {
             let hz = (1000 / PROGRESS_DRAW.as_millis()) as u8;
             let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr_with_hz(hz));
-            let template = "{msg} [{bar:30}] {bytes}/{total_bytes} {binary_bytes_per_sec} {eta}";
             let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
             bar.set_style(style.progress_chars("=> "));
             bar
         });
         let now = Instant::now();
-        Progress { title, bar, quiet, started: now, told: now, bytes_all: 0, last: State::default() }
+        Progress { title, bar, quiet, files: false, started: now, told: now, bytes_all: 0, last: State::default() }
     }
 
     /// Shows where the task is.
@@ -53,10 +74,14 @@ impl Progress {
         if self.started.elapsed() < PROGRESS_AFTER {
             return;
         }
-        if let Some(bar) = &self.bar {
+        if let Some(bar) = self.bar.as_ref().filter(|_| self.files) {
+            bar.set_message(self.title);
+            bar.set_length(state.files_done + state.files_left);
+            bar.set_position(state.files_done);
+        } else if let Some(bar) = &self.bar {
+            bar.set_message(format!("{}: {} files left", self.title, state.files_left));
             bar.set_length(self.bytes_all);
             bar.set_position(self.bytes_all - state.bytes_left);
-            bar.set_message(format!("{}: {} files left", self.title, state.files_left));
         } else if !self.quiet && self.told.elapsed() >= PROGRESS_LINE {
             self.told = Instant::now();
             say!("forebay: {}", self.line());
@@ -72,6 +97,9 @@ impl Progress {
     }
 
     fn line(&self) -> String {
+        if self.files {
+            return format!("{}: {} files done, {} known to be left", self.title, self.last.files_done, self.last.files_left);
+        }
         let left = HumanBytes(self.last.bytes_left);
         format!("{}: {} files done, {} files with {left} left", self.title, self.last.files_done, self.last.files_left)
     }
@@ -88,5 +116,8 @@ mod tests {
         progress.update(State { files_done: 1, files_left: 2, bytes_left: 2 << 20 });
         assert_eq!(progress.line(), "draining: 1 files done, 2 files with 2.00 MiB left");
         assert_eq!(progress.finish().0.files_left, 2);
+        let mut files = Progress::of_files("staging", true);
+        files.update(State { files_done: 4, files_left: 1, bytes_left: 0 });
+        assert_eq!(files.line(), "staging: 4 files done, 1 known to be left");
     }
 }

@@ -115,6 +115,31 @@ fn a_stop_key_stops_the_command_and_its_files_go_on_when_it_continues() {
     });
 }
 
+/// A bar that only knows whole files would stand still.
+#[test]
+fn a_drain_and_a_staging_draw_bars_that_move_within_a_file() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let mounted = bench.mount(&["--policy", "stage_out=manual", "--policy", "rate=8MiB/s"]);
+        std::fs::write(bench.dir.join("large"), vec![1; 16 << 20]).unwrap();
+        std::fs::write(bench.dir.join("other"), vec![1; 16 << 20]).unwrap();
+        let at_terminal = |words: &[&str], path: &str| {
+            let mut command = Command::new("setsid");
+            command.args(["--ctty", "--wait", env!("CARGO_BIN_EXE_forebay")]).args(words).arg(bench.dir.join(path));
+            Terminal::start(&mut command)
+        };
+        let mut staging = at_terminal(&["stage", "out", "--wait"], "other");
+        staging.shows("staging [");
+        assert_eq!(staging.guard.wait(BOUND).code(), Some(0));
+        let mut drain = at_terminal(&["drain", "--wait"], "");
+        drain.shows("draining: 1 files left [");
+        drain.shows("=> ");
+        drain.shows("/16.00 MiB ");
+        assert_eq!(drain.guard.wait(BOUND).code(), Some(0));
+        drop(mounted);
+    });
+}
+
 /// What takes long shows how far it is, and how long it will take; nothing of that stays on the screen.
 #[test]
 fn a_sweep_draws_a_bar_with_the_time_that_is_left() {

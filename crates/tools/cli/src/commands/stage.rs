@@ -8,6 +8,7 @@ use agent::control::{Counts, Reply, Request, Verb};
 use crate::args::{DrainArgs, QuiesceArgs, StageArgs, StageCommand};
 use crate::exit::{self, Failure, out, say};
 use crate::link::{self, Link};
+use crate::progress::{Progress, State};
 
 /// `forebay stage`
 pub fn run(command: &StageCommand) -> Result<u8, Failure> {
@@ -40,7 +41,9 @@ fn stage(link: &mut Link, verb: Verb, paths: Vec<PathBuf>, args: &StageArgs) -> 
     // Dropping and pinning take no time: their outcome is told at once.
     let wait = args.wait || matches!(verb, Verb::Evict | Verb::Unpin | Verb::State);
     let request = Request::Stage { verb, paths, recursive: args.recursive, wait };
+    let mut progress = Progress::of_files("staging", verb == Verb::State);
     let result = link.ask(&request, |reply| {
+        State::of(reply).into_iter().for_each(|state| progress.update(state));
         let Reply::Item(item) = reply else { return };
         let path = dir.join(&item.path);
         match &item.error {
@@ -55,7 +58,9 @@ fn stage(link: &mut Link, verb: Verb, paths: Vec<PathBuf>, args: &StageArgs) -> 
             }
             None => out!("{:<10} {}", item.state, path.display()),
         }
-    })?;
+    });
+    progress.finish();
+    let result = result?;
     let counts: Counts = serde_json::from_value(result).unwrap_or_default();
     Ok(match (failed.get() || counts.failed > 0, verb) {
         (false, _) => 0,
