@@ -23,7 +23,9 @@ impl State {
     /// What an agent tells, if it tells how far it is.
     pub fn of(reply: &Reply) -> Option<State> {
         match *reply {
-            Reply::Progress { files_done, files_left, bytes_left } => Some(State { files_done, files_left, bytes_left }),
+            Reply::Progress { files_done, files_left, bytes_left } => {
+                Some(State { files_done, files_left, bytes_left })
+            }
             _ => None,
         }
     }
@@ -98,7 +100,10 @@ impl Progress {
 
     fn line(&self) -> String {
         if self.files {
-            return format!("{}: {} files done, {} known to be left", self.title, self.last.files_done, self.last.files_left);
+            return format!(
+                "{}: {} files done, {} known to be left",
+                self.title, self.last.files_done, self.last.files_left
+            );
         }
         let left = HumanBytes(self.last.bytes_left);
         format!("{}: {} files done, {} files with {left} left", self.title, self.last.files_done, self.last.files_left)

@@ -86,7 +86,8 @@ fn a_mount_is_ended_in_the_namespace_where_it_was_made() {
     in_private_namespace(|| {
         let bench = Bench::new();
         let (program, dir) = (env!("CARGO_BIN_EXE_forebay"), bench.dir.to_str().unwrap());
-        let inside = bench.run(&[], &format!("{program} umount {dir}; echo $?; grep -c fuse.forebay /proc/self/mounts"));
+        let inside =
+            bench.run(&[], &format!("{program} umount {dir}; echo $?; grep -c fuse.forebay /proc/self/mounts"));
         assert_eq!((inside.code, inside.out.as_str()), (0, "69\n1\n"), "{inside:?}");
         assert!(inside.err.contains("ends with its command"), "{inside:?}");
         let mounted = bench.mount(&[]);

@@ -90,9 +90,7 @@ fn by_hand(target: Target, file: &Path, keep: KeepArg) -> Result<u8, Failure> {
     cache.shutdown();
     match resolved {
         Some(result) => result.map(|()| 0),
-        None => {
-            Err(nothing(&place.dir.join(file)).remedy(drain::advice(&place.burst_buffer)))
-        }
+        None => Err(nothing(&place.dir.join(file)).remedy(drain::advice(&place.burst_buffer))),
     }
 }
 

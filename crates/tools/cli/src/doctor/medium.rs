@@ -88,7 +88,11 @@ fn space(dir: &Path) -> Check {
     let free = stat.f_bavail * stat.f_frsize;
     let found = format!("{} of {} MiB", free >> 20, (stat.f_blocks * stat.f_frsize) >> 20);
     if free < FREE_WARN_BYTES {
-        Check::limited("free space", found, "less than 1 GiB: new files go to the global store when it is full, and one that outgrows it while the kernel writes it fails")
+        Check::limited(
+            "free space",
+            found,
+            "less than 1 GiB: new files go to the global store when it is full, and one that outgrows it while the kernel writes it fails",
+        )
     } else {
         Check::ok("free space", found)
     }
