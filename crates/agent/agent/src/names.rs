@@ -141,12 +141,11 @@ impl Agent {
         done.and(told)
     }
 
-    /// Before its name is taken away: if that is the last, recovery must know of it.
+    /// Before its name is taken away: if that is the last, recovery must know of it. Also of a file that is clean: what a crash of
+    /// the machine leaves may still call it dirty.
     fn loses_a_name(&self, victim: &Found) {
         if victim.node.is_regular() && victim.attributes.nlink == 1 {
             self.removes(&victim.node, true);
-        }
-        if victim.node.is_regular() && victim.attributes.nlink == 1 && self.cache.is_dirty(victim.node.identity()) {
             self.cache.removing(victim.node.identity());
         }
     }
@@ -275,6 +274,7 @@ fn plain(name: &OsStr) -> Result<&OsStr, Errno> {
 
 #[cfg(test)]
 mod tests {
+    use catalogue::{Catalogue, MemoryCatalogue, State};
     use config::{Policy, PolicySet};
     use file_cache::{FileCache, Settings};
     use global_store::posix::Options;
@@ -283,18 +283,43 @@ mod tests {
     use crate::agent::Config;
     use crate::policy_table::PolicyTable;
 
+    /// An agent of the directory `data`, and what its catalogue holds.
+    fn agent_of(tree: &Path) -> (Agent, MemoryCatalogue) {
+        let (data, buffer) = (tree.join("data"), tree.join("buffer"));
+        std::fs::create_dir(&data).unwrap();
+        let below = fs::open(&data, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let store = PosixStore::new(below, Options::default()).unwrap();
+        let mut settings = Settings::new(&buffer, Arc::new(store.clone()), "test");
+        let catalogue = MemoryCatalogue::new();
+        settings.catalogue = Some(Arc::new(catalogue.clone()));
+        let policy = PolicySet::parse(["stage_out=manual"]).unwrap().apply(Policy::default());
+        let policies = PolicyTable::load(policy, buffer.join("policies.toml")).unwrap();
+        let cache = FileCache::open(settings).unwrap();
+        (Agent::new(Config { cache, store, policies }).unwrap(), catalogue)
+    }
+
+    /// What the medium still calls dirty, a crash would bring back without its file.
+    #[test]
+    fn before_the_name_of_a_clean_file_goes_the_medium_knows_that_it_is_clean() {
+        let tree = tempfile::tempdir().unwrap();
+        let (agent, catalogue) = agent_of(tree.path());
+        let (new, how) = (NewMode { mode: 0o644, umask: 0 }, crate::Mode { write: true, ..Default::default() });
+        let (found, open) = agent.create(&Caller::own(), agent.root(), Some("f".as_ref()), new, true, how).unwrap();
+        open.sync(false).unwrap();
+        drop(open);
+        assert!(agent.cache.drain_all(&mut |_| {}, &|| false).is_empty());
+        agent.loses_a_name(&agent.lookup(agent.root(), "f".as_ref()).unwrap());
+        catalogue.crash();
+        let left = catalogue.get(found.node.identity()).unwrap();
+        assert!(left.is_none_or(|record| record.state == State::Clean));
+    }
+
     /// A client of NFS renames what it is told to remove while somebody has it.
     #[test]
     fn a_file_that_was_renamed_instead_of_removed_is_removed_and_no_other_is() {
         let tree = tempfile::tempdir().unwrap();
-        let (data, buffer) = (tree.path().join("data"), tree.path().join("buffer"));
-        std::fs::create_dir(&data).unwrap();
-        let below = fs::open(&data, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
-        let store = PosixStore::new(below, Options::default()).unwrap();
-        let cache = FileCache::open(Settings::new(&buffer, Arc::new(store.clone()), "test")).unwrap();
-        let policy = PolicySet::parse(["stage_out=manual"]).unwrap().apply(Policy::default());
-        let policies = PolicyTable::load(policy, buffer.join("policies.toml")).unwrap();
-        let agent = Agent::new(Config { cache, store, policies }).unwrap();
+        let data = tree.path().join("data");
+        let (agent, _) = agent_of(tree.path());
         let left_over = ".nfs00000000000080170000001a";
         let stories = [
             ("f", left_over, 1, true),
