@@ -24,6 +24,7 @@ use crate::fetches::Fetches;
 use crate::file::{Body, Descriptors, File, Live};
 use crate::limits::{BRAND_BYTES, BRAND_BYTES_MAX, IDLE_FILES};
 use crate::queue::Queue;
+use crate::removal::Removals;
 use crate::replica::{How, Replicas};
 use crate::settings::Settings;
 use crate::space::Spaces;
@@ -73,6 +74,7 @@ pub(crate) struct Inner {
     pub(crate) queue: Queue,
     pub(crate) fetches: Fetches,
     pub(crate) expiry: Expiry,
+    pub(crate) removals: Arc<Removals>,
     pub(crate) doubts: Doubts,
     pub(crate) throttle: Throttle,
     pub(crate) counters: Counters,

@@ -14,7 +14,7 @@ use types::Identity;
 use crate::cache::{Counters, Inner};
 use crate::file::{Body, File};
 use crate::lease::{self, Nobody};
-use crate::limits::{EVICT_ROUND, REPLAY_BYTES_IDLE, REPLAY_BYTES_MAX, ROUND, ROUND_SHORT};
+use crate::limits::{EVICT_ROUND, REMOVALS_WAIT, REPLAY_BYTES_IDLE, REPLAY_BYTES_MAX, ROUND, ROUND_SHORT};
 use crate::replica::How;
 use crate::stage_out::End;
 
@@ -104,7 +104,8 @@ impl Inner {
     /// Room for a write that found none: evicts, then gives up the ballast.
     pub(crate) fn make_room(&self, bytes: u64) {
         Counters::add(&self.counters.full, 1);
-        if self.evict_bytes(bytes) < bytes {
+        if self.evict_bytes(bytes) < bytes && !(self.settle_removals(REMOVALS_WAIT) && self.spaces.now().free >= bytes)
+        {
             self.spaces.drop_ballast();
         }
     }
@@ -122,6 +123,7 @@ impl Inner {
             self.settle_doubts();
         }
         self.condense_catalogue();
+        self.look_after_removals();
         while let Some(identity) = self.expiry.pop(self.now()) {
             let expired = self.gated(&identity, false, |file, _| self.evict_gated(file));
             if let Ok(Err(error)) = expired
@@ -132,6 +134,7 @@ impl Inner {
         }
         let excess = self.spaces.excess();
         if excess > 0 {
+            self.hurry_removals();
             self.evict_bytes(excess);
             // The last that can be had for who cannot wait for us.
             if self.kernel_writers.load(Ordering::Relaxed) > 0 && self.spaces.is_nearly_full() {

@@ -34,6 +34,8 @@ pub const POINTS: &[&str] = &[
     "evict.replica",
     "unlink.intent",
     "unlink.below",
+    "unlink.kept",
+    "unlink.synced",
     "unlink.record",
     "unlink.replica",
 ];

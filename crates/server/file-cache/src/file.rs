@@ -137,6 +137,8 @@ pub(crate) struct Live {
     pub(crate) retired: bool,
     /// The last name went through us: no record, no stage-out.
     pub(crate) unlinked: bool,
+    /// The store's medium may not have that yet: the record is kept in the catalogue, and the replica.
+    pub(crate) removal_unsynced: bool,
     pub(crate) handles: u32,
     pub(crate) writers: u32,
     /// Handles whose I/O we do not see.
@@ -198,6 +200,7 @@ impl File {
                 version: None,
                 retired: false,
                 unlinked: false,
+                removal_unsynced: false,
                 handles: 0,
                 writers: 0,
                 passthrough: 0,

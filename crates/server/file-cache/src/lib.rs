@@ -46,6 +46,7 @@ mod queue;
 mod read_partial;
 mod recovery;
 mod release;
+mod removal;
 mod replica;
 mod resolve;
 mod settings;

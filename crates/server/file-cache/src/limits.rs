@@ -69,6 +69,16 @@ pub const BACKOFF_MAX: Duration = Duration::from_secs(60);
 /// Failures in a row after which a file is recorded as `Failed`. It is still tried every `BACKOFF_MAX`.
 pub const FAILURES_MAX: u32 = 5;
 
+/// How long files that were removed are kept before the store is asked to make that last: its own journal mostly has it by
+/// then, and who removes one after the other pays one sync for all.
+pub const REMOVALS_AFTER: Duration = Duration::from_secs(5);
+
+/// Removed files that are kept; with more of them the store is asked at once.
+pub const REMOVALS_MAX: usize = 4096;
+
+/// Longest that who needs their room waits for the store to make their removal last, and the end of the agent.
+pub const REMOVALS_WAIT: Duration = Duration::from_secs(2);
+
 /// Tries of a stage-in whose global copy changes under it, before the file is served from the global store.
 pub const FETCH_TRIES: u32 = 3;
 

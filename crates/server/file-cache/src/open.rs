@@ -15,7 +15,7 @@ use crate::cache::{Counters, Inner};
 use crate::file::{Body, Descriptors, File};
 use crate::handle::FileHandle;
 use crate::lease::{self, Nobody};
-use crate::limits::{BLOCK_BYTES, FETCH_TRIES, SMALL_BYTES, WHOLE_FIRST_BYTES};
+use crate::limits::{BLOCK_BYTES, FETCH_TRIES, REMOVALS_WAIT, SMALL_BYTES, WHOLE_FIRST_BYTES};
 use crate::marks;
 use crate::replica::How;
 
@@ -158,10 +158,11 @@ impl Inner {
             && !self.quiesced.load(Ordering::Relaxed)
     }
 
-    /// Whether the burst buffer may take `bytes` more; evicts for it.
+    /// Whether the burst buffer may take `bytes` more; evicts for it, and may wait for the store.
     fn has_room(&self, bytes: u64, policy: &Policy) -> bool {
         self.spaces.admit(bytes, policy)
             || (self.evict_bytes(bytes.max(BLOCK_BYTES)) > 0 && self.spaces.admit(bytes, policy))
+            || (self.settle_removals(REMOVALS_WAIT) && self.spaces.admit(bytes, policy))
     }
 
     fn open_absent(

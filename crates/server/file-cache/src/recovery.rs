@@ -19,7 +19,7 @@ use crate::clock;
 use crate::fetches::Fetches;
 use crate::file::Body;
 use crate::lease::{self, Nobody};
-use crate::limits::SWEEP_AFTER;
+use crate::limits::{REMOVALS_WAIT, SWEEP_AFTER};
 use crate::queue::Queue;
 use crate::replica::{How, Replicas};
 use crate::settings::{OpenError, Settings};
@@ -39,9 +39,7 @@ pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
         move |source| OpenError::Io { path, step, source }
     };
     let replicas = Replicas::open(&root).map_err(failed("make the directories"))?;
-    for name in ["replicas", "sums", "saved"] {
-        check_owner(&root.join(name), false)?;
-    }
+    ["replicas", "sums", "saved"].iter().try_for_each(|name| check_owner(&root.join(name), false))?;
     check_leases(&replicas, &superblock).map_err(failed("take a lease on a file, which its file system must grant"))?;
     let place = root.join("catalogue");
     let mut ours = None;
@@ -65,6 +63,7 @@ pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
         queue: Queue::default(),
         fetches: Fetches::default(),
         expiry: Default::default(),
+        removals: Default::default(),
         doubts: Default::default(),
         throttle: Default::default(),
         counters: Counters::default(),
@@ -164,6 +163,10 @@ impl Inner {
             return Ok(false);
         }
         tracing::info!(file = %record.hint.display(), "a file whose removal was under way is gone: its data goes too");
+        if record.synced {
+            self.keep_from_before(identity.clone(), record.clone());
+            return Ok(true);
+        }
         self.replicas.unbrand(record.version);
         self.catalogue.commit(vec![Change::Remove(identity.clone())], Durability::Process)?;
         // It is garbage now; a failure leaves it to the sweep.
@@ -260,6 +263,8 @@ impl Inner {
             }
         }
         if orderly {
+            // What is left is dropped by the next start.
+            self.settle_removals(REMOVALS_WAIT);
             let settled = self
                 .commit(Vec::new(), Durability::Machine)
                 .and_then(|()| self.replicas.sync())

@@ -143,8 +143,11 @@ impl Inner {
         }
         match then {
             Then::Drop => {
-                let unclean = file.live.lock().is_unclean();
-                if !unclean && self.drop_replica(file).is_ok() {
+                let kept = {
+                    let live = file.live.lock();
+                    live.is_unclean() || live.removal_unsynced
+                };
+                if !kept && self.drop_replica(file).is_ok() {
                     let gone = file.live.lock().unlinked;
                     if gone {
                         self.retire(file);

@@ -30,6 +30,9 @@ pub struct Status {
     pub failed: u64,
     /// Dirty, and not found in the global store.
     pub orphaned: u64,
+    /// Removed, and kept with what was synced of them until the global store has their removal on its medium; counted in `files`.
+    #[serde(default)]
+    pub removed: u64,
     /// Open files.
     pub open: u64,
     /// Open descriptions.
@@ -170,6 +173,7 @@ impl FileCache {
         for file in files {
             let live = file.live.lock();
             status.fetching += u64::from(matches!(live.body, Body::Partial(_)));
+            status.removed += u64::from(live.removal_unsynced);
             let Some(record) = live.record.as_ref().filter(|record| record.state != State::Clean) else { continue };
             let (lost, failing, code) = (matches!(live.body, Body::Lost), live.failing, live.error.1);
             match record.state {

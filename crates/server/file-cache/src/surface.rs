@@ -5,15 +5,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use catalogue::{Change, Durability, State};
+use catalogue::{Durability, State};
 use config::Policy;
 use global_store::Anchor;
 use types::{Identity, Timestamp, Version};
 
 use crate::api::{DrainProgress, Keep, OpenHow, Overlay, Residency, SetMtime, Stuck};
 use crate::cache::{Counters, Inner, broken};
-use crate::fault;
-use crate::file::{Body, File};
+use crate::file::Body;
 use crate::handle::FileHandle;
 use crate::limits::FETCH_TRIES;
 use crate::recovery;
@@ -171,7 +170,8 @@ impl FileCache {
         }
     }
 
-    /// The last name is gone through us: the data is dropped once nobody has it open, and never staged out.
+    /// The last name is gone through us: the data is dropped once nobody has it open, and never staged out. What was synced of
+    /// it stays until the store's medium has that.
     pub fn unlinked(&self, identity: &Identity) {
         let done = self.inner.gated(identity, false, |file, _| self.inner.unlinked(file));
         if let Err(error) | Ok(Err(error)) = done {
@@ -308,51 +308,6 @@ impl FileCache {
 }
 
 impl Inner {
-    /// Gate held.
-    /// A crash of the machine brings back what the medium still calls dirty: that must be known to be on its way out, or it is an orphan.
-    fn removing(&self, file: &File) -> io::Result<()> {
-        let _gate = file.gate.lock();
-        let (record, clean_commit) = {
-            let live = file.live.lock();
-            (live.record.clone(), live.clean_commit)
-        };
-        match record {
-            Some(record) if record.state == State::Clean => self.sync_commits(clean_commit),
-            Some(record) if !record.removing => {
-                let durability = if record.synced { Durability::Machine } else { Durability::Process };
-                let noted = self.put(file, catalogue::Record { removing: true, ..record }, durability);
-                fault::point("unlink.intent");
-                noted
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn unlinked(&self, file: &Arc<File>) -> io::Result<()> {
-        fault::point("unlink.below");
-        let (had_record, version, open) = {
-            let mut live = file.live.lock();
-            live.unlinked = true;
-            (live.record.is_some(), live.version, live.handles > 0)
-        };
-        self.queue.remove(file);
-        self.expiry.forget(&file.identity);
-        if had_record {
-            if let Some(version) = version {
-                self.replicas.unbrand(version);
-            }
-            self.commit(vec![Change::Remove(file.identity.clone())], Durability::Process)?;
-            file.live.lock().record = None;
-        }
-        fault::point("unlink.record");
-        if !open {
-            self.drop_replica(file)?;
-            self.retire(file);
-            fault::point("unlink.replica");
-        }
-        Ok(())
-    }
-
     pub(crate) fn open_counts(&self) -> (u64, u64) {
         let table = self.table.lock();
         table.files.values().fold((0, 0), |(files, handles), file| {

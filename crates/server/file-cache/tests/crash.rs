@@ -136,12 +136,16 @@ fn work(world: &World, ledger: &mut Ledger) {
         let name = format!("small{number}");
         ledger.step(&name, &[GONE, "0.0"], "9.700", || world.create(&name, &content("9.700")));
     }
-    let identity = world.anchor("gone").identity().clone();
-    ledger.step("gone", &["6.100000"], GONE, || {
-        cache.removing(&identity);
-        std::fs::remove_file(root.join("gone")).unwrap();
-        cache.unlinked(&identity);
-    });
+    ledger.step("kept", &[GONE, "0.0"], "12.5000", || world.create("kept", &content("12.5000")));
+    world.open_file("kept", |_| ()).sync(false).unwrap();
+    for (name, what) in [("gone", "6.100000"), ("kept", "12.5000")] {
+        let identity = world.anchor(name).identity().clone();
+        ledger.step(name, &[what], GONE, || {
+            cache.removing(&identity);
+            std::fs::remove_file(root.join(name)).unwrap();
+            cache.unlinked(&identity);
+        });
+    }
     drain();
     cache.evict(world.anchor("read").identity()).unwrap();
     ledger.step("old", &["7.4194304"], "10.4194304", || {
@@ -279,4 +283,34 @@ fn a_lost_catalogue_is_rebuilt_from_the_dirty_replicas() {
     assert_eq!(std::fs::read(world.root.join("dirty")).unwrap(), b"precious");
     world.cache.sweep().unwrap();
     assert_eq!(world.cache.status().files, 1);
+}
+
+/// As ext4 gives the number away at once.
+#[test]
+fn a_new_file_with_the_number_of_one_that_was_removed_is_another_file() {
+    use std::os::unix::fs::MetadataExt;
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::open(dir.path(), false);
+    world.create("old", b"synced");
+    world.open_file("old", |_| ()).sync(false).unwrap();
+    let (identity, number) = (world.anchor("old").identity().clone(), world.root.join("old").metadata().unwrap().ino());
+    world.cache.removing(&identity);
+    std::fs::remove_file(world.root.join("old")).unwrap();
+    world.cache.unlinked(&identity);
+    let has_number = |name: &str| world.root.join(name).metadata().unwrap().ino() == number;
+    // Other file systems take their time.
+    let mut names = (0..20).map(|next| format!("new{next}"));
+    let make = |name: &String| {
+        world.create(name, name.as_bytes());
+        has_number(name)
+    };
+    let new = &names.find(make).unwrap_or("new19".to_owned());
+    let content = world.content(new);
+    assert!(content == new.as_bytes() && world.anchor(new).identity() != &identity);
+    assert_eq!((world.cache.status().removed, world.cache.is_dirty(&identity)), (1, false));
+    assert!(world.cache.drain_all(&mut |_| {}, &|| false).is_empty());
+    world.cache.shutdown();
+    let world = World::open(dir.path(), false);
+    assert_eq!((world.content(new), std::fs::read(world.root.join(new)).unwrap()), (content.clone(), content));
+    assert_eq!(world.cache.status().removed, 0);
 }

@@ -91,6 +91,38 @@ fn clean_replicas_make_room_for_a_write() {
     });
 }
 
+/// The global store may take their removal back until it was synced.
+#[test]
+fn removed_files_that_are_kept_make_room_for_a_write_and_for_an_open() {
+    in_private_namespace(|| {
+        let tree = TempTree::new();
+        let world = world(&tree, 0);
+        let removed = || {
+            let handle = world.create("removed");
+            handle.write_at(&vec![1; 10 * MIB], 0, false).unwrap();
+            handle.sync(false).unwrap();
+            drop(handle);
+            let identity = world.identity("removed");
+            world.cache.removing(&identity);
+            world.store.unlink("removed").unwrap();
+            world.cache.unlinked(&identity);
+            assert_eq!(world.cache.status().removed, 1);
+        };
+        removed();
+        let handle = world.create("f");
+        handle.write_at(&vec![2; 12 * MIB], 0, false).unwrap();
+        assert_eq!((world.cache.status().removed, world.cache.status().spilled), (0, 0));
+        drop(handle);
+        world.drain();
+        world.cache.evict(&world.identity("f")).unwrap();
+        removed();
+        world.store.put("large", &vec![3; 8 * MIB]);
+        world.advance(1);
+        world.cache.stage_in(&world.anchor("large"), &world.policy).unwrap();
+        assert_eq!((world.cache.status().removed, world.state("large")), (0, Residency::Clean));
+    });
+}
+
 #[test]
 fn a_program_sees_no_space_only_if_the_global_store_has_none() {
     in_private_namespace(|| {

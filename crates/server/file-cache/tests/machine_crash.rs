@@ -348,7 +348,9 @@ fn a_synced_file_that_was_removed_before_the_crash_is_no_orphan_after_it() {
     world.store.unlink("f").unwrap();
     world.machine_crash();
     world.drain();
-    assert_eq!((world.cache.state(&identity), world.replicas()), (Residency::Absent, 0));
+    assert_eq!(world.cache.state(&identity), Residency::Absent);
+    world.cache.shutdown();
+    assert_eq!(world.replicas(), 0);
 }
 
 /// Of one file, `f`.

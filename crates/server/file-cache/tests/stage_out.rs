@@ -394,6 +394,7 @@ fn a_file_unlinked_or_given_up_during_its_stage_out_does_not_come_back() {
         world.store.set_hook(None);
         world.crash();
         assert!(!world.cache.is_dirty(&identity));
+        world.cache.shutdown();
         if unlink {
             assert_eq!(world.replicas(), 0);
         }

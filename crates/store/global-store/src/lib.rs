@@ -51,6 +51,10 @@ pub trait GlobalStore: Send + Sync {
     /// Makes everything written so far durable (`syncfs`): one call for many small files.
     fn sync(&self) -> io::Result<()>;
 
+    /// Makes the names as they are now durable: what was taken away stays away. An error about data, which `sync` is to tell, is not
+    /// kept from it.
+    fn sync_names(&self) -> io::Result<()>;
+
     /// Whether other machines may change the store: then dirty files carry a mark (`user.forebay.dirty`).
     fn is_shared(&self) -> bool;
 

@@ -33,6 +33,8 @@ pub enum Operation {
     SyncName,
     /// Syncing the whole store.
     SyncStore,
+    /// Syncing all names.
+    SyncNames,
     /// Reading the mark.
     Mark,
     /// Setting or removing the mark.

@@ -59,7 +59,9 @@ impl Anchor for MemoryAnchor {
     }
 
     fn sync_name(&self) -> io::Result<()> {
-        self.sync_as(Operation::SyncName)
+        self.sync_as(Operation::SyncName)?;
+        self.store.state.lock().keep_names_of(&self.identity);
+        Ok(())
     }
 
     fn mark(&self) -> io::Result<Option<Vec<u8>>> {

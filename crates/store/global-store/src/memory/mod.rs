@@ -5,6 +5,7 @@
 mod content;
 mod faults;
 mod file;
+mod names;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -33,6 +34,8 @@ pub struct MemoryStore {
 struct State {
     files: BTreeMap<Identity, Inode>,
     names: BTreeMap<PathBuf, Identity>,
+    /// What a machine crash would leave of them, if not all.
+    durable_names: Option<BTreeMap<PathBuf, Identity>>,
     next_inode: u64,
     shared: bool,
     /// Files are found by their present names only.
@@ -223,33 +226,6 @@ impl MemoryStore {
         Ok(state.files[&identity].attributes())
     }
 
-    /// Renames, replacing what has the new name.
-    pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
-        let mut state = self.state.lock();
-        let identity = state.at(from.as_ref())?;
-        state.names.remove(from.as_ref());
-        if let Some(replaced) = state.names.insert(to.as_ref().to_path_buf(), identity.clone()) {
-            state.touch(&replaced, |inode| inode.links -= 1)?;
-        }
-        state.touch(&identity, |_| ())
-    }
-
-    /// Gives a file another name.
-    pub fn link(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
-        let mut state = self.state.lock();
-        let identity = state.at(from.as_ref())?;
-        state.names.insert(to.as_ref().to_path_buf(), identity.clone());
-        state.touch(&identity, |inode| inode.links += 1)
-    }
-
-    /// Takes a name away. The file stays readable through its anchors.
-    pub fn unlink(&self, path: impl AsRef<Path>) -> io::Result<()> {
-        let mut state = self.state.lock();
-        let identity = state.at(path.as_ref())?;
-        state.names.remove(path.as_ref());
-        state.touch(&identity, |inode| inode.links -= 1)
-    }
-
     /// Leaves a mark as another agent would.
     pub fn put_mark(&self, path: impl AsRef<Path>, mark: Option<&[u8]>) -> io::Result<()> {
         let mut state = self.state.lock();
@@ -319,9 +295,12 @@ impl MemoryStore {
         self.state.lock().journal.clear();
     }
 
-    /// The machine of the store dies: every file is as it was last synced. Names and marks are durable at once here.
+    /// The machine of the store dies: every file is as it was last synced. Marks are durable at once here, and names unless
+    /// [`set_forgets_names`](MemoryStore::set_forgets_names) says otherwise.
     pub fn crash(&self) {
-        self.state.lock().files.values_mut().for_each(|inode| inode.content = inode.durable.clone());
+        let mut state = self.state.lock();
+        state.files.values_mut().for_each(|inode| inode.content = inode.durable.clone());
+        state.restore_names();
     }
 
     /// Runs one operation of the cache: the hook, the fault, then the operation itself.
@@ -386,6 +365,15 @@ impl GlobalStore for MemoryStore {
         let nobody = Identity::new([0]).expect("one byte is an identity");
         self.operate(Operation::SyncStore, &nobody, |state| {
             state.files.values_mut().for_each(|inode| inode.durable = inode.content.clone());
+            state.keep_names();
+            Ok(())
+        })
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        let nobody = Identity::new([0]).expect("one byte is an identity");
+        self.operate(Operation::SyncNames, &nobody, |state| {
+            state.keep_names();
             Ok(())
         })
     }

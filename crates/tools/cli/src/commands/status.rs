@@ -154,6 +154,9 @@ fn print_counts(status: &Value) {
         bytes("dirty_bytes"),
         n("open")
     );
+    if n("removed") > 0 {
+        out!("  of these {} are removed, and go when the global store has that on its medium", n("removed"));
+    }
     out!("  now: {} queued, {} being staged out, {} being staged in", n("queued"), n("draining"), n("fetching"));
     out!(
         "  since the start: out {} files, {} at {}/s; in {} files, {} at {}/s",

@@ -1,0 +1,273 @@
+//! The end of a file's last name, and what a crash makes of it.
+//!
+//! A name that is taken away is gone below at once, but not for good: until the global store's medium has that, a crash of its
+//! machine brings the name back, and the file must then be what it would be in a plain directory, with all that was synced. So
+//! where a dirty replica holds something synced, record and replica outlive the removal:
+//!
+//! | after | the burst buffer has | a start that finds the file gone below | that finds it there |
+//! | --- | --- | --- | --- |
+//! | `unlink.intent` | a record that says `removing`, on the medium; the replica | keeps it as from `unlink.kept` on | dirty as it was |
+//! | `unlink.below` | the same | the same | the same: the removal was taken back |
+//! | `unlink.kept` | the same; no user hears of it | the same | the same |
+//! | `unlink.synced` | the same; the store's medium has the removal | the same | - |
+//! | `unlink.record` | the replica, or neither | sweeps it | - |
+//! | `unlink.replica` | nothing | | - |
+//!
+//! All that were removed since the last time share one sync of the store, which a thread of its own waits for: a store that hangs
+//! holds up nobody. Of a file with nothing synced nothing was promised: record and replica go with the name. So they do where the
+//! store finds no file by its identity: nobody could tell whether such a file is gone or moved, and its identity may become another's.
+//!
+//! # Invariants
+//!
+//! 1. A file that is kept has no record in memory: nobody counts it, stages it out or tells of it. The catalogue has its record.
+//! 2. It is in the table of files until its record is gone: whoever comes with its identity meets the file, not the record.
+//! 3. Its record goes only after a sync of the store that began when the name was gone.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use catalogue::{Change, Durability, Record, State};
+use parking_lot::{Condvar, Mutex};
+use types::Identity;
+
+use crate::cache::Inner;
+use crate::fault;
+use crate::file::{Body, Descriptors, File};
+use crate::limits::{BATCH_FILES, REMOVALS_AFTER, REMOVALS_MAX};
+
+/// Removed files that are kept.
+#[derive(Default)]
+pub(crate) struct Removals {
+    state: Mutex<Kept>,
+    synced: Condvar,
+}
+
+#[derive(Default)]
+struct Kept {
+    /// Those that no sync was begun for, and when the first of them came.
+    waiting: Vec<Arc<File>>,
+    since: Duration,
+    /// Those that the sync under way is for.
+    syncing: Option<Vec<Arc<File>>>,
+    /// Those whose removal the store's medium has.
+    settled: Vec<Arc<File>>,
+}
+
+impl Removals {
+    fn add(&self, file: &Arc<File>, now: Duration) {
+        let mut kept = self.state.lock();
+        if kept.waiting.is_empty() {
+            kept.since = now;
+        }
+        kept.waiting.push(Arc::clone(file));
+    }
+
+    /// Whether somebody is to begin a sync.
+    fn is_due(&self, now: Duration) -> bool {
+        let kept = self.state.lock();
+        let enough = kept.waiting.len() >= REMOVALS_MAX || now.saturating_sub(kept.since) >= REMOVALS_AFTER;
+        !kept.waiting.is_empty() && kept.syncing.is_none() && enough
+    }
+
+    /// Whether there is something to sync, and nobody does: the caller must, and say how it ended.
+    fn begin(&self) -> bool {
+        let mut kept = self.state.lock();
+        if kept.waiting.is_empty() || kept.syncing.is_some() {
+            return false;
+        }
+        kept.syncing = Some(std::mem::take(&mut kept.waiting));
+        true
+    }
+
+    fn end(&self, synced: bool, now: Duration) {
+        let mut kept = self.state.lock();
+        let mut files = kept.syncing.take().unwrap_or_default();
+        if synced {
+            kept.settled.append(&mut files);
+        } else {
+            kept.since = now;
+            kept.waiting.append(&mut files);
+        }
+        self.synced.notify_all();
+    }
+
+    /// Waits while somebody syncs.
+    fn wait(&self, until: Instant) {
+        let mut kept = self.state.lock();
+        while kept.syncing.is_some() && !self.synced.wait_until(&mut kept, until).timed_out() {}
+    }
+}
+
+impl Inner {
+    /// The last name is about to be taken away. A crash of the machine brings back what the medium still calls dirty: that must be
+    /// known to be on its way out, or it is an orphan.
+    pub(crate) fn removing(&self, file: &File) -> io::Result<()> {
+        let _gate = file.gate.lock();
+        let (record, clean_commit) = {
+            let live = file.live.lock();
+            (live.record.clone(), live.clean_commit)
+        };
+        match record {
+            Some(record) if record.state == State::Clean => self.sync_commits(clean_commit),
+            Some(record) if !record.removing => {
+                let durability = if record.synced { Durability::Machine } else { Durability::Process };
+                let noted = self.put(file, Record { removing: true, ..record }, durability);
+                fault::point("unlink.intent");
+                noted
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The last name is gone. Gate held.
+    pub(crate) fn unlinked(&self, file: &Arc<File>) -> io::Result<()> {
+        fault::point("unlink.below");
+        let (record, version, open, clean_commit) = {
+            let mut live = file.live.lock();
+            if live.removal_unsynced {
+                return Ok(());
+            }
+            live.unlinked = true;
+            (live.record.clone(), live.version, live.handles > 0, live.clean_commit)
+        };
+        self.queue.remove(file);
+        self.expiry.forget(&file.identity);
+        if let Some(record) = record {
+            if self.outlives_its_name(file, &record) {
+                self.keep_removed(file, record);
+                return Ok(());
+            }
+            version.iter().for_each(|version| self.replicas.unbrand(*version));
+            // It was staged out since `removing`: the medium must not call it dirty once the replica is gone.
+            let known = record.state != State::Clean || self.has_synced(clean_commit);
+            let durability = if known { Durability::Process } else { Durability::Machine };
+            self.commit(vec![Change::Remove(file.identity.clone())], durability)?;
+            file.live.lock().record = None;
+        }
+        fault::point("unlink.record");
+        if !open {
+            self.drop_replica(file)?;
+            self.retire(file);
+            fault::point("unlink.replica");
+        }
+        Ok(())
+    }
+
+    /// Whether a crash that takes the removal back must find the replica.
+    fn outlives_its_name(&self, file: &File, record: &Record) -> bool {
+        let holds = record.state != State::Clean && record.synced;
+        holds && self.store.finds_by_identity() && matches!(file.live.lock().body, Body::Whole)
+    }
+
+    /// Gate held.
+    fn keep_removed(&self, file: &Arc<File>, record: Record) {
+        if !record.removing
+            && let Err(error) = self.put(file, Record { removing: true, ..record }, Durability::Machine)
+        {
+            tracing::warn!(%error, file = %file.identity, "a file that was removed may be told of as an orphan after a crash");
+        }
+        {
+            let mut live = file.live.lock();
+            (live.unlinked, live.removal_unsynced) = (true, true);
+            live.record = None;
+            if live.handles == 0 {
+                // What is held of it below takes room there.
+                live.anchor = None;
+                live.fds = Descriptors::default();
+            }
+        }
+        self.removals.add(file, self.now());
+        fault::point("unlink.kept");
+    }
+
+    /// A start found that a file is gone whose last name was being taken away: the store's medium may not have that yet.
+    pub(crate) fn keep_from_before(&self, identity: Identity, record: Record) {
+        let file = self.adopt(identity, record.clone(), Body::Whole);
+        self.keep_removed(&file, record);
+    }
+
+    /// One round of housekeeping. Waits for nothing.
+    pub(crate) fn look_after_removals(&self) {
+        self.drop_removed();
+        if self.removals.is_due(self.now()) {
+            self.hurry_removals();
+        }
+    }
+
+    /// Has the store make all removals so far last, if nobody does already.
+    pub(crate) fn hurry_removals(&self) {
+        if !self.removals.begin() {
+            return;
+        }
+        let (store, clock, removals) = (Arc::clone(&self.store), Arc::clone(&self.clock), Arc::clone(&self.removals));
+        let sync = move || {
+            let synced = store.sync_names();
+            fault::point("unlink.synced");
+            if let Err(error) = &synced {
+                tracing::warn!(%error, "the global store could not be synced: files that were removed are kept on");
+            }
+            removals.end(synced.is_ok(), clock());
+        };
+        // Nobody waits for its end but who needs it: the store may not answer.
+        if let Err(error) = std::thread::Builder::new().name("removals".to_owned()).spawn(sync) {
+            tracing::warn!(%error, "cannot start a thread: files that were removed are kept on");
+            self.removals.end(false, self.now());
+        }
+    }
+
+    /// The same, and waits for it at most so long. Whether that made room.
+    pub(crate) fn settle_removals(&self, most: Duration) -> bool {
+        let until = Instant::now() + most;
+        // A sync that is under way may have begun too early.
+        for _ in 0..2 {
+            self.hurry_removals();
+            self.removals.wait(until);
+        }
+        self.drop_removed()
+    }
+
+    /// Drops the files whose removal lasts. Whether there were some.
+    fn drop_removed(&self) -> bool {
+        let settled = std::mem::take(&mut self.removals.state.lock().settled);
+        let mut left = Vec::new();
+        for files in settled.chunks(BATCH_FILES) {
+            left.append(&mut self.drop_batch(files));
+        }
+        let dropped = left.len() < settled.len();
+        self.removals.state.lock().settled.append(&mut left);
+        dropped
+    }
+
+    /// Returns those that are to be tried again.
+    fn drop_batch(&self, files: &[Arc<File>]) -> Vec<Arc<File>> {
+        let (mut held, mut left) = (Vec::new(), Vec::new());
+        for file in files {
+            match file.gate.try_lock() {
+                Some(gate) => held.push((file, gate)),
+                None => left.push(Arc::clone(file)),
+            }
+        }
+        let unbrand = |file: &File| file.live.lock().version.iter().for_each(|version| self.replicas.unbrand(*version));
+        held.iter().for_each(|(file, _)| unbrand(file));
+        let changes = held.iter().map(|(file, _)| Change::Remove(file.identity.clone())).collect();
+        if self.commit(changes, Durability::Process).is_err() {
+            return files.to_vec();
+        }
+        fault::point("unlink.record");
+        for (file, _gate) in held {
+            let open = {
+                let mut live = file.live.lock();
+                live.removal_unsynced = false;
+                live.handles > 0
+            };
+            if !open {
+                // It is garbage now; a failure leaves it to the next start's sweep.
+                let _ = self.drop_replica(file);
+                self.retire(file);
+                fault::point("unlink.replica");
+            }
+        }
+        left
+    }
+}

@@ -1,0 +1,236 @@
+//! Files that are removed while what was synced of them is in the burst buffer alone, and crashes that take the removal back.
+
+mod support;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use file_cache::{FileHandle, Residency, limits};
+use global_store::memory::{Fault, Operation};
+use support::{World, read, until};
+use types::Identity;
+
+/// A store on whose medium changes of names come with a sync alone.
+fn world() -> World {
+    let world = World::new();
+    world.store.set_forgets_names();
+    world
+}
+
+fn write_synced(world: &World, path: &str, data: &[u8]) -> FileHandle {
+    let handle = world.create(path);
+    handle.write_at(data, 0, false).unwrap();
+    handle.sync(false).unwrap();
+    handle
+}
+
+fn remove(world: &World, path: &str) -> Identity {
+    let identity = world.identity(path);
+    world.cache.removing(&identity);
+    world.store.unlink(path).unwrap();
+    world.cache.unlinked(&identity);
+    identity
+}
+
+fn replace(world: &World, from: &str, to: &str) {
+    let replaced = world.identity(to);
+    world.cache.removing(&replaced);
+    world.store.rename(from, to).unwrap();
+    world.cache.own_change(&*world.anchor(to));
+    world.cache.unlinked(&replaced);
+}
+
+/// Both machines die, or the one that they are.
+fn crash(world: &mut World) {
+    world.store.crash();
+    world.machine_crash();
+}
+
+/// Housekeeping goes on until nothing is kept any more.
+fn let_go(world: &World) {
+    world.advance(limits::REMOVALS_AFTER.as_secs());
+    until("the end of what was removed", || {
+        world.cache.housekeep();
+        world.cache.status().removed == 0
+    });
+}
+
+fn syncs(world: &World) -> usize {
+    world.store.journal().iter().filter(|event| event.operation == Operation::SyncNames).count()
+}
+
+#[test]
+fn a_synced_file_whose_removal_a_crash_took_back_is_whole() {
+    for (replaced, killed) in [(false, false), (true, false), (false, true), (true, true)] {
+        let label = format!("replaced {replaced}, killed {killed}");
+        let mut world = world();
+        drop(write_synced(&world, "f", b"synced"));
+        if replaced {
+            drop(write_synced(&world, "g", b"other"));
+            replace(&world, "g", "f");
+        } else {
+            remove(&world, "f");
+        }
+        if killed {
+            // The next agent finds the file gone, and the removal does not last yet.
+            world.crash();
+        }
+        crash(&mut world);
+        world.cache.sweep().unwrap();
+        assert!(world.cache.status().stuck.is_empty(), "{label}");
+        assert_eq!(world.state("f"), Residency::Queued, "{label}");
+        assert_eq!(read(&world.open("f", false), 10), b"synced", "{label}");
+        world.drain();
+        assert_eq!(world.store.read("f").unwrap(), b"synced", "{label}");
+        assert_eq!(world.store.read("g").ok().as_deref(), replaced.then_some(b"other".as_slice()), "{label}");
+    }
+}
+
+#[test]
+fn a_removed_file_is_nobodys_concern_and_goes_when_its_removal_lasts() {
+    let mut world = world();
+    for number in 0..50 {
+        drop(write_synced(&world, &format!("f{number}"), b"data"));
+    }
+    let removed: Vec<Identity> = (0..50).map(|number| remove(&world, &format!("f{number}"))).collect();
+    let status = world.cache.status();
+    assert_eq!((status.removed, status.files), (50, 50));
+    assert_eq!((status.dirty, status.queued, status.dirty_bytes, status.stuck.len()), (0, 0, 0, 0));
+    assert!(removed.iter().all(|identity| !world.cache.is_dirty(identity)));
+    assert!(removed.iter().all(|identity| world.cache.state(identity) == Residency::Absent));
+    world.cache.housekeep();
+    world.drain();
+    assert_eq!((world.cache.check(false, true).unwrap().found, world.replicas(), syncs(&world)), (0, 50, 0));
+    let_go(&world);
+    assert_eq!((world.replicas(), world.catalogue.len(), syncs(&world)), (0, 0, 1), "one sync for all");
+    crash(&mut world);
+    world.drain();
+    assert!(removed.iter().all(|identity| world.cache.state(identity) == Residency::Absent));
+    assert!(world.store.identity("f0").is_err(), "the removal lasts");
+}
+
+#[test]
+fn a_removed_file_of_which_nothing_was_synced_goes_at_once_and_costs_no_sync() {
+    let world = world();
+    world.write_new("f", b"data");
+    let commits = world.catalogue.commits();
+    remove(&world, "f");
+    assert_eq!((world.catalogue.commits() - commits, world.catalogue.len(), world.replicas()), (2, 0, 0));
+    world.advance(60);
+    world.cache.housekeep();
+    assert_eq!(syncs(&world), 0);
+}
+
+#[test]
+fn a_removed_file_that_is_open_goes_on_and_its_record_goes_before_it() {
+    let world = world();
+    let handle = write_synced(&world, "f", b"data");
+    let anchor = world.anchor("f");
+    remove(&world, "f");
+    handle.write_at(b"more", 4, false).unwrap();
+    handle.sync(false).unwrap();
+    let again = world.cache.open_file(anchor, world.how(true)).unwrap();
+    assert_eq!(read(&again, 10), b"datamore");
+    let_go(&world);
+    assert_eq!((world.replicas(), world.catalogue.len()), (1, 0));
+    assert_eq!((read(&handle, 10), world.cache.status().removed), (b"datamore".to_vec(), 0));
+    drop((handle, again));
+    assert_eq!((world.replicas(), world.catalogue.len()), (0, 0));
+}
+
+#[test]
+fn a_removed_file_that_was_open_when_the_crash_took_its_removal_back_has_what_was_synced() {
+    for closed in [true, false] {
+        let mut world = world();
+        let handle = write_synced(&world, "f", b"data");
+        remove(&world, "f");
+        handle.write_at(b"more", 4, false).unwrap();
+        let handle = (!closed).then_some(handle);
+        crash(&mut world);
+        assert_eq!(&read(&world.open("f", false), 10)[..4], b"data", "closed {closed}");
+        // A crash leaves no descriptors, neither of programs nor of the agent.
+        drop(handle);
+        let stuck = world.cache.drain_all(&mut |_| {}, &|| false);
+        assert!(stuck.is_empty(), "closed {closed}: {stuck:?}");
+        assert_eq!(&world.store.read("f").unwrap()[..4], b"data", "closed {closed}");
+    }
+}
+
+/// The agent comes to the removal when its file has been staged out meanwhile.
+#[test]
+fn a_file_that_was_staged_out_while_it_was_removed_is_whole_when_the_crash_takes_that_back() {
+    let mut world = world();
+    drop(write_synced(&world, "f", b"data"));
+    let identity = world.identity("f");
+    world.cache.removing(&identity);
+    world.drain();
+    world.store.unlink("f").unwrap();
+    world.cache.unlinked(&identity);
+    crash(&mut world);
+    world.drain();
+    assert_eq!(read(&world.open("f", false), 10), b"data");
+    assert_eq!(world.store.read("f").unwrap(), b"data");
+}
+
+#[test]
+fn a_store_that_cannot_be_synced_is_asked_again_and_the_files_are_kept() {
+    let world = world();
+    drop(write_synced(&world, "f", b"data"));
+    remove(&world, "f");
+    let refused = |operation: &Operation| *operation == Operation::SyncNames;
+    world.store.fail(Fault { matching: refused, ..Fault::default() });
+    let asked = Arc::new(AtomicBool::new(false));
+    let now = Arc::clone(&asked);
+    world.store.set_after(Some(Arc::new(move |operation, _| now.store(refused(operation), Ordering::Relaxed))));
+    world.advance(limits::REMOVALS_AFTER.as_secs());
+    world.cache.housekeep();
+    until("the sync that fails", || asked.load(Ordering::Relaxed));
+    assert_eq!((world.replicas(), world.catalogue.len()), (1, 1));
+    let_go(&world);
+    assert_eq!((world.replicas(), world.catalogue.len()), (0, 0));
+}
+
+/// Nobody could tell whether such a file is gone or called otherwise.
+#[test]
+fn where_files_are_not_found_by_identity_a_removed_file_goes_at_once() {
+    let mut world = world();
+    world.store.set_finds_by_identity(false);
+    drop(write_synced(&world, "f", b"data"));
+    remove(&world, "f");
+    assert_eq!((world.replicas(), world.catalogue.len()), (0, 0));
+    world.crash();
+    world.drain();
+}
+
+#[test]
+fn an_orderly_end_leaves_nothing_of_what_was_removed() {
+    let world = world();
+    drop(write_synced(&world, "f", b"data"));
+    remove(&world, "f");
+    world.drain();
+    world.cache.shutdown();
+    assert_eq!((world.replicas(), world.catalogue.len()), (0, 0));
+}
+
+#[test]
+fn a_store_that_hangs_holds_up_neither_housekeeping_nor_the_end() {
+    let world = world();
+    drop(write_synced(&world, "f", b"data"));
+    remove(&world, "f");
+    let answers = Arc::new(Mutex::new(()));
+    let hangs = answers.lock().unwrap();
+    let awaited = Arc::clone(&answers);
+    world.store.set_hook(Some(Arc::new(move |operation, _| {
+        let _answered = (*operation == Operation::SyncNames).then(|| awaited.lock());
+    })));
+    world.advance(limits::REMOVALS_AFTER.as_secs());
+    world.cache.housekeep();
+    world.cache.housekeep();
+    world.drain();
+    let start = Instant::now();
+    world.cache.shutdown();
+    assert!(start.elapsed() < limits::REMOVALS_WAIT + Duration::from_secs(20));
+    assert_eq!((world.replicas(), world.catalogue.len()), (1, 1), "the next start sees to it");
+    drop(hangs);
+}
