@@ -60,7 +60,9 @@ pub fn of(place: &Path) -> PathBuf {
 pub fn start(burst_buffer: &Path) {
     let Ok(file) = Rotating::open(burst_buffer.join(FILE), LOG_BYTES_MAX) else { return };
     let filter = EnvFilter::try_from_env("FOREBAY_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(Mutex::new(file)).try_init();
+    // A line that finds no room goes nowhere: what the command behind us shows on its terminal is its own.
+    let quiet = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).log_internal_errors(false);
+    let _ = quiet.with_writer(Mutex::new(file)).try_init();
 }
 
 #[cfg(test)]
