@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use global_store::calls::Call;
@@ -180,6 +180,9 @@ impl Agent {
             self.commit_before_replacing(&source, interrupted)?;
             self.loses_a_name(target);
         }
+        let exchange = flags.contains(RenameFlags::EXCHANGE);
+        let moves = source.is_directory() || exchange && target.as_ref().is_some_and(|found| found.node.is_directory());
+        let places = if moves && !self.policies.is_empty() { Some(self.places(from, to)?) } else { None };
         let done = self.impersonator.become_caller(caller).and_then(|_as_caller| {
             self.change_below(Call::Rename, || {
                 Ok(fs::renameat_with(from.0.fd(), plain(from.1)?, to.0.fd(), plain(to.1)?, flags)?)
@@ -189,12 +192,23 @@ impl Agent {
             replaced.map_or(Ok(()), |target| self.lost_a_name(target, to.1))?;
             return Err(error);
         }
+        if let Some((old, new)) = places
+            && let Err(error) = self.policies.moved(&old, &new, exchange)
+        {
+            // They hold; after a restart they are what was kept last.
+            tracing::error!(%error, "the rules of a directory that was renamed");
+        }
         self.changed(&source)?;
         match &target {
             Some(target) if replaces => self.lost_a_name(target, to.1),
             Some(target) => self.changed(&target.node),
             None => Ok(()),
         }
+    }
+
+    /// The paths of two names.
+    fn places(&self, from: (&Node, &OsStr), to: (&Node, &OsStr)) -> io::Result<(PathBuf, PathBuf)> {
+        Ok((self.path_of(from.0)?.join(from.1), self.path_of(to.0)?.join(to.1)))
     }
 
     fn commit_before_replacing(&self, source: &Node, interrupted: &dyn Fn() -> bool) -> io::Result<()> {

@@ -156,6 +156,26 @@ impl PolicyTable {
         })
     }
 
+    /// A directory has another place now: its rules, and those of directories below it, go with it; what was said of a directory
+    /// that it replaced is forgotten, or with `exchange` goes the other way. They hold at once, whether they can be kept or not.
+    pub fn moved(&self, from: &Path, to: &Path, exchange: bool) -> Result<(), PolicyError> {
+        let _one = self.change.lock();
+        let before = self.list();
+        let place = |path: &Path| {
+            let into = |old: &Path, new: &Path| path.strip_prefix(old).ok().map(|below| joined(new, below));
+            into(from, to).or_else(|| if exchange { into(to, from) } else { None })
+        };
+        let replaced = |path: &Path| path.starts_with(to) && !path.starts_with(from) && !exchange;
+        let kept = before.iter().filter(|(path, _)| !replaced(path));
+        let after = kept.map(|(path, set)| (place(path).unwrap_or_else(|| path.clone()), set.clone())).collect();
+        if after == before {
+            return Ok(());
+        }
+        let kept = self.keep(&after);
+        self.install(after);
+        kept
+    }
+
     fn edit(
         &self,
         path: &Path,
@@ -197,6 +217,11 @@ impl PolicyTable {
             .and_then(|()| std::fs::rename(&fresh, file));
         written.map_err(|source| PolicyError::Io { step: "write", path: file.clone(), source })
     }
+}
+
+/// Without the slash that an empty path leaves at the end.
+fn joined(path: &Path, below: &Path) -> PathBuf {
+    if below.as_os_str().is_empty() { path.to_path_buf() } else { path.join(below) }
 }
 
 /// A path inside the accelerated directory, without `.` in it.
@@ -253,6 +278,31 @@ mod tests {
         let table = PolicyTable::new(Policy::default());
         assert!(matches!(table.set(Path::new("../x"), &rules(&[])), Err(PolicyError::Outside { .. })));
         assert!(matches!(table.get(Path::new("/etc")), Err(PolicyError::Outside { .. })));
+    }
+
+    #[test]
+    fn rules_go_with_a_directory_that_is_moved_and_those_of_what_it_replaced_go() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("policies.toml");
+        let table = PolicyTable::load(Policy::default(), &file).unwrap();
+        for (path, rule) in
+            [("a", "verify=full"), ("a/b", "cache=through"), ("ab", "fsync=global"), ("c", "keep_after=2h")]
+        {
+            table.set(Path::new(path), &rules(&[rule])).unwrap();
+        }
+        let paths = |table: &PolicyTable| {
+            table.list().keys().map(|path| path.to_str().unwrap().to_owned()).collect::<Vec<_>>().join(" ")
+        };
+        table.moved(Path::new("a"), Path::new("c"), false).unwrap();
+        assert_eq!(paths(&table), "ab c c/b");
+        assert_eq!(table.for_path(Path::new("c/b/file")).cache, Cache::Through);
+        assert_eq!(table.for_path(Path::new("c/file")).verify, config::Verify::Full);
+        assert_eq!(table.for_path(Path::new("a/b/file")).cache, Cache::Both);
+        table.moved(Path::new("c/b"), Path::new("ab"), true).unwrap();
+        assert_eq!(table.for_path(Path::new("ab/file")).cache, Cache::Through);
+        assert_eq!(paths(&table), "ab c c/b");
+        table.moved(Path::new("none"), Path::new("else"), false).unwrap();
+        assert_eq!(PolicyTable::load(Policy::default(), &file).unwrap().list(), table.list());
     }
 
     #[test]
