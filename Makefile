@@ -1,6 +1,6 @@
 # Two commands do everything on a fresh Debian 12 machine with Rust: `make test` and `make demo`, as root.
 
-.PHONY: all bootstrap build test quick test-vm demo bench experiments experiments-report lint clean help
+.PHONY: all bootstrap build install test quick test-vm demo bench experiments experiments-report lint clean help
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST)
@@ -12,6 +12,12 @@ bootstrap: ## install what is missing from the distribution
 
 build: bootstrap ## build everything (target/debug/forebay)
 	cargo build --workspace
+
+PREFIX ?= /usr/local
+
+install: bootstrap ## build for speed, and install in $(PREFIX): command, library, manual pages, completions
+	cargo build --release --package cli --package preload
+	@scripts/install.sh target/release "$(DESTDIR)$(PREFIX)"
 
 test: bootstrap ## every test and suite, in a private mount namespace
 	@scripts/test.sh all
