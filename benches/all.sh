@@ -99,8 +99,8 @@ fio_rates() { # SIDE LABEL FILE RW SIZE BS: the rate, a call, and its processor 
   value "$2, processor time a call" us less "$1" "$time"
 }
 fio_run() { # FILE RW SIZE BS -> MB/s, us, us
-  fio --name=bench --filename="$1" --rw="$2" --size="$3" --bs="$4" --ioengine=psync --fallocate=none --invalidate=0 \
-    --randrepeat=1 --output-format=json </dev/null |
+  fio --name=bench --filename="$1" --rw="$2" --size="$3" --bs="$4" --ioengine="${ENGINE:-psync}" --fallocate=none --invalidate=0 \
+    --randrepeat=1 --end_fsync="${SYNC:-0}" --output-format=json </dev/null |
     python3 -c 'import json, sys
 job = json.load(sys.stdin)["jobs"][0]
 did = max(job["read"], job["write"], key=lambda side: side["total_ios"])
@@ -111,6 +111,11 @@ print(round(did["bw_bytes"] / 1e6, 1), round(did["clat_ns"]["mean"] / 1e3, 3), r
 write_new() { # SIDE: a new file each time
   rm -f "$(at "$1")/new"
   fio_rates "$1" "write 128 KiB, new file" "$(at "$1")/new" write 512m 128k
+  rm -f "$(at "$1")/new"
+}
+write_new_synced() { # SIDE
+  rm -f "$(at "$1")/new"
+  SYNC=1 fio_rates "$1" "write 128 KiB and fsync, new file" "$(at "$1")/new" write 512m 128k
   rm -f "$(at "$1")/new"
 }
 on_complete() { # SIDE LABEL RW SIZE BS: a file that is there, and in the page cache
@@ -128,12 +133,15 @@ calls() { # SIDE LABEL OPERATION
 bench_data() {
   accelerate stage_out=manual
   both write_new
+  both write_new_synced
   for side in bare forebay; do
     dd if=/dev/urandom of="$(at $side)/complete" bs=1M count=512 status=none
     cat "$(at $side)/complete" >/dev/null
   done
   both on_complete "write 128 KiB, complete file" write 512m 128k
+  SYNC=1 both on_complete "write 128 KiB and fsync, complete file" write 512m 128k
   both on_complete "read 128 KiB, complete file" read 512m 128k
+  ENGINE=mmap both on_complete "read 128 KiB, mapped" read 512m 128k
   both on_complete "random read 8 KiB" randread 128m 8k
   both on_complete "random write 8 KiB" randwrite 128m 8k
   both on_replica "random read 8 KiB, and in the replica" randread 128m 8k
@@ -168,6 +176,22 @@ agent_memory() {
   done | sort -n | tail -n 1
 }
 
+# The same while so many files of the accelerated directory are open.
+agent_memory_with_open() { # COUNT
+  local at=$scratch/holding
+  mkfifo "$at"
+  ulimit -n $(($1 + 100))
+  python3 -c 'import os, sys
+held = [os.open(os.path.join(sys.argv[1], str(n)), os.O_RDWR) for n in range(int(sys.argv[2]))]
+print("held", flush=True)
+sys.stdin.read()' "$dir/many" "$1" <"$at" >"$at.said" &
+  exec 6>"$at"
+  until grep -q held "$at.said"; do sleep 0.1; done
+  agent_memory
+  exec 6>&-
+  wait $!
+}
+
 bench_scale() {
   gcc -O2 -o "$scratch/calls" benches/calls.c || exit 1
   accelerate stage_out=close keep_after=1h
@@ -176,6 +200,7 @@ bench_scale() {
   drain
   "$scratch/calls" open "$dir/many" "$FILES" "$FILES" >/dev/null
   value "agent's memory with $FILES files" MB less forebay "$(agent_memory)"
+  value "the same with 1,000 of them open" MB less forebay "$(agent_memory_with_open 1000)"
   decelerate
   local round began
   for round in $(seq "$ROUNDS"); do
