@@ -53,7 +53,7 @@ a_removed_file_is_usable_and_never_staged_out() { # S4
   forebay drain --wait "$global" && [ -z "$(ls -A "$below")" ]
 }
 
-acknowledged_writes_survive_the_agent() { # S10, S25
+acknowledged_writes_survive_the_agent() { # S14
   accelerate --policy stage_out=manual || return
   echo closed >"$global/closed" && exec 5>"$global/open" && echo open >&5 || return
   kill -9 $(agent) && soon dead || return
@@ -64,23 +64,23 @@ acknowledged_writes_survive_the_agent() { # S10, S25
 }
 dead() { ! agent >/dev/null; }
 
-what_an_agent_left_is_recovered_without_a_mount() { # S25
+what_an_agent_left_is_recovered_without_a_mount() { # S32
   accelerate --policy stage_out=manual || return
   echo left >"$global/a" && kill -9 $(agent) && soon dead && umount --lazy "$global" || return
   forebay recover "$buffer" --dir "$global" && same "$global/a" left
 }
 
-a_closed_file_is_staged_out_by_itself() { # S14
+a_closed_file_is_staged_out_by_itself() { # S19
   accelerate && echo content >"$global/a" && soon same "$below/a" content >/dev/null
 }
 
-a_dirty_file_is_below_before_it_replaces_a_name() { # S18
+a_dirty_file_is_below_before_it_replaces_a_name() { # S23
   accelerate --policy stage_out=manual || return
   echo old >"$below/name" && echo new >"$global/temporary" && mv "$global/temporary" "$global/name" || return
   same "$below/name" new
 }
 
-a_change_below_is_seen_by_new_opens_and_not_by_old_ones() { # S19
+a_change_below_is_seen_by_new_opens_and_not_by_old_ones() { # S24
   echo first >"$below/a"
   accelerate && same "$global/a" first && exec 5<"$global/a" && echo "second version" >"$below/a" || return
   soon same "$global/a" "second version" >/dev/null || return
@@ -91,7 +91,7 @@ a_change_below_is_seen_by_new_opens_and_not_by_old_ones() { # S19
   [[ $seen == first || $seen == *"Stale file handle"* ]] || { echo "the old descriptor read: $seen" && return 1; }
 }
 
-a_change_below_a_dirty_file_is_a_conflict_and_costs_neither() { # S20
+a_change_below_a_dirty_file_is_a_conflict_and_costs_neither() { # S25
   accelerate --policy stage_out=manual || return
   echo start >"$global/a" && forebay drain --wait "$global" || return
   echo ours >>"$global/a" && echo "theirs, which is longer" >"$below/a" || return
@@ -101,7 +101,7 @@ a_change_below_a_dirty_file_is_a_conflict_and_costs_neither() { # S20
   forebay resolve "$global/a" --keep burst-buffer && forebay drain --wait "$global" && same "$below/a" $'start\nours'
 }
 
-our_own_changes_are_no_conflict() { # S21
+our_own_changes_are_no_conflict() { # S26
   accelerate --policy stage_out=manual || return
   mkdir "$global/d" && echo content >"$global/a" || return
   chmod 640 "$global/a" && chown 1:1 "$global/a" && ln "$global/a" "$global/second" && mv "$global/a" "$global/d/b" || return
@@ -110,7 +110,7 @@ our_own_changes_are_no_conflict() { # S21
   same "$below/d/b" cont && [ "$(stat -c '%a %u %h' "$below/second")" = "640 1 2" ]
 }
 
-a_full_store_below_is_told_and_costs_nothing() { # S16, S17
+a_full_store_below_is_told_and_costs_nothing() { # S21
   mount -t tmpfs -o size=1m forebay-test "$below" && mount --bind "$below" "$global" || return
   accelerate || return
   head -c 3000000 "$scratch/random" >"$global/a"
@@ -121,7 +121,7 @@ a_full_store_below_is_told_and_costs_nothing() { # S16, S17
   cmp <(head -c 3000000 "$scratch/random") "$below/a"
 }
 
-a_full_burst_buffer_stops_no_program() { # S23
+a_full_burst_buffer_stops_no_program() { # S30
   mount -t tmpfs -o size=32m forebay-test "$buffer" && accelerate --policy passthrough_reserve=40% || return
   local n
   for n in $(seq 12); do
@@ -133,7 +133,7 @@ a_full_burst_buffer_stops_no_program() { # S23
   done
 }
 
-a_mount_below_stays_reachable() { # S26
+a_mount_below_stays_reachable() { # S33
   mkdir "$global/inner" && mount -t tmpfs forebay-test "$global/inner" && echo inside >"$global/inner/a" || return
   accelerate && same "$global/inner/a" inside && echo more >"$global/inner/b" || return
   [ "$(stat -f -c %T "$global/inner")" = tmpfs ] && forebay umount "$global" && same "$global/inner/b" more

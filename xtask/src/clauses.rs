@@ -47,7 +47,25 @@ pub fn check(sources: &Sources) -> Report {
             }
         }
     }
+    for (path, name, number) in promises(sources) {
+        let named = clauses.iter().any(|clause| clause.number == number && tests_of(clause.text).contains(&name));
+        if !named {
+            report.error(format!("{path}: `{name}` says that it is a test of S{number}, which does not name it"));
+        }
+    }
     report
+}
+
+/// The promises of suites, `name() { # S7, S8`, with each clause that they are said to be tests of.
+fn promises(sources: &Sources) -> Vec<(&str, &str, usize)> {
+    let mut found = Vec::new();
+    for (path, text) in sources.matching("tests/suites/", ".sh") {
+        for (name, rest) in text.lines().filter_map(|line| line.split_once("() { # S")) {
+            let numbers = rest.split(", S").map_while(|digits| digits.parse().ok());
+            found.extend(numbers.map(|number| (path, name, number)));
+        }
+    }
+    found
 }
 
 /// Checks that each line of each `tests/suites/*.expected` file, `TEST-CASE S7 REASON`, names an existing clause.
@@ -142,7 +160,15 @@ mod tests {
             let clause = format!("**S1.** One. Tests: `{name}`.\n");
             check(&Sources::of(&[(FILE, &clause), suite])).errors().len()
         };
-        assert_eq!((errors("a_promise"), errors("not_a_promise")), (0, 1));
+        // A clause that names no test, and a promise that its clause does not name.
+        assert_eq!((errors("a_promise"), errors("not_a_promise")), (0, 2));
+    }
+
+    #[test]
+    fn a_promise_of_another_clause_than_it_says_is_an_error() {
+        let suite = ("tests/suites/promises.sh", "a_promise() { # S1, S2\n}\n");
+        let semantics = "**S1.** One. Tests: `a_promise`.\n\n**S2.** Two. Tests: `a_fact`.\n";
+        assert_eq!(check(&Sources::of(&[(FILE, semantics), TEST, suite])).errors().len(), 1);
     }
 
     #[test]
