@@ -3,7 +3,6 @@
 use std::fs;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -179,12 +178,20 @@ pub fn agent_id() -> String {
     format!("{} {}", host.trim(), random.trim())
 }
 
-/// A hint for `recover`; the cache itself knows the directory by its identity.
+/// A hint for `recover`; the cache itself knows the directory by its identity. Written when it changes, so that no crash of the
+/// machine leaves half of it, or none for long.
 fn remember_directory(place: &Place) {
-    let mut options = fs::OpenOptions::new();
-    options.write(true).create(true).truncate(true).custom_flags(libc::O_NOFOLLOW);
-    let opened = options.open(place.burst_buffer.join(DIRECTORY));
-    let written = opened.and_then(|mut file| file.write_all(place.dir.as_os_str().as_encoded_bytes()));
+    if directory_of(&place.burst_buffer).as_ref() == Some(&place.dir) {
+        return;
+    }
+    let fresh = place.burst_buffer.join(format!("{DIRECTORY}.new"));
+    let _ = fs::remove_file(&fresh);
+    let written = fs::OpenOptions::new().write(true).create_new(true).open(&fresh).and_then(|mut file| {
+        file.write_all(place.dir.as_os_str().as_encoded_bytes())?;
+        file.sync_all()?;
+        fs::rename(&fresh, place.burst_buffer.join(DIRECTORY))?;
+        fs::File::open(&place.burst_buffer)?.sync_all()
+    });
     if let Err(error) = written {
         tracing::warn!("cannot note the directory of the burst buffer: {error}");
     }

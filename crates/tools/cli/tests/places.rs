@@ -98,6 +98,28 @@ fn what_is_in_a_full_burst_buffer_is_recovered() {
     });
 }
 
+/// Written again at each start it could be found empty after a crash of the machine.
+#[test]
+fn the_note_of_a_places_directory_is_written_when_it_changes_and_then_whole() {
+    use std::os::unix::fs::MetadataExt;
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let note = bench.buffer.join("directory");
+        let written = || fs::metadata(&note).map(|found| (found.ino(), found.mtime_nsec())).unwrap();
+        ok(bench.run(&["--quiet"], "true"));
+        let first = written();
+        ok(bench.run(&["--quiet"], "true"));
+        assert_eq!(written(), first);
+        let reader = fs::File::open(&note).unwrap();
+        let moved = bench.tree.path("moved");
+        fs::rename(&bench.dir, &moved).unwrap();
+        let buffer = bench.buffer.to_str().unwrap();
+        ok(call(["run", "--quiet", "--burst-buffer", buffer, "--dir", moved.to_str().unwrap(), "--", "true"]));
+        assert_eq!(fs::read_to_string(&note).unwrap(), moved.to_str().unwrap());
+        assert_eq!(std::io::read_to_string(reader).unwrap(), bench.dir.to_str().unwrap(), "the former one was not cut");
+    });
+}
+
 /// A burst buffer of 16 MiB.
 fn small() -> Bench {
     let mut bench = Bench::new();
