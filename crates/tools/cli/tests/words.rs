@@ -75,6 +75,13 @@ fn what_cannot_be_done_is_told_with_its_path() {
         said(&["resolve", file, "--keep", "global"], 66, &["nothing is to be decided", file, "forebay status"]);
         said(&["policy", "set", file, "cache=through"], 66, &[file, "Not a directory", "directories"]);
         said(&["policy", "set", none, "cache=through"], 66, &[none, "No such file"]);
+        let evict = |why: &str| said(&["stage", "evict", file], 69, &[file, why]);
+        ok(call(["stage", "pin", "--wait", file]));
+        evict("it is pinned: forebay stage unpin");
+        ok(call(["stage", "unpin", file]));
+        let held = fs::File::open(file).unwrap();
+        evict("it is open");
+        drop(held);
         said(&["stage", "in", "--wait", bench.dir.to_str().unwrap()], 69, &["--recursive"]);
         ok(call([Path::new("umount"), &bench.dir]));
     });

@@ -133,7 +133,7 @@ impl Staging {
             Verb::Pin => stage_in().and_then(|()| cache.pin(identity, true)),
             Verb::Unpin => ignore_absent(cache.pin(identity, false)),
             Verb::Evict if cache.state(identity) == Residency::Absent => Ok(()),
-            Verb::Evict => cache.evict(identity),
+            Verb::Evict => cache.evict(identity).map_err(why_it_stays),
             Verb::State => {
                 // Nobody listens any more: then nobody asks.
                 let _ = tell.send(item(path.clone(), cache.state(identity).name(), None));
@@ -175,6 +175,16 @@ fn listen(
             let (files_done, files_left) = (done.load(Ordering::Relaxed), paths.left());
             say(&Reply::Progress { files_done, files_left, bytes_left: 0 })?;
         }
+    }
+}
+
+/// Why a replica is not dropped, in words.
+fn why_it_stays(error: io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(libc::EPERM) => io::Error::other("it is pinned: forebay stage unpin"),
+        Some(libc::EBUSY) => io::Error::other("it is open, mapped or being staged in"),
+        Some(libc::EINVAL) => io::Error::other("it is not in the global store yet: forebay stage out"),
+        _ => error,
     }
 }
 
