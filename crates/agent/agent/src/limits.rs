@@ -72,17 +72,15 @@ pub const SERVER_WRITES_AT_ONCE: usize = 8;
 
 /// A bound that follows what is measured.
 pub struct Measured {
-    /// Where it begins.
+    /// Where it begins; it is never less.
     pub start: usize,
-    /// It is never less.
-    pub least: usize,
     /// It is never more.
     pub most: usize,
 }
 
-/// Large writes of all drains that are on their way to a server at once. Two: one passes the wire while the server does the other.
+/// Large writes of all drains that are on their way to a server at once. Four: some pass the wire while the server does the others.
 /// Three quarters of the connections that large requests may have.
-pub const SERVER_WIDTH: Measured = Measured { start: 4, least: 2, most: 12 };
+pub const SERVER_WIDTH: Measured = Measured { start: 4, most: 12 };
 
 /// Memory of the node for what is read ahead from a server, bytes, of all files together: eight files at full width.
 pub const SERVER_AHEAD_BYTES: u64 = 256 << 20;
@@ -124,7 +122,7 @@ pub const SERVER_FETCHES_MAX: usize = 1024;
 pub const SERVER_WANTED_MAX: usize = 256;
 
 /// Most connections that are made before they are needed, of each kind: one takes three round trips, which programs that start at
-/// the same time would all wait for, and a thread of the server.
+/// the same time would all wait for. As many as there are opens at once, so that a quiet node has none too many: each is a thread of the server.
 pub const SERVER_READY: usize = 4;
 
 /// How long a program that asks for a window waits for a server; then it does without.

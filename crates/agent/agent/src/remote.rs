@@ -6,6 +6,7 @@
 //! again. Invariant: no write is reported done that the server has not answered.
 
 mod ahead;
+mod asked;
 mod buffers;
 mod drains;
 pub mod fault;
@@ -30,7 +31,7 @@ use std::time::Duration;
 use config::{Policy, PolicySet};
 use file_cache::{Anchor, DrainProgress, Keep, OpenHow, Overlay, Residency, Status, Stuck};
 use parking_lot::Mutex;
-use transport::{Call, CallError, Client, Lane};
+use transport::{Call, CallError, Client};
 use types::{Identity, Version};
 use wire::{Message, Text};
 
@@ -92,12 +93,9 @@ fn unexpected(answer: &Message) -> io::Error {
 impl RemoteBuffer {
     /// Over a connected client. `patience`: how long a question that changes nothing waits for an answer.
     pub fn new(client: Client, patience: Duration) -> RemoteBuffer {
-        let client = Arc::new(client);
-        // Files are going to be opened, of which some have to wait for what the server does below.
-        client.prepare(Lane::Slow, limits::SERVER_READY);
         RemoteBuffer {
             inner: Arc::new(Inner {
-                client,
+                client: Arc::new(client),
                 opening: AtomicUsize::new(0),
                 width: Width::default(),
                 patience,

@@ -75,7 +75,7 @@ impl Open {
     pub fn wants_window(&self, bytes: usize) -> bool {
         let weight = if bytes < LARGE_WRITE { 1 } else { 2 };
         self.stage.load(Relaxed) == WITHOUT
-            && self.patience.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(weight)).unwrap_or(0) <= 1
+            && self.patience.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(weight)).unwrap_or(0) <= weight
             && self.stage.compare_exchange(WITHOUT, ASKING, AcqRel, Relaxed).is_ok()
     }
 

@@ -224,15 +224,14 @@ impl Client {
     /// Requests of this lane are about to come: what `count` of them at once need to be connected is done meanwhile.
     pub fn prepare(self: &Arc<Client>, lane: Lane, count: usize) {
         for _ in 0..self.pool.prepare(lane, count) {
-            let client = Arc::clone(self);
+            let mut prepared = Prepared { client: Arc::clone(self), lane, connection: None };
             let connect = move || {
                 let patience = Patience { until: Some(Instant::now() + CONNECT), interrupted: &|| false };
                 // Whoever needs it finds out why it is not there.
-                client.pool.prepared(lane, client.connection(&patience).ok());
+                prepared.connection = prepared.client.connection(&patience).ok();
             };
             if let Err(error) = std::thread::Builder::new().name("connect".into()).spawn(connect) {
                 tracing::debug!(%error, "no thread to connect ahead");
-                self.pool.prepared(lane, None);
             }
         }
     }
@@ -270,6 +269,19 @@ impl Client {
         if self.away.lock().take().is_some() {
             tracing::info!(server = %self.address, "the server answers again");
         }
+    }
+}
+
+/// A connection that is being made for whoever comes.
+struct Prepared {
+    client: Arc<Client>,
+    lane: Lane,
+    connection: Option<Connection>,
+}
+
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        self.client.pool.prepared(self.lane, self.connection.take());
     }
 }
 

@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 
 use file_cache::{Anchor, Foresee, OpenHow, SeekFor, WriteResult};
 use parking_lot::Mutex;
-use transport::{Call, CallError, Lane};
+use transport::{Call, CallError};
 use types::{ByteRange, Identity, Version};
 use window::read_queue::Part;
 use wire::limits::DATA_BYTES_MAX;
 use wire::{Message, Text, open, seek};
 
 use super::ahead::{self, Ahead, Reading};
+use super::asked::Asked;
 use super::opening::Opening;
 use super::pace::Pace;
 use super::scatter::at_once;
@@ -48,22 +49,6 @@ pub(super) struct RemoteHandle {
     wanted: Mutex<Vec<ByteRange>>,
     /// Bytes to keep, and how long they are good.
     keep: (u64, Duration),
-}
-
-/// A request about a handle, its answer's data, and how it waits.
-struct Asked<'a> {
-    message: Message,
-    data: &'a [u8],
-    into: &'a mut [u8],
-    /// It changes data: it waits for the server however long.
-    changes: bool,
-    once: bool,
-}
-
-impl Asked<'_> {
-    fn new(message: Message, changes: bool) -> Asked<'static> {
-        Asked { message, data: &[], into: &mut [], changes, once: false }
-    }
 }
 
 impl RemoteHandle {
@@ -145,7 +130,10 @@ impl RemoteHandle {
                 once: asked.once,
                 interrupted: &is_interrupted,
             };
-            let answer = self.inner.client.call(call)?;
+            // No longer than it is on its way: what else this write waits for holds up no other.
+            let exchange = || self.inner.client.call(call);
+            let bytes = asked.data.len();
+            let answer = if asked.drains { self.inner.width.pass(bytes, exchange)? } else { exchange()? };
             match answer.message {
                 Message::Unknown {} => self.open_as(0, within).inspect_err(|error| {
                     self.gone.fetch_or(error.errno() == libc::ESTALE, Ordering::AcqRel);
@@ -169,8 +157,8 @@ impl RemoteHandle {
         }
     }
 
-    fn written(&self, message: Message, data: &[u8], once: bool) -> Result<u64, CallError> {
-        match self.ask(Asked { data, once, ..Asked::new(message, true) })? {
+    fn written(&self, asked: Asked<'_>) -> Result<u64, CallError> {
+        match self.ask(asked)? {
             (Message::Written { offset }, _) => Ok(offset),
             (other, _) => Err(CallError::Failed { errno: libc::EPROTO, reason: unexpected(&other).to_string() }),
         }
@@ -200,7 +188,7 @@ impl RemoteHandle {
             let part = (buffer.len() - done).min(DATA_BYTES_MAX as usize);
             let message = Message::Read { handle: self.number, offset: offset + done as u64, len: part as u32 };
             let into = &mut buffer[done..done + part];
-            match self.ask(Asked { message, data: &[], into, changes: false, once: false })? {
+            match self.ask(Asked { into, ..Asked::new(message, false) })? {
                 (Message::Bytes {}, got) if got == part => done += got,
                 (Message::Bytes {}, got) => return Ok(done + got),
                 (other, _) => return Err(unexpected(&other)),
@@ -209,14 +197,15 @@ impl RemoteHandle {
         Ok(done)
     }
 
-    fn write_there(&self, data: &[u8], offset: u64, append: bool) -> io::Result<WriteResult> {
+    fn write_there(&self, data: &[u8], offset: u64, append: bool, drains: bool) -> io::Result<WriteResult> {
         let mut first = None;
         let mut at = offset;
         for part in data.chunks(DATA_BYTES_MAX as usize) {
             let began = if append {
                 self.append(part)?
             } else {
-                self.written(Message::Write { handle: self.number, offset: at }, part, false)?
+                let message = Message::Write { handle: self.number, offset: at };
+                self.written(Asked { data: part, drains, ..Asked::new(message, true) })?
             };
             fault::point("remote.written");
             first.get_or_insert(began);
@@ -234,7 +223,8 @@ impl RemoteHandle {
         let end = self.end.load(Ordering::Acquire);
         let mut again = false;
         loop {
-            match self.written(Message::Append { handle: self.number, end, again }, data, true) {
+            let message = Message::Append { handle: self.number, end, again };
+            match self.written(Asked { data, once: true, ..Asked::new(message, true) }) {
                 Err(CallError::Lost) => again = true,
                 Err(error) => return Err(error.into()),
                 Ok(offset) => {
@@ -309,11 +299,12 @@ impl OpenData for RemoteHandle {
 
     fn write_at(&self, data: &[u8], offset: u64, append: bool) -> io::Result<WriteResult> {
         let range = if append { ahead::ALL } else { ByteRange::at(offset, data.len() as u64) };
-        self.changed(range, self.write_there(data, offset, append))
+        self.changed(range, self.write_there(data, offset, append, false))
     }
 
     fn write_acknowledged(&self, data: &[u8], offset: u64) -> io::Result<()> {
-        let write = || self.write_at(data, offset, false).map(|_| ());
+        let range = ByteRange::at(offset, data.len() as u64);
+        let write = || self.changed(range, self.write_there(data, offset, false, true)).map(|_| ());
         match write() {
             Err(error) if error.raw_os_error() == Some(libc::EINTR) => Err(error),
             // It may be that of a stage-out, which is told once and by no other write.
@@ -332,11 +323,7 @@ impl OpenData for RemoteHandle {
             .collect();
         at_once(pieces.len(), &|number| {
             let (offset, data) = pieces[number];
-            let write = || self.write_acknowledged(data, offset);
-            match Lane::of_data(data.len()) {
-                Lane::Large => self.inner.width.pass(data.len(), write),
-                _ => write(),
-            }
+            self.write_acknowledged(data, offset)
         })
     }
 

@@ -7,13 +7,13 @@ use transport::Lane;
 use super::Inner;
 use crate::limits::SERVER_READY;
 
-/// A file is being opened for writing: what its first large write needs is connected meanwhile.
+/// A file is being opened for writing: what its first large write needs is connected meanwhile, and what its window or the next open does.
 pub(super) struct Opening<'a>(&'a Inner);
 
 impl Opening<'_> {
     pub(super) fn begin(inner: &Inner) -> Opening<'_> {
         let opening = inner.opening.fetch_add(1, Ordering::Relaxed) + 1;
-        inner.client.prepare(Lane::Large, opening.min(SERVER_READY));
+        [Lane::Slow, Lane::Large].into_iter().for_each(|lane| inner.client.prepare(lane, opening.min(SERVER_READY)));
         Opening(inner)
     }
 }

@@ -5,16 +5,19 @@
 //! The rule is that of TCP Vegas (Brakmo and Peterson, IEEE JSAC 13(8), 1995): of `n` writes that take `t` each where one would take
 //! `floor`, `n (1 - floor / t)` queue.
 
-use std::io;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use transport::{CallError, Lane};
 
 use super::interruption::is_interrupted;
 use crate::limits::SERVER_WIDTH;
 
 /// How often who waits for its turn looks whether it was interrupted.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// Longest that a write waits for its turn: those before it may wait for what never comes, a store of theirs that hangs.
+const TURN: Duration = Duration::from_secs(1);
 
 /// Fewer that queue: one more is tried. More: one less. With 1 and 3, Vegas's own, writes of sixteen programs on two processors,
 /// where times vary, were 15 % slower than with these, and the first of four files was written as fast.
@@ -31,7 +34,11 @@ pub(super) struct Width {
 }
 
 struct State {
+    /// On their way, or about to be: those that wait and were given a place are among them.
     running: usize,
+    waiting: usize,
+    /// Of those that wait, how many may go.
+    granted: usize,
     limit: usize,
     /// Shortest time of a write, seconds, by its size in powers of two.
     floors: [f64; usize::BITS as usize],
@@ -42,32 +49,52 @@ struct State {
 impl Default for Width {
     fn default() -> Width {
         let floors = [f64::INFINITY; usize::BITS as usize];
-        let state = State { running: 0, limit: SERVER_WIDTH.start, floors, round: (0, 0.0, false) };
+        let state =
+            State { running: 0, waiting: 0, granted: 0, limit: SERVER_WIDTH.start, floors, round: (0, 0.0, false) };
         Width { state: Mutex::new(state), freed: Condvar::new() }
     }
 }
 
 impl Width {
-    /// Does a write of `bytes` when it is its turn. `EINTR` while it waits for that.
-    pub fn pass(&self, bytes: usize, write: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    /// Does a write of `bytes` when it is its turn, at once if it is small. Interrupted while it waits for that as this thread is.
+    pub fn pass<T>(&self, bytes: usize, write: impl FnOnce() -> Result<T, CallError>) -> Result<T, CallError> {
+        if Lane::of_data(bytes) != Lane::Large {
+            return write();
+        }
         let running = self.enter()?;
         let place = Place(self);
         let begun = Instant::now();
-        write()?;
+        let done = write()?;
         self.state.lock().learn(bytes, running, begun.elapsed().as_secs_f64());
         drop(place);
-        Ok(())
+        Ok(done)
     }
 
-    /// How many there are then.
-    fn enter(&self) -> io::Result<usize> {
+    /// How many there are then. Whoever comes later does not pass those that wait.
+    fn enter(&self) -> Result<usize, CallError> {
         let mut state = self.state.lock();
-        while state.running >= state.limit {
-            state.round.2 = true;
-            if is_interrupted() {
-                return Err(io::Error::from_raw_os_error(libc::EINTR));
-            }
+        if state.waiting == state.granted && state.running < state.limit {
+            state.running += 1;
+            return Ok(state.running);
+        }
+        let until = Instant::now() + TURN;
+        state.round.2 = true;
+        state.waiting += 1;
+        let mut interrupted = is_interrupted();
+        while !interrupted && Instant::now() < until {
             self.freed.wait_for(&mut state, LOOK);
+            if state.granted > 0 {
+                (state.waiting, state.granted) = (state.waiting - 1, state.granted - 1);
+                return Ok(state.running);
+            }
+            interrupted = is_interrupted();
+        }
+        state.waiting -= 1;
+        // What was granted to the one that leaves.
+        let over = state.granted.saturating_sub(state.waiting);
+        (state.granted, state.running) = (state.granted - over, state.running - over);
+        if interrupted {
+            return Err(CallError::Interrupted);
         }
         state.running += 1;
         Ok(state.running)
@@ -81,10 +108,10 @@ impl Drop for Place<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
         state.running -= 1;
-        // The limit may have grown by one.
-        let free = state.limit.saturating_sub(state.running).min(2);
-        drop(state);
-        (0..free).for_each(|_| _ = self.0.freed.notify_one());
+        while state.running < state.limit && state.granted < state.waiting {
+            (state.running, state.granted) = (state.running + 1, state.granted + 1);
+            self.0.freed.notify_one();
+        }
     }
 }
 
@@ -103,7 +130,7 @@ impl State {
         if mean < QUEUED.0 && *held_up {
             self.limit = (self.limit + 1).min(SERVER_WIDTH.most);
         } else if mean > QUEUED.1 {
-            self.limit = (self.limit - 1).max(SERVER_WIDTH.least);
+            self.limit -= 1;
         }
         self.round = (0, 0.0, false);
     }
@@ -111,7 +138,15 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use std::rc::Rc;
+    use std::sync::Barrier;
+
+    use testkit::wait_until;
+
+    use super::super::interruption::set_interruption;
     use super::*;
+
+    const LARGE: usize = 1 << 20;
 
     /// The limit after a thousand writes on a wire that takes `latency` for one, and `share` for each that is there.
     fn settled(state: &mut State, latency: f64, share: f64) -> usize {
@@ -153,33 +188,53 @@ mod tests {
         assert_eq!(state.limit, SERVER_WIDTH.start);
     }
 
+    /// Takes all places of a new width, does `act`, and gives them back.
+    fn taken(act: impl FnOnce(&Width)) -> Width {
+        let width = Width::default();
+        let places: Vec<_> = (0..SERVER_WIDTH.start).map(|_| (width.enter().unwrap(), Place(&width)).1).collect();
+        act(&width);
+        drop(places);
+        let state = width.state.lock();
+        assert_eq!((state.running, state.waiting, state.granted), (0, 0, 0));
+        drop(state);
+        width
+    }
+
     #[test]
-    fn who_waits_for_a_turn_has_it_when_another_ends_and_is_interrupted() {
-        use std::rc::Rc;
-        use std::sync::Barrier;
-
-        use super::super::interruption::set_interruption;
-
-        let (width, begun, ends) =
-            (Width::default(), Barrier::new(SERVER_WIDTH.start + 1), Barrier::new(SERVER_WIDTH.start + 1));
-        std::thread::scope(|scope| {
-            for _ in 0..SERVER_WIDTH.start {
-                scope.spawn(|| {
-                    let write = || {
-                        begun.wait();
-                        ends.wait();
-                        Err(io::ErrorKind::Other.into())
-                    };
-                    width.pass(1 << 20, write).unwrap_err();
-                });
-            }
-            begun.wait();
+    fn who_waits_for_a_turn_is_interrupted_and_small_writes_do_not_wait() {
+        taken(|width| {
             set_interruption(Some(Rc::new(|| true)));
-            assert_eq!(width.pass(1, || Ok(())).unwrap_err().raw_os_error(), Some(libc::EINTR));
+            let interrupted = width.pass(LARGE, || Ok(()));
+            assert!(matches!(interrupted, Err(CallError::Interrupted)), "{interrupted:?}");
+            width.pass(1, || Ok(())).unwrap();
             set_interruption(None);
-            let next = scope.spawn(|| width.pass(1 << 20, || Ok(())));
-            ends.wait();
-            next.join().unwrap().unwrap();
+        });
+    }
+
+    #[test]
+    fn writes_that_never_end_hold_up_others_for_a_bounded_time() {
+        let began = Instant::now();
+        taken(|width| width.pass(LARGE, || Ok(())).unwrap());
+        assert!(began.elapsed() >= TURN);
+    }
+
+    #[test]
+    fn who_comes_later_does_not_pass_those_that_wait() {
+        let (width, seen) = (Width::default(), Barrier::new(2));
+        std::thread::scope(|scope| {
+            let mut places: Vec<_> =
+                (0..SERVER_WIDTH.start).map(|_| (width.enter().unwrap(), Place(&width)).1).collect();
+            scope.spawn(|| {
+                width.enter().unwrap();
+                let place = Place(&width);
+                seen.wait();
+                drop(place);
+            });
+            wait_until("somebody waits", Duration::from_secs(30), || width.state.lock().waiting == 1);
+            places.pop();
+            // It is the other's at once, awake or not.
+            assert_eq!(width.state.lock().running, SERVER_WIDTH.start);
+            seen.wait();
         });
         assert_eq!(width.state.lock().running, 0);
     }
