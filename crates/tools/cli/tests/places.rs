@@ -120,6 +120,23 @@ fn the_note_of_a_places_directory_is_written_when_it_changes_and_then_whole() {
     });
 }
 
+/// As a start leaves it that is interrupted before it has made its catalogue.
+#[test]
+fn a_place_that_never_held_anything_is_no_problem() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        ok(bench.run(&["--quiet"], "true"));
+        fs::remove_dir_all(bench.buffer.join("catalogue")).unwrap();
+        fs::remove_file(bench.buffer.join("directory")).unwrap();
+        let checked = ok(call([Path::new("check"), &bench.buffer]));
+        assert!(!checked.contains("problem"), "{checked}");
+        let recovered = call([Path::new("recover"), &bench.buffer]);
+        assert!(recovered.code == 66 && recovered.err.contains("holds no data"), "{recovered:?}");
+        ok(bench.run(&["--quiet"], "echo data > f"));
+        assert_eq!(bench.read("f"), "data\n");
+    });
+}
+
 /// A burst buffer of 16 MiB.
 fn small() -> Bench {
     let mut bench = Bench::new();

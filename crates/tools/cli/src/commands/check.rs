@@ -99,6 +99,12 @@ fn look(buffer: &Path) -> Result<Findings, Failure> {
     Ok(findings)
 }
 
+/// Whether the first start was cut short before anything could be kept: the next one makes what is missing.
+pub fn holds_nothing(buffer: &Path) -> bool {
+    let begun = ["FORMAT", "db"].iter().any(|part| buffer.join(CATALOGUE).join(part).exists());
+    !begun && replicas(buffer, &mut Findings::default()).is_empty()
+}
+
 fn mend(buffer: &Path) -> String {
     format!("forebay check {} --repair", buffer.display())
 }
@@ -106,6 +112,9 @@ fn mend(buffer: &Path) -> String {
 /// Opens the catalogue if there is one; a missing one is not made, so that the next start knows that it is lost.
 fn catalogue(buffer: &Path, findings: &mut Findings) -> Option<FjallCatalogue> {
     let path = buffer.join(CATALOGUE);
+    if holds_nothing(buffer) {
+        return None;
+    }
     let wrong = if path.join("db").exists() {
         match FjallCatalogue::open(&path) {
             Ok(catalogue) => return Some(catalogue),

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::args::RecoverArgs;
+use crate::commands::check;
 use crate::drain::{self, Requests};
 use crate::exit::{self, Failure, say};
 use crate::guest::Place;
@@ -56,6 +57,9 @@ pub fn existing(path: &Path) -> Result<PathBuf, Failure> {
 fn directory(buffer: &Path, asked: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
     let known = serving::directory_of(buffer);
     let Some(asked) = asked else {
+        if known.is_none() && check::holds_nothing(buffer) {
+            return Ok(None);
+        }
         return known.map(Some).ok_or_else(|| {
             Failure::new(exit::NO_INPUT, format!("{} does not say which directory it serves", buffer.display()))
                 .remedy("name it: --dir DIR")
