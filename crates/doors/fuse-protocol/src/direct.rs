@@ -78,6 +78,11 @@ impl Direct {
         head
     }
 
+    /// Whether a request has run and is not answered: it waits for a lock.
+    pub fn is_waiting(&self, unique: u64) -> bool {
+        self.server.channel.interrupts.is_running(unique)
+    }
+
     /// Takes back what an answer gave that the kernel never got.
     pub fn take_back(&self, given: &Given) {
         let Handler::Files(fs) = &self.server.handler else { return };

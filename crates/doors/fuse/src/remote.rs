@@ -48,6 +48,11 @@ impl Remote {
         self.direct.run(message, out)
     }
 
+    /// Whether a request that has run waits for a lock.
+    pub fn is_waiting(&self, unique: u64) -> bool {
+        self.direct.is_waiting(unique)
+    }
+
     /// Which file a number means, and where that is now.
     pub fn file(&self, node: NodeId) -> Option<(Identity, PathBuf)> {
         let known = self.door.nodes.get(node)?;

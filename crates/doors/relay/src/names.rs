@@ -193,6 +193,10 @@ impl<S> Names<S> {
         if let Some(not_now) = self.not_now(node, &envelope, head) {
             return not_now;
         }
+        if envelope.opcode == Some(Opcode::Setlkw) && remote.is_waiting(envelope.unique) {
+            // The node has not heard that it waits. Twice it would be interrupted once.
+            return Message::Pending {};
+        }
         let message = if data.is_empty() { head } else { &[head, data].concat() };
         let _told = Told::new(groups);
         let answer = remote.run(message, out);

@@ -11,6 +11,8 @@ const OPEN: u32 = 14;
 const RELEASE: u32 = 18;
 const GETLK: u32 = 31;
 const SETLK: u32 = 32;
+const SETLKW: u32 = 33;
+const INTERRUPT: u32 = 36;
 
 /// A file and its open file.
 type Opened = (u64, u64);
@@ -166,4 +168,20 @@ fn the_locks_of_a_node_that_is_gone_are_kept_while_it_cannot_be_crossed_out() {
     std::fs::rename(&away, &lockers).unwrap();
     listen(&mut other);
     assert_eq!(other.locks(its, libc::F_WRLCK), Some(0));
+}
+
+#[test]
+fn who_is_asked_for_twice_waits_once_and_is_interrupted() {
+    let stand = Stand::new();
+    let server = stand.server();
+    let [mut node, mut holder, mut third] = [0, 1, 2].map(|name| Node::named(&server, name));
+    let file = holder.create("locked");
+    let [its, thirds] = [&mut node, &mut third].map(|node| node.opens());
+    assert_eq!(holder.locks(file, libc::F_WRLCK), Some(0));
+    for _ in 0..2 {
+        assert!(matches!(node.send(&set_lock(SETLKW, its, libc::F_WRLCK), &[]).0, Message::Pending {}));
+    }
+    node.send(&message(INTERRUPT, 5, 0, &4_u64.to_ne_bytes()), &[]);
+    assert_eq!(holder.locks(file, libc::F_UNLCK), Some(0));
+    assert_eq!(third.locks(thirds, libc::F_WRLCK), Some(0), "nobody waits who was told that he does not");
 }
