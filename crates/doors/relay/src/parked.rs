@@ -32,9 +32,12 @@ impl Waiting {
         self.0.lock().insert(unique, State::Running);
     }
 
-    /// It is answered by who ran it.
-    pub fn end(&self, unique: u64) {
-        self.0.lock().remove(&unique);
+    /// It is answered by who ran it; with what has come, if its answer has.
+    pub fn end(&self, unique: u64) -> Option<Vec<u8>> {
+        match self.0.lock().remove(&unique)? {
+            State::Answered(answer) => Some(answer),
+            _ => None,
+        }
     }
 
     /// Its answer comes later, as `at` has said, or has come.
@@ -170,6 +173,19 @@ mod tests {
             waiting.answer(2, &answer(), || true);
             assert_eq!(answered.recv(), Ok(Ok(())));
             waiting.answer(2, &answer(), || panic!("nobody waits"));
+        }
+    }
+
+    #[test]
+    fn an_answer_that_comes_before_its_request_ends_otherwise_is_the_answer() {
+        let waiting = Waiting::default();
+        for come in [true, false] {
+            waiting.begin(2);
+            if come {
+                waiting.answer(2, &answer(), || true);
+            }
+            assert_eq!(waiting.end(2), come.then(answer));
+            assert_eq!(waiting.end(2), None);
         }
     }
 

@@ -264,8 +264,10 @@ impl Relay {
                 Ok(Got::Unsent | Got::Nothing | Got::Grace) => {
                     self.held.lock_ends(unique, Outcome::Unsent);
                     self.open.end(number);
-                    self.waiting.end(unique);
-                    reply.error(Errno::EINTR);
+                    match self.waiting.end(unique) {
+                        Some(granted) => _ = reply.bytes(&granted, &[]),
+                        None => reply.error(Errno::EINTR),
+                    }
                 }
                 Err(error) => self.give_up(envelope, message, (number, reply), &error),
             }
@@ -284,7 +286,11 @@ impl Relay {
             self.held.lock_ends(envelope.unique, Outcome::Refused);
             self.open.end(number);
         }
-        self.waiting.end(envelope.unique);
+        // It is noted, and nothing is undone.
+        if let Some(granted) = self.waiting.end(envelope.unique) {
+            reply.bytes(&granted, &[]);
+            return;
+        }
         if unheard && tells {
             self.errands.add(Errand::Release(message.to_vec()));
             return reply.done();

@@ -151,6 +151,7 @@ struct Stand {
     relay: Arc<Relay>,
     former: Script,
     reply: Option<Parked>,
+    interrupt: Box<dyn Fn()>,
     answered: Receiver<Result<(), Errno>>,
 }
 
@@ -162,8 +163,8 @@ impl Stand {
         let relay = Relay::new(client, BOUND);
         relay.init(&message(26, UNIQUE, &[0; 8])).unwrap();
         relay.start(|_| Ok(())).unwrap();
-        let (reply, answered, _) = Parked::detached(UNIQUE);
-        Stand { tree, relay, former, reply: Some(reply), answered }
+        let (reply, answered, interrupt) = Parked::detached(UNIQUE);
+        Stand { tree, relay, former, reply: Some(reply), interrupt: Box::new(interrupt), answered }
     }
 
     /// Asks for it in a thread of the node.
@@ -234,6 +235,23 @@ fn a_lock_that_was_awaited_and_that_a_former_server_granted_is_awaited_at_the_ne
     next.events.send(answer(0, UNIQUE)).unwrap();
     assert_eq!(stand.is_answered(), Ok(()));
     assert!(next.asked.try_recv().is_err(), "once is enough");
+    stand.end(next, ended);
+}
+
+#[test]
+fn a_lock_that_was_granted_before_its_program_was_told_to_wait_is_not_taken_from_it_by_a_signal() {
+    let mut stand = Stand::new();
+    let asks = stand.asks(SETLKW);
+    stand.former.is_asked();
+    stand.former.events.send(answer(0, UNIQUE)).unwrap();
+    for _ in 0..2 {
+        stand.former.listens.recv_timeout(BOUND).unwrap();
+    }
+    (stand.interrupt)();
+    stand.former.locks.send(Message::Grace {}).unwrap();
+    assert_eq!(stand.is_answered(), Ok(()), "it is noted, and claimed");
+    asks.join().unwrap();
+    let (next, ended) = stand.is_followed();
     stand.end(next, ended);
 }
 

@@ -111,8 +111,8 @@ impl Relay {
     fn tell_interrupt(&self, unique: u64) -> bool {
         let answer = self.tell_message(&interrupt(unique), pace::QUICK);
         let early = matches!(&answer, Some((Message::Relayed { head }, _)) if is_again(head.as_slice()));
-        // A server that does not know the request may be a new one: it would be asked for the lock first.
-        if answer.is_none() || early {
+        // A server that does not know the request, or this kernel, may be a new one: it would be asked for the lock first.
+        if early || matches!(&answer, None | Some((Message::Unknown {}, _))) {
             self.waiting.end_dying(|unique| self.undo_lock(unique));
         }
         if answer.is_none() {

@@ -60,7 +60,8 @@ impl Relay {
                 self.closed(claim.open.and_then(|(handle, _)| self.held.remove(handle)));
             }
         }
-        self.claim(&Message::Reclaimed {}, interrupted)?;
+        // Not broken off by a signal: the server opens its door, and who does not know that would claim again.
+        self.claim(&Message::Reclaimed {}, &|| self.has_ended())?;
         let server = self.client.address();
         tracing::warn!(%server, claimed, lost, "the server had forgotten this node: what was open is open again, but for what is lost");
         Ok(())
