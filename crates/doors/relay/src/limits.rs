@@ -33,6 +33,9 @@ pub const LOOK: Duration = Duration::from_millis(100);
 /// and needs 5 s where a packet is lost; locks are the first that it claims.
 pub const GRACE: Duration = Duration::from_secs(10);
 
+/// How often a node that is gone is tried to be crossed out again: the disk that could not do it holds up who asks for locks.
+pub const CROSS_OUT_AGAIN: Duration = Duration::from_secs(1);
+
 /// How often a node asks for a lock within that time.
 pub const GRACE_POLL: Duration = Duration::from_millis(50);
 

@@ -22,6 +22,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::limits::CROSS_OUT_AGAIN;
+
 /// What a node calls itself: random, and the same for every server that it meets.
 pub(crate) type Name = [u8; 16];
 
@@ -46,6 +48,8 @@ struct State {
     awaited: HashSet<Name>,
     /// Those who are gone and cannot be crossed out.
     gone: Vec<(Locker, Option<Kept>)>,
+    /// When that was tried last.
+    tried: Option<Instant>,
     /// The server ends, and the nodes do not.
     ended: bool,
 }
@@ -180,15 +184,21 @@ impl Lockers {
         drop(released);
     }
 
-    /// Crosses out those who are gone and could not be when they went; what they have locked is released.
+    /// Crosses out those who are gone and could not be when they went, if that was not tried just now; what they have locked is released.
     pub(crate) fn try_again(&self) {
-        // The lock is given back at the end of the line.
-        let (released, _still) = self.cross_out_gone(&mut self.state.lock());
+        let mut state = self.state.lock();
+        if state.gone.is_empty() || state.tried.is_some_and(|tried| tried.elapsed() < CROSS_OUT_AGAIN) {
+            return;
+        }
+        let (released, _still) = self.cross_out_gone(&mut state);
+        // Outside the lock, as above.
+        drop(state);
         drop(released);
     }
 
     fn cross_out_gone(&self, state: &mut State) -> (Vec<Option<Kept>>, io::Result<()>) {
         let (mut released, mut outcome) = (Vec::new(), Ok(()));
+        state.tried = Some(Instant::now());
         for (node, held) in std::mem::take(&mut state.gone) {
             if state.has(&node) {
                 if let Err(error) = self.cross_out([&node.name].into_iter()) {
@@ -305,8 +315,11 @@ mod tests {
         lockers.try_again();
         assert!(is_held() && !lockers.admit(&again).unwrap() && lockers.admit(&B).unwrap());
         fs::rename(tree.path("away"), tree.path("lockers")).unwrap();
-        lockers.try_again();
-        assert!(!is_held() && lockers.admit(&again).unwrap());
+        testkit::wait_until("it is crossed out", LONG, || {
+            lockers.try_again();
+            !is_held()
+        });
+        assert!(lockers.admit(&again).unwrap());
         fs::rename(tree.path("lockers"), tree.path("away")).unwrap();
         lockers.gone(&again, Some(Arc::clone(&held)));
         assert!(is_held());

@@ -166,8 +166,10 @@ fn the_locks_of_a_node_that_is_gone_are_kept_while_it_cannot_be_crossed_out() {
     listen(&mut other);
     assert_eq!(other.locks(its, libc::F_WRLCK), Some(libc::EAGAIN), "the next server would let it claim them");
     std::fs::rename(&away, &lockers).unwrap();
-    listen(&mut other);
-    assert_eq!(other.locks(its, libc::F_WRLCK), Some(0));
+    testkit::wait_until("it is crossed out", Duration::from_secs(30), || {
+        listen(&mut other);
+        other.locks(its, libc::F_WRLCK) == Some(0)
+    });
 }
 
 #[test]
