@@ -90,6 +90,9 @@ impl FileCache {
 impl Inner {
     fn check_record(&self, report: &mut Report, identity: &Identity, record: &Record, contents: bool, repair: bool) {
         let name = record.hint.display();
+        if self.known(identity).is_some_and(|file| file.live.lock().removal_unsynced) {
+            return;
+        }
         if record.state != State::Clean {
             // What was removed since its record was read is no loss.
             let still = || matches!(self.catalogue.get(identity), Ok(Some(now)) if now.version == record.version);

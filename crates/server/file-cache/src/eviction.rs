@@ -14,7 +14,7 @@ use types::Identity;
 use crate::cache::{Counters, Inner};
 use crate::file::{Body, File};
 use crate::lease::{self, Nobody};
-use crate::limits::{EVICT_ROUND, REMOVALS_WAIT, REPLAY_BYTES_IDLE, REPLAY_BYTES_MAX, ROUND, ROUND_SHORT};
+use crate::limits::{EVICT_ROUND, REPLAY_BYTES_IDLE, REPLAY_BYTES_MAX, ROUND, ROUND_SHORT};
 use crate::replica::How;
 use crate::stage_out::End;
 
@@ -104,8 +104,8 @@ impl Inner {
     /// Room for a write that found none: evicts, then gives up the ballast.
     pub(crate) fn make_room(&self, bytes: u64) {
         Counters::add(&self.counters.full, 1);
-        if self.evict_bytes(bytes) < bytes && !(self.settle_removals(REMOVALS_WAIT) && self.spaces.now().free >= bytes)
-        {
+        let lacks = || bytes.saturating_sub(self.spaces.now().free);
+        if self.evict_bytes(bytes) < bytes && !(self.settle_removals(lacks()) && lacks() == 0) {
             self.spaces.drop_ballast();
         }
     }
@@ -134,10 +134,11 @@ impl Inner {
         }
         let excess = self.spaces.excess();
         if excess > 0 {
-            self.hurry_removals();
+            self.hurry_removals_of(excess);
             self.evict_bytes(excess);
             // The last that can be had for who cannot wait for us.
             if self.kernel_writers.load(Ordering::Relaxed) > 0 && self.spaces.is_nearly_full() {
+                self.give_up_removals();
                 self.spaces.drop_ballast();
                 return;
             }

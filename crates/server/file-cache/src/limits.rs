@@ -76,6 +76,12 @@ pub const REMOVALS_AFTER: Duration = Duration::from_secs(5);
 /// Removed files that are kept; with more of them the store is asked at once.
 pub const REMOVALS_MAX: usize = 4096;
 
+/// The share of the free room that they may take before the store is asked at once, as a divisor.
+pub const REMOVALS_SHARE: u64 = 4;
+
+/// Syncs of the store that fail before they are given up: a store that cannot be written will not tell otherwise.
+pub const REMOVALS_TRIES: u32 = 3;
+
 /// Longest that who needs their room waits for the store to make their removal last, and the end of the agent.
 pub const REMOVALS_WAIT: Duration = Duration::from_secs(2);
 

@@ -15,7 +15,7 @@ use crate::cache::{Counters, Inner};
 use crate::file::{Body, Descriptors, File};
 use crate::handle::FileHandle;
 use crate::lease::{self, Nobody};
-use crate::limits::{BLOCK_BYTES, FETCH_TRIES, REMOVALS_WAIT, SMALL_BYTES, WHOLE_FIRST_BYTES};
+use crate::limits::{BLOCK_BYTES, FETCH_TRIES, SMALL_BYTES, WHOLE_FIRST_BYTES};
 use crate::marks;
 use crate::replica::How;
 
@@ -158,11 +158,11 @@ impl Inner {
             && !self.quiesced.load(Ordering::Relaxed)
     }
 
-    /// Whether the burst buffer may take `bytes` more; evicts for it, and may wait for the store.
-    fn has_room(&self, bytes: u64, policy: &Policy) -> bool {
+    /// Whether the burst buffer may take `bytes` more; evicts for it, and for who writes waits for the store.
+    fn has_room(&self, bytes: u64, policy: &Policy, write: bool) -> bool {
         self.spaces.admit(bytes, policy)
             || (self.evict_bytes(bytes.max(BLOCK_BYTES)) > 0 && self.spaces.admit(bytes, policy))
-            || (self.settle_removals(REMOVALS_WAIT) && self.spaces.admit(bytes, policy))
+            || (write && self.settle_removals(self.spaces.lacks(bytes, policy)) && self.spaces.admit(bytes, policy))
     }
 
     fn open_absent(
@@ -183,7 +183,7 @@ impl Inner {
             let room = if fresh { BLOCK_BYTES } else { size };
             if !self.takes_writes(&how.policy)
                 || (!fresh && (size > WHOLE_FIRST_BYTES || fetches >= FETCH_TRIES))
-                || !self.has_room(room, &how.policy)
+                || !self.has_room(room, &how.policy, true)
             {
                 return self.open_through(file, anchor, how);
             }
@@ -193,7 +193,8 @@ impl Inner {
                     result => result.and_then(|()| self.opened(file, how)),
                 };
             }
-        } else if !matches!(how.policy.cache, Cache::Both | Cache::Preload) || !self.has_room(size, &how.policy) {
+        } else if !matches!(how.policy.cache, Cache::Both | Cache::Preload) || !self.has_room(size, &how.policy, false)
+        {
             return self.open_through(file, anchor, how);
         }
         if size > SMALL_BYTES {

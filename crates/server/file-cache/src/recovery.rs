@@ -19,7 +19,7 @@ use crate::clock;
 use crate::fetches::Fetches;
 use crate::file::Body;
 use crate::lease::{self, Nobody};
-use crate::limits::{REMOVALS_WAIT, SWEEP_AFTER};
+use crate::limits::SWEEP_AFTER;
 use crate::queue::Queue;
 use crate::replica::{How, Replicas};
 use crate::settings::{OpenError, Settings};
@@ -264,7 +264,7 @@ impl Inner {
         }
         if orderly {
             // What is left is dropped by the next start.
-            self.settle_removals(REMOVALS_WAIT);
+            self.end_removals();
             let settled = self
                 .commit(Vec::new(), Durability::Machine)
                 .and_then(|()| self.replicas.sync())

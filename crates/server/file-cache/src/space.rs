@@ -68,6 +68,11 @@ impl Spaces {
         true
     }
 
+    /// How much more must be free for `bytes` more.
+    pub(crate) fn lacks(&self, bytes: u64, policy: &Policy) -> u64 {
+        self.reserve(policy).saturating_add(bytes).saturating_sub(self.now().free)
+    }
+
     /// Bytes that the policy keeps free.
     pub(crate) fn reserve(&self, policy: &Policy) -> u64 {
         (self.now().total / 1000).saturating_mul(policy.reserve_thousandths.into())

@@ -118,8 +118,37 @@ fn removed_files_that_are_kept_make_room_for_a_write_and_for_an_open() {
         removed();
         world.store.put("large", &vec![3; 8 * MIB]);
         world.advance(1);
-        world.cache.stage_in(&world.anchor("large"), &world.policy).unwrap();
-        assert_eq!((world.cache.status().removed, world.state("large")), (0, Residency::Clean));
+        assert_eq!(read(&world.open("large", false), 1), [3], "who only reads goes to the global store");
+        assert_eq!(world.cache.status().removed, 1);
+        let handle = world.open("large", true);
+        assert_eq!((world.cache.status().removed, handle.backing().is_some()), (0, true));
+    });
+}
+
+#[test]
+fn a_store_that_hangs_keeps_nobody_from_the_room_of_removed_files_for_long() {
+    in_private_namespace(|| {
+        let tree = TempTree::new();
+        let world = world(&tree, 0);
+        let answers = Arc::new(std::sync::Mutex::new(()));
+        let hangs = answers.lock().unwrap();
+        let awaited = Arc::clone(&answers);
+        world.store.set_hook(Some(Arc::new(move |operation, _| {
+            let _answered = (*operation == global_store::memory::Operation::SyncNames).then(|| awaited.lock());
+        })));
+        for number in 0..3 {
+            let handle = world.create("f");
+            handle.write_at(&vec![number; 10 * MIB], 0, false).unwrap();
+            handle.sync(false).unwrap();
+            drop(handle);
+            let identity = world.identity("f");
+            world.cache.removing(&identity);
+            world.store.unlink("f").unwrap();
+            world.cache.unlinked(&identity);
+        }
+        // The first waited; the store did not answer, and what a crash may bring back is worth less than the room.
+        assert_eq!((world.cache.status().removed, world.cache.status().spilled), (1, 0));
+        drop(hangs);
     });
 }
 

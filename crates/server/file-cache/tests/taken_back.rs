@@ -191,6 +191,35 @@ fn a_store_that_cannot_be_synced_is_asked_again_and_the_files_are_kept() {
     assert_eq!((world.replicas(), world.catalogue.len()), (0, 0));
 }
 
+#[test]
+fn what_a_store_that_is_never_synced_keeps_of_removed_files_goes_after_some_tries() {
+    let world = world();
+    drop(write_synced(&world, "f", b"data"));
+    remove(&world, "f");
+    let refused = |operation: &Operation| *operation == Operation::SyncNames;
+    world.store.fail(Fault { matching: refused, times: u64::MAX, ..Fault::default() });
+    until("the end of the file", || {
+        world.advance(limits::REMOVALS_AFTER.as_secs());
+        world.cache.housekeep();
+        world.replicas() == 0
+    });
+    assert_eq!((world.cache.status().removed, world.catalogue.len()), (0, 0));
+}
+
+/// As a client of NFS leaves it while somebody has it, and after a crash for good.
+#[test]
+fn a_file_that_was_called_otherwise_instead_of_removed_is_not_kept() {
+    let mut world = world();
+    drop(write_synced(&world, "f", b"data"));
+    let identity = world.identity("f");
+    world.cache.removing(&identity);
+    world.store.rename("f", ".nfs00000000000080170000001a").unwrap();
+    world.cache.unlinked(&identity);
+    assert_eq!((world.cache.status().removed, world.replicas()), (0, 0));
+    world.machine_crash();
+    assert!(world.cache.status().stuck.is_empty() && world.catalogue.is_empty());
+}
+
 /// Nobody could tell whether such a file is gone or called otherwise.
 #[test]
 fn where_files_are_not_found_by_identity_a_removed_file_goes_at_once() {

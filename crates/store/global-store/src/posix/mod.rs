@@ -206,10 +206,7 @@ impl GlobalStore for PosixStore {
     fn sync_names(&self) -> io::Result<()> {
         // The kernel tells each descriptor once of data that it could not write: that of `sync` must hear of it.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        self.root.calls.call(Call::Sync, || match fs::openat(&self.root.fd, ".", flags, Mode::empty()) {
-            Ok(own) => Ok(fs::syncfs(&own)?),
-            Err(_) => self.root.sync(),
-        })
+        self.root.calls.call(Call::Sync, || Ok(fs::syncfs(fs::openat(&self.root.fd, ".", flags, Mode::empty())?)?))
     }
 
     fn is_shared(&self) -> bool {

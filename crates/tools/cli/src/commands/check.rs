@@ -35,6 +35,8 @@ struct Findings {
     stale: u64,
     /// Files that were written and not synced when the machine crashed, and whose replica went with it.
     unsynced: u64,
+    /// Files that were being removed when the agent ended: the next start looks whether they are gone.
+    removed: u64,
     /// Replicas without a record that hold nothing unsaved: removed at the next start.
     unknown: u64,
     /// What costs data, or may.
@@ -129,6 +131,10 @@ fn catalogue(buffer: &Path, findings: &mut Findings) -> Option<FjallCatalogue> {
 
 impl Findings {
     fn count(&mut self, record: &Record, has_replica: bool) {
+        if record.removing && record.state != State::Clean {
+            self.removed += 1;
+            return;
+        }
         match record.state {
             State::Clean => self.clean += 1,
             State::Dirty | State::Draining if !record.orphaned => self.dirty += 1,
@@ -284,6 +290,9 @@ fn print(buffer: &Path, findings: &Findings, repaired: bool) {
             f.stale,
             f.unknown
         );
+    }
+    if f.removed > 0 {
+        out!("  {} files were being removed: the next start looks whether they are gone", f.removed);
     }
     if f.unsynced > 0 {
         out!(

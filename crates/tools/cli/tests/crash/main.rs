@@ -122,6 +122,26 @@ fn a_program_may_die_at_any_moment() {
 }
 
 #[test]
+fn a_removed_file_of_an_agent_that_died_is_told_by_nobody_as_unsaved() {
+    in_private_namespace_within(NAMESPACE_BOUND, || {
+        let place = Place::new();
+        let mut agent = place.mount(&["stage_out=manual"]);
+        let file = std::fs::File::create(place.dir.join("file")).unwrap();
+        file.write_all_at(b"synced", 0).unwrap();
+        file.sync_all().unwrap();
+        drop(file);
+        std::fs::remove_file(place.dir.join("file")).unwrap();
+        agent.kill();
+        let ended = place.forebay(&["umount", place.dir.to_str().unwrap()], &[]);
+        assert_eq!(ended.code, 0, "{}", ended.text);
+        drop(agent);
+        let ended = place.forebay(&["check", place.burst_buffer.to_str().unwrap()], &[]);
+        assert!(ended.code == 0 && ended.text.contains("1 files were being removed"), "{}", ended.text);
+        assert_eq!(place.recover(&[]).code, 0);
+    });
+}
+
+#[test]
 fn a_dead_agents_mount_answers_enotconn_and_the_data_comes_back_with_the_next() {
     in_private_namespace_within(NAMESPACE_BOUND, || {
         let place = Place::new();
