@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Random operations on one file, each read checked against a model in memory: fsx, by system calls and by mappings, with
-# room in the burst buffer and with almost none, and through a server that has the names. After the drain the global store
+# room in the burst buffer and with almost none, by each way that data goes, and through a server that has the names. After the drain the global store
 # must hold what the program last saw.
 #
 #   tests/suites/fsx.sh [RUN...]               FOREBAY_PLAIN=1 runs in the plain directory
@@ -104,12 +104,23 @@ fi
 mkdir -p "$scratch/memory"
 mount -t tmpfs -o size=400m forebay-test "$scratch/memory"
 configuration "$scratch/calls.toml" 262144 "${calls[@]/=/ = }" "${wide[@]/=/ = }"
+configuration "$scratch/through.toml" 262144 "${mapped[@]/=/ = }" "${wide[@]/=/ = }"
 configuration "$scratch/mapped.toml" 262144 "${mapped[@]/=/ = }" "${wide[@]/=/ = }"
 configuration "$scratch/large.toml" 6000000 "${mapped[@]/=/ = }" "${wide[@]/=/ = }"
 configuration "$scratch/crowded.toml" 2000000 "${mapped[@]/=/ = }" "${wide[@]/=/ = }"
 configuration "$scratch/memory.toml" 262144 "${mapped[@]/=/ = }" "${wide[@]/=/ = }"
 selected calls && exercise calls "$scratch/global" "$scratch/buffer" 1
 selected mapped && exercise mapped "$scratch/global" "$scratch/buffer" 1
+selected through && exercise through "$scratch/global" "$scratch/buffer" 1 --policy cache=through
+if selected agent; then
+  # In a user namespace there is no passthrough: all data goes through the agent.
+  if said=$(unshare --user --map-root-user --mount --propagation private ./fsx.sh calls mapped 2>&1); then
+    pass fsx::agent
+  else
+    fail fsx::agent "without passthrough"
+    echo "$said"
+  fi
+fi
 selected large && OPERATIONS=$((OPERATIONS / 4)) exercise large "$scratch/global" "$scratch/buffer" 2
 selected memory && exercise memory "$scratch/memory/global" "$scratch/memory/buffer" 2
 if selected names; then
