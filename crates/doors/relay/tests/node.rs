@@ -22,6 +22,7 @@ const BOUND: Duration = Duration::from_secs(30);
 const GETATTR: u32 = 3;
 const SETLK: u32 = 32;
 const SETLKW: u32 = 33;
+const INTERRUPT: u32 = 36;
 
 /// The kernel's number of the request for a lock.
 const UNIQUE: u64 = 2;
@@ -87,6 +88,7 @@ impl Service for Played {
                     let _ = self.asked.send(());
                     self.locks.lock().recv().unwrap_or(Message::Unknown {})
                 }
+                INTERRUPT => said(libc::EAGAIN, 0),
                 _ => said(0, Envelope::of(head.as_slice()).unwrap().unique),
             },
             _ => Message::Done {},
@@ -235,6 +237,21 @@ fn a_lock_that_was_awaited_and_that_a_former_server_granted_is_awaited_at_the_ne
     next.events.send(answer(0, UNIQUE)).unwrap();
     assert_eq!(stand.is_answered(), Ok(()));
     assert!(next.asked.try_recv().is_err(), "once is enough");
+    stand.end(next, ended);
+}
+
+#[test]
+fn a_signal_ends_a_wait_in_the_grace_period_of_the_next_server() {
+    let mut stand = Stand::new();
+    let asks = stand.asks(SETLKW);
+    stand.former.is_asked();
+    stand.former.locks.send(Message::Pending {}).unwrap();
+    asks.join().unwrap();
+    let (next, ended) = stand.is_followed();
+    next.is_asked();
+    (0..1000).for_each(|_| next.locks.send(Message::Grace {}).unwrap());
+    stand.relay.interrupt(UNIQUE);
+    assert_eq!(stand.is_answered(), Err(Errno::EINTR));
     stand.end(next, ended);
 }
 

@@ -118,6 +118,11 @@ impl Relay {
         if answer.is_none() {
             return false;
         }
+        // It waits nowhere yet, as in a grace period. Undone, because whoever was asked last may have heard it.
+        if early && !self.held.lock_gave(unique) && self.waiting.message(unique, self.held.memory()).is_some() {
+            self.undo_lock(unique);
+            self.waiting.end_one(unique, Errno::EINTR);
+        }
         if self.waiting.is_open(unique) {
             let again = if early { INTERRUPT_AGAIN } else { ERRAND_POLL };
             self.errands.add_at(Errand::Interrupt(unique), Instant::now() + again);
