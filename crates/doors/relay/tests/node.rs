@@ -29,7 +29,11 @@ const UNIQUE: u64 = 2;
 
 /// A server that says of locks what its test does, each time it is asked.
 struct Played {
+    /// It takes no node back that another has known.
+    refuses: bool,
     attached: AtomicBool,
+    /// The node met it first, and what waits waits here.
+    first: AtomicBool,
     locks: Mutex<Receiver<Message>>,
     events: Mutex<Receiver<Vec<u8>>>,
     asked: Sender<()>,
@@ -65,9 +69,11 @@ impl Service for Played {
     fn handle(&self, (): &(), message: Message, _: &[u8], out: &mut Vec<u8>) -> Message {
         match message {
             Message::Attach { .. } => {
+                self.first.store(true, Ordering::SeqCst);
                 self.attached.store(true, Ordering::SeqCst);
                 said(0, UNIQUE)
             }
+            Message::AttachAgain { .. } if self.refuses => Message::failed(libc::EPROTO, "not this one"),
             Message::AttachAgain { .. } => said(0, UNIQUE),
             Message::Reclaimed {} => {
                 self.attached.store(true, Ordering::SeqCst);
@@ -88,6 +94,7 @@ impl Service for Played {
                     let _ = self.asked.send(());
                     self.locks.lock().recv().unwrap_or(Message::Unknown {})
                 }
+                INTERRUPT if self.first.load(Ordering::SeqCst) => said(0, 0),
                 INTERRUPT => said(libc::EAGAIN, 0),
                 _ => said(0, Envelope::of(head.as_slice()).unwrap().unique),
             },
@@ -116,11 +123,13 @@ fn message(opcode: u32, unique: u64, numbers: &[u64]) -> Vec<u8> {
 
 impl Script {
     /// A server at `name`, to which nodes are led.
-    fn starts(tree: &TempTree, name: &str) -> Script {
+    fn starts(tree: &TempTree, name: &str, refuses: bool) -> Script {
         let ((locks, says), (events, happens)) = (channel(), channel());
         let ((asks, asked), (listen, listens)) = (channel(), channel());
         let played = Played {
+            refuses,
             attached: AtomicBool::new(false),
+            first: AtomicBool::new(false),
             locks: Mutex::new(says),
             events: Mutex::new(happens),
             asked: asks,
@@ -160,7 +169,7 @@ struct Stand {
 impl Stand {
     fn new() -> Stand {
         let tree = TempTree::new();
-        let former = Script::starts(&tree, "former");
+        let former = Script::starts(&tree, "former", false);
         let client = Client::connect(Address::Unix(tree.path("server")), None, Who::default(), BOUND).unwrap();
         let relay = Relay::new(client, BOUND);
         relay.init(&message(26, UNIQUE, &[0; 8])).unwrap();
@@ -169,16 +178,21 @@ impl Stand {
         Stand { tree, relay, former, reply: Some(reply), interrupt: Box::new(interrupt), answered }
     }
 
-    /// Asks for it in a thread of the node.
+    /// Asks for it in a thread of the node, for a thread that lives.
     fn asks(&mut self, opcode: u32) -> JoinHandle<()> {
+        self.asks_for(std::process::id(), opcode)
+    }
+
+    fn asks_for(&mut self, thread: u32, opcode: u32) -> JoinHandle<()> {
         let (relay, reply) = (Arc::clone(&self.relay), self.reply.take().unwrap());
-        let message = message(opcode, UNIQUE, &[70, 5, 0, i64::MAX as u64, libc::F_WRLCK as u64, 0]);
+        let mut message = message(opcode, UNIQUE, &[70, 5, 0, i64::MAX as u64, libc::F_WRLCK as u64, 0]);
+        message[32..36].copy_from_slice(&thread.to_ne_bytes());
         std::thread::spawn(move || relay.request(&Envelope::of(&message).unwrap(), &message, reply))
     }
 
     /// The server ends, and another has heard all that the node holds.
     fn is_followed(&mut self) -> (Script, JoinHandle<()>) {
-        let next = Script::starts(&self.tree, "next server");
+        let next = Script::starts(&self.tree, "next server", false);
         let ended = self.former.ends();
         let (reply, answered, _) = Parked::detached(UNIQUE + 2);
         let looks = message(GETATTR, UNIQUE + 2, &[0; 2]);
@@ -250,6 +264,21 @@ fn a_signal_ends_a_wait_in_the_grace_period_of_the_next_server() {
     let (next, ended) = stand.is_followed();
     next.is_asked();
     (0..1000).for_each(|_| next.locks.send(Message::Grace {}).unwrap());
+    stand.relay.interrupt(UNIQUE);
+    assert_eq!(stand.is_answered(), Err(Errno::EINTR));
+    stand.end(next, ended);
+}
+
+#[test]
+fn a_killed_program_waits_no_more_while_no_server_takes_its_node_back() {
+    let mut stand = Stand::new();
+    let asks = stand.asks_for(u32::MAX, SETLKW);
+    stand.former.is_asked();
+    stand.former.locks.send(Message::Pending {}).unwrap();
+    asks.join().unwrap();
+    let next = Script::starts(&stand.tree, "next server", true);
+    let ended = stand.former.ends();
+    (stand.interrupt)();
     stand.relay.interrupt(UNIQUE);
     assert_eq!(stand.is_answered(), Err(Errno::EINTR));
     stand.end(next, ended);
