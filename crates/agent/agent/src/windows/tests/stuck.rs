@@ -1,5 +1,7 @@
 //! Windows that a full burst buffer does not take.
 
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
 use super::*;
@@ -61,9 +63,33 @@ impl Stuck {
         again.is_err_and(|error| error.raw_os_error() == Some(libc::ENOSPC))
     }
 
-    /// The agent ends and another one comes.
-    fn restart(&mut self) {
+    /// Within what was acknowledged last.
+    fn cut(&self) -> u64 {
+        (self.acknowledged * PART - PART - 7) as u64
+    }
+
+    /// A truncation is written down, and the agent ends before it makes it, or knows of it: what it holds would fit then. False if
+    /// there was room again, of what the catalogue gave back: then nothing has to be written down.
+    fn dies_in_cut(&mut self) -> bool {
+        let windows = Arc::clone(self.stand().agent.windows.get().unwrap());
+        let identity = self.open().node().identity();
+        let mut dies = || -> io::Result<()> { panic!("here the agent is killed") };
+        assert!(catch_unwind(AssertUnwindSafe(|| windows.cut(identity, self.cut(), &mut dies))).is_err());
+        let window = windows.window(identity);
+        drop(windows);
+        self.end();
+        // Unlike one that is killed it has drained what it could.
+        window.is_some_and(|window| matches!(window.place.cut(), Ok(Some(_))))
+    }
+
+    fn end(&mut self) {
+        let windows = self.stand().agent.windows.get().map(Arc::downgrade).unwrap();
         (self.open, self.stand) = (None, None);
+        wait_until("its threads end", PATIENCE, || windows.strong_count() == 0);
+    }
+
+    /// Another agent comes, and there is room.
+    fn start(&mut self) {
         self.make_room();
         self.stand = Some(Stand::new(self.tree.root(), &["stage_out=manual"]));
         self.open = Some(self.stand().unannounced("file", WRITE));
@@ -142,18 +168,22 @@ fn what_was_cut_off_while_it_could_not_be_drained_stays_away_after_a_restart() {
     in_private_namespace(|| {
         for killed_before in [false, true] {
             let mut stuck = Stuck::new();
-            let cut = stuck.acknowledged * PART - PART - 7;
             if killed_before {
-                // The truncation is written down, and the agent goes before it makes it.
-                let windows = stuck.stand().agent.windows.get().unwrap();
-                windows.cut(stuck.open().node().identity(), cut as u64, &mut || Ok(())).unwrap();
+                while !stuck.dies_in_cut() {
+                    stuck = Stuck::new();
+                }
             } else {
-                stuck.open().set_len(cut as u64).unwrap();
-                stuck.open().set_len(cut as u64 + 20).unwrap();
+                stuck.open().set_len(stuck.cut()).unwrap();
+                stuck.open().set_len(stuck.cut() + 20).unwrap();
+                stuck.end();
             }
-            stuck.restart();
+            let cut = stuck.cut() as usize;
+            stuck.start();
             let expected = if killed_before { stuck.expected(&[cut]) } else { stuck.expected(&[cut, cut + 20]) };
-            assert!(stuck.stand().content(stuck.open()) == expected, "killed before: {killed_before}");
+            let content = stuck.stand().content(stuck.open());
+            let differs = content.iter().zip(&expected).position(|(one, other)| one != other);
+            let lengths = (content.len(), expected.len());
+            assert!(content == expected, "killed before: {killed_before}, {lengths:?}, first difference {differs:?}");
         }
     });
 }
