@@ -94,6 +94,8 @@ impl Inner {
             }
         }
         let batch = files.len() > 1;
+        // Before the first byte: each batch hears itself of what could not be written.
+        let point = batch.then(|| self.store.sync_point());
         if batch && let Err(error) = self.announce_all(&mut jobs) {
             jobs.drain(..).for_each(|(index, job)| ends[index] = Some(self.failed(job, clone_error(&error))));
         }
@@ -103,9 +105,9 @@ impl Inner {
                 Err(error) => ends[index] = Some(self.failed(job, error)),
             }
         }
-        if batch
-            && !jobs.is_empty()
-            && let Err(error) = self.store.sync()
+        if !jobs.is_empty()
+            && let Some(point) = point
+            && let Err(error) = point.and_then(|point| point.sync())
         {
             jobs.iter().for_each(|(_, job)| job.file.live.lock().unsynced_below = true);
             jobs.drain(..).for_each(|(index, job)| ends[index] = Some(self.failed(job, clone_error(&error))));

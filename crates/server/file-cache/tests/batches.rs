@@ -8,8 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use config::Policy;
 use file_cache::{DrainProgress, OpenHow, Residency};
+use global_store::GlobalStore;
 use global_store::memory::Operation;
+use global_store::posix::{Options, PosixStore};
 use support::{MIB, World, until};
+use testkit::TempTree;
 
 #[test]
 fn small_files_closed_during_a_batch_make_the_next_one() {
@@ -75,4 +78,41 @@ fn a_drain_tells_how_far_it_is_within_a_large_file() {
     };
     assert!(world.cache.drain_all(&mut progress, &|| false).is_empty());
     assert!(told.load(Ordering::Acquire));
+}
+
+/// An ext4 whose device has no room behind it for what is written: the system finds out when it writes back.
+fn without_room(tree: &TempTree) -> Option<std::path::PathBuf> {
+    let (small, disk) = (tree.mount_tmpfs("small", 24 << 20), tree.dir("disk"));
+    let image = small.join("image");
+    std::fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
+    let done = |program: &str, words: &[&std::ffi::OsStr]| {
+        std::process::Command::new(program).args(words).status().is_ok_and(|status| status.success())
+    };
+    let made = done("mkfs.ext4", &["-q".as_ref(), "-O".as_ref(), "^has_journal".as_ref(), image.as_os_str()])
+        && done("mount", &["-o".as_ref(), "loop".as_ref(), image.as_os_str(), disk.as_os_str()]);
+    made.then_some(disk)
+}
+
+#[test]
+fn two_batches_hear_each_that_what_they_wrote_could_not_be_written_back() {
+    testkit::in_private_namespace(|| {
+        let tree = TempTree::new();
+        let Some(disk) = without_room(&tree) else {
+            eprintln!("skipped: it takes a loop device and mkfs.ext4");
+            return;
+        };
+        let root = rustix::fs::open(&disk, rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
+        let store = PosixStore::new(root, Options::default()).unwrap();
+        store.sync().unwrap();
+        let points = [store.sync_point().unwrap(), store.sync_point().unwrap()];
+        let filled = std::fs::write(tree.path("small/filler"), vec![1; 24 << 20]);
+        assert!(filled.is_err_and(|error| error.raw_os_error() == Some(libc::ENOSPC)));
+        std::fs::write(disk.join("file"), vec![2; 8 << 20]).unwrap();
+        for point in &points {
+            assert!(point.sync().is_err(), "what was written is lost");
+        }
+        points.iter().for_each(|point| point.sync().expect("it was told"));
+        drop((points, store));
+        rustix::mount::unmount(&disk, rustix::mount::UnmountFlags::DETACH).unwrap();
+    });
 }

@@ -48,8 +48,13 @@ pub trait GlobalStore: Send + Sync {
     /// by a walk of the whole tree. `None` means that it is not there.
     fn locate(&self, identity: &Identity, hint: &Path, scan: bool) -> io::Result<Option<Arc<dyn Anchor>>>;
 
-    /// Makes everything written so far durable (`syncfs`): one call for many small files.
-    fn sync(&self) -> io::Result<()>;
+    /// A point before some writes, one for many small files.
+    fn sync_point(&self) -> io::Result<Box<dyn SyncPoint>>;
+
+    /// Makes everything written so far durable. What could not be written before this call may have been told to somebody else.
+    fn sync(&self) -> io::Result<()> {
+        self.sync_point()?.sync()
+    }
 
     /// Makes the names as they are now durable: what was taken away stays away. An error about data, which `sync` is to tell, is not
     /// kept from it.
@@ -61,6 +66,14 @@ pub trait GlobalStore: Send + Sync {
     /// Whether `locate` finds a file by its identity alone, wherever it was moved. Where it does not, who needs the file
     /// later keeps its anchor.
     fn finds_by_identity(&self) -> bool;
+}
+
+/// A point in time. The system tells each descriptor of an error of writing back once: this has one of its own, opened before the
+/// writes, so that nobody else who syncs hears in its stead that they failed.
+pub trait SyncPoint: Send {
+    /// Makes what was written so far durable (`syncfs`). An error tells that something that was written since the point was made, or
+    /// before, may be lost.
+    fn sync(&self) -> io::Result<()>;
 }
 
 /// A regular file that stays findable whatever becomes of its name: an `O_PATH` descriptor.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use types::{ByteRange, Fingerprint, Identity, Timestamp};
 
-use crate::{Anchor, Attributes, GlobalStore};
+use crate::{Anchor, Attributes, GlobalStore, SyncPoint};
 use content::Content;
 use faults::Faults;
 pub use faults::{Event, Fault, Operation};
@@ -352,6 +352,17 @@ impl State {
     }
 }
 
+impl SyncPoint for MemoryStore {
+    fn sync(&self) -> io::Result<()> {
+        let nobody = Identity::new([0]).expect("one byte is an identity");
+        self.operate(Operation::SyncStore, &nobody, |state| {
+            state.files.values_mut().for_each(|inode| inode.durable = inode.content.clone());
+            state.keep_names();
+            Ok(())
+        })
+    }
+}
+
 impl GlobalStore for MemoryStore {
     fn locate(&self, identity: &Identity, hint: &Path, scan: bool) -> io::Result<Option<Arc<dyn Anchor>>> {
         let found = self.operate(Operation::Locate, identity, |state| {
@@ -361,13 +372,8 @@ impl GlobalStore for MemoryStore {
         Ok(found.then(|| self.anchor_identity(identity.clone())))
     }
 
-    fn sync(&self) -> io::Result<()> {
-        let nobody = Identity::new([0]).expect("one byte is an identity");
-        self.operate(Operation::SyncStore, &nobody, |state| {
-            state.files.values_mut().for_each(|inode| inode.durable = inode.content.clone());
-            state.keep_names();
-            Ok(())
-        })
+    fn sync_point(&self) -> io::Result<Box<dyn SyncPoint>> {
+        Ok(Box::new(self.clone()))
     }
 
     fn sync_names(&self) -> io::Result<()> {

@@ -18,7 +18,7 @@ use rustix::fs::{self, FileType, Mode, OFlags};
 use types::{Fingerprint, Identity, Timestamp};
 
 use crate::calls::{Call, Store};
-use crate::{Anchor, Attributes, GlobalStore};
+use crate::{Anchor, Attributes, GlobalStore, SyncPoint};
 use anchor::PosixAnchor;
 
 /// What cannot be found out, or what the owner knows better.
@@ -40,7 +40,7 @@ pub struct PosixStore {
 struct Root {
     /// The accelerated directory, as it was given: perhaps only `O_PATH`.
     fd: OwnedFd,
-    /// The same opened for reading, which `open_by_handle_at` and `syncfs` want; `None` without permission to read it.
+    /// The same opened for reading, which `open_by_handle_at` wants; `None` without permission to read it.
     readable: Option<OwnedFd>,
     /// Whether file handles outlive a remount here.
     handles: bool,
@@ -199,14 +199,12 @@ impl GlobalStore for PosixStore {
         }))
     }
 
-    fn sync(&self) -> io::Result<()> {
-        self.root.sync()
+    fn sync_point(&self) -> io::Result<Box<dyn SyncPoint>> {
+        Ok(Box::new(Point { fd: self.root.sync_descriptor()?, root: Arc::clone(&self.root) }))
     }
 
     fn sync_names(&self) -> io::Result<()> {
-        // The kernel tells each descriptor once of data that it could not write: that of `sync` must hear of it.
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        self.root.calls.call(Call::Sync, || Ok(fs::syncfs(fs::openat(&self.root.fd, ".", flags, Mode::empty())?)?))
+        self.root.sync()
     }
 
     fn is_shared(&self) -> bool {
@@ -218,16 +216,38 @@ impl GlobalStore for PosixStore {
     }
 }
 
-impl Root {
-    /// `syncfs`, or `sync` of the whole machine where the root cannot be opened.
+struct Point {
+    root: Arc<Root>,
+    fd: Option<OwnedFd>,
+}
+
+impl SyncPoint for Point {
     fn sync(&self) -> io::Result<()> {
+        self.root.sync_by(self.fd.as_ref())
+    }
+}
+
+impl Root {
+    /// A descriptor that hears of errors from now on; `None` where the root cannot be opened.
+    fn sync_descriptor(&self) -> io::Result<Option<OwnedFd>> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        self.readable.as_ref().map(|readable| Ok(fs::openat(readable, ".", flags, Mode::empty())?)).transpose()
+    }
+
+    /// `syncfs`, or `sync` of the whole machine where the root cannot be opened.
+    fn sync_by(&self, fd: Option<&OwnedFd>) -> io::Result<()> {
         self.calls.call(Call::Sync, || {
-            match &self.readable {
+            match fd {
                 Some(fd) => fs::syncfs(fd)?,
                 None => fs::sync(),
             }
             Ok(())
         })
+    }
+
+    /// Errors of what others wrote are theirs to hear.
+    fn sync(&self) -> io::Result<()> {
+        self.sync_by(self.sync_descriptor()?.as_ref())
     }
 }
 
