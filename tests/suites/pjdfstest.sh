@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # POSIX conformance: pjdfstest in an accelerated directory, compared with the same run in the plain directory, on the
-# disk's file system and on tmpfs; and through a server that has the names. Failures that stand in pjdfstest.expected, each with its clause of docs/semantics.md,
+# disk's file system, on tmpfs and where files take others' places; and through a server that has the names. Failures that stand in pjdfstest.expected, each with its clause of docs/semantics.md,
 # are allowed: at most one in a hundred, none in the calls that matter most, and one that passes fails the run.
 #
 #   tests/suites/pjdfstest.sh [CASE...]        FOREBAY_PLAIN=1 compares the plain directory with itself
@@ -62,6 +62,20 @@ judge() { # LABEL PLAIN ACCELERATED LOG
   [ "$ok" -gt 0 ] || fail "$label" "no case passed"
 }
 
+# Under a policy, against what LIKE said in the plain directory.
+compare_policy() { # LABEL LIKE GLOBAL BUFFER POLICY CASE...
+  local label=$1 like=$2 global=$3 buffer=$4 policy=$5
+  shift 5
+  mkdir -p "$global" "$buffer"
+  if ! mount_accelerated "$global" "$buffer" --policy "$policy"; then
+    fail "$label" "cannot mount"
+    return
+  fi
+  run_cases "$global" "$scratch/$label.log" "$@" >"$scratch/$label.accelerated"
+  unmount_accelerated "$global" || fail "$label::unmount" "the mount does not go"
+  judge "pjdfstest::$label" "$scratch/$like.plain" "$scratch/$label.accelerated" "$scratch/$label.log"
+}
+
 compare() { # LABEL GLOBAL BUFFER CASE...
   local label=$1 global=$2 buffer=$3
   shift 3
@@ -104,5 +118,6 @@ mount -t tmpfs forebay-test "$scratch/other"
 chmod 755 "$scratch/memory" "$scratch/other"
 compare disk "$scratch/global" "$scratch/buffer" "$@"
 compare memory "$scratch/memory/global" "$scratch/memory/buffer" "$@"
+compare_policy published memory "$scratch/memory/published" "$scratch/memory/publishing" publish=atomic "$@"
 compare_names names memory "$scratch/memory/served" "$scratch/memory/server" "$scratch/names" "$@"
 finish

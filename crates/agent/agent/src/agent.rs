@@ -10,6 +10,7 @@ use config::Policy;
 use file_cache::{FileCache, Residency};
 use global_store::calls::{Call, Store};
 use global_store::posix::PosixStore;
+use parking_lot::RwLockReadGuard;
 use rustix::fs::{self, Mode, OFlags};
 
 use crate::burst_buffer::BurstBuffer;
@@ -113,6 +114,29 @@ impl Agent {
     /// Whether the rules can be kept here; if not, why, and what to do.
     pub fn can_keep_policies(&self) -> Result<(), String> {
         self.policies.all().iter().try_for_each(|policy| self.cache.notes_reads(policy.atime))
+    }
+
+    /// Before names are changed: no file takes another's place while that is held. Who waits for it waits for the global store.
+    pub(crate) fn steady_names(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        self.below(Call::Change, || self.cache.steady_names())
+    }
+
+    /// The same before the attributes of a node are changed, or its names by way of it. `ESTALE` for one whose place another file
+    /// has taken: the kernel looks the name up again.
+    pub(crate) fn steady(&self, node: &Node) -> io::Result<Option<RwLockReadGuard<'_, ()>>> {
+        let names = self.steady_names();
+        if self.cache.has_published() && node.is_regular() {
+            self.stat(node)?;
+        }
+        Ok(names)
+    }
+
+    /// `ESTALE` for a node without a name whose place another file may have taken: the kernel looks the name up again.
+    pub(crate) fn check_place(&self, node: &Node, is_gone: bool) -> io::Result<()> {
+        if is_gone && node.is_regular() && self.cache.may_have_lost_place(node.identity()) {
+            return Err(io::Error::from_raw_os_error(libc::ESTALE));
+        }
+        Ok(())
     }
 
     /// The rules that hold for a node now: those of its directory and what that inherits.

@@ -4,12 +4,13 @@ use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
 use global_store::calls::{Call, Store};
+use global_store::hidden::is_hidden;
 use parking_lot::Mutex;
-use rustix::fs::{self, FileType, Mode, OFlags, RawDir, SeekFrom};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RawDir, SeekFrom};
 
 use crate::agent::Agent;
 use crate::caller::Caller;
@@ -53,6 +54,26 @@ impl Agent {
     }
 }
 
+/// Removes what files left in a directory that were to take others' places (policy `publish = atomic`), if there is nothing
+/// else in it; whether there was any. Nobody sees them, and a directory that looks empty must be so for its remover.
+pub(crate) fn clear_hidden(calls: Store, parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<bool> {
+    calls.call(Call::List, || {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let directory = fs::openat(parent, name, flags, Mode::empty())?;
+        let mut left = Vec::new();
+        for entry in fs::Dir::read_from(&directory)? {
+            let entry = entry?;
+            match OsStr::from_bytes(entry.file_name().to_bytes()) {
+                name if name == "." || name == ".." => {}
+                name if is_hidden(name) => left.push(name.to_os_string()),
+                _ => return Ok(false),
+            }
+        }
+        left.iter().try_for_each(|name| fs::unlinkat(&directory, name.as_os_str(), AtFlags::empty()))?;
+        Ok(!left.is_empty())
+    })
+}
+
 impl OpenDirectory {
     /// Gives the entries that follow `offset` (0: from the start, afresh) until `take` refuses one or all were given.
     pub fn read(&self, offset: u64, mut take: impl FnMut(&DirectoryEntry) -> bool) -> io::Result<()> {
@@ -71,29 +92,34 @@ impl OpenDirectory {
                 read.at = next;
                 read.entries.pop_front();
             }
-            self.calls.call(Call::List, || self.fill(&mut read.entries))?;
-            if read.entries.is_empty() {
+            if !self.calls.call(Call::List, || self.fill(&mut read.entries))? {
                 return Ok(());
             }
         }
     }
 
-    fn fill(&self, entries: &mut VecDeque<DirectoryEntry>) -> io::Result<()> {
+    /// False at the end of the directory.
+    fn fill(&self, entries: &mut VecDeque<DirectoryEntry>) -> io::Result<bool> {
         let mut buffer = [MaybeUninit::<u8>::uninit(); limits::DIRECTORY_BUFFER_BYTES];
         let mut raw = RawDir::new(&self.fd, &mut buffer);
+        let mut any = false;
         while let Some(entry) = raw.next() {
+            any = true;
             let entry = entry?;
-            entries.push_back(DirectoryEntry {
-                ino: entry.ino(),
-                next: entry.next_entry_cookie(),
-                kind: entry.file_type(),
-                name: OsStr::from_bytes(entry.file_name().to_bytes()).to_os_string(),
-            });
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if !is_hidden(name) {
+                entries.push_back(DirectoryEntry {
+                    ino: entry.ino(),
+                    next: entry.next_entry_cookie(),
+                    kind: entry.file_type(),
+                    name: name.to_os_string(),
+                });
+            }
             if raw.is_buffer_empty() {
                 break;
             }
         }
-        Ok(())
+        Ok(any)
     }
 
     /// Makes the directory's names durable.

@@ -77,6 +77,15 @@ impl Door {
     /// The way to the kernel; without it nothing is passed through.
     pub fn connect(&self, notifier: Notifier) {
         let registrations = Arc::new(Registrations::new(notifier));
+        let (nodes, way) = (Arc::downgrade(&self.nodes), Arc::downgrade(&registrations));
+        self.agent.cache().when_replaced(Box::new(move |identity| {
+            if let (Some(nodes), Some(way)) = (nodes.upgrade(), way.upgrade())
+                && let Some(known) = nodes.newest(identity)
+            {
+                // Attributes alone: takes no lock that a request in hand could hold.
+                let _ = way.notifier().inval_inode(known.id, -1, 0);
+            }
+        }));
         let idle = Arc::downgrade(&registrations);
         // A second connection would be a mistake of the caller's; the first stays.
         if self.registrations.set(registrations).is_ok() && self.passthrough {

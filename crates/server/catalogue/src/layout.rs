@@ -2,13 +2,15 @@
 //!
 //! | bytes | what |
 //! | --- | --- |
-//! | 1 | layout version, 1 |
+//! | 1 | layout version: 1, or 2 with the lines marked so |
 //! | 1 | bits 0..3 state, 3 was clean, 4 pinned, 5 orphaned, 6 removing, 7 synced |
 //! | 8, 8 | version of the replica, epoch |
 //! | 8, 8 + 4, 8 + 4 | base: size, mtime, ctime (seconds and nanoseconds) |
 //! | 8 | last use in seconds |
 //! | 2 + n | hint |
 //! | 2 + n | reason, UTF-8 |
+//! | 1 + n | 2: identity of the successor, empty if it has none yet |
+//! | 8, 8 + 4, 8 + 4 | 2: the successor's size, mtime, ctime |
 //! | 4 | CRC-32C of the identity and of all bytes before |
 //!
 //! The identity is part of the checksum, so that a record never passes for another file's.
@@ -19,9 +21,11 @@ use std::path::PathBuf;
 use types::{Epoch, Fingerprint, Identity, Timestamp, Version};
 
 use crate::limits::{HINT_BYTES_MAX, REASON_BYTES_MAX};
-use crate::{Record, State};
+use crate::{Record, State, Successor};
 
 const LAYOUT: u8 = 1;
+/// With a successor.
+const LAYOUT_SUCCESSOR: u8 = 2;
 const STATE_MASK: u8 = 0b0000_0111;
 const WAS_CLEAN: u8 = 0b0000_1000;
 const PINNED: u8 = 0b0001_0000;
@@ -36,23 +40,33 @@ pub(crate) fn encode(identity: &Identity, record: &Record) -> Vec<u8> {
     let hint = if hint.len() > HINT_BYTES_MAX { &[] } else { hint };
     let reason = &record.reason.as_bytes()[..record.reason.floor_char_boundary(REASON_BYTES_MAX)];
     let mut bytes = Vec::with_capacity(70 + hint.len() + reason.len());
-    bytes.push(LAYOUT);
+    bytes.push(if record.successor.is_some() { LAYOUT_SUCCESSOR } else { LAYOUT });
     bytes.push(flags(record));
     bytes.extend_from_slice(&record.version.0.to_le_bytes());
     bytes.extend_from_slice(&record.epoch.0.to_le_bytes());
-    bytes.extend_from_slice(&record.base.size.to_le_bytes());
-    for time in [record.base.mtime, record.base.ctime] {
-        bytes.extend_from_slice(&time.seconds.to_le_bytes());
-        bytes.extend_from_slice(&time.nanos.to_le_bytes());
-    }
+    put_fingerprint(&mut bytes, &record.base);
     bytes.extend_from_slice(&record.used_s.to_le_bytes());
     for text in [hint, reason] {
         bytes.extend_from_slice(&(text.len() as u16).to_le_bytes());
         bytes.extend_from_slice(text);
     }
+    if let Some(successor) = &record.successor {
+        let identity = successor.identity.as_ref().map_or(&[][..], Identity::as_bytes);
+        bytes.push(identity.len() as u8);
+        bytes.extend_from_slice(identity);
+        put_fingerprint(&mut bytes, &successor.left);
+    }
     let checksum = checksum(identity, &bytes);
     bytes.extend_from_slice(&checksum.to_le_bytes());
     bytes
+}
+
+fn put_fingerprint(bytes: &mut Vec<u8>, fingerprint: &Fingerprint) {
+    bytes.extend_from_slice(&fingerprint.size.to_le_bytes());
+    for time in [fingerprint.mtime, fingerprint.ctime] {
+        bytes.extend_from_slice(&time.seconds.to_le_bytes());
+        bytes.extend_from_slice(&time.nanos.to_le_bytes());
+    }
 }
 
 fn flags(record: &Record) -> u8 {
@@ -82,17 +96,19 @@ fn checksum(identity: &Identity, bytes: &[u8]) -> u32 {
 /// The record in `bytes`, or what is wrong with them.
 pub(crate) fn decode(identity: &Identity, bytes: &[u8]) -> Result<Record, &'static str> {
     let Some((body, sum)) = bytes.split_last_chunk::<CHECKSUM_BYTES>() else { return Err("too short") };
-    if body.first() != Some(&LAYOUT) {
-        return Err("unknown layout version");
-    }
+    let succeeded = match body.first() {
+        Some(&LAYOUT) => false,
+        Some(&LAYOUT_SUCCESSOR) => true,
+        _ => return Err("unknown layout version"),
+    };
     if checksum(identity, body) != u32::from_le_bytes(*sum) {
         return Err("wrong checksum");
     }
-    parse(&body[1..]).ok_or("fields that make no sense")
+    parse(&body[1..], succeeded).ok_or("fields that make no sense")
 }
 
 /// The fields behind the layout version.
-fn parse(rest: &[u8]) -> Option<Record> {
+fn parse(rest: &[u8], succeeded: bool) -> Option<Record> {
     let mut rest = Rest(rest);
     let [flags] = rest.take()?;
     let state = match flags & STATE_MASK {
@@ -105,10 +121,11 @@ fn parse(rest: &[u8]) -> Option<Record> {
     };
     let version = Version(rest.u64()?);
     let epoch = Epoch(rest.u64()?);
-    let base = Fingerprint { size: rest.u64()?, mtime: rest.timestamp()?, ctime: rest.timestamp()? };
+    let base = rest.fingerprint()?;
     let used_s = rest.u64()?;
     let hint = PathBuf::from(std::ffi::OsString::from_vec(rest.text()?.to_vec()));
     let reason = std::str::from_utf8(rest.text()?).ok()?.to_owned();
+    let successor = if succeeded { Some(rest.successor()?) } else { None };
     rest.0.is_empty().then_some(Record {
         state,
         version,
@@ -122,6 +139,7 @@ fn parse(rest: &[u8]) -> Option<Record> {
         hint,
         used_s,
         reason,
+        successor,
     })
 }
 
@@ -143,6 +161,18 @@ impl<'a> Rest<'a> {
         let seconds = i64::from_le_bytes(self.take()?);
         let nanos = u32::from_le_bytes(self.take()?);
         (nanos < 1_000_000_000).then_some(Timestamp { seconds, nanos })
+    }
+
+    fn fingerprint(&mut self) -> Option<Fingerprint> {
+        Some(Fingerprint { size: self.u64()?, mtime: self.timestamp()?, ctime: self.timestamp()? })
+    }
+
+    fn successor(&mut self) -> Option<Successor> {
+        let [len] = self.take()?;
+        let (identity, rest) = self.0.split_at_checked(len.into())?;
+        self.0 = rest;
+        let identity = if identity.is_empty() { None } else { Some(Identity::new(identity).ok()?) };
+        Some(Successor { identity, left: self.fingerprint()? })
     }
 
     fn text(&mut self) -> Option<&'a [u8]> {
@@ -179,7 +209,13 @@ mod tests {
             hint: PathBuf::from(std::ffi::OsString::from_vec(b"run/\xff\xfe name".to_vec())),
             used_s: 12,
             reason: "no space: 27 Б".into(),
+            successor: None,
         }
+    }
+
+    fn succeeded() -> Record {
+        let left = Fingerprint { size: 3, ..record().base };
+        Record { successor: Some(Successor { identity: Some(identity(9)), left }), ..record() }
     }
 
     #[test]
@@ -187,6 +223,9 @@ mod tests {
         for state in [State::Clean, State::Dirty, State::Draining, State::Conflict, State::Failed] {
             let (pinned, removing, synced) = (state == State::Clean, state == State::Dirty, state == State::Failed);
             let record = Record { state, pinned, removing, synced, ..record() };
+            assert_eq!(decode(&identity(4), &encode(&identity(4), &record)), Ok(record));
+        }
+        for record in [succeeded(), Record { successor: Some(Successor::default()), ..record() }] {
             assert_eq!(decode(&identity(4), &encode(&identity(4), &record)), Ok(record));
         }
     }
@@ -226,9 +265,9 @@ mod tests {
     /// Bytes with a right checksum that nobody wrote: every value of every byte.
     #[test]
     fn hostile_fields_with_a_good_checksum_never_panic() {
-        let good = encode(&identity(4), &record());
-        let body = &good[..good.len() - CHECKSUM_BYTES];
-        for at in 0..body.len() {
+        let (plain, succeeded) = (encode(&identity(4), &record()), encode(&identity(4), &succeeded()));
+        let bodies = [&plain, &succeeded].map(|good| &good[..good.len() - CHECKSUM_BYTES]);
+        for (body, at) in bodies.into_iter().flat_map(|body| (0..body.len()).map(move |at| (body, at))) {
             for value in 0..=255 {
                 for end in [body.len(), at + 1] {
                     let mut bad = body[..end].to_vec();

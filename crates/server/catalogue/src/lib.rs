@@ -60,6 +60,17 @@ pub struct Record {
     pub used_s: u64,
     /// Why it is `Failed` or `Conflict`; empty otherwise.
     pub reason: String,
+    /// A file that is to take this one's place, beside it and hidden, with the same data: while it is being made.
+    pub successor: Option<Successor>,
+}
+
+/// A file that is to take another's place.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Successor {
+    /// Who it is; `None` until it is whole and may take the place.
+    pub identity: Option<Identity>,
+    /// What it looks like then.
+    pub left: Fingerprint,
 }
 
 /// How long a commit must hold once it has returned.

@@ -117,6 +117,7 @@ impl Inner {
             hint,
             used_s: clock::wall_s(),
             reason: String::new(),
+            successor: None,
         };
         self.catalogue.commit(vec![Change::Put(brand.identity, record)], Durability::Machine).map_err(broken)
     }

@@ -23,6 +23,7 @@ use crate::fault;
 use crate::fetches::Fetches;
 use crate::file::{Body, Descriptors, File, Live};
 use crate::limits::{BRAND_BYTES, BRAND_BYTES_MAX, IDLE_FILES};
+use crate::places::Places;
 use crate::queue::Queue;
 use crate::removal::Removals;
 use crate::replica::{How, Replicas};
@@ -88,6 +89,7 @@ pub(crate) struct Inner {
     pub(crate) quiesced: AtomicBool,
     /// Handles for writing.
     pub(crate) open_for_writing: AtomicU64,
+    pub(crate) places: Places,
     /// Handles through which the kernel may write replicas past us.
     pub(crate) kernel_writers: AtomicU64,
     /// Commits done, and those of them known to be on the medium.
@@ -134,14 +136,16 @@ impl Inner {
     }
 
     pub(crate) fn commit(&self, changes: Vec<Change>, durability: Durability) -> io::Result<()> {
-        let done = self.commits.load(Ordering::Acquire);
-        self.catalogue.commit(changes, durability).map_err(broken)?;
-        self.commits.fetch_add(1, Ordering::AcqRel);
-        if durability == Durability::Machine {
-            // Not more: another that ended meanwhile may have been written after this one's sync.
-            self.commits_synced.fetch_max(done, Ordering::AcqRel);
-        }
-        Ok(())
+        self.places.with_owed(changes, |changes| {
+            let done = self.commits.load(Ordering::Acquire);
+            self.catalogue.commit(changes, durability).map_err(broken)?;
+            self.commits.fetch_add(1, Ordering::AcqRel);
+            if durability == Durability::Machine {
+                // Not more: another that ended meanwhile may have been written after this one's sync.
+                self.commits_synced.fetch_max(done, Ordering::AcqRel);
+            }
+            Ok(())
+        })
     }
 
     /// Whether the medium has the first `commits`.
@@ -193,7 +197,7 @@ impl Inner {
         if file.live.lock().loaded {
             return Ok(());
         }
-        let mut record = if fresh { None } else { self.catalogue.get(&file.identity).map_err(broken)? };
+        let mut record = if fresh { None } else { self.recorded(&file.identity)? };
         let body = match &record {
             None => Body::Empty,
             Some(found) => match self.replicas.stat(found.version) {
@@ -224,7 +228,7 @@ impl Inner {
 
     /// Puts a file that recovery found into the table.
     pub(crate) fn adopt(&self, identity: Identity, record: Record, body: Body) -> Arc<File> {
-        let file = Arc::new(File::new(identity, Arc::clone(&self.settings.policy), self.now()));
+        let file = Arc::new(File::new(identity, self.policy_of_left(&record), self.now()));
         let mut live = file.live.lock();
         live.loaded = true;
         live.version = Some(record.version);

@@ -57,7 +57,7 @@ impl Inner {
     }
 
     /// The record that follows a verified copy. The checksums go first: a crash between finds `Draining`.
-    fn verdict(&self, job: &Job<'_>, left: Fingerprint, done: bool) -> Record {
+    pub(crate) fn verdict(&self, job: &Job<'_>, left: Fingerprint, done: bool) -> Record {
         let mut summed = true;
         if job.size > SMALL_BYTES && (job.copied.changed || job.copied.sums.size == job.size) {
             let path = self.replicas.sums_path(job.record.version);
@@ -83,6 +83,8 @@ impl Inner {
             removing: job.record.removing && !done,
             synced: job.record.synced && !done,
             reason: String::new(),
+            // The name is synced by now.
+            successor: None,
             ..job.record.clone()
         }
     }

@@ -4,16 +4,17 @@
 //!
 //! 1. `io`: shared by writes through the agent, exclusive while the file moves out of the burst buffer.
 //! 2. `drain`: one stage-out of the file at a time. Held over I/O on the global store.
-//! 3. `gate`: one transition of the file's residency at a time: opens, intents, the ends of copies. Held over commits,
+//! 3. `names` (`places.rs`): shared by changes of names and attributes, exclusive while a file takes another's place.
+//! 4. `gate`: one transition of the file's residency at a time: opens, intents, the ends of copies. Held over commits,
 //!    single metadata calls of the global store and the copy of a small file; never over a long copy. A batch holds many
-//!    gates at once; nobody else who holds one waits for another.
-//! 4. the table of files (`cache.rs`).
-//! 5. `live`: the fields. Held for moments, over no I/O but the lease probe.
+//!    gates at once; nobody else who holds one waits for another. (Who takes another's place tries two, for a moment.)
+//! 5. the table of files (`cache.rs`).
+//! 6. `live`: the fields. Held for moments, over no I/O but the lease probe.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use catalogue::{Record, State};
@@ -38,6 +39,8 @@ pub struct File {
     pub(crate) passed: AtomicU64,
     /// A fetched block arrived, or the body changed.
     pub(crate) moved: Condvar,
+    /// Which file took this one's place, with its replica.
+    pub(crate) heir: OnceLock<Arc<File>>,
 }
 
 /// Where the data of this version is.
@@ -190,6 +193,7 @@ impl File {
             gate: Mutex::new(()),
             moved: Condvar::new(),
             passed: AtomicU64::new(0),
+            heir: OnceLock::new(),
             live: Mutex::new(Live {
                 loaded: false,
                 anchor: None,

@@ -154,6 +154,7 @@ impl Inner {
             hint: anchor.path_hint(),
             used_s: wall_s(),
             reason: String::new(),
+            successor: None,
         };
         let durability = if how.sync { Durability::Machine } else { Durability::Process };
         // Each write is acknowledged as durable from now on: its record must not outlive the replica.

@@ -159,6 +159,7 @@ impl Inner {
 
     /// What is told of a file that could not be staged out.
     pub(crate) fn stuck(&self, file: &File, state: Residency, orphaned: bool, error: &io::Error) -> Stuck {
+        let file = file.heir.get().map_or(file, Arc::as_ref);
         let record = file.live.lock().record.clone();
         let replica = record.as_ref().map_or_else(PathBuf::new, |record| self.replicas.path(record.version));
         let reason = record.as_ref().map_or("", |record| &record.reason);

@@ -74,6 +74,7 @@ pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
         evicting: Mutex::new(Duration::ZERO),
         quiesced: AtomicBool::new(false),
         open_for_writing: Default::default(),
+        places: Default::default(),
         kernel_writers: Default::default(),
         commits: Default::default(),
         commits_synced: Default::default(),
@@ -121,6 +122,11 @@ impl Inner {
             }
             result => result?,
         }
+        let placed = self.settle_successors(&mut found).map_err(|source| OpenError::Io {
+            path: self.settings.burst_buffer.clone(),
+            step: "find what was being published in the global store",
+            source,
+        })?;
         for (identity, mut record) in found {
             let replica = self.replicas.stat(record.version);
             if replica.as_ref().is_ok_and(is_void) {
@@ -148,7 +154,11 @@ impl Inner {
                 tracing::error!(file = %record.hint.display(), "the data of a dirty file is not in the burst buffer: it is lost");
             }
             let conflict = record.state == State::Conflict;
+            let is_new = placed.contains(&identity);
             let file = self.adopt(identity, record, if there { Body::Whole } else { Body::Lost });
+            if is_new && there {
+                self.adopt_placed(&file);
+            }
             if there && !conflict {
                 self.queue.push(&file, Duration::ZERO);
             }

@@ -41,7 +41,12 @@ impl Inner {
         if self.is_dead() {
             return;
         }
-        if last_writer && file.live.lock().is_unclean() {
+        let due = {
+            let live = file.live.lock();
+            // What is published at once waits for its last reader too.
+            live.is_unclean() && (last_writer || (last && live.policy.publish_atomic && !live.unlinked))
+        };
+        if due {
             self.schedule_stage_out(file);
         }
         if last {

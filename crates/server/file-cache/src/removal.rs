@@ -208,8 +208,10 @@ impl Inner {
 
     /// Gate held.
     fn keep_removed(&self, file: &Arc<File>, record: Record) {
-        if !record.removing
-            && let Err(error) = self.put(file, Record { removing: true, ..record }, Durability::Machine)
+        // What was to take its place is given up with it.
+        if (!record.removing || record.successor.is_some())
+            && let Err(error) =
+                self.put(file, Record { removing: true, successor: None, ..record }, Durability::Machine)
         {
             tracing::warn!(%error, file = %file.identity, "a file that was removed may be told of as an orphan after a crash");
         }

@@ -1,7 +1,7 @@
 //! What a file cache is opened with, and why that can fail.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use catalogue::Catalogue;
@@ -21,6 +21,9 @@ pub struct Space {
 
 /// The seam under every question about free space; production asks `statvfs`.
 pub type SpaceProbe = Arc<dyn Fn() -> io::Result<Space> + Send + Sync>;
+
+/// Something that is so for some files, by their paths relative to the store's root.
+pub type PathRule = Arc<dyn Fn(&Path) -> bool + Send + Sync>;
 
 /// What a file cache is opened with.
 #[derive(Clone)]
@@ -51,6 +54,13 @@ pub struct Settings {
     /// Whether unsaved data is looked for in the replicas themselves although the catalogue seems whole: reads the
     /// attributes of every replica.
     pub thorough: bool,
+    /// Whether all is staged out in place, whatever policies say: others know files by their identities.
+    pub in_place: bool,
+    /// Whether no file takes another's place in the background before `FileCache::begin_publishing`: somebody else may have noted
+    /// files by their identities too.
+    pub held: bool,
+    /// Whether files that an earlier process left take others' places, by their paths; `None`: as `policy` says.
+    pub publishes: Option<PathRule>,
     /// Whether background threads run. Without them nothing is staged out but by `drain_*`, nothing fetched ahead.
     pub background: bool,
 }
@@ -71,6 +81,9 @@ impl Settings {
             clock: None,
             agent_id: String::from("forebay"),
             thorough: false,
+            in_place: false,
+            held: false,
+            publishes: None,
             background: true,
         }
     }

@@ -334,6 +334,7 @@ fn clean_record(anchor: &dyn Anchor, version: types::Version, base: Fingerprint)
         hint: anchor.path_hint(),
         used_s: wall_s(),
         reason: String::new(),
+        successor: None,
     }
 }
 

@@ -98,14 +98,15 @@ impl FileCache {
         Inner::read_counter(&self.inner.counters.settled)
     }
 
-    /// `truncate(2)`: like opening for writing, `FileHandle::set_len` and closing. `EINTR` when `interrupted` says so.
+    /// `truncate(2)`: like opening for writing, `FileHandle::set_len` and closing, which is the caller's: the handle keeps the
+    /// file in use. `EINTR` when `interrupted` says so.
     pub fn set_len(
         &self,
         anchor: &Arc<dyn Anchor>,
         len: u64,
         policy: &Arc<Policy>,
         interrupted: &dyn Fn() -> bool,
-    ) -> io::Result<()> {
+    ) -> io::Result<FileHandle> {
         let how = OpenHow {
             read: false,
             write: true,
@@ -115,7 +116,10 @@ impl FileCache {
             policy: Arc::clone(policy),
         };
         let handle = self.open_unless(Arc::clone(anchor), how, interrupted)?;
-        if len == 0 { Ok(()) } else { handle.set_len(len) }
+        if len > 0 {
+            handle.set_len(len)?;
+        }
+        Ok(handle)
     }
 
     /// `utimens`: runs `apply`, which changes the global copy's times, so that a stage-out running now does not take

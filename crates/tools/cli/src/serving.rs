@@ -29,6 +29,9 @@ const DIRECTORY: &str = "directory";
 /// The file in a burst buffer that keeps the directories' rules.
 const POLICIES: &str = "policies.toml";
 
+/// What a server of nodes keeps in its burst buffer.
+pub const LOCKERS: &str = "lockers";
+
 /// How a directory is served.
 #[derive(Debug, Clone, Default)]
 pub struct How {
@@ -40,6 +43,8 @@ pub struct How {
     pub idle: bool,
     /// Unsaved data is looked for in the replicas themselves too.
     pub thorough: bool,
+    /// Whether files keep their identities, whatever policies say: nodes of a server know them by these.
+    pub in_place: bool,
     /// Windows are served, here.
     pub windows: Option<WindowPlace>,
     /// The data is there instead of here.
@@ -95,12 +100,17 @@ pub struct Opened {
 /// Opens the cache of a place over the directory below, and recovers what an earlier agent left.
 pub fn open(place: &Place, below: OwnedFd, how: &How) -> Result<Opened, Failure> {
     let below = Below::new(place, below, how)?;
-    let policies = below.policies(place)?;
+    let (policies, rules) = (below.policies(place)?, below.policies(place)?);
     let mut settings = Settings::new(&place.burst_buffer, Arc::new(below.store.clone()), below.identity.clone());
     settings.policy = Arc::new(below.base);
     settings.agent_id = agent_id();
     settings.background = !how.idle;
     settings.thorough = how.thorough;
+    // Nodes of a server that is gone may come back to another with what they know files by.
+    settings.in_place = how.in_place || place.burst_buffer.join(LOCKERS).exists();
+    // Windows that a killed agent left name files by their identities.
+    settings.held = true;
+    settings.publishes = Some(Arc::new(move |path| rules.for_path(path).publish_atomic));
     let cache = FileCache::open(settings).map_err(|error| cannot_open(place, &error))?;
     remember_directory(place);
     Ok(Opened { cache, store: below.store, identity: below.identity, policies })
@@ -141,6 +151,7 @@ fn prepared(
     let agent = Agent::over(Arc::clone(&cache), store, policies)
         .map_err(|e| Failure::io(format_args!("use {}", place.dir.display()), &e))?;
     let alive = windows(place, &agent, how, identity)?;
+    cache.begin_publishing();
     let (place, server) = (place.clone(), how.server.clone());
     Ok(Prepared { place, cache, agent: Arc::new(agent), server, alive })
 }

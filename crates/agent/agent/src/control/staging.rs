@@ -128,10 +128,14 @@ impl Staging {
             let anchor = node.anchor_found(&self.agent.store, &inside(&path).map_err(refused)?);
             cache.stage_in(&anchor, &self.agent.policy_for(node))
         };
+        let pin = |pinned| {
+            let _steady = self.agent.steady(node)?;
+            cache.pin(identity, pinned)
+        };
         let outcome = self.agent.settle(node).and_then(|()| match self.verb {
             Verb::In => stage_in(),
-            Verb::Pin => stage_in().and_then(|()| cache.pin(identity, true)),
-            Verb::Unpin => ignore_absent(cache.pin(identity, false)),
+            Verb::Pin => stage_in().and_then(|()| pin(true)),
+            Verb::Unpin => ignore_absent(pin(false)),
             Verb::Evict if cache.state(identity) == Residency::Absent => Ok(()),
             Verb::Evict => cache.evict(identity).map_err(why_it_stays),
             Verb::State => {

@@ -34,6 +34,7 @@ pub fn record(random: &mut Random) -> Record {
         hint: format!("run/{}/out", random.below(1000)).into(),
         used_s: random.below(1 << 33),
         reason: String::new(),
+        successor: None,
     }
 }
 

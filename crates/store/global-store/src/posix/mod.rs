@@ -5,6 +5,7 @@ mod file;
 mod identity;
 mod locate;
 mod sharing;
+mod successor;
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -47,6 +48,8 @@ struct Root {
     /// Whether we may open files by their handles.
     opens_handles: bool,
     shared: bool,
+    /// Whether a file that takes another's place leaves that one without a name, for who has it to see.
+    replaces: bool,
     /// Where the kernel said last that the root is.
     link: RwLock<PathBuf>,
     /// Who calls it.
@@ -73,9 +76,11 @@ impl PosixStore {
             None => sharing::is_shared(root.as_fd(), stat.st_dev)?,
         };
         let opens_handles = handles && readable.as_ref().is_some_and(|fd| opens_handles(fd.as_fd()));
+        let replaces = sharing::replaces(root.as_fd())?;
         let link = RwLock::default();
         let calls = Store::new();
-        Ok(PosixStore { root: Arc::new(Root { fd: root, readable, handles, opens_handles, shared, link, calls }) })
+        let root = Root { fd: root, readable, handles, opens_handles, shared, replaces, link, calls };
+        Ok(PosixStore { root: Arc::new(root) })
     }
 
     /// Who is in a call to it.
@@ -215,6 +220,22 @@ impl GlobalStore for PosixStore {
 
     fn finds_by_identity(&self) -> bool {
         self.root.opens_handles
+    }
+
+    fn remove_hidden(&self, path: &Path) -> io::Result<()> {
+        let Some(name) = path.file_name().filter(|name| crate::hidden::is_hidden(name)) else { return Ok(()) };
+        let parent = path.parent().unwrap_or(Path::new(""));
+        let gone = |error: &io::Error| matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR));
+        self.root.calls.call(Call::Remove, || {
+            let directory = match locate::open_beneath(&self.root, parent, OFlags::PATH | OFlags::DIRECTORY) {
+                Err(error) if gone(&error) => return Ok(()),
+                other => other?,
+            };
+            match fs::unlinkat(&directory, name, fs::AtFlags::empty()) {
+                Err(rustix::io::Errno::NOENT) => Ok(()),
+                other => Ok(other?),
+            }
+        })
     }
 }
 

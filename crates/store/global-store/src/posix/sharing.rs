@@ -56,6 +56,19 @@ const SHARED_FUSE: [&str; 24] = [
     "davfs2",
 ];
 
+/// `statfs` types of file systems where a rename over a file that this machine knows is not one step, or leaves no way to that
+/// file: a client of NFS takes its name away first and gives it another, and those of SMB and 9p find by name what they have open.
+const NOT_REPLACED: [i64; 5] = [0x6969, 0x517B, 0xFF53_4D42, 0xFE53_4D42, 0x0102_1997];
+
+/// Whether a file can take another's place at once in the file system of an open directory, and who has the other can tell.
+pub(super) fn replaces(root: BorrowedFd) -> io::Result<bool> {
+    Ok(!is_not_replaced(fs::fstatfs(root)?.f_type as i64))
+}
+
+fn is_not_replaced(kind: i64) -> bool {
+    NOT_REPLACED.contains(&kind)
+}
+
 /// Finds out for the file system of an open directory; `device` is its `st_dev`.
 pub(super) fn is_shared(root: BorrowedFd, device: u64) -> io::Result<bool> {
     let kind = fs::fstatfs(root)?.f_type as i64;
@@ -103,6 +116,13 @@ mod tests {
         assert_eq!(fuse_subtype(TABLE, fs::makedev(0, 99)), None);
         assert_eq!(mounted_as(TABLE, fs::makedev(0, 51)), Some(("fuse.glusterfs", "server:/volume")));
         assert!(SHARED_FUSE.contains(&"glusterfs") && !SHARED_FUSE.contains(&"archivemount"));
+    }
+
+    #[test]
+    fn files_take_no_others_places_where_that_is_not_one_step() {
+        const LUSTRE: i64 = 0x0BD0_0BD0;
+        let nfs = SHARED[0];
+        assert!(is_not_replaced(nfs) && !is_not_replaced(LUSTRE));
     }
 
     #[test]
