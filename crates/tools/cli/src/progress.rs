@@ -90,6 +90,14 @@ impl Progress {
         }
     }
 
+    /// Shows something else meanwhile, which stays.
+    pub fn aside(&self, show: impl FnOnce()) {
+        match &self.bar {
+            Some(bar) => bar.suspend(show),
+            None => show(),
+        }
+    }
+
     /// Removes the bar. Returns what was shown last and how long it took.
     pub fn finish(self) -> (State, Duration) {
         if let Some(bar) = self.bar.as_ref().filter(|bar| bar.position() > 0 || bar.length() > Some(0)) {

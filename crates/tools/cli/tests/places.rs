@@ -134,6 +134,12 @@ fn a_place_that_never_held_anything_is_no_problem() {
         assert!(recovered.code == 66 && recovered.err.contains("holds no data"), "{recovered:?}");
         ok(bench.run(&["--quiet"], "echo data > f"));
         assert_eq!(bench.read("f"), "data\n");
+        // What cannot be read may hold something.
+        fs::remove_dir_all(bench.buffer.join("catalogue")).unwrap();
+        fs::remove_dir_all(bench.buffer.join("replicas")).unwrap();
+        fs::write(bench.buffer.join("replicas"), b"").unwrap();
+        let checked = call([Path::new("check"), &bench.buffer]);
+        assert!(checked.code == 69 && checked.out.contains("the catalogue is missing"), "{checked:?}");
     });
 }
 

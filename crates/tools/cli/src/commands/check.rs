@@ -41,8 +41,9 @@ struct Findings {
     unknown: u64,
     /// What costs data, or may.
     problems: Vec<String>,
-    /// What waits for a decision: which file, why, and how it is told.
+    /// What waits for a decision: which file, why, and how it is told. The first of so many.
     decisions: Vec<String>,
+    undecided: usize,
 }
 
 /// Checks every burst buffer in the directory. 69 if one has a problem that `--repair` did not mend.
@@ -74,6 +75,7 @@ fn look(buffer: &Path) -> Result<Findings, Failure> {
     }
     if let Some(catalogue) = catalogue(buffer, &mut findings) {
         let mut damaged = Vec::new();
+        let dir = serving::directory_of(buffer).unwrap_or_default();
         let trusted = file_cache::first_after_crash(buffer);
         let scanned = catalogue.scan(
             &mut |identity, record| {
@@ -82,7 +84,7 @@ fn look(buffer: &Path) -> Result<Findings, Failure> {
                     findings.unsynced += 1;
                 } else {
                     findings.count(&record, there);
-                    findings.decisions.extend(decision(buffer, &identity, &record));
+                    findings.decide(decision(buffer, &dir, &identity, &record));
                 }
                 true
             },
@@ -101,10 +103,20 @@ fn look(buffer: &Path) -> Result<Findings, Failure> {
     Ok(findings)
 }
 
-/// Whether the first start was cut short before anything could be kept: the next one makes what is missing.
+/// Whether the first start was cut short before anything could be kept: the next one makes what is missing. What cannot be read may hold
+/// something.
 pub fn holds_nothing(buffer: &Path) -> bool {
-    let begun = ["FORMAT", "db"].iter().any(|part| buffer.join(CATALOGUE).join(part).exists());
-    !begun && replicas(buffer, &mut Findings::default()).is_empty()
+    let missing = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
+    let mut begun = ["FORMAT", "db"].iter().map(|part| fs::symlink_metadata(buffer.join(CATALOGUE).join(part)));
+    let empty = |dir: PathBuf| match fs::read_dir(dir) {
+        Ok(mut entries) => entries.next().is_none(),
+        Err(error) => missing(&error),
+    };
+    begun.all(|part| part.is_err_and(|error| missing(&error)))
+        && match fs::read_dir(buffer.join("replicas")) {
+            Ok(mut parts) => parts.all(|part| part.is_ok_and(|part| empty(part.path()))),
+            Err(error) => missing(&error),
+        }
 }
 
 fn mend(buffer: &Path) -> String {
@@ -130,6 +142,14 @@ fn catalogue(buffer: &Path, findings: &mut Findings) -> Option<FjallCatalogue> {
 }
 
 impl Findings {
+    fn decide(&mut self, decision: Option<String>) {
+        let Some(decision) = decision else { return };
+        self.undecided += 1;
+        if self.decisions.len() < LISTED_MAX {
+            self.decisions.push(decision);
+        }
+    }
+
     fn count(&mut self, record: &Record, has_replica: bool) {
         if record.removing && record.state != State::Clean {
             self.removed += 1;
@@ -152,14 +172,14 @@ impl Findings {
 }
 
 /// What is to be told of a file that waits for a decision.
-fn decision(buffer: &Path, identity: &Identity, record: &Record) -> Option<String> {
-    let path = serving::directory_of(buffer).unwrap_or_default().join(&record.hint);
-    let path = path.display();
+fn decision(buffer: &Path, dir: &Path, identity: &Identity, record: &Record) -> Option<String> {
+    let named = || dir.join(&record.hint).display().to_string();
     let (file, why) = match record.state {
         _ if record.orphaned => (identity.to_string(), "it is not in the global store"),
-        State::Conflict | State::Failed => (path.to_string(), plain(&record.reason)),
+        State::Conflict | State::Failed => (named(), plain(&record.reason)),
         _ => return None,
     };
+    let path = named();
     let words = format!("forebay resolve {file} --keep burst-buffer|global|both --burst-buffer {}", buffer.display());
     Some(format!("{path}: {why}\n    to decide: {words}"))
 }
@@ -306,11 +326,11 @@ fn print(buffer: &Path, findings: &Findings, repaired: bool) {
     if f.problems.len() > LISTED_MAX {
         out!("  and {} more", f.problems.len() - LISTED_MAX);
     }
-    for decision in f.decisions.iter().take(LISTED_MAX) {
+    for decision in &f.decisions {
         out!("  {decision}");
     }
-    if f.decisions.len() > LISTED_MAX {
-        out!("  and {} more to be decided", f.decisions.len() - LISTED_MAX);
+    if f.undecided > f.decisions.len() {
+        out!("  and {} more to be decided", f.undecided - f.decisions.len());
     }
     if f.dirty > 0 {
         out!("  to stage out what is dirty: forebay recover {}", buffer.display());

@@ -46,7 +46,7 @@ fn stage(link: &mut Link, verb: Verb, paths: Vec<PathBuf>, args: &StageArgs) -> 
         State::of(reply).into_iter().for_each(|state| progress.update(state));
         let Reply::Item(item) = reply else { return };
         let path = dir.join(&item.path);
-        match &item.error {
+        progress.aside(|| match &item.error {
             Some(error) => {
                 failed.set(true);
                 say!(
@@ -57,7 +57,7 @@ fn stage(link: &mut Link, verb: Verb, paths: Vec<PathBuf>, args: &StageArgs) -> 
                 );
             }
             None => out!("{:<10} {}", item.state, path.display()),
-        }
+        });
     });
     progress.finish();
     let result = result?;

@@ -69,7 +69,8 @@ fn derive(status: &mut Value) {
 /// A remedy is a command that can be given as it stands.
 fn name_in_remedy(one: &mut Value, dir: &Path) {
     let file = dir.join(text(&one["path"])).display().to_string();
-    let remedy = text(&one["remedy"]).replace("PATH", &file).replace("IDENTITY", text(&one["identity"]));
+    // An identity is hex; a path may be anything.
+    let remedy = text(&one["remedy"]).replace("IDENTITY", text(&one["identity"])).replace("PATH", &file);
     one["remedy"] = json!(remedy);
 }
 
