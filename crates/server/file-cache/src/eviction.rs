@@ -121,9 +121,9 @@ impl Inner {
     pub(crate) fn housekeep(&self) {
         if self.look_after_catalogue() {
             self.settle_doubts();
+            self.look_after_removals();
         }
         self.condense_catalogue();
-        self.look_after_removals();
         while let Some(identity) = self.expiry.pop(self.now()) {
             let expired = self.gated(&identity, false, |file, _| self.evict_gated(file));
             if let Ok(Err(error)) = expired

@@ -24,7 +24,8 @@
 //!
 //! 1. A file that is kept has no record in memory: nobody counts it, stages it out or tells of it. The catalogue has its record.
 //! 2. It is in the table of files until its record is gone: whoever comes with its identity meets the file, not the record.
-//! 3. Its record goes only after a sync of the store that began when the name was gone.
+//! 3. Its record goes only after a sync of the store that began when the name was gone, or because its room was needed, or because the
+//!    store could not be synced.
 
 use std::io;
 use std::sync::Arc;
@@ -118,11 +119,11 @@ impl Removals {
         self.synced.notify_all();
     }
 
-    /// Waits while somebody syncs. False: he still does.
+    /// Waits while somebody syncs. False: he still does, or it failed.
     fn wait(&self, until: Instant) -> bool {
         let mut kept = self.state.lock();
         while kept.syncing.is_some() && !self.synced.wait_until(&mut kept, until).timed_out() {}
-        kept.syncing.is_none()
+        kept.syncing.is_none() && kept.failures == 0
     }
 
     /// What is left is dropped whatever the store's medium has.
@@ -295,10 +296,12 @@ impl Inner {
         }
         if waits && self.sync_removals() {
             self.drop_removed();
-        } else {
-            self.removals.state.lock().no_wait_before = self.now() + REMOVALS_AFTER;
-            self.give_up_removals();
+            return true;
         }
+        if waits {
+            self.removals.state.lock().no_wait_before = self.now() + REMOVALS_AFTER;
+        }
+        self.give_up_removals();
         true
     }
 

@@ -95,19 +95,28 @@ impl Inner {
         }
         let batch = files.len() > 1;
         // Before the first byte: each batch hears itself of what could not be written.
-        let point = batch.then(|| self.store.sync_point());
-        if batch && let Err(error) = self.announce_all(&mut jobs) {
+        let ready = if batch && !jobs.is_empty() {
+            self.store.sync_point().and_then(|point| self.announce_all(&mut jobs).map(|()| Some(point)))
+        } else {
+            Ok(None)
+        };
+        let point = ready.unwrap_or_else(|error| {
             jobs.drain(..).for_each(|(index, job)| ends[index] = Some(self.failed(job, clone_error(&error))));
-        }
+            None
+        });
         for (index, mut job) in std::mem::take(&mut jobs) {
             match self.copy(&mut job, interrupted).and_then(|()| self.set_time(&mut job, interrupted)) {
                 Ok(()) => jobs.push((index, job)),
-                Err(error) => ends[index] = Some(self.failed(job, error)),
+                Err(error) => {
+                    // The sync of the others may be told of its bytes, and none after it.
+                    job.file.live.lock().unsynced_below |= batch && job.begun;
+                    ends[index] = Some(self.failed(job, error));
+                }
             }
         }
         if !jobs.is_empty()
             && let Some(point) = point
-            && let Err(error) = point.and_then(|point| point.sync())
+            && let Err(error) = point.sync()
         {
             jobs.iter().for_each(|(_, job)| job.file.live.lock().unsynced_below = true);
             jobs.drain(..).for_each(|(index, job)| ends[index] = Some(self.failed(job, clone_error(&error))));

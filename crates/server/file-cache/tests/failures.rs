@@ -278,6 +278,19 @@ fn what_a_failed_sync_may_have_lost_is_written_again() {
     }
 }
 
+/// The sync of those that it was to be staged out with may be told of its bytes.
+#[test]
+fn what_was_written_of_a_file_that_left_its_batch_is_written_again() {
+    let world = World::new();
+    (0..3).for_each(|number| world.write_new(&format!("f{number}"), &vec![7; 1000]));
+    let matching = |operation: &Operation| matches!(operation, Operation::SetMtime(_));
+    world.store.fail(Fault { matching, ..Fault::default() });
+    assert_eq!(world.cache.drain_all(&mut |_| {}, &|| false).len(), 1);
+    let before = world.writes().len();
+    world.drain();
+    assert_eq!(world.writes().len() - before, 1);
+}
+
 #[test]
 fn what_failed_on_its_way_to_the_medium_during_the_copy_is_written_again() {
     let world = World::new();

@@ -230,8 +230,14 @@ impl SyncPoint for Point {
 impl Root {
     /// A descriptor that hears of errors from now on; `None` where the root cannot be opened.
     fn sync_descriptor(&self) -> io::Result<Option<OwnedFd>> {
+        let Some(readable) = &self.readable else { return Ok(None) };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        self.readable.as_ref().map(|readable| Ok(fs::openat(readable, ".", flags, Mode::empty())?)).transpose()
+        self.calls.call(Call::Sync, || match fs::openat(readable, ".", flags, Mode::empty()) {
+            Ok(own) => Ok(Some(own)),
+            // It may not be read any more: one that shares what it hears still syncs.
+            Err(rustix::io::Errno::ACCESS | rustix::io::Errno::PERM) => Ok(Some(readable.try_clone()?)),
+            Err(error) => Err(error.into()),
+        })
     }
 
     /// `syncfs`, or `sync` of the whole machine where the root cannot be opened.
