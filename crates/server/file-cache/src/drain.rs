@@ -29,8 +29,9 @@ impl UnderWay {
         self.0.lock().extend(batch.iter().map(one));
     }
 
-    fn end(&self, file: &File) {
-        self.0.lock().remove(file.identity());
+    /// Its size.
+    fn end(&self, file: &File) -> u64 {
+        self.0.lock().remove(file.identity()).map_or(0, |(_, size)| size)
     }
 
     /// Bytes of them that have been passed.
@@ -193,7 +194,7 @@ impl Inner {
         progress(*state);
         let (stop, under_way) = (AtomicBool::new(false), UnderWay::default());
         let work = Mutex::new(batches);
-        let (tell, told) = mpsc::channel::<(Arc<File>, u64, End)>();
+        let (tell, told) = mpsc::channel::<(Arc<File>, End)>();
         let mut again = Vec::new();
         let mut told_at = Instant::now();
         std::thread::scope(|scope| {
@@ -204,10 +205,9 @@ impl Inner {
             drop(tell);
             loop {
                 match told.recv_timeout(POLL) {
-                    Ok((file, bytes, end)) => {
-                        under_way.end(&file);
+                    Ok((file, end)) => {
                         state.files_left = state.files_left.saturating_sub(1);
-                        state.bytes_left = state.bytes_left.saturating_sub(bytes);
+                        state.bytes_left = state.bytes_left.saturating_sub(under_way.end(&file));
                         match end {
                             End::Clean | End::Nothing => state.files_done += 1,
                             End::StillDirty => again.push(file),
@@ -239,16 +239,13 @@ impl Inner {
         work: &Mutex<Batches>,
         under_way: &UnderWay,
         stop: &AtomicBool,
-        tell: &mpsc::Sender<(Arc<File>, u64, End)>,
+        tell: &mpsc::Sender<(Arc<File>, End)>,
     ) {
         let interrupted = || stop.load(Ordering::Relaxed);
         let next = || work.lock().pop_front();
         while let Some(batch) = next() {
             under_way.begin(&batch);
-            let files: Vec<Arc<File>> = batch.iter().map(|(file, _)| Arc::clone(file)).collect();
-            let sizes: HashMap<*const File, u64> =
-                batch.iter().map(|(file, size)| (Arc::as_ptr(file), *size)).collect();
-            let size = |file: &Arc<File>| sizes.get(&Arc::as_ptr(file)).copied().unwrap_or(0);
+            let files: Vec<Arc<File>> = batch.into_iter().map(|(file, _)| file).collect();
             let mut done = Vec::new();
             let skipped = self.drain_batch(&files, &interrupted, &mut |file, end| {
                 done.push((Arc::clone(file), copy_of(end)));
@@ -257,11 +254,8 @@ impl Inner {
                 let end = self.drain_one(&file, &interrupted);
                 done.push((file, end));
             }
-            for (file, end) in done {
-                let bytes = size(&file);
-                // The receiver lives as long as the scope.
-                let _ = tell.send((file, bytes, end));
-            }
+            // The receiver lives as long as the scope.
+            done.into_iter().for_each(|ended| _ = tell.send(ended));
         }
     }
 
