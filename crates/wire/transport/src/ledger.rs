@@ -99,13 +99,6 @@ impl Ledger {
         self.ended.notify_all();
     }
 
-    /// Nothing of this session is executed any more; whether nothing runs.
-    pub(crate) fn ends(&self) -> bool {
-        let mut inner = self.inner.lock();
-        inner.closed = true;
-        inner.running.is_empty()
-    }
-
     /// Nothing of this session is executed any more; waits for what runs.
     pub(crate) fn close(&self) {
         let mut inner = self.inner.lock();

@@ -90,15 +90,11 @@ struct Slot<S> {
 }
 
 /// All clients.
-pub(crate) struct Sessions<S> {
-    slots: Mutex<HashMap<[u8; 16], Slot<S>>>,
-    /// Those who are gone, and of whom something runs.
-    leaving: Mutex<Vec<Slot<S>>>,
-}
+pub(crate) struct Sessions<S>(Mutex<HashMap<[u8; 16], Slot<S>>>);
 
 impl<S> Default for Sessions<S> {
     fn default() -> Sessions<S> {
-        Sessions { slots: Mutex::default(), leaving: Mutex::default() }
+        Sessions(Mutex::default())
     }
 }
 
@@ -109,7 +105,7 @@ impl<S: Send + Sync> Sessions<S> {
         greeting: &Greeting,
         service: &V,
     ) -> Result<Arc<Held<S>>, Refused> {
-        let mut slots = self.slots.lock();
+        let mut slots = self.0.lock();
         if let Some(slot) = slots.get_mut(&greeting.session) {
             slot.connections += 1;
             return Ok(Arc::clone(&slot.held));
@@ -133,7 +129,7 @@ impl<S: Send + Sync> Sessions<S> {
     }
 
     pub(crate) fn leave(&self, session: &[u8; 16]) {
-        if let Some(slot) = self.slots.lock().get_mut(session) {
+        if let Some(slot) = self.0.lock().get_mut(session) {
             slot.connections -= 1;
             slot.idle = Instant::now();
         }
@@ -142,79 +138,18 @@ impl<S: Send + Sync> Sessions<S> {
     /// Forgets the clients that have been gone for long - all of them, if `all` - and what they had open.
     pub(crate) fn expire(&self, all: bool) {
         let gone: Vec<Slot<S>> = {
-            let mut slots = self.slots.lock();
+            let mut slots = self.0.lock();
             let is_gone = |_: &[u8; 16], slot: &mut Slot<S>| {
                 all || (slot.connections == 0 && slot.idle.elapsed() >= SESSION_IDLE)
             };
             slots.extract_if(is_gone).map(|(_, slot)| slot).collect()
         };
-        let mut leaving = self.leaving.lock();
-        leaving.extend(gone);
-        // One whose request hangs keeps no other from being forgotten.
-        let goes = |slot: &Slot<S>| {
-            if all {
-                slot.held.ledger.close();
-            }
-            slot.held.ledger.ends()
-        };
-        let (gone, stay): (Vec<_>, Vec<_>) = leaving.drain(..).partition(goes);
-        *leaving = stay;
-        drop(leaving);
-        drop(gone);
+        for slot in gone {
+            slot.held.ledger.close();
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.slots.lock().len()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use wire::Text;
-
-    use super::*;
-
-    struct Counts;
-
-    impl Service for Counts {
-        type Session = Arc<()>;
-
-        fn begin(&self, _: &[u8; 16], _: &str, _: &str) -> Result<Arc<()>, (i32, String)> {
-            Ok(Arc::default())
-        }
-
-        fn targets(&self, _: &Arc<()>, _: &Message) -> Option<Targets> {
-            None
-        }
-
-        fn remembers(&self, _: &Message) -> bool {
-            false
-        }
-
-        fn handle(&self, _: &Arc<()>, _: Message, _: &[u8], _: &mut Vec<u8>) -> Message {
-            Message::Done {}
-        }
-    }
-
-    #[test]
-    fn a_client_whose_request_hangs_keeps_no_other_from_being_forgotten() {
-        let sessions = Sessions::default();
-        let [hangs, other] = [1, 2].map(|number| {
-            let greeting = Greeting { session: [number; 16], store: Text::cut(""), agent: Text::cut("") };
-            let held = sessions.join(&greeting, &Counts).ok().unwrap();
-            sessions.leave(&greeting.session);
-            held
-        });
-        hangs.ledger.enter(1, 1, [7; 2]);
-        for slot in sessions.slots.lock().values_mut() {
-            slot.idle -= SESSION_IDLE;
-        }
-        sessions.expire(false);
-        assert_eq!((sessions.len(), Arc::strong_count(&hangs), Arc::strong_count(&other)), (0, 2, 1));
-        sessions.expire(false);
-        assert_eq!(Arc::strong_count(&hangs), 2, "its request runs");
-        hangs.ledger.leave(1, None);
-        sessions.expire(false);
-        assert_eq!(Arc::strong_count(&hangs), 1);
+        self.0.lock().len()
     }
 }
