@@ -151,6 +151,13 @@ impl Holdings {
         counts
     }
 
+    /// A wait for a lock is answered by `by`. False: that has been forgotten, or the request has ended, and is undone or not noted: the answer
+    /// counts for nothing.
+    pub fn lock_comes(&self, unique: u64, outcome: Outcome, by: Memory) -> bool {
+        let mut table = self.0.lock();
+        table.memory == by && table.locked.ends(unique, outcome).is_some()
+    }
+
     /// Nobody waits for its answer any more. What it was, and of which file, if it is one of these.
     pub fn lock_ends(&self, unique: u64, outcome: Outcome) -> Option<(u64, Change)> {
         self.0.lock().locked.ends(unique, outcome)
@@ -159,6 +166,11 @@ impl Holdings {
     /// Whether a request has given up a lock, though no server may have seen it: its program must not hear that nothing was done.
     pub fn lock_gave(&self, unique: u64) -> bool {
         self.0.lock().locked.gave(unique)
+    }
+
+    /// Whether to undo a request would release what its owner held before.
+    pub fn lock_holds_there(&self, unique: u64) -> bool {
+        self.0.lock().locked.holds_there(unique)
     }
 
     /// The first server that this kernel meets.
@@ -320,6 +332,22 @@ mod tests {
         assert!(holdings.lock_answered(8, Outcome::Done, former), "it is about no lock");
         assert!(holdings.claims(LATER, || ()).locked.is_empty());
         assert!(holdings.lock_answered(4, Outcome::Done, LATER));
+        assert_eq!(holdings.claims(LATER, || ()).locked[0].locks, [take(100, 10, true)]);
+    }
+
+    #[test]
+    fn a_lock_that_is_granted_late_is_not_believed_once_its_request_was_undone() {
+        let holdings = Holdings::default();
+        let former = Memory::default();
+        holdings.add(10, held(1));
+        for outcome in [Outcome::Died, Outcome::Unsent, Outcome::Refused] {
+            holdings.lock_begins(4, 1, take(100, 10, true));
+            holdings.lock_ends(4, outcome);
+            assert!(!holdings.lock_comes(4, Outcome::Done, former), "{outcome:?}");
+        }
+        holdings.lock_begins(4, 1, take(100, 10, true));
+        assert!(!holdings.lock_comes(4, Outcome::Done, LATER), "nobody has asked that one");
+        assert!(holdings.lock_comes(4, Outcome::Done, former) && !holdings.lock_comes(4, Outcome::Done, former));
         assert_eq!(holdings.claims(LATER, || ()).locked[0].locks, [take(100, 10, true)]);
     }
 }

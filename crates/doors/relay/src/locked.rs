@@ -56,6 +56,11 @@ impl Change {
         self.who() == other.who() && self.range.0 <= other.range.1 && other.range.0 <= self.range.1
     }
 
+    /// Whether its owner holds that, and it is about some of it.
+    fn is_over(&self, held: &RangeLock) -> bool {
+        held.owner == Owner::from(self.owner) && held.start <= self.range.1 && self.range.0 <= held.end
+    }
+
     fn releases_all(&self) -> bool {
         self.kind.is_none() && (self.flock || (self.range.0 == 0 && self.range.1 >= i64::MAX as u64))
     }
@@ -111,12 +116,7 @@ impl OfFile {
     /// What is held no more from the moment that a change is asked for.
     fn before(&mut self, change: &Change) -> bool {
         let (start, end) = change.range;
-        let mine = |held: &&RangeLock| {
-            held.owner == Owner::from(change.owner)
-                && held.start <= end
-                && start <= held.end
-                && Some(held.kind) != change.kind
-        };
+        let mine = |held: &&RangeLock| change.is_over(held) && Some(held.kind) != change.kind;
         let changed: Vec<RangeLock> = self.of(change).iter().filter(mine).copied().collect();
         match change.kind {
             None => self.release(change),
@@ -208,6 +208,13 @@ impl Locked {
     /// Whether a request that is under way takes a lock.
     pub fn takes(&self, unique: u64) -> bool {
         self.under_way.get(&unique).is_some_and(|under_way| under_way.change.kind.is_some())
+    }
+
+    /// Whether its owner holds something where a request asks for more: what undoes the request would release that too.
+    pub fn holds_there(&mut self, unique: u64) -> bool {
+        let Some(UnderWay { node, change, .. }) = self.under_way.get(&unique) else { return false };
+        let Some(file) = self.files.get_mut(node) else { return false };
+        !file.has(change) && file.of(change).iter().any(|held| change.is_over(held))
     }
 
     /// Whether a request has given something up, though no server may have seen it.

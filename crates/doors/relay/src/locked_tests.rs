@@ -135,6 +135,29 @@ fn a_lock_that_is_taken_again_ends_with_the_open_file_that_it_was_taken_through_
 }
 
 #[test]
+fn what_its_owner_holds_where_more_is_asked_for_would_be_undone_with_that() {
+    let mut locked = Locked::default();
+    let mut holds = |held: Change, asked: Change| {
+        done(&mut locked, held);
+        locked.begins(4, FILE, asked);
+        let holds = locked.holds_there(4);
+        locked.ends(4, Outcome::Refused);
+        locked.forgets(FILE);
+        holds
+    };
+    let (shared, own) = (range(1, 0, 9, SHARE), range(1, 0, 9, TAKE));
+    for asked in [own, range(1, 9, 20, TAKE), range(1, 0, 10, SHARE)] {
+        assert!(holds(shared, asked), "{asked:?}");
+    }
+    assert!(holds(flock(1, SHARE), flock(1, TAKE)));
+    for asked in [range(1, 10, 20, TAKE), range(2, 0, 9, TAKE), flock(1, TAKE)] {
+        assert!(!holds(shared, asked), "{asked:?}");
+    }
+    assert!(!holds(own, range(1, 2, 9, TAKE)), "it is no more than he has, and nothing would be undone");
+    assert!(!locked.holds_there(4), "nothing is asked for");
+}
+
+#[test]
 fn a_program_that_was_killed_while_it_waited_holds_nothing() {
     let mut locked = Locked::default();
     done(&mut locked, range(1, 0, 99, TAKE));

@@ -98,9 +98,9 @@ impl Waiting {
         self.end_if(Errno::EINTR, before, |reply, thread| reply.interrupted() && is_dying(thread));
     }
 
-    /// Ends one wait.
-    pub fn end_one(&self, unique: u64, errno: Errno) {
-        self.end_if(errno, |_| (), |reply, _| reply.unique() == unique);
+    /// Ends one wait; `before` it is done when no other answer can come any more, and its program has not heard this one.
+    pub fn end_one(&self, unique: u64, errno: Errno, before: impl Fn(u64)) {
+        self.end_if(errno, before, |reply, _| reply.unique() == unique);
     }
 
     /// Ends all waits.

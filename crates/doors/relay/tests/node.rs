@@ -36,7 +36,8 @@ struct Played {
     first: AtomicBool,
     locks: Mutex<Receiver<Message>>,
     events: Mutex<Receiver<Vec<u8>>>,
-    asked: Sender<()>,
+    /// Which requests for locks have come.
+    asked: Sender<u32>,
     listens: Sender<()>,
 }
 
@@ -45,7 +46,7 @@ struct Script {
     path: PathBuf,
     locks: Sender<Message>,
     events: Sender<Vec<u8>>,
-    asked: Receiver<()>,
+    asked: Receiver<u32>,
     listens: Receiver<()>,
     /// Dropped last: whoever it has not answered hears that nothing comes.
     server: Option<Server>,
@@ -90,8 +91,8 @@ impl Service for Played {
                 Message::Heard { last: after + 1 }
             }
             Message::Relay { head, .. } => match u32::from_ne_bytes(head.as_slice()[4..8].try_into().unwrap()) {
-                SETLK | SETLKW => {
-                    let _ = self.asked.send(());
+                opcode @ (SETLK | SETLKW) => {
+                    let _ = self.asked.send(opcode);
                     self.locks.lock().recv().unwrap_or(Message::Unknown {})
                 }
                 INTERRUPT if self.first.load(Ordering::SeqCst) => said(0, 0),
@@ -151,8 +152,9 @@ impl Script {
         ends
     }
 
-    fn is_asked(&self) {
-        self.asked.recv_timeout(BOUND).expect("nobody asks for the lock");
+    #[track_caller]
+    fn is_asked(&self) -> u32 {
+        self.asked.recv_timeout(BOUND).expect("nobody asks for the lock")
     }
 }
 
@@ -188,6 +190,23 @@ impl Stand {
         let mut message = message(opcode, UNIQUE, &[70, 5, 0, i64::MAX as u64, libc::F_WRLCK as u64, 0]);
         message[32..36].copy_from_slice(&thread.to_ne_bytes());
         std::thread::spawn(move || relay.request(&Envelope::of(&message).unwrap(), &message, reply))
+    }
+
+    /// Asks for it, and waits.
+    fn waits(&mut self, thread: u32) {
+        let asks = self.asks_for(thread, SETLKW);
+        assert_eq!(self.former.is_asked(), SETLKW);
+        self.former.locks.send(Message::Pending {}).unwrap();
+        asks.join().unwrap();
+    }
+
+    /// Its owner gets a shared lock on a part of it.
+    fn shares(&self) {
+        let (unique, (reply, answered, _)) = (UNIQUE + 4, Parked::detached(UNIQUE + 4));
+        let message = message(SETLK, unique, &[70, 5, 0, 9, libc::F_RDLCK as u64, 0]);
+        self.former.locks.send(said(0, unique)).unwrap();
+        self.relay.request(&Envelope::of(&message).unwrap(), &message, reply);
+        assert_eq!((self.former.is_asked(), answered.recv_timeout(BOUND)), (SETLK, Ok(Ok(()))));
     }
 
     /// The server ends, and another has heard all that the node holds.
@@ -237,10 +256,7 @@ fn what_a_former_server_has_a_lock_waited_for_is_awaited_at_the_next() {
 #[test]
 fn a_lock_that_was_awaited_and_that_a_former_server_granted_is_awaited_at_the_next() {
     let mut stand = Stand::new();
-    let asks = stand.asks(SETLKW);
-    stand.former.is_asked();
-    stand.former.locks.send(Message::Pending {}).unwrap();
-    asks.join().unwrap();
+    stand.waits(std::process::id());
     stand.former.listens.recv_timeout(BOUND).unwrap();
     let (next, ended) = stand.is_followed();
     next.is_asked();
@@ -257,14 +273,31 @@ fn a_lock_that_was_awaited_and_that_a_former_server_granted_is_awaited_at_the_ne
 #[test]
 fn a_signal_ends_a_wait_in_the_grace_period_of_the_next_server() {
     let mut stand = Stand::new();
-    let asks = stand.asks(SETLKW);
-    stand.former.is_asked();
-    stand.former.locks.send(Message::Pending {}).unwrap();
-    asks.join().unwrap();
+    stand.waits(std::process::id());
     let (next, ended) = stand.is_followed();
     next.is_asked();
-    (0..1000).for_each(|_| next.locks.send(Message::Grace {}).unwrap());
     stand.relay.interrupt(UNIQUE);
+    next.locks.send(Message::Grace {}).unwrap();
+    // Its program may ask again as soon as it hears.
+    assert_eq!(next.is_asked(), SETLK, "it is not undone");
+    assert!(stand.answered.try_recv().is_err(), "it is not undone yet");
+    next.locks.send(said(0, UNIQUE)).unwrap();
+    assert_eq!(stand.is_answered(), Err(Errno::EINTR));
+    stand.end(next, ended);
+}
+
+#[test]
+fn a_signal_in_the_grace_period_takes_no_lock_that_its_program_held_before_it_waited_for_more() {
+    let mut stand = Stand::new();
+    stand.shares();
+    stand.waits(std::process::id());
+    let (next, ended) = stand.is_followed();
+    next.is_asked();
+    stand.relay.interrupt(UNIQUE);
+    next.locks.send(Message::Grace {}).unwrap();
+    assert_eq!(next.is_asked(), SETLKW, "it is released");
+    assert!(stand.answered.try_recv().is_err());
+    next.locks.send(said(libc::EINTR, UNIQUE)).unwrap();
     assert_eq!(stand.is_answered(), Err(Errno::EINTR));
     stand.end(next, ended);
 }
@@ -272,10 +305,7 @@ fn a_signal_ends_a_wait_in_the_grace_period_of_the_next_server() {
 #[test]
 fn a_killed_program_waits_no_more_while_no_server_takes_its_node_back() {
     let mut stand = Stand::new();
-    let asks = stand.asks_for(u32::MAX, SETLKW);
-    stand.former.is_asked();
-    stand.former.locks.send(Message::Pending {}).unwrap();
-    asks.join().unwrap();
+    stand.waits(u32::MAX);
     let next = Script::starts(&stand.tree, "next server", true);
     let ended = stand.former.ends();
     (stand.interrupt)();

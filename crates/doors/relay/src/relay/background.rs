@@ -63,15 +63,28 @@ impl Relay {
     /// Answers what waited for a lock; the lock is noted before its program hears of it. What a former server says of it does not count: the
     /// next is asked.
     fn answer_late(&self, unique: u64, answer: &[u8], by: Memory) {
-        self.waiting.answer(unique, answer, || self.held.lock_answered(unique, Outcome::of(answer), by));
+        self.waiting.answer(unique, answer, || self.held.lock_comes(unique, Outcome::of(answer), by));
     }
 
     /// Whoever asked for a lock was killed, or for the end of one: whatever the server has done of it, he has none.
     pub(super) fn undo_lock(&self, unique: u64) {
-        if let Some((node, change)) = self.held.lock_ends(unique, Outcome::Died) {
-            let unlock = set_lock(node, change.handle, &LockArgs { kind: libc::F_UNLCK, ..change.args() });
-            self.errands.add(Errand::Unlock(unique, unlock));
+        self.unlock_of(unique).into_iter().for_each(|errand| self.errands.add(errand));
+    }
+
+    /// As `undo_lock`, for a caller that lives: it may ask again as soon as it hears, and what it gets then is not to be undone.
+    fn undo_lock_now(&self, unique: u64) {
+        if let Some(errand) = self.unlock_of(unique)
+            && !self.run(&errand)
+        {
+            self.errands.put_back(errand);
         }
+    }
+
+    /// What undoes a request for a lock, of which nothing is held from now on; `None`: nothing is to be undone.
+    fn unlock_of(&self, unique: u64) -> Option<Errand> {
+        let (node, change) = self.held.lock_ends(unique, Outcome::Died)?;
+        let unlock = set_lock(node, change.handle, &LockArgs { kind: libc::F_UNLCK, ..change.args() });
+        Some(Errand::Unlock(unique, unlock))
     }
 
     pub(super) fn run_errands(&self) {
@@ -118,10 +131,11 @@ impl Relay {
         if answer.is_none() {
             return false;
         }
-        // It waits nowhere yet, as in a grace period. Undone, because whoever was asked last may have heard it.
-        if early && !self.held.lock_gave(unique) && self.waiting.message(unique, self.held.memory()).is_some() {
-            self.undo_lock(unique);
-            self.waiting.end_one(unique, Errno::EINTR);
+        // It waits nowhere yet, as in a grace period. Undone, because whoever was asked last may have heard it; not where what its owner had
+        // before is given up, or would be undone with it.
+        let undoable = || !self.held.lock_gave(unique) && !self.held.lock_holds_there(unique);
+        if early && undoable() && self.waiting.message(unique, self.held.memory()).is_some() {
+            self.waiting.end_one(unique, Errno::EINTR, |unique| self.undo_lock_now(unique));
         }
         if self.waiting.is_open(unique) {
             let again = if early { INTERRUPT_AGAIN } else { ERRAND_POLL };
@@ -143,8 +157,7 @@ impl Relay {
             Some((Message::Relayed { head }, memory)) => self.answer_late(unique, head.as_slice(), memory),
             Some((other, _)) => {
                 tracing::warn!(answer = other.name(), "a lock cannot be waited for any more");
-                self.held.lock_ends(unique, Outcome::Refused);
-                self.waiting.end_one(unique, Errno::EIO);
+                self.waiting.end_one(unique, Errno::EIO, |unique| _ = self.held.lock_ends(unique, Outcome::Refused));
             }
         }
         true
