@@ -147,7 +147,10 @@ impl Script {
     fn ends(&mut self) -> JoinHandle<()> {
         let server = self.server.take();
         let ends = std::thread::spawn(move || drop(server));
-        let is_closed = || UnixStream::connect(&self.path).is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused);
+        // Its socket is there until it has answered all.
+        let closed =
+            |error: io::Error| matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound);
+        let is_closed = || UnixStream::connect(&self.path).is_err_and(closed);
         wait_until("it lets nobody in", BOUND, is_closed);
         ends
     }
