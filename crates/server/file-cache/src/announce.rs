@@ -1,7 +1,7 @@
 //! Steps W2 and W3: before the first change of a global copy, what replaces it is on the medium, and the record says so.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
 use catalogue::{Change, Durability, Record, State};
@@ -31,9 +31,20 @@ pub(crate) fn follow(copied: &mut Record, live: &Live) {
 }
 
 impl Inner {
-    /// W2 and W3 for a batch: one sync, one commit.
-    pub(crate) fn announce_all(&self, jobs: &mut [(usize, Job<'_>)]) -> io::Result<()> {
-        self.replicas.sync()?;
+    /// W2 and W3 for a batch: one sync, one commit. `lost` gets those whose replicas the medium did not take.
+    pub(crate) fn announce_all<'a>(
+        &self,
+        jobs: &mut Vec<(usize, Job<'a>)>,
+        lost: &mut dyn FnMut(usize, Job<'a>, io::Error),
+    ) -> io::Result<()> {
+        let replicas: Vec<_> = jobs.iter().map(|(_, job)| (&**job.file, job.replica.as_fd())).collect();
+        let ends = self.secure_all(&replicas)?;
+        for ((index, job), end) in std::mem::take(jobs).into_iter().zip(ends) {
+            match end {
+                Ok(()) => jobs.push((index, job)),
+                Err(error) => lost(index, job, error),
+            }
+        }
         fault::point("w2.synced");
         let gates: Vec<MutexGuard<'_, ()>> = jobs.iter().map(|(_, job)| job.file.gate.lock()).collect();
         let mut changes = Vec::new();
@@ -108,7 +119,7 @@ impl Progress for Announcer<'_> {
             return Ok(());
         }
         // W2: what is about to replace the global copy must outlive a crash of the machine.
-        rustix::fs::fdatasync(self.replica)?;
+        self.inner.secure(self.file, self.replica.as_fd())?;
         fault::point("w2.synced");
         let _gate = self.file.gate.lock();
         {

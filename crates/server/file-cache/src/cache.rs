@@ -23,6 +23,7 @@ use crate::fault;
 use crate::fetches::Fetches;
 use crate::file::{Body, Descriptors, File, Live};
 use crate::limits::{BRAND_BYTES, BRAND_BYTES_MAX, IDLE_FILES};
+use crate::medium::Medium;
 use crate::queue::Queue;
 use crate::removal::Removals;
 use crate::replica::{How, Replicas};
@@ -280,6 +281,7 @@ impl Inner {
             live.body = Body::Empty;
             live.fds = Descriptors::default();
             live.synced = false;
+            live.medium = Medium::default();
             live.verified = false;
         }
         file.moved.notify_all();

@@ -17,7 +17,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use catalogue::{Record, State};
-use config::{Policy, StageOut};
+use config::{KeepAfter, Policy, StageOut};
 use global_store::{Access, Anchor, OpenFile};
 use parking_lot::{Condvar, Mutex, RwLock};
 use types::{ByteRange, Fingerprint, Identity, RangeSet, Timestamp, Version};
@@ -25,6 +25,7 @@ use types::{ByteRange, Fingerprint, Identity, RangeSet, Timestamp, Version};
 use crate::api::Residency;
 use crate::last_access::Watched;
 use crate::limits::BLOCK_BYTES;
+use crate::medium::Medium;
 
 /// One version of one file's data.
 pub struct File {
@@ -32,6 +33,8 @@ pub struct File {
     pub(crate) drain: Mutex<()>,
     pub(crate) io: RwLock<()>,
     pub(crate) append: Mutex<()>,
+    /// Shared by who syncs the replica, exclusive for a moment to wait for them. Nothing but `live` is taken with it.
+    pub(crate) syncing: RwLock<()>,
     pub(crate) gate: Mutex<()>,
     pub(crate) live: Mutex<Live>,
     /// Bytes of the replica that its last stage-out has passed: how far one is that is under way.
@@ -149,6 +152,8 @@ pub(crate) struct Live {
     pub(crate) synced: bool,
     /// The intent is on the medium.
     pub(crate) intent_synced: bool,
+    /// Whether the medium took the replica's bytes.
+    pub(crate) medium: Medium,
     /// Who syncs the replica's data has the brand on the medium too.
     pub(crate) brand_synced: bool,
     /// Created through us, and the name not known to be durable.
@@ -187,6 +192,7 @@ impl File {
             drain: Mutex::new(()),
             io: RwLock::new(()),
             append: Mutex::new(()),
+            syncing: RwLock::new(()),
             gate: Mutex::new(()),
             moved: Condvar::new(),
             passed: AtomicU64::new(0),
@@ -207,6 +213,7 @@ impl File {
                 changes: 0,
                 synced: false,
                 intent_synced: false,
+                medium: Medium::default(),
                 brand_synced: false,
                 name_unsynced: false,
                 left: None,
@@ -261,6 +268,12 @@ impl Live {
     /// The last close will queue it again: copying it now would be for nothing.
     pub(crate) fn waits_for_close(&self) -> bool {
         self.writers > 0 && !matches!(self.policy.stage_out, StageOut::Age(_))
+    }
+
+    /// Whether the replica of a clean file that nobody has open is to stay.
+    pub(crate) fn stays_clean(&self) -> bool {
+        let pinned = self.record.as_ref().is_some_and(|record| record.pinned);
+        (self.policy.keep_after != KeepAfter::Delete || pinned) && !self.medium.lacks_some()
     }
 
     pub(crate) fn succeed(&mut self) {

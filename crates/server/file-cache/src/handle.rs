@@ -303,11 +303,7 @@ impl FileHandle {
             Route::Global(global) => global.sync(),
             Route::Partial => Ok(()),
             Route::Replica(fd) => {
-                if data_only {
-                    rustix::fs::fdatasync(&fd)?;
-                } else {
-                    rustix::fs::fsync(&fd)?;
-                }
+                self.inner.sync_replica(&self.file, fd.as_fd(), data_only)?;
                 self.sync_record()
             }
         }

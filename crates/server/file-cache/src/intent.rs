@@ -64,7 +64,7 @@ impl Inner {
             live.record.as_ref().filter(|_| how.read && how.write && !secured).cloned()
         };
         let Some(record) = record else { return Ok(()) };
-        rustix::fs::fsync(&self.replicas.open_as(record.version, How::Read)?)?;
+        self.sync_replica(file, self.replicas.open_as(record.version, How::Read)?.as_fd(), false)?;
         if self.xattrs.load(Ordering::Relaxed) {
             file.live.lock().brand_synced = true;
         } else {
@@ -86,7 +86,8 @@ impl Inner {
         let (record, synced, intent_synced, unlinked, left) = {
             let live = file.live.lock();
             let left = live.left.filter(|_| file.drain.try_lock().is_some());
-            (live.record.clone(), live.synced, live.intent_synced, live.unlinked, left)
+            let synced = live.synced && !live.medium.lacks_some();
+            (live.record.clone(), synced, live.intent_synced, live.unlinked, left)
         };
         match record {
             Some(record) if record.state == State::Clean => {
@@ -94,7 +95,7 @@ impl Inner {
                 if !synced {
                     // A crash of the machine must not leave an intent over a replica whose copied bytes never reached
                     // the medium: staging that out would destroy the global copy. A truncation may be lost in it as well.
-                    rustix::fs::fdatasync(&replica)?;
+                    self.sync_replica(file, replica.as_fd(), true)?;
                     file.live.lock().synced = true;
                 }
                 let base = found.filter(|_| how.truncate).unwrap_or(record.base);
@@ -108,7 +109,7 @@ impl Inner {
                 self.record_intent(file, anchor, how, (record.version, &replica), base, false)?;
             }
             Some(record) if how.sync && !intent_synced => {
-                rustix::fs::fsync(&self.replicas.open_as(record.version, How::Read)?)?;
+                self.sync_replica(file, self.replicas.open_as(record.version, How::Read)?.as_fd(), false)?;
                 self.put(file, Record { synced: true, ..record }, Durability::Machine)?;
                 file.live.lock().intent_synced = true;
             }
@@ -157,7 +158,7 @@ impl Inner {
         };
         let durability = if how.sync { Durability::Machine } else { Durability::Process };
         // Each write is acknowledged as durable from now on: its record must not outlive the replica.
-        let kept = if how.sync { rustix::fs::fsync(replica).map_err(io::Error::from) } else { Ok(()) };
+        let kept = if how.sync { self.sync_replica(file, replica.as_fd(), false) } else { Ok(()) };
         if let Err(error) = kept.and_then(|()| self.put(file, record.clone(), durability)) {
             if self.store.is_shared() && !file.live.lock().is_unclean() {
                 // Nobody would ever take it away.

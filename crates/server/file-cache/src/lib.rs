@@ -38,6 +38,7 @@ mod last_access;
 mod lease;
 pub mod limits;
 mod marks;
+mod medium;
 mod noting;
 mod open;
 mod outcome;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use catalogue::{Durability, Record, State};
-use config::{KeepAfter, StageOut};
+use config::StageOut;
 
 use crate::api::{Residency, Stuck};
 use crate::cache::{Counters, Inner, errno};
@@ -89,11 +89,7 @@ impl Inner {
 
     /// A clean file that nobody has open: policy says whether the replica stays. Gate held.
     pub(crate) fn drop_or_keep(&self, file: &Arc<File>) {
-        let drops = {
-            let live = file.live.lock();
-            let pinned = live.record.as_ref().is_some_and(|record| record.pinned);
-            live.policy.keep_after == KeepAfter::Delete && !pinned
-        };
+        let drops = !file.live.lock().stays_clean();
         if drops {
             self.drop_clean(file)
         } else {

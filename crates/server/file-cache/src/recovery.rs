@@ -267,7 +267,7 @@ impl Inner {
             self.end_removals();
             let settled = self
                 .commit(Vec::new(), Durability::Machine)
-                .and_then(|()| self.replicas.sync())
+                .and_then(|()| self.replicas.sync_at_end())
                 .and_then(|()| self.superblock.settle());
             if let Err(error) = settled {
                 tracing::error!(%error, "the burst buffer could not be written to its medium");

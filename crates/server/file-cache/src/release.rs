@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use catalogue::{Durability, State};
-use config::{Cache, KeepAfter, StageOut};
+use config::{Cache, StageOut};
 
 use crate::cache::Inner;
 use crate::clock::wall_s;
@@ -127,10 +127,13 @@ impl Inner {
                     let goes_on = size <= FETCH_ON_BYTES || fetch.present.len() >= size / 2 || fetch.commanded;
                     if goes_on && fetch.started && self.settings.background { Then::Nothing } else { Then::Drop }
                 }
-                Body::Whole if !live.is_unclean() => match (live.policy.keep_after, &live.record) {
-                    (KeepAfter::Delete, Some(record)) if !record.pinned => Then::DropClean,
-                    _ => Then::Keep,
-                },
+                Body::Whole if !live.is_unclean() => {
+                    if live.record.is_none() || live.stays_clean() {
+                        Then::Keep
+                    } else {
+                        Then::DropClean
+                    }
+                }
                 _ => Then::Nothing,
             }
         };

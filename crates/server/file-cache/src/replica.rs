@@ -41,6 +41,7 @@ pub(crate) enum How {
 /// the burst buffer would cost more than most of the calls themselves.
 pub(crate) struct Replicas {
     root: PathBuf,
+    /// Open for reading: it hears of all that is not written back as long as we live.
     dir: OwnedFd,
     noting: Noting,
     /// Hears of each replica that is about to be removed.
@@ -53,7 +54,7 @@ impl Replicas {
         let mut builder = std::fs::DirBuilder::new();
         builder.recursive(true).mode(0o700);
         [REPLICAS, SUMS, "saved"].iter().try_for_each(|name| builder.create(root.join(name)))?;
-        let dir = rustix::fs::open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let dir = rustix::fs::open(root, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         Ok(Replicas { root: root.to_owned(), dir, noting: Noting::default(), before_removal: OnceLock::new() })
     }
 
@@ -189,6 +190,11 @@ impl Replicas {
             }
         }
         Ok(())
+    }
+
+    /// Writes everything to the medium, at the end. Fails also if something was not written since the start, whoever heard of it.
+    pub(crate) fn sync_at_end(&self) -> io::Result<()> {
+        Ok(rustix::fs::syncfs(&self.dir)?)
     }
 
     /// Writes everything to the medium.

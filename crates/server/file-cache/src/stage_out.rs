@@ -96,7 +96,8 @@ impl Inner {
         let batch = files.len() > 1;
         // Before the first byte: each batch hears itself of what could not be written.
         let ready = if batch && !jobs.is_empty() {
-            self.store.sync_point().and_then(|point| self.announce_all(&mut jobs).map(|()| Some(point)))
+            let mut lost = |index: usize, job, error| ends[index] = Some(self.failed(job, error));
+            self.store.sync_point().and_then(|point| self.announce_all(&mut jobs, &mut lost).map(|()| Some(point)))
         } else {
             Ok(None)
         };

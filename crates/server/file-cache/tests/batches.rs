@@ -11,7 +11,7 @@ use file_cache::{DrainProgress, OpenHow, Residency};
 use global_store::GlobalStore;
 use global_store::memory::Operation;
 use global_store::posix::{Options, PosixStore};
-use support::{MIB, World, until};
+use support::{MIB, World, until, without_room};
 use testkit::TempTree;
 
 #[test]
@@ -78,19 +78,6 @@ fn a_drain_tells_how_far_it_is_within_a_large_file() {
     };
     assert!(world.cache.drain_all(&mut progress, &|| false).is_empty());
     assert!(told.load(Ordering::Acquire));
-}
-
-/// An ext4 whose device has no room behind it for what is written: the system finds out when it writes back.
-fn without_room(tree: &TempTree) -> Option<std::path::PathBuf> {
-    let (small, disk) = (tree.mount_tmpfs("small", 24 << 20), tree.dir("disk"));
-    let image = small.join("image");
-    std::fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
-    let done = |program: &str, words: &[&std::ffi::OsStr]| {
-        std::process::Command::new(program).args(words).status().is_ok_and(|status| status.success())
-    };
-    let made = done("mkfs.ext4", &["-q".as_ref(), "-O".as_ref(), "^has_journal".as_ref(), image.as_os_str()])
-        && done("mount", &["-o".as_ref(), "loop".as_ref(), image.as_os_str(), disk.as_os_str()]);
-    made.then_some(disk)
 }
 
 #[test]
