@@ -34,6 +34,8 @@ struct Played {
     attached: AtomicBool,
     /// The node met it first, and what waits waits here.
     first: AtomicBool,
+    /// The node has begun anew here.
+    claims: AtomicBool,
     locks: Mutex<Receiver<Message>>,
     events: Mutex<Receiver<Vec<u8>>>,
     /// Which requests for locks have come.
@@ -75,7 +77,14 @@ impl Service for Played {
                 said(0, UNIQUE)
             }
             Message::AttachAgain { .. } if self.refuses => Message::failed(libc::EPROTO, "not this one"),
-            Message::AttachAgain { .. } => said(0, UNIQUE),
+            Message::AttachAgain { .. } => {
+                self.claims.store(true, Ordering::SeqCst);
+                said(0, UNIQUE)
+            }
+            // Who ends has answered that, over a connection that the node still had.
+            Message::LocksReclaimed {} | Message::Reclaimed {} if !self.claims.load(Ordering::SeqCst) => {
+                Message::Unknown {}
+            }
             Message::Reclaimed {} => {
                 self.attached.store(true, Ordering::SeqCst);
                 Message::Done {}
@@ -131,6 +140,7 @@ impl Script {
             refuses,
             attached: AtomicBool::new(false),
             first: AtomicBool::new(false),
+            claims: AtomicBool::new(false),
             locks: Mutex::new(says),
             events: Mutex::new(happens),
             asked: asks,
