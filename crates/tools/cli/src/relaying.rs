@@ -32,7 +32,7 @@ const OWN_RULE: &str = "io_timeout";
 
 /// What a node may say of how it is served: the rest is the server's.
 pub fn patience(rules: &PolicySet, window: &WindowArgs, exclusive: bool) -> Result<Duration, Failure> {
-    if exclusive || window.place()?.is_some() {
+    if exclusive || window.is_asked_for() {
         let message = "--window and --exclusive are for nodes that mount the global store";
         return Err(Failure::new(exit::USAGE, message).remedy("leave them out, or --names server"));
     }

@@ -4,14 +4,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use agent::{WindowService, WindowSettings};
+use agent::{WindowMedium, WindowService, WindowSettings, WindowStatus};
 use clap::Args;
 
-use crate::exit::Failure;
+use crate::exit::{self, Failure, reason, say};
+use crate::mounts;
 use crate::preload::{self, Library};
 
 /// What a program's preload library looks for.
 const SOCKET: &str = "FOREBAY_WINDOW_SOCKET";
+/// And what it takes for the size of a window.
+const SIZE: &str = "FOREBAY_WINDOW";
 
 /// `--window[=DIR]`
 #[derive(Debug, Args)]
@@ -30,15 +33,75 @@ pub struct WindowPlace {
 }
 
 impl WindowArgs {
-    /// Where, if they are asked for; a new session each time.
-    pub fn place(&self) -> Result<Option<WindowPlace>, Failure> {
+    /// Whether they are asked for.
+    pub fn is_asked_for(&self) -> bool {
+        self.window.is_some()
+    }
+
+    /// Where, if they are asked for; a new session each time. They cannot lie in a directory that is to be accelerated, one of `dirs`.
+    /// Unless `quiet`, it is told where they are slower than they might be.
+    pub fn place<'a>(
+        &self,
+        mut dirs: impl Iterator<Item = &'a Path>,
+        quiet: bool,
+    ) -> Result<Option<WindowPlace>, Failure> {
         let Some(dir) = &self.window else { return Ok(None) };
+        check_size()?;
         let failed = |e| Failure::io(format_args!("use {} for windows", dir.display()), &e);
         let dir = std::path::absolute(dir).map_err(failed)?;
+        let real =
+            dir.ancestors().find_map(|there| Some(there.canonicalize().ok()?.join(dir.strip_prefix(there).ok()?)));
+        if let Some(around) = dirs.find(|around| real.as_ref().is_some_and(|real| real.starts_with(around))) {
+            let why = format!("windows cannot lie in {}: {} is to be accelerated", dir.display(), around.display());
+            return Err(
+                Failure::new(exit::USAGE, why).remedy("name a directory outside, on a tmpfs or on persistent memory")
+            );
+        }
+        if let Some(kind) = not_in_memory(&dir).filter(|_| !quiet) {
+            say!(
+                "forebay: {} is on {kind} and not in memory, which makes windows slow: name a directory on a tmpfs",
+                dir.display()
+            );
+        }
         let first = WindowSettings::new(&dir, "").map_err(failed)?;
         let service = WindowService::new(first.budget_bytes);
         Ok(Some(WindowPlace { first, service, served: Arc::default() }))
     }
+}
+
+/// The library itself has nobody to say it to.
+fn check_size() -> Result<(), Failure> {
+    let Some(size) = std::env::var_os(SIZE).filter(|size| !size.is_empty() && size != "off") else { return Ok(()) };
+    let wrong = |why: String| Failure::new(exit::USAGE, format!("{SIZE}: {why}")).remedy("or off, or leave it out");
+    let size = size.to_str().ok_or_else(|| wrong("no text".to_string()))?;
+    config::parse_size(size).map(drop).map_err(|why| wrong(why.to_string()))
+}
+
+/// The kind of the file system of a directory, or of the one in which it will be made, if that is neither memory nor persistent memory.
+pub fn not_in_memory(dir: &Path) -> Option<String> {
+    let there = dir.ancestors().find_map(|dir| dir.canonicalize().ok())?;
+    let seen = mounts::all().ok()?;
+    let kind = &mounts::covering(&seen, &there)?.kind;
+    let is_memory = matches!(kind.as_str(), "tmpfs" | "ramfs" | "hugetlbfs");
+    (!is_memory && WindowMedium::of(&there).is_ok_and(|medium| !medium.is_durable())).then(|| kind.clone())
+}
+
+/// Why programs that asked for windows went without, a sentence each.
+pub fn refusals(windows: &WindowStatus) -> Vec<String> {
+    let times = |number: u64| if number == 1 { "once".to_string() } else { format!("{number} times") };
+    let mut told = Vec::new();
+    if windows.without_memory > 0 {
+        told.push(format!("no window {}: all have the memory that they may together", times(windows.without_memory)));
+    }
+    if windows.without_place > 0 {
+        let why = reason(&std::io::Error::from_raw_os_error(windows.without_place_errno));
+        told.push(format!("no window {}: no ring can be made where they lie: {why}", times(windows.without_place)));
+    }
+    if windows.without_library > 0 {
+        let found = times(windows.without_library);
+        told.push(format!("no windows for a program whose preload library is of another version, {found}"));
+    }
+    told
 }
 
 impl WindowPlace {

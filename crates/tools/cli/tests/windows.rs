@@ -69,6 +69,20 @@ fn database() {
     assert_eq!(&bytes, b"written");
 }
 
+/// Nor this: one that gets no window.
+#[test]
+#[ignore = "run by a test below, in a process of its own"]
+fn in_vain() {
+    let Some(socket) = std::env::var_os("FOREBAY_WINDOW_SOCKET") else { return };
+    let registration = Registration::connect(socket.as_encoded_bytes()).unwrap();
+    let announcement = registration.announce(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
+    let file = OpenOptions::new().write(true).create(true).truncate(true).open("file").unwrap();
+    assert!(announcement.windowed());
+    let refused = registration.attach(file.as_fd(), 0).unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(libc::ENOSPC));
+    std::os::unix::fs::FileExt::write_all_at(&file, b"written", 0).unwrap();
+}
+
 struct Story {
     bench: Bench,
     ledger: Mapping,
@@ -232,5 +246,43 @@ fn a_window_directory_that_others_may_replace_is_refused() {
         let done = bench.run(&[&format!("--window={}", open.display())], "true");
         assert_ne!(done.code, 0);
         assert!(done.err.contains("for windows") && done.err.contains("--window=DIR"), "{done:?}");
+    });
+}
+
+#[test]
+fn windows_that_cannot_be_are_refused_or_it_is_said_why_there_was_none() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let refused = |rings: &Path, why: &str| {
+            let done = bench.run(&[&format!("--window={}", rings.display())], "touch ran");
+            assert!(done.code == 64 && done.err.contains(why), "{done:?}");
+            let mut mount = forebay();
+            mount.arg("mount").arg(&bench.dir).arg("--burst-buffer").arg(&bench.buffer);
+            let mounted = start(mount.arg(format!("--window={}", rings.display())), "").wait();
+            assert!(mounted.code == 64 && mounted.err.contains(why), "{mounted:?}");
+        };
+        refused(&bench.dir, "is to be accelerated");
+        refused(&bench.dir.join("not/there/yet"), "is to be accelerated");
+        std::os::unix::fs::symlink(&bench.dir, bench.tree.path("link")).unwrap();
+        refused(&bench.tree.path("link/rings"), "is to be accelerated");
+        let mut command = forebay();
+        command.arg("run").arg("--burst-buffer").arg(&bench.buffer).arg("--dir").arg(&bench.dir);
+        command.args(["--window", "--", "touch", "ran"]).current_dir(&bench.dir).env("FOREBAY_WINDOW", "much");
+        let done = start(&mut command, "").wait();
+        assert!(done.code == 64 && done.err.contains("FOREBAY_WINDOW: `much` is no size"), "{done:?}");
+        assert!(!bench.dir.join("ran").exists());
+
+        let small = bench.tree.mount_tmpfs("small", 1 << 20);
+        let script = format!(
+            "{} --exact in_vain --ignored && {} status {}",
+            std::env::current_exe().unwrap().display(),
+            env!("CARGO_BIN_EXE_forebay"),
+            bench.dir.display()
+        );
+        let done = bench.run(&["--no-preload", &format!("--window={}", small.display())], &script);
+        let why = "no window once: no ring can be made where they lie: No space left on device";
+        assert!(done.code == 0 && done.out.contains(why) && done.err.contains(why), "{done:?}");
+        assert!(!done.err.contains("not in memory"), "{done:?}");
+        assert_eq!(bench.read("file"), "written");
     });
 }

@@ -21,11 +21,11 @@ impl Budget {
         Budget(Arc::new(Mutex::new(bytes)))
     }
 
-    /// The largest ring of at most `wish` bytes that leaves as much as it takes: so the first of many programs does not
+    /// The largest ring of at most `wish` bytes, or the smallest that there is, that leaves as much as it takes: so the first of many programs does not
     /// take all, and the last still gets something. `None` when that would be no ring.
     pub fn take(&self, wish: u64) -> Option<Share> {
         let mut left = self.0.lock();
-        let most = wish.min(*left / 2);
+        let most = wish.max(CAPACITY_MIN).min(*left / 2);
         let bytes = (most.checked_ilog2()).map_or(0, |log| 1 << log);
         if bytes < CAPACITY_MIN {
             return None;
@@ -66,6 +66,7 @@ mod tests {
         assert!(shares.last().is_some_and(|share| share.bytes() == CAPACITY_MIN));
         drop(shares);
         assert_eq!(budget.left(), 64 << 20);
-        assert!(budget.take(CAPACITY_MIN - 1).is_none());
+        assert!(budget.take(1).is_some_and(|share| share.bytes() == CAPACITY_MIN));
+        assert!(Budget::new(2 * CAPACITY_MIN - 1).take(CAPACITY_MIN).is_none());
     }
 }

@@ -1,11 +1,13 @@
 //! What windows did, in numbers.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::io;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The windows of one agent since it started.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct WindowStatus {
     /// Whether they lie on persistent memory: what was acknowledged survives a crash of the machine without a sync.
     pub durable: bool,
@@ -15,6 +17,14 @@ pub struct WindowStatus {
     pub attached: u64,
     /// Windows that ended although their program did not ask for it: somebody else came to the file, or they could not be drained.
     pub revoked: u64,
+    /// Times that one was asked for in vain, because all together had the memory that they may have.
+    pub without_memory: u64,
+    /// Times that one was asked for in vain, because its ring could not be made.
+    pub without_place: u64,
+    /// Why, the last time: an `errno`; 0 if it never happened.
+    pub without_place_errno: i32,
+    /// Programs whose preload library was of another version, and which went without; of all agents of this process.
+    pub without_library: u64,
     /// Files whose windows cannot be brought to the burst buffer now.
     pub failing: u64,
     /// Writes that were acknowledged by a window.
@@ -46,6 +56,9 @@ impl WindowStatus {
 pub(super) struct Counters {
     pub attached: AtomicU64,
     pub revoked: AtomicU64,
+    pub without_memory: AtomicU64,
+    pub without_place: AtomicU64,
+    pub without_place_errno: AtomicI32,
     pub writes: AtomicU64,
     pub acknowledged: AtomicU64,
     pub drained: AtomicU64,
@@ -60,6 +73,13 @@ impl Counters {
         counter.fetch_add(number, Relaxed);
     }
 
+    /// A ring could not be made.
+    pub fn without_place(&self, error: io::Error) -> io::Error {
+        Counters::add(&self.without_place, 1);
+        self.without_place_errno.store(error.raw_os_error().unwrap_or(libc::EIO), Relaxed);
+        error
+    }
+
     /// All of them; what there is now is for the caller to add.
     pub fn status(&self) -> WindowStatus {
         let read = |counter: &AtomicU64| counter.load(Relaxed);
@@ -70,6 +90,9 @@ impl Counters {
         WindowStatus {
             attached: read(&self.attached),
             revoked: read(&self.revoked),
+            without_memory: read(&self.without_memory),
+            without_place: read(&self.without_place),
+            without_place_errno: self.without_place_errno.load(Relaxed),
             acknowledged_writes: read(&self.writes),
             acknowledged_bytes,
             waiting_bytes: acknowledged_bytes.saturating_sub(drained_bytes + superseded_bytes + lost_bytes),

@@ -129,6 +129,10 @@ impl Drain {
     pub fn add(&mut self, open: u64, share: Share) -> io::Result<Granted> {
         // What was written past windows, and that there is such a file at all, is as durable as what will be written to this one.
         self.sync(false)?;
+        self.make(open, share).map_err(|error| self.counters.without_place(error))
+    }
+
+    fn make(&mut self, open: u64, share: Share) -> io::Result<Granted> {
         let (number, capacity, id) = (self.next, share.bytes(), layout::RingId(random()?));
         self.next += 1;
         let bytes = layout::HEADER_BYTES + capacity as usize;

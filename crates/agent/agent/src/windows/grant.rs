@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use types::Identity;
 
+use super::counters::Counters;
 use super::drain::{Drain, Granted};
 use super::file::FileWindow;
 use super::right::WindowRight;
@@ -42,7 +43,10 @@ impl Windows {
             if drain.capacity_of(right.id).is_some() || !drain.takes_rings() {
                 return Err(not_now());
             }
-            let share = self.service.budget.take(right.bytes()).ok_or_else(not_now);
+            let share = self.service.budget.take(right.bytes()).ok_or_else(|| {
+                Counters::add(&self.counters.without_memory, 1);
+                not_now()
+            });
             let mut granted = share.and_then(|share| drain.add(right.id, share));
             if self.is_barred(&right.identity) {
                 // Since it was looked at: whoever bars it later finds the ring.
@@ -89,8 +93,10 @@ impl Windows {
             return Ok((window, false));
         }
         let (handle, hint) = make()?;
-        let place = self.session.add(self.number(), identity, &hint)?;
-        let drain = Drain::new(place, self.medium, hint.display().to_string(), handle, &self.counters)?;
+        let place = self.session.add(self.number(), identity, &hint);
+        let drain =
+            place.and_then(|place| Drain::new(place, self.medium, hint.display().to_string(), handle, &self.counters));
+        let drain = drain.map_err(|error| self.counters.without_place(error))?;
         let window = FileWindow::new(identity.clone(), drain);
         {
             let mut table = self.table.lock();

@@ -147,6 +147,7 @@ fn answer(peer: &mut Peer, service: &WindowService) -> bool {
         Ok(message) if message.kind == Kind::Hello && peer.process.is_none() => hello(peer, &service.processes).is_ok(),
         Ok(message) if message.kind == Kind::Fetch => fetch(peer, service, message.token).is_ok(),
         Err(NotAMessage::Version(version)) => {
+            service.processes.refuse_version();
             tracing::info!(version, pid = peer.pid, "a preload library of another version goes without windows");
             let _ = refuse(peer, libc::EPROTO);
             false

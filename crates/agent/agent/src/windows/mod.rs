@@ -180,7 +180,9 @@ impl Windows {
                 failing += u64::from(drain.is_failing());
             }
         }
-        WindowStatus { windows, failing, durable: self.medium.is_durable(), ..self.counters.status() }
+        let without_library = self.service.processes.of_another_version();
+        let durable = self.medium.is_durable();
+        WindowStatus { windows, failing, durable, without_library, ..self.counters.status() }
     }
 
     /// Who is about to open with this thread, if it was announced.

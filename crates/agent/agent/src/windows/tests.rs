@@ -1,5 +1,6 @@
 //! Windows over a real agent and a real file cache, with the program's half in the same process or in killed ones.
 
+mod denied;
 mod durable;
 mod fork;
 mod killed;
@@ -59,6 +60,10 @@ fn agent_over(root: &Path, rules: &[&str]) -> Arc<Agent> {
 
 impl Stand {
     fn new(root: &Path, rules: &[&str]) -> Stand {
+        Stand::with_budget(root, rules, 1 << 30)
+    }
+
+    fn with_budget(root: &Path, rules: &[&str], budget_bytes: u64) -> Stand {
         let (agent, buffer) = (agent_over(root, rules), root.join("buffer"));
         for file in agent.recover_windows(&buffer).unwrap() {
             assert!(file.lost.is_empty(), "{file:?}");
@@ -66,7 +71,7 @@ impl Stand {
         let settings =
             WindowSettings { window_bytes: 256 << 10, ..WindowSettings::new(root.join("w"), &buffer).unwrap() };
         let medium = root.join(DURABLE).exists().then_some(Medium::Emulated);
-        let settings = WindowSettings { medium, ..settings };
+        let settings = WindowSettings { medium, budget_bytes, ..settings };
         let socket = settings.socket();
         agent.serve_windows(settings).unwrap();
         let registration = Registration::connect(socket.as_os_str().as_encoded_bytes()).unwrap();

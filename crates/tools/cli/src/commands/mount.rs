@@ -36,7 +36,7 @@ pub fn run(args: &MountArgs) -> Result<u8, Failure> {
     }
     let (places, claim) = claim::places(std::slice::from_ref(&args.dir), &buffer)?;
     let place = &places[0];
-    let windows = args.window.place()?;
+    let windows = args.window.place([&*place.dir].into_iter(), false)?;
     let how = How { rules: args.rules.set(), exclusive: args.exclusive, windows, server, ..How::default() };
     in_background(args.foreground, &place.burst_buffer, |started| agent(place, claim, &how, started))
 }

@@ -194,6 +194,8 @@ fn print_windows(windows: &Value) {
         HumanBytes(n("drained_bytes")),
         n("waited_us") as f64 / 1e6
     );
+    let status = serde_json::from_value(windows.clone()).unwrap_or_default();
+    crate::window::refusals(&status).iter().for_each(|why| out!("  {why}"));
     if n("lost_bytes") > 0 {
         out!(
             "  {} bytes that windows acknowledged are lost with files that were removed elsewhere: agent.log names them",

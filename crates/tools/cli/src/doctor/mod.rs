@@ -100,6 +100,10 @@ fn windows(dir: &Path) -> Check {
             let worth = "what is acknowledged there survives a crash of the machine without a sync";
             Check::ok(name, format!("{} is persistent memory: {worth}", dir.display()))
         }
+        Ok(_) if let Some(kind) = crate::window::not_in_memory(dir) => {
+            let found = format!("{} is on {kind} and not in memory", dir.display());
+            Check::limited(name, found, "windows there are slow: name a directory on a tmpfs or on persistent memory")
+        }
         Ok(_) => {
             let worth = "what is acknowledged there survives programs and agents, and the machine after a sync";
             Check::ok(name, format!("{} is no persistent memory: {worth}", dir.display()))
