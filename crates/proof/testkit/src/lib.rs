@@ -15,6 +15,7 @@
 //! ```
 
 mod connections;
+mod disk;
 mod namespace;
 mod process;
 mod random;
@@ -22,6 +23,7 @@ mod tree;
 mod wait;
 
 pub use connections::abort_connections_of;
+pub use disk::Disk;
 pub use namespace::{in_private_namespace, in_private_namespace_within};
 pub use process::ProcessGuard;
 pub use random::Random;

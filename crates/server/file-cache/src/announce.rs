@@ -37,6 +37,27 @@ impl Inner {
         jobs: &mut Vec<(usize, Job<'a>)>,
         lost: &mut dyn FnMut(usize, Job<'a>, io::Error),
     ) -> io::Result<()> {
+        let announced = self.announce_recorded(jobs, lost);
+        if !announced.as_ref().is_err_and(|error| self.refuses(error)) {
+            return announced;
+        }
+        for (index, mut job) in std::mem::take(jobs) {
+            match self.announce_unrecorded(job.file, &mut job.record, job.replica.as_fd()) {
+                Ok(()) => {
+                    (job.begun, job.secured) = (true, true);
+                    jobs.push((index, job));
+                }
+                Err(error) => lost(index, job, error),
+            }
+        }
+        Ok(())
+    }
+
+    fn announce_recorded<'a>(
+        &self,
+        jobs: &mut Vec<(usize, Job<'a>)>,
+        lost: &mut dyn FnMut(usize, Job<'a>, io::Error),
+    ) -> io::Result<()> {
         let replicas: Vec<_> = jobs.iter().map(|(_, job)| (&**job.file, job.replica.as_fd())).collect();
         let ends = self.secure_all(&replicas)?;
         for ((index, job), end) in std::mem::take(jobs).into_iter().zip(ends) {
@@ -118,6 +139,35 @@ impl Progress for Announcer<'_> {
         if *self.secured {
             return Ok(());
         }
+        match self.record() {
+            Err(error) if self.inner.refuses(&error) => {
+                self.inner.announce_unrecorded(self.file, self.record, self.replica.as_fd())?;
+            }
+            recorded => recorded?,
+        }
+        (*self.begun, *self.secured) = (true, true);
+        Ok(())
+    }
+
+    fn looked(&mut self, end: u64) -> io::Result<()> {
+        self.file.passed.store(end, Ordering::Relaxed);
+        if (self.interrupted)() || self.inner.is_dead() {
+            return Err(io::Error::from_raw_os_error(libc::EINTR));
+        }
+        if !is_wanted(self.record, &self.file.live.lock()) {
+            return Err(io::Error::from_raw_os_error(libc::ENOENT));
+        }
+        self.pace.make_room(self.inner.open_for_writing.load(Ordering::Relaxed));
+        Ok(())
+    }
+
+    fn lost(&mut self) {
+        self.file.live.lock().unsynced_below = true;
+    }
+}
+
+impl Announcer<'_> {
+    fn record(&mut self) -> io::Result<()> {
         // W2: what is about to replace the global copy must outlive a crash of the machine.
         self.inner.secure(self.file, self.replica.as_fd())?;
         fault::point("w2.synced");
@@ -137,24 +187,7 @@ impl Progress for Announcer<'_> {
             live.intent_synced = true;
         }
         fault::point("w3.draining");
-        (*self.begun, *self.secured) = (true, true);
         Ok(())
-    }
-
-    fn looked(&mut self, end: u64) -> io::Result<()> {
-        self.file.passed.store(end, Ordering::Relaxed);
-        if (self.interrupted)() || self.inner.is_dead() {
-            return Err(io::Error::from_raw_os_error(libc::EINTR));
-        }
-        if !is_wanted(self.record, &self.file.live.lock()) {
-            return Err(io::Error::from_raw_os_error(libc::ENOENT));
-        }
-        self.pace.make_room(self.inner.open_for_writing.load(Ordering::Relaxed));
-        Ok(())
-    }
-
-    fn lost(&mut self) {
-        self.file.live.lock().unsynced_below = true;
     }
 }
 

@@ -25,6 +25,7 @@ use crate::file::{Body, Descriptors, File, Live};
 use crate::limits::{BRAND_BYTES, BRAND_BYTES_MAX, IDLE_FILES};
 use crate::medium::Medium;
 use crate::queue::Queue;
+use crate::refusal::Refusal;
 use crate::removal::Removals;
 use crate::replica::{How, Replicas};
 use crate::settings::Settings;
@@ -77,6 +78,7 @@ pub(crate) struct Inner {
     pub(crate) expiry: Expiry,
     pub(crate) removals: Arc<Removals>,
     pub(crate) doubts: Doubts,
+    pub(crate) refusal: Refusal,
     pub(crate) throttle: Throttle,
     pub(crate) counters: Counters,
     pub(crate) draining: Busy,
@@ -195,6 +197,7 @@ impl Inner {
             return Ok(());
         }
         let mut record = if fresh { None } else { self.catalogue.get(&file.identity).map_err(broken)? };
+        record = record.filter(|found| !self.doubts.has(&file.identity, found.version));
         let body = match &record {
             None => Body::Empty,
             Some(found) => match self.replicas.stat(found.version) {
@@ -264,7 +267,7 @@ impl Inner {
             // Where the medium may still call the file dirty, a crash of the machine must not find that without a replica.
             let synced = !unclean && self.has_synced(clean_commit);
             let durability = if synced { Durability::Process } else { Durability::Machine };
-            self.commit(vec![Change::Remove(file.identity.clone())], durability)?;
+            self.disown(&file.identity, version.filter(|_| !unclean), durability)?;
         }
         fault::point("evict.record");
         if unclean {

@@ -32,6 +32,10 @@ impl Inner {
                 continue;
             }
             follow(&mut job.record, &job.file.live.lock());
+            if let Some(error) = self.refusal() {
+                ends[*index] = Some(self.concluded_unrecorded(job, *left, current, error));
+                continue;
+            }
             let mut done = job.quiet && current && lease::probe(job.replica.as_fd(), Nobody::Writes).unwrap_or(false);
             if done && self.store.is_shared() {
                 // Only now: a file that is written again must not lose its mark. It moves ctime alone.
@@ -45,7 +49,7 @@ impl Inner {
         let failure = if changes.is_empty() { None } else { self.commit(changes, Durability::Process).err() };
         fault::point("w7.committed");
         for (index, job, left) in settled {
-            if matches!(ends[index], Some(End::Nothing)) {
+            if matches!(ends[index], Some(End::Nothing | End::Stuck { .. })) {
                 continue;
             }
             match &failure {
@@ -93,7 +97,7 @@ impl Inner {
         {
             let mut live = job.file.live.lock();
             live.record = Some(job.record.clone());
-            live.left = None;
+            (live.left, live.copied) = (None, None);
             live.unsynced_below = false;
             live.checked = Some(self.now());
             live.verified = true;

@@ -119,7 +119,7 @@ impl Inner {
 
     /// One round of housekeeping: expired replicas go, space is made, the ballast comes back.
     pub(crate) fn housekeep(&self) {
-        if self.look_after_catalogue() {
+        if !self.look_after_refusal() && self.look_after_catalogue() {
             self.settle_doubts();
             self.look_after_removals();
         }

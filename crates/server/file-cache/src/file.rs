@@ -160,6 +160,8 @@ pub(crate) struct Live {
     pub(crate) name_unsynced: bool,
     /// What our last unfinished stage-out left below, if it could be read.
     pub(crate) left: Option<Fingerprint>,
+    /// As the file counted its changes when all of it was found below, which could not be recorded.
+    pub(crate) copied: Option<u64>,
     /// A sync of the global copy failed since it was last equal: what reads back there may never reach its medium.
     pub(crate) unsynced_below: bool,
     /// The commit that made the record clean.
@@ -217,6 +219,7 @@ impl File {
                 brand_synced: false,
                 name_unsynced: false,
                 left: None,
+                copied: None,
                 unsynced_below: false,
                 clean_commit: 0,
                 failures: 0,

@@ -135,6 +135,7 @@ impl FileHandle {
                     self.inner.make_room(data.len() as u64);
                 }
                 Err(error) if is_full(&error) && self.inner.spill(&self.file)? => {}
+                Err(error) if self.inner.refuses(&error) => return Err(self.inner.refused(&self.file, error)),
                 outcome => return outcome,
             }
         }

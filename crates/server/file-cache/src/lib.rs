@@ -46,6 +46,7 @@ mod pace;
 mod queue;
 mod read_partial;
 mod recovery;
+mod refusal;
 mod release;
 mod removal;
 mod replica;

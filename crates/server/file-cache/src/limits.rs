@@ -88,7 +88,10 @@ pub const REMOVALS_WAIT: Duration = Duration::from_secs(2);
 /// Tries of a stage-in whose global copy changes under it, before the file is served from the global store.
 pub const FETCH_TRIES: u32 = 3;
 
-/// Fresh replicas of failed opens that are removed again by this process, once the catalogue takes changes: the others wait
+/// What must be writable for a burst buffer that refused writes to be taken for mended: any write of ours is larger.
+pub const PROBE_BYTES: usize = 4096;
+
+/// Fresh replicas of failed opens and, where the burst buffer takes no writes, dropped clean ones that are removed again by this process, once the catalogue takes changes: the others wait
 /// for the next start.
 pub const DOUBTS: usize = 4096;
 

@@ -54,12 +54,17 @@ impl Inner {
         }
         let mut fetches = 0;
         loop {
-            match self.gated(anchor.identity(), how.created, |file, _| {
+            let took_writes = self.refusal().is_none();
+            let step = self.gated(anchor.identity(), how.created, |file, _| {
                 self.try_open(file, &anchor, how, fetches).inspect_err(|_| self.leave_unopened(file))
-            })?? {
-                Step::Opened(handle) => return Ok(handle),
-                Step::Again => {}
-                Step::Fetch(file) => {
+            });
+            match step.flatten() {
+                // Now it is known, and the file goes through.
+                Err(error) if took_writes && self.refuses(&error) => {}
+                Err(error) => return Err(error),
+                Ok(Step::Opened(handle)) => return Ok(handle),
+                Ok(Step::Again) => {}
+                Ok(Step::Fetch(file)) => {
                     fetches += 1;
                     // It ends by itself, and no program expects EINTR here: one that is sent signals all the time would
                     // never open the file.
@@ -156,6 +161,7 @@ impl Inner {
     fn takes_writes(&self, policy: &Policy) -> bool {
         matches!(policy.cache, Cache::Both | Cache::WriteCache | Cache::Scratch)
             && !self.quiesced.load(Ordering::Relaxed)
+            && self.refusal().is_none()
     }
 
     /// Whether the burst buffer may take `bytes` more; evicts for it, and for who writes waits for the store.
@@ -193,7 +199,9 @@ impl Inner {
                     result => result.and_then(|()| self.opened(file, how)),
                 };
             }
-        } else if !matches!(how.policy.cache, Cache::Both | Cache::Preload) || !self.has_room(size, &how.policy, false)
+        } else if !matches!(how.policy.cache, Cache::Both | Cache::Preload)
+            || self.refusal().is_some()
+            || !self.has_room(size, &how.policy, false)
         {
             return self.open_through(file, anchor, how);
         }
@@ -264,7 +272,7 @@ impl Inner {
                 return self.outdated(file, in_use);
             }
             if how.write {
-                if !in_use && !self.takes_writes(&how.policy) {
+                if !self.takes_writes(&how.policy) && (!in_use || self.may_move(file, version)?) {
                     self.drop_replica(file)?;
                     return self.open_through(file, anchor, how);
                 }
@@ -302,7 +310,7 @@ impl Inner {
         self.settle_reads(file);
         let version = file.live.lock().version;
         version.iter().for_each(|version| self.replicas.unbrand(*version));
-        self.commit(vec![catalogue::Change::Remove(file.identity.clone())], Durability::Process)?;
+        self.disown(&file.identity, version, Durability::Process)?;
         file.live.lock().record = None;
         self.expiry.forget(&file.identity);
         self.retire(file);
@@ -319,6 +327,9 @@ impl Inner {
     ) -> io::Result<Step> {
         Counters::add(&self.counters.hits, u64::from(fetches == 0));
         if how.write {
+            if let Some(error) = self.refusal() {
+                return Err(self.refused(file, error));
+            }
             self.intend(file, anchor, how, None)?;
         }
         self.opened(file, how)

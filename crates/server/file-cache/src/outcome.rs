@@ -115,7 +115,9 @@ impl Inner {
         let now = self.now();
         let (policy, open, failures) = {
             let live = file.live.lock();
-            (Arc::clone(&live.policy), live.writers > 0, live.failures)
+            // What is below already has time.
+            let failures = if live.copied.is_some() { u32::MAX } else { live.failures };
+            (Arc::clone(&live.policy), live.writers > 0, failures)
         };
         match end {
             End::Clean | End::Nothing => {

@@ -65,6 +65,7 @@ pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
         expiry: Default::default(),
         removals: Default::default(),
         doubts: Default::default(),
+        refusal: Default::default(),
         throttle: Default::default(),
         counters: Counters::default(),
         draining: Busy::default(),

@@ -183,7 +183,8 @@ impl Inner {
             // It was staged out since `removing`: the medium must not call it dirty once the replica is gone.
             let known = record.state != State::Clean || self.has_synced(clean_commit);
             let durability = if known && !left_over { Durability::Process } else { Durability::Machine };
-            self.commit(vec![Change::Remove(file.identity.clone())], durability)?;
+            let clean = version.filter(|_| record.state == State::Clean);
+            self.disown(&file.identity, clean, durability)?;
             file.live.lock().record = None;
         }
         fault::point("unlink.record");

@@ -210,6 +210,9 @@ impl Inner {
         let replica = self.replicas.open_as(record.version, How::Read).map_err(fail)?;
         let stat = rustix::fs::fstat(&replica).map_err(|error| fail(error.into()))?;
         let quiet = idle && lease::probe(replica.as_fd(), Nobody::Writes).map_err(fail)?;
+        if let Some(error) = self.refusal().filter(|_| quiet && self.is_copied(file, changes, &found.fingerprint)) {
+            return Err(stuck(Residency::Queued, error));
+        }
         Ok(Job {
             file,
             anchor,

@@ -7,6 +7,7 @@ use catalogue::State;
 use crate::cache::Inner;
 use crate::file::Body;
 use crate::limits::STUCK_LISTED;
+use crate::refusal::REMEDY;
 use crate::surface::FileCache;
 
 /// The file cache's state at one moment. Counters start at zero when the cache is opened.
@@ -151,7 +152,18 @@ impl FileCache {
             xattrs: inner.xattrs.load(std::sync::atomic::Ordering::Relaxed),
             ..Status::default()
         };
-        if let Some(reason) = inner.catalogue.trouble() {
+        if let Some(error) = inner.refusal() {
+            status.stuck.push(StuckStatus {
+                path: "(the burst buffer)".to_owned(),
+                state: "failed".to_owned(),
+                reason: format!(
+                    "it takes no writes: {error}; what is in it stays readable, new files go through the global store"
+                ),
+                remedy: REMEDY.to_owned(),
+                replica: inner.settings.burst_buffer.to_string_lossy().into_owned(),
+                ..StuckStatus::default()
+            });
+        } else if let Some(reason) = inner.catalogue.trouble() {
             status.stuck.push(StuckStatus {
                 path: "(the catalogue of the burst buffer)".to_owned(),
                 state: "failed".to_owned(),
@@ -169,6 +181,7 @@ impl FileCache {
     }
 
     fn count_unclean(&self, status: &mut Status) {
+        let inner = &self.inner;
         let files: Vec<_> = self.inner.table.lock().files.values().cloned().collect();
         for file in files {
             let live = file.live.lock();
@@ -176,6 +189,7 @@ impl FileCache {
             status.removed += u64::from(live.removal_unsynced);
             let Some(record) = live.record.as_ref().filter(|record| record.state != State::Clean) else { continue };
             let (lost, failing, code) = (matches!(live.body, Body::Lost), live.failing, live.error.1);
+            let unrecorded = live.copied.is_some() && inner.refusal().is_some();
             match record.state {
                 State::Dirty | State::Clean => {
                     status.dirty += 1;
@@ -189,8 +203,11 @@ impl FileCache {
             let record = record.clone();
             drop(live);
             status.dirty_bytes += self.inner.replica_size(&file);
-            let needs_attention =
-                lost || failing || record.orphaned || matches!(record.state, State::Conflict | State::Failed);
+            let needs_attention = lost
+                || failing
+                || unrecorded
+                || record.orphaned
+                || matches!(record.state, State::Conflict | State::Failed);
             if !needs_attention || status.stuck.len() >= STUCK_LISTED {
                 continue;
             }

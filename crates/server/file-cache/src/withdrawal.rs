@@ -14,6 +14,7 @@
 //! So where the removal fails the replica itself says that it is *void*, by a mode that no other file of ours has. That needs no room
 //! and no catalogue. Who finds a record of a void replica drops both.
 
+use std::collections::HashSet;
 use std::io;
 use std::os::fd::AsFd;
 
@@ -31,10 +32,28 @@ use crate::replica::{How, Replicas};
 /// The permissions of a void replica: the sticky bit alone, which means nothing on a file.
 const VOID: Mode = Mode::SVTX;
 
-/// Fresh replicas whose intent failed and could not be taken back: the record may be there, also if its commit was answered
-/// with an error.
+/// Replicas whose records count for nothing: fresh ones whose intent failed and could not be taken back, where the record may be there
+/// also if its commit was answered with an error; and clean ones that were dropped while the burst buffer took no writes.
 #[derive(Default)]
-pub(crate) struct Doubts(Mutex<Vec<(Identity, Version)>>);
+pub(crate) struct Doubts(Mutex<HashSet<(Identity, Version)>>);
+
+impl Doubts {
+    /// Whether a record that is found is one of these.
+    pub(crate) fn has(&self, identity: &Identity, version: Version) -> bool {
+        let doubts = self.0.lock();
+        !doubts.is_empty() && doubts.contains(&(identity.clone(), version))
+    }
+
+    /// False: there are too many.
+    fn add(&self, identity: &Identity, version: Version) -> bool {
+        let mut doubts = self.0.lock();
+        let room = doubts.len() < DOUBTS;
+        if room {
+            doubts.insert((identity.clone(), version));
+        }
+        room
+    }
+}
 
 /// Whether a replica is that of an open that was refused.
 pub(crate) fn is_void(replica: &Stat) -> bool {
@@ -68,23 +87,31 @@ impl Inner {
                 tracing::error!(%error, %version, "an open that was refused may truncate its file after all");
             }
             // What is too much is left to the next start.
-            let mut doubts = self.doubts.0.lock();
-            if doubts.len() < DOUBTS {
-                doubts.push((file.identity.clone(), version));
-            }
+            let _ = self.doubts.add(&file.identity, version);
         }
     }
 
-    /// Tries again what `withdraw` could not do.
+    /// Removes a file's record. While the burst buffer takes no writes that of a clean replica, which is named, is only believed no
+    /// more; it goes later. Gate held.
+    pub(crate) fn disown(&self, identity: &Identity, clean: Option<Version>, durability: Durability) -> io::Result<()> {
+        let removed = self.commit(vec![Change::Remove(identity.clone())], durability);
+        removed.or_else(|error| match clean {
+            Some(version) if self.refuses(&error) && self.doubts.add(identity, version) => Ok(()),
+            _ => Err(error),
+        })
+    }
+
+    /// Tries again what `withdraw` and `disown` could not do.
     pub(crate) fn settle_doubts(&self) {
-        let doubts = std::mem::take(&mut *self.doubts.0.lock());
+        // They count until they are settled.
+        let doubts: Vec<_> = self.doubts.0.lock().iter().cloned().collect();
         for (identity, version) in doubts {
             let settled = self.gated(&identity, false, |file, _| {
                 // It was read from the catalogue since: then it is the file.
                 file.live.lock().version == Some(version) || self.take_back(&identity, version)
             });
-            if !settled.unwrap_or(false) {
-                self.doubts.0.lock().push((identity, version));
+            if settled.unwrap_or(false) {
+                self.doubts.0.lock().remove(&(identity, version));
             }
         }
     }

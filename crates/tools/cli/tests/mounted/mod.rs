@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{UnmountFlags, unmount};
-use testkit::{ProcessGuard, TempTree, wait_until};
+use testkit::{Disk, ProcessGuard, TempTree, wait_until};
 
 /// How long any one step may take: a busy machine may stand still for seconds.
 pub const BOUND: Duration = Duration::from_secs(60);
@@ -54,6 +54,15 @@ impl Place {
         std::fs::create_dir(&dir).expect("a directory");
         let burst_buffer = tree.mount_tmpfs("burst-buffer", bytes);
         Place::of(tree, dir, burst_buffer)
+    }
+
+    /// The burst buffer on a disk of its own, which can become read-only.
+    pub fn with_disk() -> Option<(Place, Disk)> {
+        let tree = TempTree::new();
+        let (dir, disk) = (tree.dir("dir"), Disk::new(tree.path("image"), tree.dir("burst-buffer"), 128 << 20)?);
+        let burst_buffer = disk.place().join("forebay");
+        std::fs::create_dir(&burst_buffer).expect("a directory");
+        Some((Place::of(tree, dir, burst_buffer), disk))
     }
 
     fn of(tree: TempTree, dir: PathBuf, burst_buffer: PathBuf) -> Place {

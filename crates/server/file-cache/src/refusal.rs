@@ -1,0 +1,174 @@
+//! A burst buffer whose file system refuses writes: an error made it read-only, or its device fails.
+//!
+//! What is in it stays readable. New files go through the global store, and so do clean ones that are opened for writing; nothing is
+//! staged in. The catalogue takes no changes then either, so until it does:
+//!
+//! 1. A clean record that does not hold any more is in doubt (`withdrawal.rs`): nobody in this process believes it. A later one
+//!    sees that the global copy is not what the record says.
+//! 2. Dirty data is staged out, and stays dirty on disk and here: what nobody may write over is not called clean where a crash would
+//!    not find it so. It cannot be opened for writing, for a later start serves the replica, which must not be the older one.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Duration;
+
+use catalogue::{Record, State};
+use parking_lot::Mutex;
+use types::{Fingerprint, Version};
+
+use crate::api::Residency;
+use crate::cache::{Inner, errno};
+use crate::file;
+use crate::lease::{self, Nobody};
+use crate::limits::{PROBE_BYTES, ROUND};
+use crate::replica::How;
+use crate::stage_out::{End, Job};
+
+/// What is known of it.
+#[derive(Default)]
+pub(crate) struct Refusal {
+    /// 0: it takes writes, as far as anybody noticed.
+    errno: AtomicI32,
+    /// When somebody looked last and it took them; one looks at a time.
+    took_at: Mutex<Option<Duration>>,
+}
+
+/// Whether an error may be that of a file system which takes no writes any more.
+fn is_refusal(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EROFS | libc::EIO))
+}
+
+/// Writes a file and has it on the medium. Nothing else tells: a file system that became read-only by itself may not say so.
+fn probe(root: &Path) -> io::Result<()> {
+    let path = root.join("probe");
+    let mut file = File::create(&path)?;
+    file.write_all(&[0; PROBE_BYTES])?;
+    file.sync_data()?;
+    std::fs::remove_file(&path)
+}
+
+impl Inner {
+    /// Why the burst buffer takes no writes.
+    pub(crate) fn refusal(&self) -> Option<io::Error> {
+        match self.refusal.errno.load(Ordering::Acquire) {
+            0 => None,
+            code => Some(io::Error::from_raw_os_error(code)),
+        }
+    }
+
+    /// Something failed: whether it did because the burst buffer takes no writes.
+    pub(crate) fn refuses(&self, error: &io::Error) -> bool {
+        // A global store that fails says EIO again and again.
+        let looked = || {
+            let ago = (*self.refusal.took_at.lock()).map(|then| self.now().saturating_sub(then));
+            errno(error) == libc::EIO && ago.is_some_and(|ago| ago < ROUND)
+        };
+        is_refusal(error) && (self.refusal().is_some() || (!looked() && self.look_at_burst_buffer()))
+    }
+
+    /// Looks again, once it was found to refuse. Returns whether it does.
+    pub(crate) fn look_after_refusal(&self) -> bool {
+        self.refusal().is_some() && self.look_at_burst_buffer()
+    }
+
+    fn look_at_burst_buffer(&self) -> bool {
+        let mut took_at = self.refusal.took_at.lock();
+        let place = self.settings.burst_buffer.display();
+        let found = probe(&self.settings.burst_buffer).err().filter(is_refusal);
+        let code = found.as_ref().map_or(0, errno);
+        let before = self.refusal.errno.swap(code, Ordering::AcqRel);
+        *took_at = found.is_none().then(|| self.now());
+        match found {
+            Some(error) if before == 0 => tracing::error!(
+                "the burst buffer {place} takes no writes: {error}. What is in it stays readable, new files go through the global \
+                 store. {REMEDY}"
+            ),
+            None if before != 0 => tracing::warn!("the burst buffer {place} takes writes again"),
+            _ => {}
+        }
+        code != 0
+    }
+
+    /// Whether a whole clean file that somebody has open may go on in the global store. An error: the burst buffer takes no writes, and
+    /// the kernel, or a mapping, reads the replica past us and would not see them. Gate held.
+    pub(crate) fn may_move(&self, file: &file::File, version: Version) -> io::Result<bool> {
+        let Some(error) = self.refusal() else { return Ok(false) };
+        let past_us = {
+            let mut live = file.live.lock();
+            // Our own would be in the way.
+            (live.fds.read, live.fds.noted) = (None, None);
+            live.passthrough > 0
+        };
+        if !past_us && lease::probe(self.replicas.open_as(version, How::Read)?.as_fd(), Nobody::Uses)? {
+            return Ok(true);
+        }
+        Err(self.refused(file, error))
+    }
+
+    /// Says which file cannot be written, and what to do.
+    pub(crate) fn refused(&self, file: &file::File, error: io::Error) -> io::Error {
+        let hint = file.live.lock().record.as_ref().map(|record| record.hint.clone()).unwrap_or_default();
+        tracing::error!(
+            file = %hint.display(),
+            "cannot be written while it is in the burst buffer {}, which takes no writes: {error}. {REMEDY}",
+            self.settings.burst_buffer.display()
+        );
+        error
+    }
+
+    /// W3 where nothing can be recorded: what is copied is what programs read, and a crash in the middle leaves a conflict. Gate not
+    /// held.
+    pub(crate) fn announce_unrecorded(
+        &self,
+        file: &file::File,
+        copied: &mut Record,
+        replica: BorrowedFd<'_>,
+    ) -> io::Result<()> {
+        self.lost_nothing(file, replica)?;
+        let _gate = file.gate.lock();
+        let mut live = file.live.lock();
+        if !crate::announce::is_wanted(copied, &live) {
+            return Err(io::Error::from_raw_os_error(libc::ENOENT));
+        }
+        crate::announce::follow(copied, &live);
+        copied.state = State::Draining;
+        live.record = Some(copied.clone());
+        Ok(())
+    }
+
+    /// Whether all of a file that nobody can write was found below since it changed last, and is there still.
+    pub(crate) fn is_copied(&self, file: &file::File, changes: u64, found: &Fingerprint) -> bool {
+        let live = file.live.lock();
+        live.copied == Some(changes) && live.left.is_some_and(|left| left.same_content(found))
+    }
+
+    /// W7 where nothing can be recorded: all of it is below, and it stays what it is. Gate held.
+    pub(crate) fn concluded_unrecorded(
+        &self,
+        job: &Job<'_>,
+        left: Fingerprint,
+        current: bool,
+        error: io::Error,
+    ) -> End {
+        if let Err(lost) = self.lost_nothing(job.file, job.replica.as_fd()) {
+            return self.note_failure(job.file, lost, Some(left));
+        }
+        let mut live = job.file.live.lock();
+        live.left = Some(left);
+        live.unsynced_below = false;
+        live.succeed();
+        live.copied = (job.quiet && current).then_some(job.changes);
+        let reason = format!(
+            "all of it is in the global store, but the burst buffer takes no writes and cannot say so: {error}"
+        );
+        live.record = Some(Record { reason, state: State::Draining, ..job.record.clone() });
+        End::Stuck { state: Residency::Queued, orphaned: false, error }
+    }
+}
+
+/// What to do about it.
+pub(crate) const REMEDY: &str = "Mend its file system (the kernel's log says what is wrong) and make it writable; if it must be unmounted \
+                                 for that, end the mount or run before and begin it again afterwards";

@@ -1,0 +1,210 @@
+//! A burst buffer whose file system becomes read-only while it is used: ext4 on an image, which is told of an error.
+
+mod support;
+
+use std::os::unix::fs::{FileExt, symlink};
+use std::sync::Arc;
+
+use catalogue::MemoryCatalogue;
+use config::{Policy, StageOut};
+use file_cache::{FileCache, Residency, Settings, Status};
+use rustix::mount::{MountFlags, mount_remount};
+use support::{World, kernel_file, read};
+use testkit::{Disk, TempTree, in_private_namespace};
+
+/// A cache with its catalogue on a disk that can become read-only; nothing is staged out but by command.
+fn world(disk: &Disk) -> World {
+    let root = disk.place().join("forebay");
+    let mut world = World::with(|settings| {
+        settings.burst_buffer = root;
+        settings.catalogue = None;
+    });
+    world.policy = Arc::new(Policy { stage_out: StageOut::Manual, ..Policy::clone(&world.policy) });
+    world
+}
+
+fn disk(tree: &TempTree) -> Option<Disk> {
+    Disk::new(tree.path("image"), tree.dir("disk"), 64 << 20)
+}
+
+/// Another life, of whose file system somebody took care.
+fn after_mending(mut world: World, disk: &Disk) -> World {
+    world.cache.shutdown();
+    // Of the old cache nothing stays open.
+    let elsewhere = Settings { catalogue: Some(Arc::new(MemoryCatalogue::new())), ..world.settings.clone() };
+    let nothing = Settings { burst_buffer: world.dir.path().join("nothing"), ..elsewhere };
+    world.cache = FileCache::open(nothing).unwrap();
+    disk.mend();
+    world.cache = FileCache::open(world.settings.clone()).unwrap();
+    world
+}
+
+/// What is said of the burst buffer, or of a file.
+fn told(status: &Status, path: &str) -> String {
+    let found = status.stuck.iter().find(|stuck| stuck.path == path);
+    found.map(|stuck| format!("{}: {}", stuck.reason, stuck.remedy)).unwrap_or_default()
+}
+
+fn code<T>(outcome: std::io::Result<T>) -> Option<i32> {
+    outcome.err().and_then(|error| error.raw_os_error())
+}
+
+#[test]
+fn new_files_and_clean_ones_that_are_written_go_through_when_the_burst_buffer_becomes_read_only() {
+    in_private_namespace(|| {
+        let tree = TempTree::new();
+        let Some(disk) = disk(&tree) else { return };
+        let world = world(&disk);
+        for name in ["kept", "written", "read", "absent"] {
+            world.store.put(name, b"old");
+        }
+        ["kept", "written", "read"].iter().for_each(|name| drop(world.open(name, false)));
+        let reader = world.open("read", false);
+        disk.become_read_only();
+
+        let new = world.create("new");
+        assert!(new.backing().is_none());
+        new.write_at(b"data", 0, false).unwrap();
+        assert_eq!((read(&new, 9), world.store.read("new").unwrap()), (b"data".to_vec(), b"data".to_vec()));
+        assert!(told(&world.cache.status(), "(the burst buffer)").contains("Read-only file system"));
+        assert_eq!(told(&world.cache.status(), "(the catalogue of the burst buffer)"), "", "told twice");
+
+        assert_eq!((read(&world.open("kept", false), 9), world.state("kept")), (b"old".to_vec(), Residency::Clean));
+        assert_eq!(read(&world.open("absent", false), 9), b"old");
+        for name in ["written", "read", "absent"] {
+            world.open(name, true).write_at(b"NEW", 0, false).unwrap();
+            assert_eq!(world.store.read(name).unwrap(), b"NEW", "{name}");
+            assert_eq!(read(&world.open(name, false), 9), b"NEW", "{name}");
+        }
+        assert_eq!(read(&reader, 9), b"NEW", "it was open before");
+        drop((new, reader));
+        world.cache.housekeep();
+        drop(world.store.unlink("written"));
+        world.cache.unlinked(&world.identity("kept"));
+
+        // A later life sees what is below, and not what the catalogue says.
+        let world = after_mending(world, &disk);
+        let again = &world.cache;
+        assert!(again.status().stuck.is_empty(), "{:?}", again.status().stuck);
+        assert_eq!(read(&world.open("read", false), 9), b"NEW");
+    });
+}
+
+#[test]
+fn what_the_kernel_reads_in_a_read_only_burst_buffer_is_not_written_behind_its_back() {
+    in_private_namespace(|| {
+        let tree = TempTree::new();
+        let Some(disk) = disk(&tree) else { return };
+        let world = world(&disk);
+        world.store.put("f", b"old");
+        let reader = world.open("f", false);
+        let kernel = reader.use_passthrough();
+        disk.become_read_only();
+        assert!(kernel);
+        assert_eq!(code(world.cache.open_file(world.anchor("f"), world.how(true))), Some(libc::EROFS));
+        assert_eq!(world.store.read("f").unwrap(), b"old");
+        drop(reader);
+        world.open("f", true).write_at(b"new", 0, false).unwrap();
+        assert_eq!(world.store.read("f").unwrap(), b"new");
+        world.cache.shutdown();
+    });
+}
+
+#[test]
+fn dirty_data_is_staged_out_of_a_read_only_burst_buffer_and_is_not_called_clean() {
+    in_private_namespace(|| {
+        let tree = TempTree::new();
+        let Some(disk) = disk(&tree) else { return };
+        let world = world(&disk);
+        let large = vec![7; 3 << 20];
+        world.store.put("changed", b"what was there before");
+        world.write_new("small", b"small");
+        world.write_new("other", b"other");
+        world.write_new("large", &large);
+        world.open("changed", true).write_at(b"WHAT", 0, false).unwrap();
+        let writer = world.create("open");
+        writer.write_at(b"open", 0, false).unwrap();
+        let kernel = kernel_file(&writer);
+        // What is not on the medium yet is in memory alone, and may go with it.
+        disk.become_read_only();
+
+        assert_eq!(code(writer.write_at(b"more", 4, false)), Some(libc::EROFS));
+        assert_eq!(code(kernel.write_at(b"more", 4)), Some(libc::EROFS));
+        assert_eq!(code(world.cache.open_file(world.anchor("small"), world.how(true))), Some(libc::EROFS));
+        assert_eq!(read(&world.open("large", false), large.len()), large);
+        drop((writer, kernel));
+
+        let expected: [(&str, &[u8]); 5] = [
+            ("small", b"small"),
+            ("other", b"other"),
+            ("large", &large),
+            ("changed", b"WHAT was there before"),
+            ("open", b"open"),
+        ];
+        let mut asked = 0;
+        for round in 0..2 {
+            let stuck = world.cache.drain_all(&mut |_| {}, &|| false);
+            assert_eq!(stuck.len(), expected.len(), "{stuck:?}");
+            for (name, data) in expected {
+                assert!(world.store.read(name).unwrap() == data, "{name}");
+                assert_ne!(world.state(name), Residency::Clean, "{name}");
+                let told = told(&world.cache.status(), name);
+                assert!(told.contains("all of it is in the global store"), "{name}: {told:?}");
+            }
+            if round == 0 {
+                asked = world.store.operations();
+            }
+        }
+        let asked = world.store.operations() - asked;
+        assert!(asked <= 2 * expected.len() as u64, "what is copied is read again and again: {asked} operations");
+        let world = after_mending(world, &disk);
+        let again = &world.cache;
+        let stuck = again.drain_all(&mut |_| {}, &|| false);
+        assert!(stuck.iter().all(|stuck| stuck.state == Residency::Conflict), "{stuck:?}");
+        for (name, data) in expected {
+            assert!(world.store.read(name).unwrap() == data, "{name}");
+        }
+    });
+}
+
+#[test]
+fn what_could_not_be_recorded_is_settled_when_the_burst_buffer_takes_writes_again() {
+    in_private_namespace(|| {
+        let tree = TempTree::new();
+        let (world, refusing) = (World::new(), tree.mount_tmpfs("refusing", 1 << 20));
+        mount_remount(&refusing, MountFlags::RDONLY, c"").unwrap();
+        for name in ["clean", "other"] {
+            world.store.put(name, b"old");
+            drop(world.open(name, false));
+        }
+        world.write_new("dirty", b"dirty");
+        let times = world.store.attributes("clean").unwrap().fingerprint.mtime;
+
+        // The look at the burst buffer fails, and so do all commits.
+        let probe = world.dir.path().join("probe");
+        symlink(refusing.join("probe"), &probe).unwrap();
+        world.catalogue.fail_commits(0, u64::MAX);
+        world.open("clean", true).write_at(b"NEW", 0, false).unwrap();
+        // It looks as before now, but for what is in it.
+        world.store.set_mtime("clean", times).unwrap();
+        assert_eq!(world.cache.drain_all(&mut |_| {}, &|| false).len(), 1);
+        assert_eq!(world.store.read("dirty").unwrap(), b"dirty");
+        // Those that are remembered push each other out.
+        for number in 0..2 * file_cache::limits::IDLE_FILES {
+            let name = format!("f{number}");
+            world.store.put(&name, b"x");
+            drop(world.open(&name, false));
+        }
+        assert_eq!(read(&world.open("clean", false), 9), b"NEW", "a record that does not hold was believed");
+
+        world.catalogue.fail_commits(0, 0);
+        std::fs::remove_file(&probe).unwrap();
+        world.advance(1);
+        world.cache.housekeep();
+        assert!(world.cache.status().stuck.is_empty(), "{:?}", world.cache.status().stuck);
+        assert_eq!(read(&world.open("clean", false), 9), b"NEW", "the old record came back");
+        world.drain();
+        assert_eq!(world.state("dirty"), Residency::Clean);
+        assert!(world.create("next").backing().is_some(), "new files go through still");
+    });
+}
