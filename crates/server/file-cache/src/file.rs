@@ -142,6 +142,8 @@ pub(crate) struct Live {
     pub(crate) unlinked: bool,
     /// The store's medium may not have that yet: the record is kept in the catalogue, and the replica.
     pub(crate) removal_unsynced: bool,
+    /// Its removal was under way when the agent died, and the start could not look whether the name is gone: the record says it still.
+    pub(crate) removal_doubted: bool,
     pub(crate) handles: u32,
     pub(crate) writers: u32,
     /// Handles whose I/O we do not see.
@@ -209,6 +211,7 @@ impl File {
                 retired: false,
                 unlinked: false,
                 removal_unsynced: false,
+                removal_doubted: false,
                 handles: 0,
                 writers: 0,
                 passthrough: 0,

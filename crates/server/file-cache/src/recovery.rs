@@ -17,13 +17,14 @@ use crate::busy::Busy;
 use crate::cache::{Counters, Inner, Table};
 use crate::clock;
 use crate::fetches::Fetches;
-use crate::file::Body;
+use crate::file::{Body, File};
 use crate::lease::{self, Nobody};
 use crate::limits::SWEEP_AFTER;
 use crate::queue::Queue;
 use crate::replica::{How, Replicas};
 use crate::settings::{OpenError, Settings};
 use crate::space::{self, Spaces};
+use crate::stage_out::End;
 use crate::superblock::{Superblock, check_owner};
 use crate::withdrawal::is_void;
 
@@ -136,20 +137,28 @@ impl Inner {
                 self.catalogue.commit(vec![Change::Remove(identity)], Durability::Process)?;
                 continue;
             }
+            let mut doubted = false;
             if record.removing {
-                if self.forget_removed(&identity, &record)? {
-                    continue;
+                match self.is_gone(&identity, &record) {
+                    Some(true) => {
+                        self.forget_removed(&identity, &record)?;
+                        continue;
+                    }
+                    // Whoever removes it later did not ask us.
+                    Some(false) => {
+                        record.removing = false;
+                        let kept = Change::Put(identity.clone(), record.clone());
+                        self.catalogue.commit(vec![kept], Durability::Process)?;
+                    }
+                    None => doubted = true,
                 }
-                // Whoever removes it later did not ask us.
-                record.removing = false;
-                let kept = Change::Put(identity.clone(), record.clone());
-                self.catalogue.commit(vec![kept], Durability::Process)?;
             }
             if !there {
                 tracing::error!(file = %record.hint.display(), "the data of a dirty file is not in the burst buffer: it is lost");
             }
             let conflict = record.state == State::Conflict;
             let file = self.adopt(identity, record, if there { Body::Whole } else { Body::Lost });
+            file.live.lock().removal_doubted = doubted;
             if there && !conflict {
                 self.queue.push(&file, Duration::ZERO);
             }
@@ -157,22 +166,51 @@ impl Inner {
         Ok(())
     }
 
-    /// We died while a file's last name was taken away: false if it is still there, or may be. What was asked for then
-    /// is done to the end.
-    fn forget_removed(&self, identity: &Identity, record: &Record) -> Result<bool, OpenError> {
-        if !self.store.finds_by_identity() || !matches!(self.store.locate(identity, &record.hint, false), Ok(None)) {
-            return Ok(false);
+    /// Whether a file is gone whose last name was being taken away when we died. `None`: the store did not say, and may later.
+    fn is_gone(&self, identity: &Identity, record: &Record) -> Option<bool> {
+        if !self.store.finds_by_identity() {
+            return Some(false);
         }
+        let found = self.store.locate(identity, &record.hint, false);
+        let found = found.inspect_err(|error| {
+            tracing::warn!(%error, file = %record.hint.display(), "whether a file was removed is looked at later");
+        });
+        found.ok().map(|found| found.is_none())
+    }
+
+    /// The same for one that the start could not look at, and that was looked at now. What ends its stage-out, if anything does.
+    /// Gate held.
+    pub(crate) fn end_doubt(&self, file: &Arc<File>, is_gone: bool) -> Option<End> {
+        if !std::mem::take(&mut file.live.lock().removal_doubted) {
+            return None;
+        }
+        let ended = if is_gone {
+            self.unlinked(file)
+        } else {
+            let record = file.live.lock().record.clone();
+            record.map_or(Ok(()), |record| self.put(file, Record { removing: false, ..record }, Durability::Process))
+        };
+        match ended {
+            Ok(()) => is_gone.then_some(End::Nothing),
+            Err(error) => {
+                file.live.lock().removal_doubted = true;
+                Some(self.note_failure(file, error, None))
+            }
+        }
+    }
+
+    /// What was asked for then is done to the end.
+    fn forget_removed(&self, identity: &Identity, record: &Record) -> Result<(), OpenError> {
         tracing::info!(file = %record.hint.display(), "a file whose removal was under way is gone: its data goes too");
         if record.synced {
             self.keep_from_before(identity.clone(), record.clone());
-            return Ok(true);
+            return Ok(());
         }
         self.replicas.unbrand(record.version);
         self.catalogue.commit(vec![Change::Remove(identity.clone())], Durability::Process)?;
         // It is garbage now; a failure leaves it to the sweep.
         let _ = self.replicas.remove(record.version);
-        Ok(true)
+        Ok(())
     }
 
     /// Removes replicas without a record that earlier agents left, and gives the clean ones their deadlines.

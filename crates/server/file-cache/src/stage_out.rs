@@ -166,10 +166,11 @@ impl Inner {
         let gate = file.gate.lock();
         let anchor = match self.anchor_of(file, false) {
             Ok(Some(anchor)) => anchor,
-            Ok(None) => return Err(self.orphan(file)),
+            Ok(None) => return Err(self.end_doubt(file, true).unwrap_or_else(|| self.orphan(file))),
             Err(error) => return Err(fail(error)),
         };
         let found = anchor.attributes().map_err(fail)?;
+        self.end_doubt(file, found.links == 0).map_or(Ok(()), Err)?;
         let (record, policy, left, changes, idle) = {
             let mut live = file.live.lock();
             let Some(record) = live.record.clone().filter(|_| live.is_unclean() && !live.unlinked) else {

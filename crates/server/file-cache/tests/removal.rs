@@ -2,6 +2,8 @@
 
 mod support;
 
+use file_cache::Residency;
+use global_store::memory::{Fault, Operation};
 use support::{Mapping, World, kernel_write, read};
 
 #[test]
@@ -57,6 +59,43 @@ fn an_agent_that_dies_while_it_removes_a_name_leaves_no_orphan() {
         let gone = names == 1 && happened;
         assert_eq!(world.store.read_identity(&identity).unwrap(), if gone { b"".as_slice() } else { b"data" });
         assert_eq!(world.replicas(), usize::from(!gone));
+    }
+}
+
+#[test]
+fn a_store_that_does_not_answer_a_start_makes_no_orphans_of_removed_files() {
+    for (synced, happened) in [(false, true), (true, true), (false, false), (true, false)] {
+        let label = format!("synced {synced}, happened {happened}");
+        let mut world = World::new();
+        let handle = world.create("f");
+        handle.write_at(b"data", 0, false).unwrap();
+        if synced {
+            handle.sync(false).unwrap();
+        }
+        drop(handle);
+        let identity = world.identity("f");
+        world.cache.removing(&identity);
+        if happened {
+            world.store.unlink("f").unwrap();
+        }
+        let matching = |operation: &Operation| *operation == Operation::Locate;
+        world.store.fail(Fault { matching, times: 2, errno: libc::ETIMEDOUT, ..Fault::default() });
+        world.crash();
+        assert_eq!(world.cache.state(&identity), Residency::Queued, "{label}: it may be there");
+        let stuck = world.cache.drain_all(&mut |_| {}, &|| false);
+        assert_eq!(
+            stuck.iter().map(|stuck| (stuck.errno, stuck.orphaned)).collect::<Vec<_>>(),
+            [(libc::ETIMEDOUT, false)],
+            "{label}"
+        );
+        world.drain();
+        assert_eq!(
+            world.cache.state(&identity),
+            if happened { Residency::Absent } else { Residency::Clean },
+            "{label}"
+        );
+        assert_eq!(world.cache.status().removed, u64::from(synced && happened), "{label}");
+        assert_eq!(world.store.read_identity(&identity).unwrap(), if happened { b"".as_slice() } else { b"data" });
     }
 }
 
