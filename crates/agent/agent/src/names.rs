@@ -17,6 +17,7 @@ use crate::agent::Agent;
 use crate::attributes::{Attributes, of_stat};
 use crate::caller::{Caller, with_umask};
 use crate::node::Node;
+use crate::policy_table::PolicyError;
 
 /// A node with what is known of it at the moment it was found or made.
 pub struct Found {
@@ -150,10 +151,15 @@ impl Agent {
         }
     }
 
-    /// Removes an empty directory.
+    /// Removes an empty directory, and what was said of it.
     pub fn remove_directory(&self, caller: &Caller, parent: &Node, name: &OsStr) -> io::Result<()> {
-        let _as_caller = self.impersonator.become_caller(caller)?;
-        self.change_below(Call::Remove, || Ok(fs::unlinkat(parent.fd(), plain(name)?, AtFlags::REMOVEDIR)?))
+        let held = self.below(Call::Remove, || self.policies.removing());
+        let place = held.as_ref().map(|_| self.path_of(parent)).transpose()?;
+        self.impersonator.become_caller(caller).and_then(|_as_caller| {
+            self.change_below(Call::Remove, || Ok(fs::unlinkat(parent.fd(), plain(name)?, AtFlags::REMOVEDIR)?))
+        })?;
+        place.iter().for_each(|place| ruled(self.policies.removed(&place.join(name))));
+        Ok(())
     }
 
     /// Renames; `flags` are those of renameat2(2). Under the policy `rename = commit` a dirty source is staged out
@@ -182,7 +188,8 @@ impl Agent {
         }
         let exchange = flags.contains(RenameFlags::EXCHANGE);
         let moves = source.is_directory() || exchange && target.as_ref().is_some_and(|found| found.node.is_directory());
-        let places = if moves && !self.policies.is_empty() { Some(self.places(from, to)?) } else { None };
+        let held = if moves { self.below(Call::Rename, || self.policies.moving()) } else { None };
+        let places = held.as_ref().map(|_| self.places(from, to)).transpose()?;
         let done = self.impersonator.become_caller(caller).and_then(|_as_caller| {
             self.change_below(Call::Rename, || {
                 Ok(fs::renameat_with(from.0.fd(), plain(from.1)?, to.0.fd(), plain(to.1)?, flags)?)
@@ -192,12 +199,8 @@ impl Agent {
             replaced.map_or(Ok(()), |target| self.lost_a_name(target, to.1))?;
             return Err(error);
         }
-        if let Some((old, new)) = places
-            && let Err(error) = self.policies.moved(&old, &new, exchange)
-        {
-            // They hold; after a restart they are what was kept last.
-            tracing::error!(%error, "the rules of a directory that was renamed");
-        }
+        places.iter().for_each(|(old, new)| ruled(self.policies.moved(old, new, exchange)));
+        drop(held);
         self.changed(&source)?;
         match &target {
             Some(target) if replaces => self.lost_a_name(target, to.1),
@@ -286,6 +289,11 @@ fn plain(name: &OsStr) -> Result<&OsStr, Errno> {
     }
 }
 
+/// They hold; after a restart they are what was kept last.
+fn ruled(changed: Result<(), PolicyError>) {
+    changed.unwrap_or_else(|error| tracing::error!(%error, "the rules of a directory that was renamed or removed"));
+}
+
 #[cfg(test)]
 mod tests {
     use catalogue::{Catalogue, MemoryCatalogue, State};
@@ -310,6 +318,29 @@ mod tests {
         let policies = PolicyTable::load(policy, buffer.join("policies.toml")).unwrap();
         let cache = FileCache::open(settings).unwrap();
         (Agent::new(Config { cache, store, policies }).unwrap(), catalogue)
+    }
+
+    #[test]
+    fn directories_that_are_renamed_at_once_keep_their_rules() {
+        let tree = tempfile::tempdir().unwrap();
+        let (agent, _) = agent_of(tree.path());
+        let (root, new) = (Arc::clone(agent.root()), NewMode { mode: 0o755, umask: 0 });
+        let above = agent.make_directory(&Caller::own(), &root, "a".as_ref(), new).unwrap().node;
+        agent.make_directory(&Caller::own(), &above, "x".as_ref(), new).unwrap();
+        agent.policies.set(Path::new("a/x"), &PolicySet::parse(["cache=through"]).unwrap()).unwrap();
+        let renames = |parent: &Node, names: [&str; 2]| {
+            for turn in 0..301 {
+                let [from, to] = [names[turn % 2], names[(turn + 1) % 2]].map(OsStr::new);
+                agent.rename(&Caller::own(), (parent, from), (parent, to), 0, &|| false).unwrap();
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| renames(&root, ["a", "b"]));
+            scope.spawn(|| renames(&above, ["x", "y"]));
+        });
+        assert_eq!(agent.policies.list().keys().collect::<Vec<_>>(), [Path::new("b/y")]);
+        agent.remove_directory(&Caller::own(), &above, "y".as_ref()).unwrap();
+        assert!(agent.policies.is_empty(), "they were that directory's");
     }
 
     /// What the medium still calls dirty, a crash would bring back without its file.

@@ -29,6 +29,9 @@ fn rules_go_with_a_directory_that_is_renamed() {
         ok(call(["umount", bench.dir.to_str().unwrap()]));
         let _mounted = bench.mount(&[]);
         assert_eq!(holds(&other, "cache"), "through\n", "also after a restart");
+        fs::remove_dir_all(&other).unwrap();
+        fs::create_dir(&other).unwrap();
+        assert_eq!(holds(&other, "cache"), "both\n", "it is another directory");
         ok(call(["umount", bench.dir.to_str().unwrap()]));
     });
 }
