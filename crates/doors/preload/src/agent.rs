@@ -34,6 +34,8 @@ static WINDOW_BYTES: AtomicU64 = AtomicU64::new(0);
 static REGISTRATION: AtomicPtr<Registration> = AtomicPtr::new(core::ptr::null_mut());
 /// The process that registered.
 static OWNER: AtomicU64 = AtomicU64::new(0);
+/// This process asks for no windows any more.
+static GIVEN_UP: AtomicBool = AtomicBool::new(false);
 /// A thread talks to the agent; no other waits for it, nor does its own signal handler.
 static TALKING: AtomicBool = AtomicBool::new(false);
 
@@ -105,7 +107,7 @@ fn talk<T>(act: impl FnOnce() -> Option<T>) -> Option<T> {
 
 /// Announces an open that is about to be made, `mildly` if it reads as well; `None` where there are no windows.
 pub fn announce(mildly: bool) -> Option<Announcement<'static>> {
-    if !is_offered() {
+    if !is_offered() || GIVEN_UP.load(Acquire) {
         return None;
     }
     let registration = registration().or_else(register)?;
@@ -152,7 +154,8 @@ pub fn closes(first: u32, last: u32) {
 #[cold]
 pub fn attach(fd: c_int, open: &descriptors::Open) {
     let answer = talk(|| {
-        let registration = registration().filter(|registration| registration.is_here() && !size_is_limited())?;
+        let registration = registration()
+            .filter(|registration| registration.is_here() && !size_is_limited() && !GIVEN_UP.load(Acquire))?;
         // SAFETY: the program's descriptor, which a call of its own is using.
         let file = unsafe { BorrowedFd::borrow_raw(fd) };
         Some(registration.attach(file, WINDOW_BYTES.load(Relaxed)))
@@ -198,6 +201,13 @@ pub fn end(fd: c_int) -> Result<(), c_int> {
     // What was appended the kernel does not know of; by the size that it is told now it appends and copies.
     let _ = rustix::fs::fstat(file);
     ended.map(drop)
+}
+
+/// All of them, and for good: what is read and written from now on may be seen by nobody here.
+pub fn give_up() {
+    if is_offered() && !GIVEN_UP.swap(true, AcqRel) {
+        give_back_all();
+    }
 }
 
 /// All of them, because the program limits the size of files.

@@ -1,4 +1,4 @@
-//! Functions by which a program copies or replaces itself: forwarded with whatever arguments they have.
+//! Functions by which a program copies or replaces itself, or goes past the C library: forwarded with whatever arguments they have.
 
 use core::ffi::c_void;
 
@@ -15,10 +15,13 @@ pub extern "C" fn destination(original: &Original) -> *mut c_void {
     if address.is_null() { nowhere as *mut c_void } else { address }
 }
 
-/// Makes of a row a function that asks for the original's address and jumps there with every register and the stack as they
+/// Before most of them nothing is to be done.
+pub extern "C" fn nothing_before() {}
+
+/// Makes of a row a function that has something looked at, which gets the first arguments, asks for the original's address and jumps there with every register and the stack as they
 /// were: `execl` has any number of arguments, and `vfork` returns twice, to a frame that must not be ours.
 macro_rules! depart {
-    ($name:ident) => {
+    ($name:ident, $before:path) => {
         #[allow(non_snake_case)] // the C library's name
         mod $name {
             use super::*;
@@ -37,6 +40,7 @@ macro_rules! depart {
                     "push r9",
                     "push rax", // of a variadic call: how many vector registers
                     ".cfi_adjust_cfa_offset 56",
+                    "call {before}",
                     "lea rdi, [rip + {original}]",
                     "call {destination}",
                     "mov r11, rax",
@@ -50,6 +54,7 @@ macro_rules! depart {
                     ".cfi_adjust_cfa_offset -56",
                     "jmp r11",
                     ".cfi_endproc",
+                    before = sym $before,
                     original = sym ORIGINAL,
                     destination = sym crate::departure::destination,
                 )

@@ -1,13 +1,13 @@
 //! Makes of each row of the table an exported function.
 
-use core::ffi::{c_char, c_int, c_uint, c_void};
+use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use core::mem::transmute;
 
 use libc::{iovec, mode_t, off_t, size_t, ssize_t};
 
 use crate::departure::depart;
 use crate::original::{Absent, Original};
-use crate::{agent, data, descriptors, lifetime};
+use crate::{agent, asynchronous, data, descriptors, lifetime};
 
 /// Expands the table.
 macro_rules! calls {
@@ -16,6 +16,8 @@ macro_rules! calls {
         opens { $( $open:ident ( $($c:ident : $v:ty),* ) => $flags:expr; )* }
         always { $( $other:ident ( $($b:ident : $u:ty),* ) -> $s:ty => $by:tt $(:: $it:ident)?; )* }
         departures { $( $leaving:ident )* }
+        asynchronous { $( $past:ident => $first:ident :: $look:ident; )* }
+        own { $( $whole:ident ( $($d:ident : $w:ty),* ) -> $x:ty => $mine:ident :: $does:ident; )* }
     ) => {
         $( exported!($call($fd: c_int $(, $a: $t)*) -> $r, original => {
             by_descriptor!(original, [$how $(:: $what)?], $fd $(, $a)*)
@@ -30,7 +32,15 @@ macro_rules! calls {
         $( exported!($other($($b: $u),*) -> $s, original => {
             always!(original, [$by $(:: $it)?], $($b),*)
         }); )*
-        $( depart!($leaving); )*
+        $( depart!($leaving, crate::departure::nothing_before); )*
+        $( depart!($past, crate::$first::$look); )*
+        $(
+            #[unsafe(no_mangle)]
+            unsafe extern "C-unwind" fn $whole($($d: $w),*) -> $x {
+                // SAFETY: what the caller owes to that function, it owes to us.
+                unsafe { $mine::$does($($d),*) }
+            }
+        )*
 
         /// Finds every function, so that no call from a signal handler has to, and reads the environment.
         extern "C" fn at_load() {

@@ -18,6 +18,7 @@
 
 mod agent;
 mod allocator;
+mod asynchronous;
 mod data;
 mod departure;
 mod descriptors;

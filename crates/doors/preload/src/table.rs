@@ -7,6 +7,9 @@
 //! * `opens`: with the flags of the open. What they open may become ours.
 //! * `always`: what closes, replaces, maps or passes on descriptors that may be ours.
 //! * `departures`: the program copies or replaces itself. Their arguments are nobody's business here, some are variadic.
+//! * `asynchronous`: the program goes to the kernel past the C library, for data too. What is looked at before is behind the arrow;
+//!   the originals are mostly other libraries', which may be loaded later or not at all.
+//! * `own`: it is a system call and nothing else, whichever library had it.
 //!
 //! After the arrow stands the function that does it for descriptors of ours; `forward` is the C library's. Reads and departures need
 //! nothing today, because the agent drains before it answers the kernel: their rows are where reads from a window's memory will be.
@@ -15,7 +18,7 @@
 //! on x86-64. `off_t` is `off64_t` there, so both names of a call have one row each and one meaning.
 //!
 //! Left to the kernel on purpose: what reaches the agent as a request of its own (`fsync`, `ftruncate`, `fallocate`,
-//! `stat`), `io_uring`, `libaio`, `syscall(2)`, and what the C library calls inside itself, such as the writes of stdio.
+//! `stat`), what `io_uring`, `libaio` and `syscall(2)` do, and what the C library calls inside itself, such as the writes of stdio.
 
 /// Invokes a macro with the rows.
 macro_rules! table {
@@ -93,6 +96,15 @@ macro_rules! table {
             }
             departures {
                 fork __fork _Fork vfork __vfork clone __clone daemon forkpty posix_spawn posix_spawnp system popen execve execveat fexecve execv execvp execvpe execl execle execlp
+            }
+            asynchronous {
+                syscall => asynchronous::before_system_call;
+                io_uring_queue_init => asynchronous::before_rings;
+                io_uring_queue_init_params => asynchronous::before_rings;
+                io_uring_queue_init_mem => asynchronous::before_rings;
+            }
+            own {
+                io_submit(context: usize, count: c_long, requests: *mut c_void) -> c_int => asynchronous::io_submit;
             }
         }
     };

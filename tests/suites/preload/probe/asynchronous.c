@@ -1,0 +1,130 @@
+#include "probe.h"
+
+#include <aio.h>
+#include <dlfcn.h>
+#include <linux/aio_abi.h>
+#include <linux/io_uring.h>
+
+// libaio and io_uring read what was written a moment before, whichever way they are called.
+enum { BLOCK = 8192 };
+static char block[BLOCK], got[BLOCK];
+
+// Past every library, as programs do that have the ring's calls inside.
+static long past(long number, long a, long b, long c, long d, long e, long f) {
+  register long r10 __asm__("r10") = d, r8 __asm__("r8") = e, r9 __asm__("r9") = f;
+  __asm__ volatile("syscall" : "+a"(number) : "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9) : "rcx", "r11", "memory");
+  return number;
+}
+
+static long by_syscall(aio_context_t context, long count, struct iocb **requests) {
+  long done = syscall(SYS_io_submit, context, count, requests);
+  return done < 0 ? -errno : done;
+}
+
+typedef long submit_function(aio_context_t, long, struct iocb **);
+
+static long aio(submit_function *submit, int fd, int opcode, long at) {
+  static aio_context_t context;
+  if (!context && syscall(SYS_io_setup, 4, &context)) return -errno;
+  struct iocb request = {.aio_lio_opcode = opcode, .aio_fildes = fd, .aio_buf = (uintptr_t)got, .aio_nbytes = BLOCK, .aio_offset = at};
+  struct iocb *requests = &request;
+  struct io_event event;
+  long done = submit(context, 1, &requests);
+  if (done != 1) return done;
+  syscall(SYS_io_getevents, context, 1, 1, &event, NULL);
+  return event.res;
+}
+
+static long ring(int by_library, int opcode, int fd, long at) {
+  struct io_uring_params params = {0};
+  long one = by_library ? syscall(SYS_io_uring_setup, 4, &params) : past(SYS_io_uring_setup, 4, (long)&params, 0, 0, 0, 0);
+  if (one < 0) return -1;
+  int rw = PROT_READ | PROT_WRITE;
+  char *asked = mmap(NULL, params.sq_off.array + params.sq_entries * 4, rw, MAP_SHARED, one, IORING_OFF_SQ_RING);
+  char *done = mmap(NULL, params.cq_off.cqes + params.cq_entries * sizeof(struct io_uring_cqe), rw, MAP_SHARED, one, IORING_OFF_CQ_RING);
+  struct io_uring_sqe *entry = mmap(NULL, params.sq_entries * sizeof *entry, rw, MAP_SHARED, one, IORING_OFF_SQES);
+  *entry = (struct io_uring_sqe){.opcode = opcode, .fd = fd, .addr = (uintptr_t)got, .len = BLOCK, .off = at};
+  *(unsigned *)(asked + params.sq_off.array) = 0;
+  *(unsigned *)(asked + params.sq_off.tail) = 1;
+  past(SYS_io_uring_enter, one, 1, 1, IORING_ENTER_GETEVENTS, 0, 0);
+  long result = ((struct io_uring_cqe *)(done + params.cq_off.cqes))->res;
+  close(one);
+  return result;
+}
+
+// A file that has a window, where there are any.
+static int written(const char *name) {
+  int fd = open(name, O_RDWR | O_CREAT | O_TRUNC, 0644);
+  for (int n = 0; n < 8; n++) write(fd, block, BLOCK);
+  return fd;
+}
+
+static void in_child(void (*act)(void)) {
+  pid_t pid = fork();
+  if (pid == 0) {
+    act();
+    _exit(0);
+  }
+  tell_child(pid);
+}
+
+static void of_libaio(void) {
+  dlopen("libaio.so.1", RTLD_NOW | RTLD_GLOBAL);
+  submit_function *submit = (submit_function *)dlsym(RTLD_DEFAULT, "io_submit");
+  if (!submit) submit = by_syscall;
+  int fd = written("libaio");
+  int same = dup(fd);
+  TELL(aio(submit, same, IOCB_CMD_PREAD, 7 * BLOCK));
+  tell_bytes("got", got + BLOCK - 20, 20);
+  TELL(write(fd, "more", 4));
+  TELL(aio(submit, fd, IOCB_CMD_PREAD, 8 * BLOCK));
+  TELL(aio(submit, -1, IOCB_CMD_PREAD, 0));
+  tell_file("libaio");
+}
+
+static void of_syscall(void) {
+  int fd = written("syscall");
+  TELL(aio(by_syscall, fd, IOCB_CMD_PREAD, 7 * BLOCK));
+  TELL(write(fd, block, BLOCK));
+  TELL(aio(by_syscall, fd, IOCB_CMD_PWRITE, 3 * BLOCK));
+  tell_file("syscall");
+}
+
+static void of_a_ring(void) {
+  int fd = written("ring");
+  TELL(ring(1, IORING_OP_READ, fd, 7 * BLOCK));
+  TELL(write(fd, block, BLOCK));
+  TELL(ring(0, IORING_OP_READ, fd, 8 * BLOCK));
+  TELL(ring(0, IORING_OP_WRITE, fd, 9 * BLOCK));
+  tell_file("ring");
+}
+
+static void of_liburing(void) {
+  static long room[1024];
+  void *library = dlopen("liburing.so.2", RTLD_NOW | RTLD_LOCAL);
+  int (*begin)(unsigned, void *, unsigned) = dlsym(RTLD_DEFAULT, "io_uring_queue_init");
+  if (!begin && library) begin = dlsym(library, "io_uring_queue_init");
+  int fd = written("liburing");
+  if (library) TELL(begin(4, room, 0));
+  if (library) TELL(ring(0, IORING_OP_READ, fd, 7 * BLOCK));
+  tell_file("liburing");
+}
+
+static void of_the_c_library(void) {
+  int fd = written("posix");
+  struct aiocb request = {.aio_fildes = fd, .aio_buf = got, .aio_nbytes = BLOCK, .aio_offset = 7 * BLOCK};
+  TELL(aio_read(&request));
+  const struct aiocb *requests = &request;
+  while (aio_error(&request) == EINPROGRESS) aio_suspend(&requests, 1, NULL);
+  TELL(aio_return(&request));
+  tell_file("posix");
+}
+
+int main(void) {
+  pattern(block, sizeof block, 3);
+  in_child(of_libaio);
+  in_child(of_syscall);
+  in_child(of_a_ring);
+  in_child(of_liburing);
+  in_child(of_the_c_library);
+}
