@@ -113,7 +113,7 @@ impl Inner {
     /// The pause before the next round. What the kernel writes past us finds no room that we did not make before.
     pub(crate) fn round(&self) -> Duration {
         let reserve = self.spaces.reserve(&self.settings.policy);
-        let pressed = self.kernel_writers.load(Ordering::Relaxed) > 0 && self.spaces.now().free < 2 * reserve;
+        let pressed = self.kernel_writers.load(Ordering::Relaxed) > 0 && self.spaces.now().free / 2 < reserve;
         if pressed { ROUND_SHORT } else { ROUND }
     }
 
@@ -203,7 +203,7 @@ impl Inner {
         // Held until the file has moved: a later stage-out would bring old bytes back over new ones.
         let _drain = file.drain.lock();
         if let Some(End::Stuck { error, .. }) = self.drain_locked(&[file], &|| false).pop() {
-            return Err(error);
+            return Err(io::Error::from_raw_os_error(crate::cache::errno(&error)));
         }
         let Some(anchor) = self.anchor_of(file, false)? else { return Ok(false) };
         let global = Arc::from(anchor.open(global_store::Access::Write)?);

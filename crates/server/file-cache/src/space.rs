@@ -26,8 +26,15 @@ pub(crate) struct Spaces {
 pub(crate) fn statvfs(root: PathBuf) -> SpaceProbe {
     std::sync::Arc::new(move || {
         let found = rustix::fs::statvfs(&root)?;
-        Ok(Space { total: found.f_blocks * found.f_frsize, free: found.f_bavail * found.f_frsize })
+        Ok(space_of(found.f_blocks, found.f_bavail, found.f_frsize))
     })
+}
+
+/// Bytes of what a file system says in blocks. One that has given out its reserve may count what is available below zero, which is more
+/// than it has.
+fn space_of(blocks: u64, available: u64, block: u64) -> Space {
+    let available = if available > blocks { 0 } else { available };
+    Space { total: blocks.saturating_mul(block), free: available.saturating_mul(block) }
 }
 
 impl Spaces {
@@ -108,5 +115,26 @@ impl Spaces {
             std::fs::remove_file(&self.ballast)?;
         }
         Ok(made?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn what_statfs_counts_below_zero_or_beyond_all_bytes_overflows_nothing() {
+        assert_eq!(space_of(1000, (-3_i64) as u64, 4096), Space { total: 4_096_000, free: 0 });
+        let endless = space_of(u64::MAX, u64::MAX / 2, 4096);
+        assert_eq!(endless, Space { total: u64::MAX, free: u64::MAX });
+        let spaces = Spaces::new(Arc::new(move || Ok(endless)), Arc::new(|| Duration::ZERO), PathBuf::new(), u64::MAX);
+        for reserve_thousandths in [0, 50, 1000] {
+            let policy = Policy { reserve_thousandths, ..Policy::default() };
+            assert!(spaces.admit(1 << 20, &policy), "{reserve_thousandths}");
+            spaces.forget();
+            assert_eq!(spaces.excess(), 0);
+        }
     }
 }

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use config::{Cache, KeepAfter, Policy, StageOut};
-use file_cache::{OpenHow, Residency};
+use file_cache::{OpenHow, Residency, SetMtime};
 use global_store::memory::{Fault, Operation};
 use support::{MIB, World, kernel_write, read, until};
+use types::Timestamp;
 
 #[test]
 fn a_small_file_is_whole_when_its_open_returns() {
@@ -154,6 +155,31 @@ fn clean_files_expire_and_pinned_open_and_dirty_ones_do_not() {
     world.advance(4000);
     world.cache.housekeep();
     assert_eq!(world.state("open"), Residency::Absent);
+}
+
+#[test]
+fn the_residence_time_counts_from_the_last_use_and_not_from_the_time_of_the_file() {
+    let world = World::new();
+    let long_ago = Timestamp { seconds: 1, nanos: 0 };
+    world.store.put("read", b"data");
+    world.store.set_mtime("read", long_ago).unwrap();
+    drop(world.open("read", false));
+    world.write_new("written", b"data");
+    let set = &mut || world.store.set_mtime("written", long_ago);
+    world.cache.set_times(&world.anchor("written"), SetMtime::To(long_ago), set).unwrap();
+    world.drain();
+    let kept = |expected: Residency| {
+        world.cache.housekeep();
+        for name in ["read", "written"] {
+            assert_eq!(world.store.attributes(name).unwrap().fingerprint.mtime, long_ago, "{name}");
+            assert_eq!(world.state(name), expected, "{name}");
+        }
+    };
+    kept(Residency::Clean);
+    world.advance(3599);
+    kept(Residency::Clean);
+    world.advance(2);
+    kept(Residency::Absent);
 }
 
 #[test]

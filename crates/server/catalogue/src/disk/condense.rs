@@ -68,7 +68,8 @@ impl FjallCatalogue {
 }
 
 fn has_room(catalogue: &FjallCatalogue) -> bool {
-    rustix::fs::statvfs(&catalogue.dir).is_ok_and(|now| now.f_bavail * now.f_frsize >= CONDENSE_ROOM_BYTES)
+    rustix::fs::statvfs(&catalogue.dir)
+        .is_ok_and(|now| now.f_bavail.saturating_mul(now.f_frsize) >= CONDENSE_ROOM_BYTES)
 }
 
 impl Database {

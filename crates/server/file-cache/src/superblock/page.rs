@@ -80,7 +80,7 @@ pub(super) fn write_page(path: &Path, page: &Page) -> io::Result<()> {
 /// room that was kept for it.
 pub(super) fn start_page(root: &Path, path: &Path, page: &Page) -> io::Result<()> {
     let room = root.join("room");
-    let low = rustix::fs::statvfs(root).is_ok_and(|now| now.f_bavail * now.f_frsize < START_ROOM_BYTES);
+    let low = rustix::fs::statvfs(root).is_ok_and(|now| now.f_bavail.saturating_mul(now.f_frsize) < START_ROOM_BYTES);
     if low {
         let _ = std::fs::remove_file(&room);
     }

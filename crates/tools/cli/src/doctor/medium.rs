@@ -85,8 +85,8 @@ fn space(dir: &Path) -> Check {
     let Ok(stat) = rustix::fs::statvfs(dir) else {
         return Check::limited("free space", "unknown", "");
     };
-    let free = stat.f_bavail * stat.f_frsize;
-    let found = format!("{} of {} MiB", free >> 20, (stat.f_blocks * stat.f_frsize) >> 20);
+    let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+    let found = format!("{} of {} MiB", free >> 20, stat.f_blocks.saturating_mul(stat.f_frsize) >> 20);
     if free < FREE_WARN_BYTES {
         Check::limited(
             "free space",
