@@ -70,6 +70,8 @@ pub trait BurstBuffer: Send + Sync {
     fn evict(&self, identity: &Identity) -> io::Result<()>;
     /// Pins or unpins a replica.
     fn pin(&self, identity: &Identity, pinned: bool) -> io::Result<()>;
+    /// Whether a replica is pinned; false where nobody can tell.
+    fn is_pinned(&self, identity: &Identity) -> bool;
     /// Where a file's data is; absent where nobody can tell.
     fn state(&self, identity: &Identity) -> Residency;
     /// Ends a conflict, a failure or an orphan. `EOPNOTSUPP`: that is decided on the server.
@@ -274,6 +276,9 @@ impl BurstBuffer for FileCache {
     }
     fn pin(&self, identity: &Identity, pinned: bool) -> io::Result<()> {
         FileCache::pin(self, identity, pinned)
+    }
+    fn is_pinned(&self, identity: &Identity) -> bool {
+        FileCache::is_pinned(self, identity)
     }
     fn state(&self, identity: &Identity) -> Residency {
         FileCache::state(self, identity)

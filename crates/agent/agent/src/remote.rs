@@ -306,6 +306,11 @@ impl BurstBuffer for RemoteBuffer {
         self.inner.change(&Message::Pin { identity: identity.clone(), pinned })
     }
 
+    /// The server does not say.
+    fn is_pinned(&self, _identity: &Identity) -> bool {
+        false
+    }
+
     fn state(&self, identity: &Identity) -> Residency {
         self.inner.resides(identity).map_or(Residency::Absent, |(state, _)| state)
     }

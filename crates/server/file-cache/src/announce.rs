@@ -13,6 +13,7 @@ use crate::copy::{Copy, Progress};
 use crate::fault;
 use crate::file::{File, Live};
 use crate::pace::Pace;
+use crate::side::here;
 use crate::stage_out::Job;
 
 /// Whether the file still has the replica that is being copied, and a record of it.
@@ -39,7 +40,7 @@ impl Inner {
     ) -> io::Result<()> {
         let announced = self.announce_recorded(jobs, lost);
         if !announced.as_ref().is_err_and(|error| self.refuses(error)) {
-            return announced;
+            return announced.map_err(here);
         }
         for (index, mut job) in std::mem::take(jobs) {
             match self.announce_unrecorded(job.file, &mut job.record, job.replica.as_fd()) {
@@ -47,7 +48,7 @@ impl Inner {
                     (job.begun, job.secured) = (true, true);
                     jobs.push((index, job));
                 }
-                Err(error) => lost(index, job, error),
+                Err(error) => lost(index, job, here(error)),
             }
         }
         Ok(())
@@ -63,7 +64,7 @@ impl Inner {
         for ((index, job), end) in std::mem::take(jobs).into_iter().zip(ends) {
             match end {
                 Ok(()) => jobs.push((index, job)),
-                Err(error) => lost(index, job, error),
+                Err(error) => lost(index, job, here(error)),
             }
         }
         fault::point("w2.synced");
@@ -141,9 +142,9 @@ impl Progress for Announcer<'_> {
         }
         match self.record() {
             Err(error) if self.inner.refuses(&error) => {
-                self.inner.announce_unrecorded(self.file, self.record, self.replica.as_fd())?;
+                self.inner.announce_unrecorded(self.file, self.record, self.replica.as_fd()).map_err(here)?;
             }
-            recorded => recorded?,
+            recorded => recorded.map_err(here)?,
         }
         (*self.begun, *self.secured) = (true, true);
         Ok(())

@@ -115,6 +115,16 @@ pub struct Stuck {
     pub replica: PathBuf,
 }
 
+/// The word for dirty data whose file is not in the global store, in commands and protocols.
+pub const ORPHANED: &str = "orphaned";
+
+impl Stuck {
+    /// The word for where it stands, in commands and protocols.
+    pub fn state_name(&self) -> &'static str {
+        if self.orphaned { ORPHANED } else { self.state.name() }
+    }
+}
+
 /// Which copy of a conflict stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keep {

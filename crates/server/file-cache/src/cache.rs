@@ -29,6 +29,7 @@ use crate::refusal::Refusal;
 use crate::removal::Removals;
 use crate::replica::{How, Replicas};
 use crate::settings::Settings;
+use crate::side;
 use crate::space::Spaces;
 use crate::superblock::Superblock;
 use crate::throttle::Throttle;
@@ -124,7 +125,7 @@ pub(crate) fn broken(error: catalogue::Error) -> io::Error {
 
 /// The errno of an error; `EIO` for what has none.
 pub(crate) fn errno(error: &io::Error) -> i32 {
-    error.raw_os_error().unwrap_or(libc::EIO)
+    error.raw_os_error().or_else(|| side::errno_here(error)).unwrap_or(libc::EIO)
 }
 
 impl Inner {

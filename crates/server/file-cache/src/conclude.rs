@@ -13,6 +13,7 @@ use crate::fault;
 use crate::lease::{self, Nobody};
 use crate::limits::SMALL_BYTES;
 use crate::replica::{self, Replicas};
+use crate::side::here;
 use crate::stage_out::{End, Job, clone_error};
 
 impl Inner {
@@ -53,7 +54,7 @@ impl Inner {
                 continue;
             }
             match &failure {
-                Some(error) => ends[index] = Some(self.note_failure(job.file, clone_error(error), Some(left))),
+                Some(error) => ends[index] = Some(self.note_failure(job.file, here(clone_error(error)), Some(left))),
                 None => self.concluded(job, matches!(ends[index], Some(End::Clean))),
             }
         }

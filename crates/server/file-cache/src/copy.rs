@@ -10,6 +10,7 @@ use types::ByteRange;
 use crate::extents::Extents;
 use crate::limits::{BEHIND_BYTES, BLOCK_BYTES, SMALL_BYTES};
 use crate::replica;
+use crate::side::here;
 use crate::sums::{self, Sums, block_range, blocks_of};
 
 /// What of the replica is written.
@@ -125,7 +126,7 @@ impl<'a> Copy<'a> {
                 copied.sums.blocks.push(sums::sum(bytes));
             }
             let mut from = part.start;
-            while let Some(data) = self.extents.data_in(bytes, part, from)? {
+            while let Some(data) = self.extents.data_in(bytes, part, from).map_err(here)? {
                 let slice = &bytes[(data.start - part.start) as usize..(data.end - part.start) as usize];
                 self.write(slice, data.start, copied)?;
                 (from, end) = (data.end, data.end);
@@ -165,7 +166,7 @@ impl<'a> Copy<'a> {
     fn block(&mut self, bytes: &[u8], block: ByteRange, copied: &mut Copied) -> io::Result<u64> {
         let mut at = block.start;
         loop {
-            let data = self.extents.data_in(bytes, block, at)?;
+            let data = self.extents.data_in(bytes, block, at).map_err(here)?;
             let hole = ByteRange::new(at, data.map_or(block.end, |data| data.start));
             let hole = hole.intersection(&ByteRange::new(0, self.global_size));
             if !hole.is_empty() {
@@ -185,7 +186,7 @@ impl<'a> Copy<'a> {
 
     /// The replica's bytes; what was cut off while we copy reads as zeros, and is noticed as a change.
     fn read(&self, bytes: &mut [u8], at: u64) -> io::Result<()> {
-        let read = replica::read_full(self.replica, bytes, at)?;
+        let read = replica::read_full(self.replica, bytes, at).map_err(here)?;
         bytes[read..].fill(0);
         Ok(())
     }

@@ -14,7 +14,7 @@ use crate::api::{DrainProgress, Residency, Stuck};
 use crate::cache::Inner;
 use crate::file::File;
 use crate::limits::{BATCH_BYTES, DRAIN_BATCH_FILES_MIN, POLL, SMALL_BYTES, TURN_MAX, TURN_PAUSE_MAX};
-use crate::stage_out::End;
+use crate::stage_out::{End, clone_error};
 
 /// Files with their sizes, small ones by the batch.
 type Batches = VecDeque<Vec<(Arc<File>, u64)>>;
@@ -291,10 +291,8 @@ fn copy_of(end: &End) -> End {
         End::Clean => End::Clean,
         End::StillDirty => End::StillDirty,
         End::Nothing => End::Nothing,
-        End::Stuck { state, orphaned, error } => End::Stuck {
-            state: *state,
-            orphaned: *orphaned,
-            error: io::Error::from_raw_os_error(crate::cache::errno(error)),
-        },
+        End::Stuck { state, orphaned, error } => {
+            End::Stuck { state: *state, orphaned: *orphaned, error: clone_error(error) }
+        }
     }
 }

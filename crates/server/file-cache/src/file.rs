@@ -26,6 +26,7 @@ use crate::api::Residency;
 use crate::last_access::Watched;
 use crate::limits::BLOCK_BYTES;
 use crate::medium::Medium;
+use crate::side::Trouble;
 
 /// One version of one file's data.
 pub struct File {
@@ -175,6 +176,8 @@ pub(crate) struct Live {
     pub(crate) error: (u64, i32),
     /// The error was told under this number already, and nothing succeeded since.
     pub(crate) failing: bool,
+    /// What it was, for who asks.
+    pub(crate) trouble: Option<Trouble>,
     /// When the fingerprint was last compared with the global copy.
     pub(crate) checked: Option<Duration>,
     /// When the last handle went.
@@ -229,6 +232,7 @@ impl File {
                 mapped: 0,
                 error: (0, 0),
                 failing: false,
+                trouble: None,
                 checked: None,
                 used: now,
                 dirty_since: now,
@@ -284,6 +288,7 @@ impl Live {
 
     pub(crate) fn succeed(&mut self) {
         self.failing = false;
+        self.trouble = None;
         self.failures = 0;
     }
 

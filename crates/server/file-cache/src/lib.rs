@@ -53,6 +53,7 @@ mod replica;
 mod resolve;
 mod settings;
 mod settle;
+mod side;
 mod space;
 mod stage_in;
 mod stage_out;
@@ -66,7 +67,9 @@ mod withdrawal;
 #[cfg(test)]
 mod world;
 
-pub use api::{DrainProgress, Fared, Keep, OpenHow, Overlay, Residency, SeekFor, SetMtime, Stuck, WriteResult};
+pub use api::{
+    DrainProgress, Fared, Keep, ORPHANED, OpenHow, Overlay, Residency, SeekFor, SetMtime, Stuck, WriteResult,
+};
 pub use brands::may_go_with_crash;
 pub use check::Report;
 pub use clock::Clock;

@@ -12,6 +12,7 @@ use crate::api::{Residency, Stuck};
 use crate::cache::{Counters, Inner, errno};
 use crate::file::File;
 use crate::limits::{BACKOFF_MAX, BACKOFF_MIN, FAILURES_MAX};
+use crate::side::Trouble;
 use crate::stage_out::End;
 
 fn backoff(tries: u32) -> Duration {
@@ -29,6 +30,7 @@ impl Inner {
             }
             if code != libc::EINTR {
                 live.fail(code);
+                live.trouble = Some(Trouble::of(&error));
             }
             (live.record.clone(), live.failures)
         };
@@ -38,7 +40,7 @@ impl Inner {
         }
         Counters::add(&self.counters.errors, 1);
         tracing::warn!(%error, file = %record.hint.display(), failures, "a stage-out failed; it will be tried again");
-        let reason = error.to_string();
+        let reason = Trouble::of(&error).reason;
         let mut next = Record { reason, ..record.clone() };
         if failures >= FAILURES_MAX {
             match (record.state, file.live.lock().left) {
@@ -61,7 +63,10 @@ impl Inner {
     pub(crate) fn orphan(&self, file: &File) -> End {
         let record = file.live.lock().record.clone();
         let Some(record) = record else { return End::Nothing };
-        file.live.lock().anchor = None;
+        {
+            let mut live = file.live.lock();
+            (live.anchor, live.trouble) = (None, None);
+        }
         if !record.orphaned {
             tracing::warn!(file = %record.hint.display(), "a dirty file is not in the global store: its data is kept");
             let reason = "the file is not in the global store".to_owned();
@@ -75,7 +80,11 @@ impl Inner {
     pub(crate) fn record_conflict(&self, file: &File, record: Record, reason: &str) -> End {
         tracing::warn!(file = %record.hint.display(), reason, "conflict: both copies are kept");
         let record = Record { state: State::Conflict, reason: reason.to_owned(), ..record };
-        file.live.lock().fail(libc::ESTALE);
+        {
+            let mut live = file.live.lock();
+            live.fail(libc::ESTALE);
+            live.trouble = None;
+        }
         Counters::add(&self.counters.errors, 1);
         match self.put(file, record, Durability::Machine) {
             Ok(()) => End::Stuck {
@@ -157,9 +166,13 @@ impl Inner {
 
     /// What is told of a file that could not be staged out.
     pub(crate) fn stuck(&self, file: &File, state: Residency, orphaned: bool, error: &io::Error) -> Stuck {
-        let record = file.live.lock().record.clone();
+        let (record, trouble) = {
+            let live = file.live.lock();
+            (live.record.clone(), live.trouble.clone().filter(|_| live.failing))
+        };
         let replica = record.as_ref().map_or_else(PathBuf::new, |record| self.replicas.path(record.version));
         let reason = record.as_ref().map_or("", |record| &record.reason);
+        let reason = trouble.as_ref().map_or(reason, |trouble| &trouble.reason);
         Stuck {
             path_hint: record.as_ref().map_or_else(PathBuf::new, |record| record.hint.clone()),
             identity: file.identity.clone(),

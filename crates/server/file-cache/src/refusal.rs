@@ -25,6 +25,7 @@ use crate::file;
 use crate::lease::{self, Nobody};
 use crate::limits::{PROBE_BYTES, ROUND};
 use crate::replica::How;
+use crate::side::here;
 use crate::stage_out::{End, Job};
 
 /// What is known of it.
@@ -154,7 +155,7 @@ impl Inner {
         error: io::Error,
     ) -> End {
         if let Err(lost) = self.lost_nothing(job.file, job.replica.as_fd()) {
-            return self.note_failure(job.file, lost, Some(left));
+            return self.note_failure(job.file, here(lost), Some(left));
         }
         let mut live = job.file.live.lock();
         live.left = Some(left);

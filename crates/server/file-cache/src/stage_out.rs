@@ -25,6 +25,7 @@ use crate::lease::{self, Nobody};
 use crate::limits::SMALL_BYTES;
 use crate::pace::Pace;
 use crate::replica::{self, How};
+use crate::side::{self, here};
 use crate::sums::Sums;
 
 /// What a stage-out came to.
@@ -208,9 +209,9 @@ impl Inner {
             // What was recorded of its blocks is not what is there.
             extent = if harmless && extent != Extent::Everything { Extent::Differing } else { Extent::Everything };
         }
-        let replica = self.replicas.open_as(record.version, How::Read).map_err(fail)?;
-        let stat = rustix::fs::fstat(&replica).map_err(|error| fail(error.into()))?;
-        let quiet = idle && lease::probe(replica.as_fd(), Nobody::Writes).map_err(fail)?;
+        let replica = self.replicas.open_as(record.version, How::Read).map_err(|error| fail(here(error)))?;
+        let stat = rustix::fs::fstat(&replica).map_err(|error| fail(here(error.into())))?;
+        let quiet = idle && lease::probe(replica.as_fd(), Nobody::Writes).map_err(|error| fail(here(error)))?;
         if let Some(error) = self.refusal().filter(|_| quiet && self.is_copied(file, changes, &found.fingerprint)) {
             return Err(stuck(Residency::Queued, error));
         }
@@ -313,7 +314,8 @@ fn nothing_to_do(live: &Live) -> Option<End> {
 }
 
 pub(crate) fn clone_error(error: &io::Error) -> io::Error {
-    io::Error::from_raw_os_error(errno(error))
+    let copy = io::Error::from_raw_os_error(errno(error));
+    if side::errno_here(error).is_some() { here(copy) } else { copy }
 }
 
 /// What an operator reads of a conflict.

@@ -4,10 +4,12 @@ use serde::{Deserialize, Serialize};
 
 use catalogue::State;
 
+use crate::api::ORPHANED;
 use crate::cache::Inner;
 use crate::file::Body;
 use crate::limits::STUCK_LISTED;
 use crate::refusal::REMEDY;
+use crate::side::Trouble;
 use crate::surface::FileCache;
 
 /// The file cache's state at one moment. Counters start at zero when the cache is opened.
@@ -17,6 +19,9 @@ pub struct Status {
     pub files: u64,
     /// Of these: equal to their global copies.
     pub clean: u64,
+    /// Kept whatever happens.
+    #[serde(default)]
+    pub pinned: u64,
     /// With data that the global copy lacks.
     pub dirty: u64,
     /// Of the dirty ones: not open, waiting for their stage-out.
@@ -109,6 +114,7 @@ impl FileCache {
             &mut |_, record| {
                 status.files += 1;
                 status.clean += u64::from(record.state == State::Clean);
+                status.pinned += u64::from(record.pinned);
                 true
             },
             &mut |error| tracing::error!(%error, "a damaged record"),
@@ -119,7 +125,7 @@ impl FileCache {
         status
     }
 
-    /// The same without `files` and `clean`, which stay 0: what is done and what is not clean, however many replicas
+    /// The same without `files`, `clean` and `pinned`, which stay 0: what is done and what is not clean, however many replicas
     /// there are.
     pub fn activity(&self) -> Status {
         let inner = &self.inner;
@@ -188,7 +194,8 @@ impl FileCache {
             status.fetching += u64::from(matches!(live.body, Body::Partial(_)));
             status.removed += u64::from(live.removal_unsynced);
             let Some(record) = live.record.as_ref().filter(|record| record.state != State::Clean) else { continue };
-            let (lost, failing, code) = (matches!(live.body, Body::Lost), live.failing, live.error.1);
+            let (lost, failing) = (matches!(live.body, Body::Lost), live.failing);
+            let trouble = live.trouble.clone().filter(|_| failing);
             let unrecorded = live.copied.is_some() && inner.refusal().is_some();
             match record.state {
                 State::Dirty | State::Clean => {
@@ -214,15 +221,15 @@ impl FileCache {
             let (state, remedy) = remedy(record.state, record.orphaned, lost);
             let reason = match () {
                 () if lost => "its data is not in the burst buffer".to_owned(),
-                () if failing && record.reason.is_empty() => std::io::Error::from_raw_os_error(code).to_string(),
-                () => record.reason.clone(),
+                () => trouble.as_ref().map_or(&record.reason, |trouble| &trouble.reason).clone(),
             };
+            let remedy = trouble.as_ref().and_then(Trouble::remedy).unwrap_or_else(|| remedy.to_owned());
             status.stuck.push(StuckStatus {
                 path: record.hint.to_string_lossy().into_owned(),
                 identity: file.identity().to_string(),
                 state: state.to_owned(),
                 reason,
-                remedy: remedy.to_owned(),
+                remedy,
                 replica: self.inner.replicas.path(record.version).to_string_lossy().into_owned(),
             });
         }
@@ -235,7 +242,7 @@ fn remedy(state: State, orphaned: bool, lost: bool) -> (&'static str, &'static s
             ("failed", "put the replica's file back from a copy, or give it up: forebay resolve PATH --keep global")
         }
         _ if orphaned => (
-            "orphaned",
+            ORPHANED,
             "bring the global store back if it is away; else take the data out, or give it up: forebay resolve IDENTITY --keep both|global",
         ),
         State::Conflict => {

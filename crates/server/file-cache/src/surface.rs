@@ -252,6 +252,18 @@ impl FileCache {
         })?
     }
 
+    /// Whether a replica is pinned.
+    pub fn is_pinned(&self, identity: &Identity) -> bool {
+        let known = self.inner.known(identity).map(|file| {
+            let live = file.live.lock();
+            (live.loaded, live.record.as_ref().is_some_and(|record| record.pinned))
+        });
+        match known {
+            Some((true, pinned)) => pinned,
+            _ => self.inner.catalogue.get(identity).is_ok_and(|record| record.is_some_and(|record| record.pinned)),
+        }
+    }
+
     /// Where a file's data is.
     pub fn state(&self, identity: &Identity) -> Residency {
         if let Some(file) = self.inner.known(identity) {

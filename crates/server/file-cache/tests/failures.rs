@@ -198,6 +198,36 @@ fn a_catalogue_that_takes_no_changes_is_shown_and_tried_again_by_itself() {
 }
 
 #[test]
+fn what_failed_is_told_with_the_side_that_is_to_be_mended() {
+    let world = World::new();
+    world.write_new("f", b"data");
+    let told = || {
+        let drained = world.cache.drain_all(&mut |_| {}, &|| false);
+        let shown = world.cache.status().stuck;
+        let shown = shown.iter().find(|stuck| stuck.path == "f").unwrap();
+        assert_eq!(drained[0].reason, shown.reason);
+        format!("{}; {}", shown.reason, shown.remedy)
+    };
+    let writes = |operation: &Operation| matches!(operation, Operation::Write(_));
+    world.store.fail(Fault { errno: libc::ENOSPC, matching: writes, ..Fault::default() });
+    let full = told();
+    assert!(full.starts_with("the global store: No space left on device"), "{full}");
+    assert!(full.contains("make room in the global store"), "{full}");
+    // What was noted first does not hide what is so now.
+    world.catalogue.fail_commits(0, 1);
+    let refused = told();
+    assert!(refused.starts_with("the burst buffer: Input/output error"), "{refused}");
+    // After the copy as well.
+    world.store.fail(Fault { errno: libc::ENOSPC, matching: writes, ..Fault::default() });
+    assert!(told().starts_with("the global store"));
+    world.catalogue.fail_commits(1, 1);
+    let refused = told();
+    assert!(refused.starts_with("the burst buffer: Input/output error"), "{refused}");
+    world.drain();
+    assert!(world.cache.status().stuck.is_empty());
+}
+
+#[test]
 fn a_store_that_is_gone_for_a_while_costs_nothing() {
     let mut world = World::new();
     world.write_new("f", &vec![1; 2 * MIB]);

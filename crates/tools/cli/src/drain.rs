@@ -11,6 +11,7 @@ use file_cache::{DrainProgress, Residency, Stuck};
 use crate::exit::say;
 use crate::limits::LISTED_MAX;
 use crate::progress::{Progress, State};
+use crate::shell;
 use crate::signals::{Signal, Signals};
 
 /// Requests to end that come while nothing is left to do but to drain: the first is told that data is still to be
@@ -71,7 +72,7 @@ fn state(now: DrainProgress) -> State {
 
 /// How to try again to stage out what a burst buffer holds.
 pub fn advice(burst_buffer: &Path) -> String {
-    format!("to stage out what is dirty: forebay recover {}", burst_buffer.display())
+    format!("to stage out what is dirty: forebay recover {}", shell::word(burst_buffer))
 }
 
 /// A reason without errno; the one that everybody meets says what it means.
@@ -92,6 +93,18 @@ pub fn tell_data(replica: &Path) {
             replica.display()
         );
     }
+}
+
+/// What `forebay resolve` is told of a file, with what it can do: nothing of an orphan goes where no file is, and nothing is saved of
+/// data that is not there.
+pub fn resolve_words(file: &Path, orphaned: bool, there: bool, burst_buffer: Option<&Path>) -> String {
+    let keep = match (orphaned, there) {
+        (_, false) => "global",
+        (true, true) => "global|both",
+        (false, true) => "burst-buffer|global|both",
+    };
+    let buffer = burst_buffer.map_or(String::new(), |buffer| format!(" --burst-buffer {}", shell::word(buffer)));
+    format!("{} --keep {keep}{buffer}", shell::word(file))
 }
 
 /// One file that did not reach the global store.
@@ -131,7 +144,7 @@ pub fn list_left<'a>(dir: &Path, count: usize, left: impl Iterator<Item = Left<'
 pub fn list_at_server(stuck: &[Stuck], dir: &Path, address: &str) {
     let left = stuck.iter().map(|one| Left {
         path: &one.path_hint,
-        state: if one.orphaned { "orphaned" } else { one.state.name() },
+        state: one.state_name(),
         reason: &one.reason,
         data: None,
         resolve: None,
@@ -145,13 +158,10 @@ pub fn list(stuck: &[Stuck], dir: &Path, burst_buffer: &Path) {
     let left = stuck.iter().map(|one| {
         let decide = one.orphaned || matches!(one.state, Residency::Conflict | Residency::Failed);
         let file = || if one.orphaned { one.identity.to_string().into() } else { dir.join(&one.path_hint) };
-        let words = || {
-            let (file, buffer) = (file(), burst_buffer.display());
-            format!("{} --keep burst-buffer|global|both --burst-buffer {buffer}", file.display())
-        };
+        let words = || resolve_words(&file(), one.orphaned, one.replica.is_file(), Some(burst_buffer));
         Left {
             path: &one.path_hint,
-            state: if one.orphaned { "orphaned" } else { one.state.name() },
+            state: one.state_name(),
             reason: &one.reason,
             data: Some((&one.replica, true)),
             resolve: decide.then(words),

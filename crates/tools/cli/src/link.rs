@@ -7,6 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use agent::control::{Client, Item, Reply, Request};
+use file_cache::ORPHANED;
 use serde_json::Value;
 
 use crate::drain::{self, Left};
@@ -17,6 +18,7 @@ use crate::mounts::{self, Mount};
 use crate::place;
 use crate::progress::{Progress, State};
 use crate::serving;
+use crate::shell;
 
 /// An accelerated directory and the connection to its agent.
 pub struct Link {
@@ -129,14 +131,16 @@ pub fn connect(target: Target) -> Result<Link, Failure> {
 }
 
 fn no_agent(target: &Target, error: &io::Error) -> Failure {
-    let buffer = target.burst_buffer.display();
     match error.kind() {
         io::ErrorKind::TimedOut => mute(&target.dir, &target.burst_buffer, None),
         io::ErrorKind::PermissionDenied => {
             Failure::new(exit::NO_PERMISSION, format!("the agent of {} belongs to another user", target.dir.display()))
         }
         _ => Failure::new(exit::UNAVAILABLE, format!("no agent serves {}: {}", target.dir.display(), reason(error)))
-            .remedy(format!("end the mount if there is one, then drain what it left: forebay recover {buffer}")),
+            .remedy(format!(
+                "end the mount if there is one, then drain what it left: forebay recover {}",
+                shell::word(&target.burst_buffer)
+            )),
     }
 }
 
@@ -222,9 +226,11 @@ fn mute(dir: &Path, burst_buffer: &Path, agent: Option<i32>) -> Failure {
 /// Lists files whose data is only in the burst buffer.
 fn list(dir: &Path, stuck: &[Item]) {
     let left = stuck.iter().map(|item| {
-        let decide = matches!(item.state.as_str(), "conflict" | "failed" | "orphaned");
-        let file = item.identity.clone().unwrap_or_else(|| dir.join(&item.path).display().to_string());
-        let words = || format!("{file} --keep burst-buffer|global|both");
+        let orphaned = item.state == ORPHANED;
+        let decide = orphaned || matches!(item.state.as_str(), "conflict" | "failed");
+        let file = item.identity.as_ref().map_or_else(|| dir.join(&item.path), PathBuf::from);
+        // It may be another user's, where this process cannot look.
+        let words = || drain::resolve_words(&file, orphaned, true, None);
         Left {
             path: &item.path,
             state: &item.state,

@@ -26,6 +26,7 @@ mod relaying;
 mod report;
 mod server;
 mod serving;
+mod shell;
 mod signals;
 mod supervise;
 mod window;

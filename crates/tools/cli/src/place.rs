@@ -19,6 +19,7 @@ use crate::guest::Place;
 use crate::limits::DIRS_MAX;
 use crate::mounts::{self, Mount};
 use crate::serving;
+use crate::shell;
 
 /// Name of the file that shows that a directory is a burst buffer of ours.
 pub const MARKER: &str = "superblock";
@@ -195,7 +196,7 @@ fn canonical_burst_buffer(path: &Path) -> Result<PathBuf, Failure> {
     let wrong = |e: &io::Error| Failure::io(format_args!("use the burst buffer {}", path.display()), e);
     let canonical = fs::canonicalize(path).map_err(|e| match e.kind() {
         io::ErrorKind::NotFound => Failure::new(exit::NO_INPUT, format!("there is no burst buffer {}", path.display()))
-            .remedy(format!("mount its device, or make the directory: mkdir -p {}", path.display())),
+            .remedy(format!("mount its device, or make the directory: mkdir -p {}", shell::word(path))),
         _ => wrong(&e),
     })?;
     if !canonical.is_dir() {
@@ -237,7 +238,8 @@ fn ours(dir: &Path, seen: &[Mount]) -> Result<(), Failure> {
     } else {
         format!("{} lies in {}, which is already accelerated", dir.display(), mount.point.display())
     };
-    let remedy = format!("run the command as it is, or end that mount first: forebay umount {}", mount.point.display());
+    let remedy =
+        format!("run the command as it is, or end that mount first: forebay umount {}", shell::word(&mount.point));
     Err(Failure::new(exit::UNAVAILABLE, message).remedy(remedy))
 }
 

@@ -72,7 +72,7 @@ impl Directory {
         let opens = counters.hits + counters.misses;
         let stuck = stuck.iter().map(|one| StuckFile {
             path: dir.join(&one.path_hint),
-            state: if one.orphaned { "orphaned".to_string() } else { one.state.name().to_string() },
+            state: one.state_name().to_string(),
             reason: one.reason.clone(),
             replica: one.replica.clone(),
         });

@@ -13,6 +13,7 @@ use transport::{Address, CallError, Client, Secret, SecretError, Who};
 use crate::args;
 use crate::exit::{self, Failure};
 use crate::left;
+use crate::shell;
 
 /// How long the first connection may take: a server that is being started with its agents is waited for.
 const FIRST_CONNECTION: Duration = Duration::from_secs(10);
@@ -108,7 +109,7 @@ fn remove_left(all: &Path) {
 impl ServerAt {
     /// How to have what windows of this node hold brought there.
     pub fn advice(&self, dir: &Path) -> String {
-        format!("forebay run --server {} --dir {} -- true", self.address, dir.display())
+        format!("forebay run --server {} --dir {} -- true", self.address, shell::word(dir))
     }
 
     /// Connects for the data of the directory with this identity.

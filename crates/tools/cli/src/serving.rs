@@ -22,6 +22,7 @@ use crate::left::{self, Alive};
 use crate::limits::POLL;
 use crate::privilege;
 use crate::server::ServerAt;
+use crate::shell;
 use crate::window::WindowPlace;
 
 /// The file in a burst buffer that says which directory it serves.
@@ -215,7 +216,10 @@ fn cannot_open(place: &Place, error: &OpenError) -> Failure {
             let served = directory_of(&place.burst_buffer);
             let other =
                 served.as_ref().map_or_else(|| "another directory".to_string(), |dir| dir.display().to_string());
-            let remedy = format!("name another burst buffer, or drain this one: forebay recover {buffer}");
+            let remedy = format!(
+                "name another burst buffer, or drain this one: forebay recover {}",
+                shell::word(&place.burst_buffer)
+            );
             if served.as_ref() == Some(&place.dir) {
                 let message = format!("the burst buffer {buffer} holds data of a former {other}, which was replaced");
                 return Failure::new(exit::UNAVAILABLE, message).remedy(format!(
@@ -231,8 +235,10 @@ fn cannot_open(place: &Place, error: &OpenError) -> Failure {
             Failure { message, ..Failure::io(step, source) }
         }
         OpenError::Catalogue(error) if !error.is_of_another_version() => {
-            Failure::new(exit::UNAVAILABLE, error.to_string())
-                .remedy(format!("to make it anew from the dirty replicas: forebay check {buffer} --repair"))
+            Failure::new(exit::UNAVAILABLE, error.to_string()).remedy(format!(
+                "to make it anew from the dirty replicas: forebay check {} --repair",
+                shell::word(&place.burst_buffer)
+            ))
         }
         other => Failure::new(exit::CANT_CREATE, other.to_string()),
     }
@@ -333,7 +339,7 @@ impl Serving {
             Some(server) => say!("  they are kept in memory of this node; later: {}", server.advice(&self.place.dir)),
             None => say!(
                 "  they are kept in memory; when there is room: forebay recover {}",
-                self.place.burst_buffer.display()
+                shell::word(&self.place.burst_buffer)
             ),
         }
         false

@@ -10,6 +10,7 @@ use clap::Args;
 use crate::exit::{self, Failure, reason, say};
 use crate::mounts;
 use crate::preload::{self, Library};
+use crate::shell;
 
 /// What a program's preload library looks for.
 const SOCKET: &str = "FOREBAY_WINDOW_SOCKET";
@@ -122,11 +123,10 @@ impl WindowPlace {
 
     /// What a shell must say before it starts programs that are to write through windows: `eval "$(forebay mount ... --window)"`.
     pub fn exports(&self) -> String {
-        let quoted = |value: &Path| format!("'{}'", value.display().to_string().replace('\'', r"'\''"));
-        let socket = format!("export {SOCKET}={}", quoted(&self.first.socket()));
+        let socket = format!("export {SOCKET}={}", shell::word(self.first.socket()));
         match preload::find() {
             Library::Ours(library) => {
-                let (name, library) = (preload::VARIABLE, quoted(&library));
+                let (name, library) = (preload::VARIABLE, shell::word(&library));
                 format!("{socket} {name}={library}\"${{{name}:+:${name}}}\"")
             }
             Library::Other(_) | Library::Missing => socket,

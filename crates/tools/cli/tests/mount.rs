@@ -143,7 +143,11 @@ fn files_are_staged_in_out_evicted_and_pinned_by_name() {
         ok(call(["stage", "pin", "--wait", text(&a)]));
         let pinned = call(["stage", "evict", text(&a)]);
         assert_eq!(pinned.code, 69, "{pinned:?}");
+        assert_eq!(state(&a), "clean,pinned");
+        assert!(ok(call(["status"])).contains(", 1 pinned"), "{}", ok(call(["status"])));
+        assert!(ok(call(["status", "--json"])).contains("\"pinned\": 1"));
         ok(call(["stage", "unpin", text(&a)]));
+        assert_eq!(state(&a), "clean");
         ok(call(["stage", "evict", text(&a)]));
         assert_eq!(state(&a), "absent");
         fs::write(&a, "changed").unwrap();

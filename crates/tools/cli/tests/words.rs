@@ -3,21 +3,27 @@
 mod common;
 
 use std::fs;
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use common::{Bench, Done, call, forebay, is_mounted, ok, start};
-use testkit::in_private_namespace;
+use testkit::{TempTree, in_private_namespace};
 
-/// The command that is told after `to decide: `, with the last of the copies it offers.
+/// Gives the command that is told after `to decide: ` to a shell, with the last of the copies it offers.
 fn decide(said: &str) -> Done {
     let told = said.lines().find_map(|line| line.trim().strip_prefix("to decide: forebay ")).expect(said);
-    call(told.replace("burst-buffer|global|both", "both").split(' '))
+    let (before, after) = told.split_once(" --keep ").expect(told);
+    let (offered, after) = after.split_once(' ').unwrap_or((after, ""));
+    let last = offered.rsplit('|').next().unwrap();
+    let command = format!("{} {before} --keep {last} {after}", env!("CARGO_BIN_EXE_forebay"));
+    let done = Command::new("bash").args(["-c", &command]).stdin(Stdio::null()).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Done { code: done.status.code().unwrap_or(-1), out: text(done.stdout), err: text(done.stderr) }
 }
 
 /// A mount in which the dirty file `gone` was removed below: its name, and what was done before.
 fn orphan(bench: &Bench) {
-    use std::os::fd::AsRawFd;
     let below = fs::File::open(&bench.dir).unwrap();
     std::mem::forget(bench.mount(&["--policy", "stage_out=manual"]));
     fs::write(bench.dir.join("gone"), "precious").unwrap();
@@ -54,6 +60,41 @@ fn what_is_told_of_an_orphan_can_be_done_while_it_is_mounted() {
         let saved = ok(decide(&call(["drain", "--wait", dir]).err));
         assert_eq!(fs::read_to_string(saved.trim()).unwrap(), "precious");
         ok(call(["umount", dir]));
+    });
+}
+
+/// Whatever the paths are: each is given to a shell as it was told.
+#[test]
+fn what_is_told_is_a_command_that_can_be_done() {
+    in_private_namespace(|| {
+        let tree = TempTree::new();
+        let bench = Bench { dir: tree.dir("it's $HOME"), buffer: tree.dir("burst buffer; false"), tree };
+        let (dir, buffer) = (bench.dir.to_str().unwrap(), bench.buffer.to_str().unwrap());
+        let below = fs::File::open(&bench.dir).unwrap();
+        let name = "a & b";
+        std::mem::forget(bench.mount(&["--policy", "stage_out=manual"]));
+        fs::write(bench.dir.join(name), "ours").unwrap();
+        fs::write(format!("/proc/self/fd/{}/{name}", below.as_raw_fd()), "somebody else's").unwrap();
+        let drained = call(["drain", "--wait", dir]);
+        assert!(drained.err.contains("conflict"), "{drained:?}");
+        let status = ok(call(["status", dir]));
+        let shown = drained.err.lines().find_map(|line| line.split_once("forebay resolve ")).expect(&drained.err).1;
+        assert!(status.contains(shown), "{status}\n{shown}");
+        assert_eq!(call(["umount", "--force", dir]).code, 75);
+
+        // What is not there cannot be saved, nor put below.
+        let checked = ok(call(["check", buffer]));
+        assert!(checked.contains("--keep burst-buffer|global|both --burst-buffer"), "{checked}");
+        let replica = drained.err.lines().find_map(|line| line.trim().strip_prefix("data: ")).expect(&drained.err);
+        let data = fs::read(replica).unwrap();
+        fs::remove_file(replica).unwrap();
+        let lacking = call(["check", buffer]);
+        assert!(lacking.out.contains("--keep global --burst-buffer"), "{lacking:?}");
+        fs::write(replica, data).unwrap();
+
+        let saved = ok(decide(&checked));
+        assert_eq!(fs::read_to_string(saved.trim_end_matches('\n')).unwrap(), "ours");
+        assert!(ok(call(["check", buffer])).contains(", 0 dirty, 0 need a decision"));
     });
 }
 

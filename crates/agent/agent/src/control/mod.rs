@@ -150,12 +150,15 @@ pub enum Reply {
 }
 
 /// What became of one file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Item {
     /// Its path.
     pub path: PathBuf,
     /// Where its data is: `absent`, `fetching`, `clean`, `dirty`, `queued`, `draining`, `conflict`, `failed` or `orphaned`.
     pub state: String,
+    /// Told of a file that is kept in the burst buffer, with [`Verb::State`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub pinned: bool,
     /// In hex, of an orphan: it has no path any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
@@ -177,7 +180,8 @@ pub struct Counts {
 pub(crate) fn stuck_item(stuck: &Stuck) -> Item {
     Item {
         path: stuck.path_hint.clone(),
-        state: if stuck.orphaned { "orphaned" } else { stuck.state.name() }.into(),
+        state: stuck.state_name().into(),
+        pinned: false,
         identity: stuck.orphaned.then(|| stuck.identity.to_string()),
         error: Some(stuck.reason.clone()),
         replica: Some(stuck.replica.clone()),

@@ -10,7 +10,7 @@ use file_cache::Residency;
 
 use super::commands::{Say, find, item, refused};
 use super::paths::{Named, Paths, Visit};
-use super::{Counts, Reply, Verb, stuck_item};
+use super::{Counts, Item, Reply, Verb, stuck_item};
 use crate::agent::Agent;
 use crate::caller::Caller;
 use crate::limits;
@@ -78,15 +78,15 @@ impl Staging {
             match self.visit(&mut visit, &|| paths.is_ended(), tell) {
                 Ok(true) => _ = done.fetch_add(1, Ordering::Relaxed),
                 Ok(false) => {}
-                Err(reply) => _ = tell.send(reply),
+                Err(reply) => _ = tell.send(*reply),
             }
         }
     }
 
     /// True: a file, and it is done.
-    fn visit(&self, visit: &mut Visit<'_>, gone: &dyn Fn() -> bool, tell: &Tell) -> Result<bool, Reply> {
+    fn visit(&self, visit: &mut Visit<'_>, gone: &dyn Fn() -> bool, tell: &Tell) -> Result<bool, Box<Reply>> {
         let path = visit.path().to_owned();
-        let absent = |error: io::Error| item(path.clone(), "absent", Some(error.to_string()));
+        let absent = |error: io::Error| Box::new(item(path.clone(), "absent", Some(error.to_string())));
         let node = match (visit.directory(), path.file_name()) {
             (Some(directory), Some(name)) => self.agent.lookup(directory, name).map(|found| found.node),
             _ => find(&self.agent, &path),
@@ -122,7 +122,7 @@ impl Staging {
         Ok(names.into_iter().map(|(_, path)| Named { path, directory: Some(Arc::clone(node)) }).collect())
     }
 
-    fn file(&self, node: &Node, path: PathBuf, gone: &dyn Fn() -> bool, tell: &Tell) -> Result<(), Reply> {
+    fn file(&self, node: &Node, path: PathBuf, gone: &dyn Fn() -> bool, tell: &Tell) -> Result<(), Box<Reply>> {
         let (cache, identity) = (self.agent.cache(), node.identity());
         let stage_in = || {
             let anchor = node.anchor_found(&self.agent.store, &inside(&path).map_err(refused)?);
@@ -136,16 +136,20 @@ impl Staging {
             Verb::Evict => cache.evict(identity).map_err(why_it_stays),
             Verb::State => {
                 // Nobody listens any more: then nobody asks.
-                let _ = tell.send(item(path.clone(), cache.state(identity).name(), None));
+                let state = cache.state(identity).name().into();
+                let told = Item { path: path.clone(), state, pinned: cache.is_pinned(identity), ..Item::default() };
+                let _ = tell.send(Reply::Item(told));
                 Ok(())
             }
             Verb::Out => Ok(()),
         });
-        outcome.map_err(|error| item(path.clone(), cache.state(identity).name(), Some(error.to_string())))?;
+        let failed =
+            |error: io::Error| Box::new(item(path.clone(), cache.state(identity).name(), Some(error.to_string())));
+        outcome.map_err(failed)?;
         if self.verb != Verb::Out {
             return Ok(());
         }
-        cache.drain_file(identity, gone).map_err(|stuck| Reply::Item(super::Item { path, ..stuck_item(&stuck) }))
+        cache.drain_file(identity, gone).map_err(|stuck| Box::new(Reply::Item(Item { path, ..stuck_item(&stuck) })))
     }
 }
 

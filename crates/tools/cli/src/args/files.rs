@@ -25,7 +25,7 @@ pub enum StageCommand {
     /// Let pinned data go again
     #[command(after_help = "Example: forebay stage unpin model.bin")]
     Unpin(StageArgs),
-    /// Show where files' data is
+    /// Show where files' data is, and what is pinned
     #[command(after_help = "Example: forebay stage state data/ --recursive")]
     State(StageArgs),
 }

@@ -13,12 +13,12 @@ use types::Identity;
 
 use crate::args::CheckArgs;
 use crate::commands::recover::existing;
-use crate::drain::plain;
+use crate::drain::{plain, resolve_words};
 use crate::exit::{self, Failure, out};
 use crate::guest::Place;
 use crate::limits::LISTED_MAX;
 use crate::serving::{self, How};
-use crate::{lower, place};
+use crate::{lower, place, shell};
 
 /// The catalogue's directory in a burst buffer.
 const CATALOGUE: &str = "catalogue";
@@ -84,7 +84,7 @@ fn look(buffer: &Path) -> Result<Findings, Failure> {
                     findings.unsynced += 1;
                 } else {
                     findings.count(&record, there);
-                    findings.decide(decision(buffer, &dir, &identity, &record));
+                    findings.decide(decision(buffer, &dir, &identity, &record, there));
                 }
                 true
             },
@@ -120,7 +120,7 @@ pub fn holds_nothing(buffer: &Path) -> bool {
 }
 
 fn mend(buffer: &Path) -> String {
-    format!("forebay check {} --repair", buffer.display())
+    format!("forebay check {} --repair", shell::word(buffer))
 }
 
 /// Opens the catalogue if there is one; a missing one is not made, so that the next start knows that it is lost.
@@ -172,16 +172,15 @@ impl Findings {
 }
 
 /// What is to be told of a file that waits for a decision.
-fn decision(buffer: &Path, dir: &Path, identity: &Identity, record: &Record) -> Option<String> {
-    let named = || dir.join(&record.hint).display().to_string();
+fn decision(buffer: &Path, dir: &Path, identity: &Identity, record: &Record, there: bool) -> Option<String> {
+    let named = || dir.join(&record.hint);
     let (file, why) = match record.state {
-        _ if record.orphaned => (identity.to_string(), "it is not in the global store"),
+        _ if record.orphaned => (identity.to_string().into(), "it is not in the global store"),
         State::Conflict | State::Failed => (named(), plain(&record.reason)),
         _ => return None,
     };
-    let path = named();
-    let words = format!("forebay resolve {file} --keep burst-buffer|global|both --burst-buffer {}", buffer.display());
-    Some(format!("{path}: {why}\n    to decide: {words}"))
+    let words = resolve_words(&file, record.orphaned, there, Some(buffer));
+    Some(format!("{}: {why}\n    to decide: forebay resolve {words}", named().display()))
 }
 
 /// How many files a burst buffer without an agent holds that are not in the global store.
@@ -333,6 +332,6 @@ fn print(buffer: &Path, findings: &Findings, repaired: bool) {
         out!("  and {} more to be decided", f.undecided - f.decisions.len());
     }
     if f.dirty > 0 {
-        out!("  to stage out what is dirty: forebay recover {}", buffer.display());
+        out!("  to stage out what is dirty: forebay recover {}", shell::word(buffer));
     }
 }

@@ -9,7 +9,7 @@ use crate::exit::{self, Failure, say};
 use crate::guest::Place;
 use crate::serving::{self, How};
 use crate::signals::Signals;
-use crate::{log, lower, mounts, open_files, place};
+use crate::{log, lower, mounts, open_files, place, shell};
 
 /// Recovers every burst buffer in the directory. 75 if data is left.
 pub fn run(args: &RecoverArgs) -> Result<u8, Failure> {
@@ -77,7 +77,7 @@ fn one(place: &Place, requests: &Requests<'_>) -> Result<u8, Failure> {
         let message = format!("{} is accelerated now, with {}", mount.point.display(), mount.source.display());
         return Err(Failure::new(exit::UNAVAILABLE, message).remedy(format!(
             "its agent recovers by itself; if that is gone: forebay umount {}",
-            mount.point.display()
+            shell::word(&mount.point)
         )));
     }
     let below = lower::open(&place.dir).map_err(|e| Failure::io(format_args!("use {}", place.dir.display()), &e))?;

@@ -56,7 +56,10 @@ fn stage(link: &mut Link, verb: Verb, paths: Vec<PathBuf>, args: &StageArgs) -> 
                     item.state
                 );
             }
-            None => out!("{:<10} {}", item.state, path.display()),
+            None => {
+                let pinned = if item.pinned { ",pinned" } else { "" };
+                out!("{:<10} {}", format!("{}{pinned}", item.state), path.display())
+            }
         });
     });
     progress.finish();

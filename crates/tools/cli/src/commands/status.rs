@@ -12,6 +12,7 @@ use crate::exit::{self, Failure, out};
 use crate::limits::LISTED_MAX;
 use crate::link::{self, Target};
 use crate::report;
+use crate::shell;
 
 /// Shows it. 69 if a directory has no agent.
 pub fn run(args: &StatusArgs) -> Result<u8, Failure> {
@@ -68,7 +69,7 @@ fn derive(status: &mut Value) {
 
 /// A remedy is a command that can be given as it stands.
 fn name_in_remedy(one: &mut Value, dir: &Path) {
-    let file = dir.join(text(&one["path"])).display().to_string();
+    let file = shell::word(dir.join(text(&one["path"])));
     // An identity is hex; a path may be anything.
     let remedy = text(&one["remedy"]).replace("IDENTITY", text(&one["identity"])).replace("PATH", &file);
     one["remedy"] = json!(remedy);
@@ -147,8 +148,9 @@ fn print_counts(status: &Value) {
     let bytes = |key: &str| HumanBytes(n(key));
     let rate = |key: &str| HumanBytes(status[key].as_f64().unwrap_or(0.0) as u64);
     out!("  burst buffer: {} of {} free; {} evicted", bytes("free_bytes"), bytes("total_bytes"), n("evicted"));
+    let pinned = if n("pinned") > 0 { format!(", {} pinned", n("pinned")) } else { String::new() };
     out!(
-        "  files: {} kept, {} clean, {} dirty ({}), {} open",
+        "  files: {} kept{pinned}, {} clean, {} dirty ({}), {} open",
         n("files"),
         n("clean"),
         n("dirty"),

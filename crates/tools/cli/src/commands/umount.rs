@@ -12,14 +12,14 @@ use crate::exit::{self, Failure, say};
 use crate::holders;
 use crate::limits::{LISTED_MAX, POLL, UNMOUNT_TRIES};
 use crate::link::{self, Link, Target};
-use crate::{mounts, relaying};
+use crate::{mounts, relaying, shell};
 
 /// Ends it. 69 while somebody uses it, 75 when data cannot be drained.
 pub fn run(args: &UmountArgs) -> Result<u8, Failure> {
     let (target, inside) = link::target(&args.dir, None)?;
     if !inside.as_os_str().is_empty() {
         let message = format!("{} lies inside the accelerated directory {}", args.dir.display(), target.dir.display());
-        return Err(Failure::new(exit::USAGE, message).remedy(format!("forebay umount {}", target.dir.display())));
+        return Err(Failure::new(exit::USAGE, message).remedy(format!("forebay umount {}", shell::word(&target.dir))));
     }
     // Nothing of ours may keep it busy.
     let _ = std::env::set_current_dir("/");
@@ -67,7 +67,7 @@ fn mounted_elsewhere(link: &Link) -> Result<(), Failure> {
             Err(Failure::new(exit::UNAVAILABLE, message).remedy(format!(
                 "that of `forebay run` ends with its command; that of `forebay mount` is ended there: \
                  nsenter --mount --target {pid} forebay umount {}",
-                link.dir.display()
+                shell::word(&link.dir)
             )))
         }
         _ => Ok(()),
@@ -93,7 +93,7 @@ fn left_over(buffer: &Path) -> Result<u8, Failure> {
         return Ok(0);
     }
     say!("forebay: {dirty} files in {} are not in the global store; to stage them out:", buffer.display());
-    say!("  forebay recover {}", buffer.display());
+    say!("  forebay recover {}", shell::word(buffer));
     Ok(exit::UNDRAINED)
 }
 

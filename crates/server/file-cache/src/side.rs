@@ -1,0 +1,54 @@
+//! Whose an error of a stage-out is: the burst buffer's, or the global store's. It is one of them that must be mended.
+
+use std::fmt;
+use std::io;
+
+use crate::cache::errno;
+
+/// An error of the burst buffer, where others are of the global store.
+#[derive(Debug)]
+struct Here(io::Error);
+
+impl fmt::Display for Here {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for Here {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0)
+    }
+}
+
+/// Says that an error is the burst buffer's.
+pub(crate) fn here(error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), Here(error))
+}
+
+/// The errno of an error of the burst buffer.
+pub(crate) fn errno_here(error: &io::Error) -> Option<i32> {
+    error.get_ref()?.downcast_ref::<Here>()?.0.raw_os_error()
+}
+
+/// What became of a stage-out, for who asks.
+#[derive(Debug, Clone)]
+pub(crate) struct Trouble {
+    side: &'static str,
+    errno: i32,
+    /// With whose it is.
+    pub(crate) reason: String,
+}
+
+impl Trouble {
+    pub(crate) fn of(error: &io::Error) -> Trouble {
+        let side = if errno_here(error).is_some() { "the burst buffer" } else { "the global store" };
+        Trouble { side, errno: errno(error), reason: format!("{side}: {error}") }
+    }
+
+    /// What to do, if more can be said than that the reason is to be mended.
+    pub(crate) fn remedy(&self) -> Option<String> {
+        let full = matches!(self.errno, libc::ENOSPC | libc::EDQUOT);
+        full.then(|| format!("make room in {}, or have its quota raised; it is tried again by itself", self.side))
+    }
+}
