@@ -38,7 +38,7 @@ environment() { # without|forwarding|windows|sized
 compile() {
   local source
   for source in preload/probe/*.c; do
-    gcc -O1 -w -pthread -o "$scratch/bin/$(basename "$source" .c)" "$source" || return 1
+    gcc -O1 -w -pthread -o "$scratch/bin/$(basename "$source" .c)" "$source" -lutil || return 1
   done
   gcc -O1 -Wall -o "$scratch/chance" preload/chance.c && gcc -O1 -Wall -o "$scratch/windowed" preload/windowed.c &&
     gcc -O1 -Wall -o "$scratch/full" preload/full.c

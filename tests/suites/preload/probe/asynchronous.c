@@ -16,12 +16,12 @@ static long past(long number, long a, long b, long c, long d, long e, long f) {
   return number;
 }
 
-static long by_syscall(aio_context_t context, long count, struct iocb **requests) {
+static int by_syscall(aio_context_t context, long count, struct iocb **requests) {
   long done = syscall(SYS_io_submit, context, count, requests);
   return done < 0 ? -errno : done;
 }
 
-typedef long submit_function(aio_context_t, long, struct iocb **);
+typedef int submit_function(aio_context_t, long, struct iocb **);
 
 static long aio(submit_function *submit, int fd, int opcode, long at) {
   static aio_context_t context;

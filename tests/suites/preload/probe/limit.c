@@ -17,6 +17,14 @@ int main(void) {
   TELL(lseek(fd, 0, SEEK_CUR));
   int later = scratch("later");
   TELL(pwrite(later, block, sizeof block, 4999));
+  limit.rlim_cur = RLIM_INFINITY;
+  TELL(prlimit(0, RLIMIT_FSIZE, &limit, NULL));
+  int free = scratch("free");
+  TELL(pwrite(free, block, sizeof block, 6000));
+  limit.rlim_cur = 7000;
+  TELL(prlimit(0, RLIMIT_FSIZE, &limit, NULL));
+  TELL(pwrite(free, block, sizeof block, 6500));
+  tell_file("free");
   tell_file("file");
   tell_file("later");
 }

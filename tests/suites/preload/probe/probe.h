@@ -101,7 +101,15 @@ static inline void *pattern(void *buffer, size_t length, unsigned seed) {
   return buffer;
 }
 
-static inline int scratch(const char *name) { return open(name, O_RDWR | O_CREAT | O_TRUNC, 0644); }
+// An empty file that has been written to often enough to have a window, where there are windows.
+static inline int scratch(const char *name) {
+  int fd = open(name, O_RDWR | O_CREAT | O_TRUNC, 0644);
+  for (int n = 0; n < 4; n++) {
+    if (pwrite(fd, "window", 6, 0) != 6) _exit(97);
+  }
+  if (ftruncate(fd, 0)) _exit(96);
+  return fd;
+}
 
 static inline void tell_child(pid_t pid) {
   int status = 0;
