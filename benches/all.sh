@@ -53,7 +53,7 @@ mount_image() { # DIRECTORY PLACE
 clean_up() {
   umount --lazy "$dir" 2>/dev/null
   rm -rf "${bare:?}" "${buffer:?}" "${below:?}"
-  umount --lazy "$scratch/fast" "$scratch/slow" 2>/dev/null
+  umount --lazy "$scratch/fast" "$scratch/slow" "$scratch/huge" 2>/dev/null
   rm -rf --one-file-system "$scratch"
 }
 trap clean_up EXIT

@@ -16,25 +16,62 @@ bench_preload() {
   both untouched start us "start of a process, preloaded"
 }
 
-# `bare` is write(2) to a tmpfs as it comes.
+# `bare` is write(2) to the tmpfs in which the rings lie.
 acknowledged() { # SIDE BYTES LABEL
-  local file=/dev/shm/forebay-bench.$$
+  local file=$rings/forebay-bench.$$
   [ "$1" = bare ] || file=$dir/acknowledged
   value "$3" us less "$1" "$("$scratch/acknowledged" "$file" "$2")"
   rm -f "$file"
 }
 
+# More than a window holds, until it is written and until it is synced in the burst buffer's file system; and it is compared.
+beyond() { # SIDE
+  local written all at
+  at=$(at "$1")/beyond
+  mkdir "$at"
+  read -r written all < <("$scratch/streams" "$at" own 131072 1 $((1 << 30)))
+  value "1 GiB in writes of 128 KiB, to the last write" MB/s more "$1" "$written"
+  value "1 GiB in writes of 128 KiB, until synced" MB/s more "$1" "$all"
+  rm -r "$at"
+}
+
+# Four processes: `bare` is a file for each, the other one file for all, both through windows.
+together() { # SIDE
+  local written all kind=own
+  [ "$1" = bare ] || kind=shared
+  mkdir "$dir/together" && : >"$dir/together/shared"
+  read -r written all < <("$scratch/streams" "$dir/together" $kind 47008 4 $((1 << 29)))
+  value "four writers of 47,008 bytes, to the last write" MB/s more "$1" "$written"
+  value "four writers of 47,008 bytes, until synced" MB/s more "$1" "$all"
+  rm -r "$dir/together"
+}
+
+windowed() { # RINGS COMMAND
+  rings=$1 "$forebay" run --quiet --window="$1" --policy stage_out=manual --dir "$dir" --burst-buffer "$buffer" -- bash -c "$2"
+}
+
 bench_window() {
   gcc -O2 -o "$scratch/acknowledged" benches/acknowledged.c || exit 1
-  export -f acknowledged value both
-  export library out scratch dir ROUNDS
+  gcc -O2 -o "$scratch/streams" benches/streams.c || exit 1
+  mkdir "$scratch/huge" && mount -t tmpfs -o huge=always,size=4g huge "$scratch/huge" || exit 1
+  export -f acknowledged beyond together value both at on_complete fio_rates fio_run
+  export library out scratch dir bare ROUNDS
   # shellcheck disable=SC2016
-  "$forebay" run --quiet --window --policy stage_out=manual --dir "$dir" --burst-buffer "$buffer" -- bash -c '
+  windowed /dev/shm '
     both acknowledged 8192 "acknowledged write of 8 KiB"
     both acknowledged 131072 "acknowledged write of 128 KiB"
     for bytes in 8192 131072; do
       for round in $(seq "$ROUNDS"); do
         value "memcpy of $bytes bytes" us less forebay "$("$scratch/acknowledged" - $bytes)"
       done
-    done'
+    done
+    both beyond
+    both together
+    for at in "$bare" "$dir"; do head -c 128M /dev/urandom >"$at/complete" && cat "$at/complete" >/dev/null; done
+    both on_complete "random read 4 KiB, preloaded" randread 128m 4k
+    rm "$bare/complete" "$dir/complete"'
+  windowed "$scratch/huge" '
+    both acknowledged 8192 "acknowledged write of 8 KiB, huge pages"
+    both acknowledged 131072 "acknowledged write of 128 KiB, huge pages"'
+  umount "$scratch/huge"
 }

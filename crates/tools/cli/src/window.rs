@@ -75,7 +75,11 @@ fn check_size() -> Result<(), Failure> {
     let Some(size) = std::env::var_os(SIZE).filter(|size| !size.is_empty() && size != "off") else { return Ok(()) };
     let wrong = |why: String| Failure::new(exit::USAGE, format!("{SIZE}: {why}")).remedy("or off, or leave it out");
     let size = size.to_str().ok_or_else(|| wrong("no text".to_string()))?;
-    config::parse_size(size).map(drop).map_err(|why| wrong(why.to_string()))
+    match config::parse_size(size) {
+        Ok(0) => Err(wrong("0 is no size".to_string())),
+        Ok(_) => Ok(()),
+        Err(why) => Err(wrong(why.to_string())),
+    }
 }
 
 /// The kind of the file system of a directory, or of the one in which it will be made, if that is neither memory nor persistent memory.

@@ -265,11 +265,13 @@ fn windows_that_cannot_be_are_refused_or_it_is_said_why_there_was_none() {
         refused(&bench.dir.join("not/there/yet"), "is to be accelerated");
         std::os::unix::fs::symlink(&bench.dir, bench.tree.path("link")).unwrap();
         refused(&bench.tree.path("link/rings"), "is to be accelerated");
-        let mut command = forebay();
-        command.arg("run").arg("--burst-buffer").arg(&bench.buffer).arg("--dir").arg(&bench.dir);
-        command.args(["--window", "--", "touch", "ran"]).current_dir(&bench.dir).env("FOREBAY_WINDOW", "much");
-        let done = start(&mut command, "").wait();
-        assert!(done.code == 64 && done.err.contains("FOREBAY_WINDOW: `much` is no size"), "{done:?}");
+        for (size, why) in [("much", "FOREBAY_WINDOW: `much` is no size"), ("0", "FOREBAY_WINDOW: 0 is no size")] {
+            let mut command = forebay();
+            command.arg("run").arg("--burst-buffer").arg(&bench.buffer).arg("--dir").arg(&bench.dir);
+            command.args(["--window", "--", "touch", "ran"]).current_dir(&bench.dir).env("FOREBAY_WINDOW", size);
+            let done = start(&mut command, "").wait();
+            assert!(done.code == 64 && done.err.contains(why), "{done:?}");
+        }
         assert!(!bench.dir.join("ran").exists());
 
         let small = bench.tree.mount_tmpfs("small", 1 << 20);
