@@ -145,7 +145,7 @@ impl Inner {
         match self.replicas.stat(version) {
             Ok(stat) => {
                 let copied = live.record.as_ref().filter(|record| record.state == State::Clean);
-                Ok(copied.is_none_or(|record| record.base.size == stat.st_size as u64))
+                Ok(copied.is_none_or(|record| record.base.size == stat.st_size as u64 && self.reads(version)))
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 if live.is_ahead() {

@@ -93,6 +93,11 @@ impl Inner {
         code != 0
     }
 
+    /// Whether a replica can be read still, as far as that must be asked: some file systems that take no writes give nothing either.
+    pub(crate) fn reads(&self, version: Version) -> bool {
+        self.refusal().is_none() || self.replicas.open_as(version, How::Read).is_ok()
+    }
+
     /// Whether a whole clean file that somebody has open may go on in the global store. An error: the burst buffer takes no writes, and
     /// the kernel, or a mapping, reads the replica past us and would not see them. Gate held.
     pub(crate) fn may_move(&self, file: &file::File, version: Version) -> io::Result<bool> {

@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, symlink};
 use std::sync::Arc;
 
@@ -25,6 +26,17 @@ fn world(disk: &Disk) -> World {
 
 fn disk(tree: &TempTree) -> Option<Disk> {
     Disk::new(tree.path("image"), tree.dir("disk"), 64 << 20)
+}
+
+/// The file system gives and takes nothing any more, as where its device is gone.
+fn shut_down(disk: &Disk) {
+    const EXT4_IOC_SHUTDOWN: libc::c_ulong = 0x8004_587d;
+    let root = std::fs::File::open(disk.place()).unwrap();
+    // `EXT4_GOING_FLAGS_NOLOGFLUSH`
+    let how: u32 = 2;
+    // SAFETY: the call reads four bytes, which live as long as it.
+    let done = unsafe { libc::ioctl(root.as_raw_fd(), EXT4_IOC_SHUTDOWN, &how) };
+    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
 }
 
 /// Another life, of whose file system somebody took care.
@@ -106,6 +118,34 @@ fn what_the_kernel_reads_in_a_read_only_burst_buffer_is_not_written_behind_its_b
         drop(reader);
         world.open("f", true).write_at(b"new", 0, false).unwrap();
         assert_eq!(world.store.read("f").unwrap(), b"new");
+        world.cache.shutdown();
+    });
+}
+
+#[test]
+fn a_burst_buffer_that_gives_nothing_any_more_is_passed_by() {
+    in_private_namespace(|| {
+        let tree = TempTree::new();
+        let Some(disk) = disk(&tree) else { return };
+        let world = world(&disk);
+        for name in ["known", "other", "absent"] {
+            world.store.put(name, name.as_bytes());
+        }
+        ["known", "other"].iter().for_each(|name| drop(world.open(name, false)));
+        world.write_new("dirty", b"dirty");
+        shut_down(&disk);
+        let new = world.create("new");
+        new.write_at(b"data", 0, false).unwrap();
+        assert_eq!(world.store.read("new").unwrap(), b"data");
+        assert!(told(&world.cache.status(), "(the burst buffer)").contains("Input/output error"));
+        for name in ["known", "other", "absent"] {
+            assert_eq!(read(&world.open(name, false), 20), name.as_bytes());
+            world.open(name, true).write_at(b"NEW", 0, false).unwrap();
+            assert_eq!(read(&world.open(name, false), 3), b"NEW");
+        }
+        assert_eq!(code(world.cache.open_file(world.anchor("dirty"), world.how(true))), Some(libc::EIO));
+        assert_eq!(world.cache.drain_all(&mut |_| {}, &|| false).len(), 1, "its data is there alone");
+        assert_ne!(world.state("dirty"), Residency::Clean);
         world.cache.shutdown();
     });
 }
