@@ -38,4 +38,4 @@ pub use policy_table::{PolicyError, PolicyTable};
 pub use reader::Bytes;
 pub use remote::fault as remote_fault;
 pub use remote::{Drainer, Interruption, Reads, RemoteBuffer, Written, set_interruption};
-pub use windows::{Announced, Replayed, WindowMedium, WindowService, WindowSettings, WindowStatus};
+pub use windows::{Announced, Replayed, WindowMedium, WindowService, WindowSettings, WindowStatus, windows_left};

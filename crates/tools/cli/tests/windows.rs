@@ -198,6 +198,8 @@ fn what_a_window_acknowledged_survives_the_death_of_agent_or_of_both() {
                 kill(story.ledger.word(8).load(SeqCst) as i32, libc::SIGKILL);
             }
             wait_until("the death of the agent", BOUND, || running.guard.ended().is_some());
+            let checked = ok(call([Path::new("check"), &story.bench.buffer]));
+            assert!(checked.contains("hold writes that are not here yet"), "{checked}");
             // A program that lives goes on until its ring is full, or until somebody recovers.
             let recovered = call([Path::new("recover"), &story.bench.buffer]);
             assert_eq!(recovered.code, 0, "{recovered:?}");
@@ -286,5 +288,31 @@ fn windows_that_cannot_be_are_refused_or_it_is_said_why_there_was_none() {
         assert!(done.code == 0 && done.out.contains(why) && done.err.contains(why), "{done:?}");
         assert!(!done.err.contains("not in memory"), "{done:?}");
         assert_eq!(bench.read("file"), "written");
+    });
+}
+
+#[test]
+fn rings_that_were_taken_away_are_told_as_lost() {
+    in_private_namespace(|| {
+        let story = Story::new();
+        let mut running = story.start(None);
+        wait_until("writes", BOUND, || {
+            assert!(running.guard.ended().is_none(), "{}", running.err());
+            story.acknowledged() > 100
+        });
+        kill(running.pid(), libc::SIGKILL);
+        kill(story.ledger.word(8).load(SeqCst) as i32, libc::SIGKILL);
+        wait_until("the death of the agent", BOUND, || running.guard.ended().is_some());
+        let rings = story.bench.tree.path("rings");
+        for session in std::fs::read_dir(&rings).unwrap() {
+            std::fs::remove_dir_all(session.unwrap().path()).unwrap();
+        }
+        let recovered = call([Path::new("recover"), &story.bench.buffer]);
+        assert!(
+            recovered.code == 0 && recovered.err.contains("acknowledged writes are lost: the directory is gone"),
+            "{recovered:?}"
+        );
+        let again = call([Path::new("recover"), &story.bench.buffer]);
+        assert!(again.code == 0 && !again.err.contains("lost"), "{again:?}");
     });
 }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use file_cache::OpenHow;
 use global_store::GlobalStore;
 use types::{ByteRange, Epoch};
-use window::recover::{Bounds, Loss, Replay, Report, recover};
-use window::ring::{Grant, Reader};
+use window::recover::{Bounds, Loss, Replay, Report, Why, recover};
+use window::ring::{Grant, Reader, Reason};
 use window::sequence::Drained;
 use window::{Mapping, Medium};
 
@@ -77,7 +77,11 @@ pub(crate) fn replay(agent: &Agent, burst_buffer: &Path) -> io::Result<Vec<Repla
     let mut all = Vec::new();
     for session in Session::unfinished(burst_buffer)? {
         let whole = session.is_whole()?;
-        if !whole {
+        if session.is_wiped()? {
+            let lost = vec!["the directory is gone, and with it whatever a killed agent's windows held".to_owned()];
+            tracing::error!(dir = %session.path().display(), "acknowledged writes are lost: the directory is gone");
+            all.push(Replayed { path: session.path(), records: 0, bytes: 0, lost, lost_bytes: 0 });
+        } else if !whole {
             tracing::warn!(
                 dir = %session.path().display(),
                 "the memory of an earlier agent's windows is gone, as after a crash of the machine: what was written there since the last fsync is lost"
@@ -171,8 +175,24 @@ fn note(replayed: &mut Replayed, report: &Report) {
 }
 
 fn lost(loss: &Loss) -> String {
+    let why = match loss.why {
+        Why::Damaged(Reason::Header | Reason::Payload) => "what the window holds of them is damaged",
+        Why::Damaged(Reason::Forbidden) => "the window may not write there",
+        Why::NewerEpoch => "somebody else was given them since",
+    };
     match loss.range {
-        Some(range) => format!("bytes {} to {}: {:?}", range.start, range.end, loss.why),
-        None => format!("bytes unknown: {:?}", loss.why),
+        Some(range) => format!("bytes {} to {}: {why}", range.start, range.end),
+        None => format!("of bytes that cannot be told: {why}"),
     }
+}
+
+/// The directories in which what killed agents acknowledged waits to be brought to this burst buffer. Errors: those of reading them.
+pub fn windows_left(burst_buffer: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for session in Session::unfinished(burst_buffer)? {
+        if session.is_whole()? && !session.left()?.is_empty() {
+            found.push(session.path());
+        }
+    }
+    Ok(found)
 }

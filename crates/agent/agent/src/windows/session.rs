@@ -127,6 +127,11 @@ impl Session {
         Err(io::Error::new(io::ErrorKind::NotFound, why))
     }
 
+    /// Whether its rings were taken away although the machine lives.
+    pub fn is_wiped(&self) -> io::Result<bool> {
+        Ok(!self.is_durable() && self.boot == this_boot()? && !self.path().try_exists()?)
+    }
+
     /// Whether what lies there survives a crash of the machine.
     pub fn is_durable(&self) -> bool {
         self.boot == DURABLE
@@ -195,8 +200,11 @@ mod tests {
         assert_eq!(left[0].grants().unwrap(), [(0, record)]);
         assert_eq!(record.ring(), RingId(3 << 64 | 5));
         place.remove();
-        assert!(session.is_whole().unwrap());
+        assert!(session.is_whole().unwrap() && !session.is_wiped().unwrap());
         assert!(!Session { boot: "another".into(), ..session.clone() }.is_whole().unwrap());
+        let elsewhere = Session { name: "two".into(), ..session.clone() };
+        assert!(elsewhere.is_wiped().unwrap());
+        assert!(!Session { boot: "another".into(), ..elsewhere }.is_wiped().unwrap(), "the machine crashed");
         session.end(&buffer).unwrap();
         assert!(Session::unfinished(&buffer).unwrap().is_empty() && !session.path().exists());
     }

@@ -39,6 +39,8 @@ struct Findings {
     removed: u64,
     /// Replicas without a record that hold nothing unsaved: removed at the next start.
     unknown: u64,
+    /// Where windows of killed agents hold what is not here yet.
+    windows: Vec<PathBuf>,
     /// What costs data, or may.
     problems: Vec<String>,
     /// What waits for a decision: which file, why, and how it is told. The first of so many.
@@ -69,6 +71,10 @@ fn one(buffer: &Path, args: &CheckArgs) -> Result<u8, Failure> {
 fn look(buffer: &Path) -> Result<Findings, Failure> {
     let _lock = lock(buffer)?;
     let mut findings = Findings::default();
+    match agent::windows_left(buffer) {
+        Ok(left) => findings.windows = left,
+        Err(error) => findings.problems.push(format!("its windows: {error}")),
+    }
     let mut files = replicas(buffer, &mut findings);
     if file_cache::is_damaged(buffer) {
         findings.problems.push(format!("its superblock is missing or damaged: {}", mend(buffer)));
@@ -330,6 +336,12 @@ fn print(buffer: &Path, findings: &Findings, repaired: bool) {
     }
     if f.undecided > f.decisions.len() {
         out!("  and {} more to be decided", f.undecided - f.decisions.len());
+    }
+    for dir in &f.windows {
+        out!(
+            "  windows of a killed agent, in {}, hold writes that are not here yet: the next start brings them",
+            dir.display()
+        );
     }
     if f.dirty > 0 {
         out!("  to stage out what is dirty: forebay recover {}", shell::word(buffer));
