@@ -9,9 +9,9 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use window::attach::{Command, Control, LIBRARY_MARK};
 use window::client::{Announcement, Registration, control};
 
-use crate::descriptors;
 use crate::limits::{OWN_DESCRIPTORS_FROM, RETRY_AFTER_WRITES, SOCKET_PATH_MAX};
 use crate::signals::{AbortOnPanic, Blocked, KeptErrno, Uncancelled};
+use crate::{asynchronous, descriptors};
 
 /// By which `forebay` knows the library.
 #[used]
@@ -51,7 +51,7 @@ pub fn configure() {
     let Some(path) = value(c"FOREBAY_WINDOW_SOCKET").filter(|path| (1..=SOCKET_PATH_MAX).contains(&path.len())) else {
         return;
     };
-    if size == b"off" {
+    if size == b"off" || asynchronous::has_liburing() {
         return;
     }
     WINDOW_BYTES.store(bytes_of(size).unwrap_or(0), Relaxed);
@@ -70,9 +70,10 @@ fn bytes_of(text: &[u8]) -> Option<u64> {
         b'k' => 10,
         b'm' => 20,
         b'g' => 30,
+        b't' => 40,
         _ => return None,
     };
-    number.checked_shl(shift)
+    number.checked_mul(1 << shift)
 }
 
 /// Whether the environment named an agent.
@@ -203,9 +204,13 @@ pub fn end(fd: c_int) -> Result<(), c_int> {
     ended.map(drop)
 }
 
-/// All of them, and for good: what is read and written from now on may be seen by nobody here.
+/// All of them, and for good: what is read and written from now on may be seen by nobody here. Also before [`configure`].
 pub fn give_up() {
-    if is_offered() && !GIVEN_UP.swap(true, AcqRel) {
+    // A child that shares the memory of its parent has nothing to give back, and leaves that its own.
+    if GIVEN_UP.load(Relaxed) || (registration().is_some() && !is_owner()) {
+        return;
+    }
+    if !GIVEN_UP.swap(true, AcqRel) && is_offered() {
         give_back_all();
     }
 }

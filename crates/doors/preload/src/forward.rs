@@ -16,7 +16,7 @@ macro_rules! calls {
         opens { $( $open:ident ( $($c:ident : $v:ty),* ) => $flags:expr; )* }
         always { $( $other:ident ( $($b:ident : $u:ty),* ) -> $s:ty => $by:tt $(:: $it:ident)?; )* }
         departures { $( $leaving:ident )* }
-        asynchronous { $( $past:ident => $first:ident :: $look:ident; )* }
+        looked_at { $( $past:ident => $first:ident :: $look:ident; )* }
         own { $( $whole:ident ( $($d:ident : $w:ty),* ) -> $x:ty => $mine:ident :: $does:ident; )* }
     ) => {
         $( exported!($call($fd: c_int $(, $a: $t)*) -> $r, original => {
@@ -48,6 +48,7 @@ macro_rules! calls {
             $( $open::ORIGINAL.find(); )*
             $( $other::ORIGINAL.find(); )*
             $( $leaving::ORIGINAL.find(); )*
+            $( $past::ORIGINAL.find(); )*
             agent::configure();
         }
     };

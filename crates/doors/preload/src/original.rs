@@ -28,22 +28,10 @@ impl Original {
     #[inline(never)]
     pub fn find(&self) -> *mut c_void {
         // SAFETY: the name is a C string; RTLD_NEXT asks for the definition after this library's.
-        let mut address = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
-        if address.is_null() && self.name.to_bytes().starts_with(b"io_uring_") {
-            address = in_liburing(self.name);
-        }
+        let address = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
         // Relaxed: the code it points to was there before us; all who look find the same.
         self.address.store(address, Relaxed);
         address
-    }
-}
-
-/// From a library that the program has loaded for itself alone, after us.
-fn in_liburing(name: &CStr) -> *mut c_void {
-    // SAFETY: C strings; nothing is loaded that is not there.
-    unsafe {
-        let library = libc::dlopen(c"liburing.so.2".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
-        if library.is_null() { null_mut() } else { libc::dlsym(library, name.as_ptr()) }
     }
 }
 

@@ -7,8 +7,7 @@
 //! * `opens`: with the flags of the open. What they open may become ours.
 //! * `always`: what closes, replaces, maps or passes on descriptors that may be ours.
 //! * `departures`: the program copies or replaces itself. Their arguments are nobody's business here, some are variadic.
-//! * `asynchronous`: the program goes to the kernel past the C library, for data too. What is looked at before is behind the arrow;
-//!   the originals are mostly other libraries', which may be loaded later or not at all.
+//! * `looked_at`: the program goes to the kernel past the other functions. What is looked at before is behind the arrow.
 //! * `own`: it is a system call and nothing else, whichever library had it.
 //!
 //! After the arrow stands the function that does it for descriptors of ours; `forward` is the C library's. Reads and departures need
@@ -97,11 +96,8 @@ macro_rules! table {
             departures {
                 fork __fork _Fork vfork __vfork clone __clone daemon forkpty posix_spawn posix_spawnp system popen execve execveat fexecve execv execvp execvpe execl execle execlp
             }
-            asynchronous {
+            looked_at {
                 syscall => asynchronous::before_system_call;
-                io_uring_queue_init => asynchronous::before_rings;
-                io_uring_queue_init_params => asynchronous::before_rings;
-                io_uring_queue_init_mem => asynchronous::before_rings;
             }
             own {
                 io_submit(context: usize, count: c_long, requests: *mut c_void) -> c_int => asynchronous::io_submit;

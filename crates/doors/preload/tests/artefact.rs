@@ -14,7 +14,7 @@ macro_rules! names {
         opens { $( $open:ident ( $($c:ident : $v:ty),* ) => $flags:expr; )* }
         always { $( $other:ident ( $($b:ident : $u:ty),* ) -> $s:ty => $by:tt $(:: $it:ident)?; )* }
         departures { $( $leaving:ident )* }
-        asynchronous { $( $past:ident => $first:ident :: $look:ident; )* }
+        looked_at { $( $past:ident => $first:ident :: $look:ident; )* }
         own { $( $whole:ident ( $($d:ident : $w:ty),* ) -> $x:ty => $mine:ident :: $does:ident; )* }
     ) => {
         [

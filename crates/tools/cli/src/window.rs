@@ -77,14 +77,15 @@ fn check_size() -> Result<(), Failure> {
     let size = size.to_str().ok_or_else(|| wrong("no text".to_string()))?;
     match config::parse_size(size) {
         Ok(0) => Err(wrong("0 is no size".to_string())),
+        Ok(_) if size.contains('.') => Err(wrong(format!("`{size}` is no whole number"))),
         Ok(_) => Ok(()),
         Err(why) => Err(wrong(why.to_string())),
     }
 }
 
-/// The kind of the file system of a directory, or of the one in which it will be made, if that is neither memory nor persistent memory.
+/// The kind of the file system of a directory that is there, if that is neither memory nor persistent memory.
 pub fn not_in_memory(dir: &Path) -> Option<String> {
-    let there = dir.ancestors().find_map(|dir| dir.canonicalize().ok())?;
+    let there = dir.canonicalize().ok()?;
     let seen = mounts::all().ok()?;
     let kind = &mounts::covering(&seen, &there)?.kind;
     let is_memory = matches!(kind.as_str(), "tmpfs" | "ramfs" | "hugetlbfs");
@@ -93,19 +94,16 @@ pub fn not_in_memory(dir: &Path) -> Option<String> {
 
 /// Why programs that asked for windows went without, a sentence each.
 pub fn refusals(windows: &WindowStatus) -> Vec<String> {
-    let times = |number: u64| if number == 1 { "once".to_string() } else { format!("{number} times") };
     let mut told = Vec::new();
-    if windows.without_memory > 0 {
-        told.push(format!("no window {}: all have the memory that they may together", times(windows.without_memory)));
-    }
-    if windows.without_place > 0 {
-        let why = reason(&std::io::Error::from_raw_os_error(windows.without_place_errno));
-        told.push(format!("no window {}: no ring can be made where they lie: {why}", times(windows.without_place)));
-    }
-    if windows.without_library > 0 {
-        let found = times(windows.without_library);
-        told.push(format!("no windows for a program whose preload library is of another version, {found}"));
-    }
+    let mut tell = |number: u64, why: &str| {
+        if number > 0 {
+            told.push(format!("{number} asked for a window in vain: {why}"));
+        }
+    };
+    tell(windows.without_memory, "all windows together have the memory that they may");
+    let why = reason(&std::io::Error::from_raw_os_error(windows.without_place_errno));
+    tell(windows.without_place, &format!("no ring can be made where they lie: {why}"));
+    tell(windows.without_library, "their preload library is of another version");
     told
 }
 

@@ -267,7 +267,11 @@ fn windows_that_cannot_be_are_refused_or_it_is_said_why_there_was_none() {
         refused(&bench.dir.join("not/there/yet"), "is to be accelerated");
         std::os::unix::fs::symlink(&bench.dir, bench.tree.path("link")).unwrap();
         refused(&bench.tree.path("link/rings"), "is to be accelerated");
-        for (size, why) in [("much", "FOREBAY_WINDOW: `much` is no size"), ("0", "FOREBAY_WINDOW: 0 is no size")] {
+        for (size, why) in [
+            ("much", "FOREBAY_WINDOW: `much` is no size"),
+            ("0", "FOREBAY_WINDOW: 0 is no size"),
+            ("1.5MiB", "`1.5MiB` is no whole number"),
+        ] {
             let mut command = forebay();
             command.arg("run").arg("--burst-buffer").arg(&bench.buffer).arg("--dir").arg(&bench.dir);
             command.args(["--window", "--", "touch", "ran"]).current_dir(&bench.dir).env("FOREBAY_WINDOW", size);
@@ -284,7 +288,7 @@ fn windows_that_cannot_be_are_refused_or_it_is_said_why_there_was_none() {
             bench.dir.display()
         );
         let done = bench.run(&["--no-preload", &format!("--window={}", small.display())], &script);
-        let why = "no window once: no ring can be made where they lie: No space left on device";
+        let why = "1 asked for a window in vain: no ring can be made where they lie: No space left on device";
         assert!(done.code == 0 && done.out.contains(why) && done.err.contains(why), "{done:?}");
         assert!(!done.err.contains("not in memory"), "{done:?}");
         assert_eq!(bench.read("file"), "written");

@@ -17,13 +17,13 @@ pub struct WindowStatus {
     pub attached: u64,
     /// Windows that ended although their program did not ask for it: somebody else came to the file, or they could not be drained.
     pub revoked: u64,
-    /// Times that one was asked for in vain, because all together had the memory that they may have.
+    /// Open files for which one was asked for in vain, because all together had the memory that they may have.
     pub without_memory: u64,
-    /// Times that one was asked for in vain, because its ring could not be made.
+    /// Times that one was asked for in vain, because its ring could not be made: once for an open file.
     pub without_place: u64,
     /// Why, the last time: an `errno`; 0 if it never happened.
     pub without_place_errno: i32,
-    /// Programs whose preload library was of another version, and which went without; of all agents of this process.
+    /// Programs whose preload library was of another version, and which went without; of all agents of this process, told by the first.
     pub without_library: u64,
     /// Files whose windows cannot be brought to the burst buffer now.
     pub failing: u64,

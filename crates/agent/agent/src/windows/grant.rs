@@ -44,7 +44,8 @@ impl Windows {
                 return Err(not_now());
             }
             let share = self.service.budget.take(right.bytes()).ok_or_else(|| {
-                Counters::add(&self.counters.without_memory, 1);
+                // Its program asks again every now and then.
+                Counters::add(&self.counters.without_memory, (!right.denied.swap(true, Ordering::Relaxed)).into());
                 not_now()
             });
             let mut granted = share.and_then(|share| drain.add(right.id, share));

@@ -147,8 +147,10 @@ fn answer(peer: &mut Peer, service: &WindowService) -> bool {
         Ok(message) if message.kind == Kind::Hello && peer.process.is_none() => hello(peer, &service.processes).is_ok(),
         Ok(message) if message.kind == Kind::Fetch => fetch(peer, service, message.token).is_ok(),
         Err(NotAMessage::Version(version)) => {
-            service.processes.refuse_version();
-            tracing::info!(version, pid = peer.pid, "a preload library of another version goes without windows");
+            // Whoever may connect could fill the log.
+            if service.processes.refuse_version().is_power_of_two() {
+                tracing::info!(version, pid = peer.pid, "a preload library of another version goes without windows");
+            }
             let _ = refuse(peer, libc::EPROTO);
             false
         }

@@ -109,9 +109,9 @@ impl Processes {
         claim.map(|(process, (slot, mild))| Announced { process, slot, mild })
     }
 
-    /// One came whose preload library is of another version.
-    pub fn refuse_version(&self) {
-        self.strangers.fetch_add(1, Ordering::Relaxed);
+    /// One came whose preload library is of another version. How many there were with it.
+    pub fn refuse_version(&self) -> u64 {
+        self.strangers.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// How many of those there were.

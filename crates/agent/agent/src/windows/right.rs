@@ -41,6 +41,8 @@ pub(crate) struct WindowRight {
     pub(super) id: u64,
     /// Switched off by its program.
     pub(super) off: AtomicBool,
+    /// It was told once that there is no memory for one.
+    pub(super) denied: AtomicBool,
     /// It has had a window.
     pub(super) used: AtomicBool,
     wish: AtomicU64,
@@ -59,6 +61,7 @@ impl WindowRight {
             identity: identity.clone(),
             id: windows.number(),
             off: AtomicBool::new(false),
+            denied: AtomicBool::new(false),
             used: AtomicBool::new(false),
             wish: AtomicU64::new(rules.wish.unwrap_or(0)),
             lazy: rules.lazy,

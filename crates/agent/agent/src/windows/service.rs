@@ -60,6 +60,11 @@ impl WindowService {
         }
     }
 
+    /// Whether an agent is the one that tells what is of all.
+    pub(super) fn is_first(&self, windows: &Windows) -> bool {
+        self.agents.read().first().is_some_and(|first| std::ptr::eq(first.as_ptr(), windows))
+    }
+
     /// The ring behind a token, once, for the process that it was made for.
     pub(super) fn fetch(&self, token: u64, pid: u32) -> Option<Granted> {
         self.agents.read().iter().find_map(|agent| agent.upgrade()?.fetch(token, pid))

@@ -35,6 +35,7 @@ fn why_there_was_no_window_is_counted() {
         (Some(libc::EAGAIN), 1),
         "the first leaves half of the rest"
     );
+    assert_eq!((attach(&second), status().without_memory), (Some(libc::EAGAIN), 1), "and is told of once");
     drop(first);
     std::fs::remove_dir_all(stand.agent.window_socket().unwrap().with_file_name("files")).unwrap();
     let third = stand.windowed("third");
