@@ -150,6 +150,12 @@ impl Progress for Announcer<'_> {
         Ok(())
     }
 
+    fn before_cut(&mut self) -> io::Result<()> {
+        self.before_write(0)?;
+        // What the file system forgot of a replica looks like a hole, or an end.
+        self.inner.refusal().map_or(Ok(()), |error| Err(here(error)))
+    }
+
     fn looked(&mut self, end: u64) -> io::Result<()> {
         self.file.passed.store(end, Ordering::Relaxed);
         if (self.interrupted)() || self.inner.is_dead() {

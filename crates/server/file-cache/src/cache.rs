@@ -197,7 +197,7 @@ impl Inner {
         if file.live.lock().loaded {
             return Ok(());
         }
-        let mut record = if fresh { None } else { self.catalogue.get(&file.identity).map_err(broken)? };
+        let mut record = if fresh { None } else { self.record_of(&file.identity)? };
         record = record.filter(|found| !self.doubts.has(&file.identity, found.version));
         let body = match &record {
             None => Body::Empty,
@@ -208,13 +208,14 @@ impl Inner {
                     Body::Empty
                 }
                 Ok(_) => Body::Whole,
+                Err(error) if found.state == State::Clean && self.refuses(&error) => Body::Empty,
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 Err(_) if found.state == State::Clean => Body::Empty,
                 Err(_) => Body::Lost,
             },
         };
-        if record.is_some() && matches!(body, Body::Empty) {
-            self.commit(vec![Change::Remove(file.identity.clone())], Durability::Process)?;
+        if let Some(record) = record.as_ref().filter(|_| matches!(body, Body::Empty)) {
+            self.disown(&file.identity, Some((record.version, false)), Durability::Process)?;
         }
         let mut live = file.live.lock();
         live.loaded = true;
@@ -258,9 +259,9 @@ impl Inner {
 
     /// Removes record and replica. Gate held; the file is clean, or its data is unwanted.
     pub(crate) fn drop_replica(&self, file: &File) -> io::Result<()> {
-        let (had_record, unclean, version, clean_commit) = {
+        let (had_record, unclean, unlinked, version, clean_commit) = {
             let live = file.live.lock();
-            (live.record.is_some(), live.is_unclean(), live.version, live.clean_commit)
+            (live.record.is_some(), live.is_unclean(), live.unlinked, live.version, live.clean_commit)
         };
         if had_record {
             // Whoever finds a brand takes the replica for dirty.
@@ -268,7 +269,8 @@ impl Inner {
             // Where the medium may still call the file dirty, a crash of the machine must not find that without a replica.
             let synced = !unclean && self.has_synced(clean_commit);
             let durability = if synced { Durability::Process } else { Durability::Machine };
-            self.disown(&file.identity, version.filter(|_| !unclean), durability)?;
+            let nobodys = version.filter(|_| !unclean || unlinked).map(|version| (version, false));
+            self.disown(&file.identity, nobodys, durability)?;
         }
         fault::point("evict.record");
         if unclean {

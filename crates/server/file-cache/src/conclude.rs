@@ -34,7 +34,7 @@ impl Inner {
             }
             follow(&mut job.record, &job.file.live.lock());
             if let Some(error) = self.refusal() {
-                ends[*index] = Some(self.concluded_unrecorded(job, *left, current, error));
+                ends[*index] = Some(self.concluded_unrecorded(job, *left, error));
                 continue;
             }
             let mut done = job.quiet && current && lease::probe(job.replica.as_fd(), Nobody::Writes).unwrap_or(false);
@@ -54,6 +54,9 @@ impl Inner {
                 continue;
             }
             match &failure {
+                Some(error) if self.refuses(error) => {
+                    ends[index] = Some(self.concluded_unrecorded(&job, left, clone_error(error)));
+                }
                 Some(error) => ends[index] = Some(self.note_failure(job.file, here(clone_error(error)), Some(left))),
                 None => self.concluded(job, matches!(ends[index], Some(End::Clean))),
             }

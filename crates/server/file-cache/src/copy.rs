@@ -28,6 +28,8 @@ pub(crate) enum Extent {
 pub(crate) trait Progress {
     /// Called before the first change of the global copy, and before each later one; an error ends the copy.
     fn before_write(&mut self, bytes: u64) -> io::Result<()>;
+    /// Called before data below is cut off or made a hole; an error ends the copy.
+    fn before_cut(&mut self) -> io::Result<()>;
     /// Called for every buffer of the replica that was looked at, with where it ends; an error ends the copy.
     fn looked(&mut self, end: u64) -> io::Result<()>;
     /// Called when the global store failed to keep what it had taken.
@@ -100,7 +102,11 @@ impl<'a> Copy<'a> {
             Extent::Differing => self.blocks(&mut copied, None)?,
         };
         if end != self.size {
-            self.progress.before_write(0)?;
+            if self.global_size > self.size {
+                self.progress.before_cut()?
+            } else {
+                self.progress.before_write(0)?
+            }
             self.global.set_len(self.size)?;
             copied.changed = true;
         }
@@ -111,7 +117,7 @@ impl<'a> Copy<'a> {
     /// Returns the length that the global copy has then.
     fn everything(&mut self, copied: &mut Copied) -> io::Result<u64> {
         if self.global_size > 0 {
-            self.progress.before_write(0)?;
+            self.progress.before_cut()?;
             self.global.set_len(0)?;
             copied.changed = true;
             crate::fault::point("w4.cut");
@@ -170,7 +176,7 @@ impl<'a> Copy<'a> {
             let hole = ByteRange::new(at, data.map_or(block.end, |data| data.start));
             let hole = hole.intersection(&ByteRange::new(0, self.global_size));
             if !hole.is_empty() {
-                self.progress.before_write(0)?;
+                self.progress.before_cut()?;
                 self.global.punch(hole)?;
                 copied.changed = true;
             }

@@ -151,7 +151,7 @@ impl Inner {
         }
     }
 
-    fn unclean_files(&self) -> Vec<Arc<File>> {
+    pub(crate) fn unclean_files(&self) -> Vec<Arc<File>> {
         let files: Vec<Arc<File>> = self.table.lock().files.values().cloned().collect();
         files.into_iter().filter(|file| file.live.lock().is_unclean()).collect()
     }

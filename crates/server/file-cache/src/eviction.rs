@@ -101,6 +101,22 @@ impl Inner {
         Ok(freed.max(1))
     }
 
+    /// The global copy is not what the clean replica was copied from. Open handles keep their version. Gate held.
+    pub(crate) fn outdated(&self, file: &Arc<File>, in_use: bool) -> io::Result<()> {
+        tracing::debug!(file = %file.identity, "the global copy changed: the replica is dropped");
+        if !in_use {
+            return self.drop_replica(file);
+        }
+        self.settle_reads(file);
+        let version = file.live.lock().version;
+        version.iter().for_each(|version| self.replicas.unbrand(*version));
+        self.disown(&file.identity, version.map(|version| (version, true)), Durability::Process)?;
+        file.live.lock().record = None;
+        self.expiry.forget(&file.identity);
+        self.retire(file);
+        Ok(())
+    }
+
     /// Room for a write that found none: evicts, then gives up the ballast.
     pub(crate) fn make_room(&self, bytes: u64) {
         Counters::add(&self.counters.full, 1);
@@ -119,7 +135,11 @@ impl Inner {
 
     /// One round of housekeeping: expired replicas go, space is made, the ballast comes back.
     pub(crate) fn housekeep(&self) {
-        if !self.look_after_refusal() && self.look_after_catalogue() {
+        if self.look_after_refusal() {
+            // What would be dropped frees nothing.
+            return;
+        }
+        if self.look_after_catalogue() {
             self.settle_doubts();
             self.look_after_removals();
         }
@@ -155,6 +175,7 @@ impl Inner {
         let tried = self.commit(Vec::new(), Durability::Process);
         match &tried {
             Ok(()) => tracing::warn!(reason, "the catalogue takes changes again"),
+            Err(error) if self.refuses(error) => {}
             Err(_) => tracing::error!(reason, "the catalogue takes no changes: files cannot be opened for writing"),
         }
         tried.is_ok()

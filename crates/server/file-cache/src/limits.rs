@@ -91,7 +91,11 @@ pub const FETCH_TRIES: u32 = 3;
 /// What must be writable for a burst buffer that refused writes to be taken for mended: any write of ours is larger.
 pub const PROBE_BYTES: usize = 4096;
 
-/// Fresh replicas of failed opens and, where the burst buffer takes no writes, dropped clean ones that are removed again by this process, once the catalogue takes changes: the others wait
+/// Replicas that were dropped while the burst buffer took no writes, and whose records are remembered until it does: all that programs write
+/// in a day of that. Some 100 bytes each.
+pub const DISOWNED: usize = 1 << 20;
+
+/// Fresh replicas of failed opens that are removed again by this process, once the catalogue takes changes: the others wait
 /// for the next start.
 pub const DOUBTS: usize = 4096;
 

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use catalogue::{Durability, State};
+use catalogue::State;
 use config::{Atime, Cache, Policy, StageOut};
 use global_store::{Access, Anchor};
 use types::Version;
@@ -17,6 +17,7 @@ use crate::handle::FileHandle;
 use crate::lease::{self, Nobody};
 use crate::limits::{BLOCK_BYTES, FETCH_TRIES, SMALL_BYTES, WHOLE_FIRST_BYTES};
 use crate::marks;
+use crate::refusal::is_damage;
 use crate::replica::How;
 
 /// What one try of an open came to.
@@ -111,7 +112,11 @@ impl Inner {
             (kind_of(&live.body), !live.is_unclean() && !live.unlinked, live.handles > 0)
         };
         if kind == Kind::Whole && !in_use && !self.has_replica(file)? {
-            return if clean { self.outdated(file, false) } else { Err(io::Error::from_raw_os_error(libc::EIO)) };
+            return if clean {
+                self.outdated(file, false).map(|()| Step::Again)
+            } else {
+                Err(io::Error::from_raw_os_error(libc::EIO))
+            };
         }
         // Who comes again after a fetch was counted.
         let missed = match kind {
@@ -154,7 +159,11 @@ impl Inner {
                 }
                 Ok(false)
             }
-            Err(error) => Err(error),
+            Err(error) => {
+                let clean = !live.is_unclean();
+                drop(live);
+                if clean && self.refuses(&error) { Ok(false) } else { Err(error) }
+            }
         }
     }
 
@@ -195,7 +204,7 @@ impl Inner {
             }
             if fresh {
                 return match self.begin_fresh(file, anchor, how, &found) {
-                    Err(error) if is_full(&error) => self.open_through(file, anchor, how),
+                    Err(error) if is_full(&error) || is_damage(&error) => self.open_through(file, anchor, how),
                     result => result.and_then(|()| self.opened(file, how)),
                 };
             }
@@ -207,7 +216,7 @@ impl Inner {
         }
         if size > SMALL_BYTES {
             return match self.begin_fetch(file, anchor, found.fingerprint) {
-                Err(error) if is_full(&error) => self.open_through(file, anchor, how),
+                Err(error) if is_full(&error) || is_damage(&error) => self.open_through(file, anchor, how),
                 Err(error) => Err(error),
                 Ok(()) if how.write => Ok(Step::Fetch(Arc::clone(file))),
                 Ok(()) => self.opened(file, how),
@@ -269,7 +278,7 @@ impl Inner {
             let found = anchor.attributes()?.fingerprint;
             // A truncation needs no old bytes, but a crash before it must not bring them over newer ones.
             if !found.same_content(&base) || (!how.truncate && !self.is_sound(file, version, base.size)) {
-                return self.outdated(file, in_use);
+                return self.outdated(file, in_use).map(|()| Step::Again);
             }
             if how.write {
                 if !self.takes_writes(&how.policy) && (!in_use || self.may_move(file, version)?) {
@@ -298,23 +307,6 @@ impl Inner {
             }
         }
         lease::probe(self.replicas.open_as(version, How::Read)?.as_fd(), Nobody::Uses)
-    }
-
-    /// The global copy is not what the clean replica was copied from. Open handles keep their version. Gate held.
-    fn outdated(&self, file: &Arc<File>, in_use: bool) -> io::Result<Step> {
-        tracing::debug!(file = %file.identity, "the global copy changed: the replica is dropped");
-        if !in_use {
-            self.drop_replica(file)?;
-            return Ok(Step::Again);
-        }
-        self.settle_reads(file);
-        let version = file.live.lock().version;
-        version.iter().for_each(|version| self.replicas.unbrand(*version));
-        self.disown(&file.identity, version, Durability::Process)?;
-        file.live.lock().record = None;
-        self.expiry.forget(&file.identity);
-        self.retire(file);
-        Ok(Step::Again)
     }
 
     /// The replica is ahead of the global copy already, or its last name is gone.

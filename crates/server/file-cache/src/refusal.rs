@@ -12,15 +12,16 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
 
 use catalogue::{Record, State};
 use parking_lot::Mutex;
-use types::{Fingerprint, Version};
+use types::{Fingerprint, Identity, Version};
 
 use crate::api::Residency;
-use crate::cache::{Inner, errno};
+use crate::cache::{Inner, broken, errno};
 use crate::file;
 use crate::lease::{self, Nobody};
 use crate::limits::{PROBE_BYTES, ROUND};
@@ -35,11 +36,20 @@ pub(crate) struct Refusal {
     errno: AtomicI32,
     /// When somebody looked last and it took them; one looks at a time.
     took_at: Mutex<Option<Duration>>,
+    /// What is dirty was queued since it was found to refuse.
+    rescued: AtomicBool,
+    /// When a file was named last.
+    named_at: Mutex<Option<Duration>>,
 }
 
-/// Whether an error may be that of a file system which takes no writes any more.
+/// Whether an error may be that of a file system which takes no writes any more. The first to meet its damage hear of that.
 fn is_refusal(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EROFS | libc::EIO))
+    matches!(error.raw_os_error(), Some(libc::EROFS | libc::EIO)) || is_damage(error)
+}
+
+/// Whether a file system found damage in itself, which may be all that is wrong.
+pub(crate) fn is_damage(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EUCLEAN | libc::EBADMSG))
 }
 
 /// Writes a file and has it on the medium. Nothing else tells: a file system that became read-only by itself may not say so.
@@ -65,14 +75,19 @@ impl Inner {
         // A global store that fails says EIO again and again.
         let looked = || {
             let ago = (*self.refusal.took_at.lock()).map(|then| self.now().saturating_sub(then));
-            errno(error) == libc::EIO && ago.is_some_and(|ago| ago < ROUND)
+            errno(error) != libc::EROFS && ago.is_some_and(|ago| ago < ROUND)
         };
         is_refusal(error) && (self.refusal().is_some() || (!looked() && self.look_at_burst_buffer()))
     }
 
     /// Looks again, once it was found to refuse. Returns whether it does.
     pub(crate) fn look_after_refusal(&self) -> bool {
-        self.refusal().is_some() && self.look_at_burst_buffer()
+        let refuses = self.refusal().is_some() && self.look_at_burst_buffer();
+        if !self.refusal.rescued.swap(refuses, Ordering::AcqRel) && refuses {
+            // Whatever the policies say: what is in memory alone goes with the file system.
+            self.unclean_files().iter().for_each(|file| self.queue.push(file, Duration::ZERO));
+        }
+        refuses
     }
 
     fn look_at_burst_buffer(&self) -> bool {
@@ -91,6 +106,24 @@ impl Inner {
             _ => {}
         }
         code != 0
+    }
+
+    /// What the catalogue says of a file. Where it gives nothing any more the file is clean or unknown: what is not is in memory.
+    pub(crate) fn record_of(&self, identity: &Identity) -> io::Result<Option<Record>> {
+        let found = self.catalogue.get(identity).map_err(broken);
+        found.or_else(|error| if self.refuses(&error) { Ok(None) } else { Err(error) })
+    }
+
+    /// The times of a file were set below, and then its replica or record could not follow: a clean file is another version then.
+    pub(crate) fn times_refused(&self, file: &Arc<file::File>, error: io::Error) -> io::Result<()> {
+        if !self.refuses(&error) {
+            return Err(error);
+        }
+        let (clean, in_use) = {
+            let live = file.live.lock();
+            (!live.is_unclean() && !live.unlinked, live.handles > 0)
+        };
+        if clean { self.outdated(file, in_use) } else { Err(self.refused(file, error)) }
     }
 
     /// Whether a replica can be read still, as far as that must be asked: some file systems that take no writes give nothing either.
@@ -116,6 +149,14 @@ impl Inner {
 
     /// Says which file cannot be written, and what to do.
     pub(crate) fn refused(&self, file: &file::File, error: io::Error) -> io::Error {
+        {
+            let now = self.now();
+            let mut named = self.refusal.named_at.lock();
+            if named.is_some_and(|then| now.saturating_sub(then) < ROUND) {
+                return error;
+            }
+            *named = Some(now);
+        }
         let hint = file.live.lock().record.as_ref().map(|record| record.hint.clone()).unwrap_or_default();
         tracing::error!(
             file = %hint.display(),
@@ -152,13 +193,7 @@ impl Inner {
     }
 
     /// W7 where nothing can be recorded: all of it is below, and it stays what it is. Gate held.
-    pub(crate) fn concluded_unrecorded(
-        &self,
-        job: &Job<'_>,
-        left: Fingerprint,
-        current: bool,
-        error: io::Error,
-    ) -> End {
+    pub(crate) fn concluded_unrecorded(&self, job: &Job<'_>, left: Fingerprint, error: io::Error) -> End {
         if let Err(lost) = self.lost_nothing(job.file, job.replica.as_fd()) {
             return self.note_failure(job.file, here(lost), Some(left));
         }
@@ -166,15 +201,17 @@ impl Inner {
         live.left = Some(left);
         live.unsynced_below = false;
         live.succeed();
+        let current = live.changes == job.changes && live.writers == 0;
         live.copied = (job.quiet && current).then_some(job.changes);
         let reason = format!(
-            "all of it is in the global store, but the burst buffer takes no writes and cannot say so: {error}"
+            "what can be read of it is in the global store, but the burst buffer takes no writes, so it is not clean: {error}"
         );
         live.record = Some(Record { reason, state: State::Draining, ..job.record.clone() });
         End::Stuck { state: Residency::Queued, orphaned: false, error }
     }
 }
 
-/// What to do about it.
-pub(crate) const REMEDY: &str = "Mend its file system (the kernel's log says what is wrong) and make it writable; if it must be unmounted \
-                                 for that, end the mount or run before and begin it again afterwards";
+/// What to do about it. The next start would stage out again what is dirty there, which may be older than what is below by then.
+pub(crate) const REMEDY: &str = "Stage out what is dirty (forebay drain --wait DIR), end the mount or run, and mend its file system (the \
+                                 kernel's log says what is wrong). What the drain named is in the global store: begin again with another \
+                                 burst buffer, or first give up the old copies (forebay resolve PATH --keep global --burst-buffer BB)";

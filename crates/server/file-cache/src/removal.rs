@@ -183,8 +183,7 @@ impl Inner {
             // It was staged out since `removing`: the medium must not call it dirty once the replica is gone.
             let known = record.state != State::Clean || self.has_synced(clean_commit);
             let durability = if known && !left_over { Durability::Process } else { Durability::Machine };
-            let clean = version.filter(|_| record.state == State::Clean);
-            self.disown(&file.identity, clean, durability)?;
+            self.disown(&file.identity, version.map(|version| (version, open)), durability)?;
             file.live.lock().record = None;
         }
         fault::point("unlink.record");

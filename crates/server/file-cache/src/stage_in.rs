@@ -195,11 +195,10 @@ impl Inner {
 
     fn finish_fetch(&self, file: &Arc<File>) -> io::Result<()> {
         let _gate = file.gate.lock();
-        let done = self.complete(file);
-        if done.is_err() {
-            self.abandon_fetch(file);
-        }
-        done
+        let Err(error) = self.complete(file) else { return Ok(()) };
+        // Readers go on in the global store.
+        self.abandon_fetch(file);
+        if self.refuses(&error) { Ok(()) } else { Err(error) }
     }
 
     /// P3 and P4 of a large file. Gate held.

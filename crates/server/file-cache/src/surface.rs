@@ -130,7 +130,10 @@ impl FileCache {
         self.inner.gated(anchor.identity(), false, |file, _| {
             // What was read before must not come after what is set now.
             self.inner.settle_reads(file);
-            let done = self.inner.set_times(file, anchor, sets, apply);
+            let mut applied = false;
+            let mut noted = || apply().inspect(|()| applied = true);
+            let done = self.inner.set_times(file, anchor, sets, &mut noted);
+            let done = done.or_else(|error| if applied { self.inner.times_refused(file, error) } else { Err(error) });
             self.inner.watch_reads_again(file);
             done
         })?

@@ -14,7 +14,7 @@
 //! So where the removal fails the replica itself says that it is *void*, by a mode that no other file of ours has. That needs no room
 //! and no catalogue. Who finds a record of a void replica drops both.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd;
 
@@ -26,7 +26,7 @@ use types::{Identity, Version};
 
 use crate::cache::Inner;
 use crate::file::File;
-use crate::limits::DOUBTS;
+use crate::limits::{DISOWNED, DOUBTS};
 use crate::replica::{How, Replicas};
 
 /// The permissions of a void replica: the sticky bit alone, which means nothing on a file.
@@ -35,21 +35,24 @@ const VOID: Mode = Mode::SVTX;
 /// Replicas whose records count for nothing: fresh ones whose intent failed and could not be taken back, where the record may be there
 /// also if its commit was answered with an error; and clean ones that were dropped while the burst buffer took no writes.
 #[derive(Default)]
-pub(crate) struct Doubts(Mutex<HashSet<(Identity, Version)>>);
+pub(crate) struct Doubts(Mutex<HashMap<(Identity, Version), InUse>>);
+
+/// Whether a replica is open still: its last user removes it.
+type InUse = bool;
 
 impl Doubts {
     /// Whether a record that is found is one of these.
     pub(crate) fn has(&self, identity: &Identity, version: Version) -> bool {
         let doubts = self.0.lock();
-        !doubts.is_empty() && doubts.contains(&(identity.clone(), version))
+        !doubts.is_empty() && doubts.contains_key(&(identity.clone(), version))
     }
 
-    /// False: there are too many.
-    fn add(&self, identity: &Identity, version: Version) -> bool {
+    /// False: there are so many.
+    fn add(&self, identity: &Identity, version: Version, in_use: InUse, most: usize) -> bool {
         let mut doubts = self.0.lock();
-        let room = doubts.len() < DOUBTS;
+        let room = doubts.len() < most;
         if room {
-            doubts.insert((identity.clone(), version));
+            doubts.insert((identity.clone(), version), in_use);
         }
         room
     }
@@ -82,33 +85,39 @@ impl Inner {
             // Nobody would ever take it away.
             let _ = anchor.set_mark(None);
         }
-        if !self.take_back(&file.identity, version) {
+        if !self.take_back(&file.identity, version, false) {
             if let Err(error) = self.replicas.make_void(version) {
                 tracing::error!(%error, %version, "an open that was refused may truncate its file after all");
             }
             // What is too much is left to the next start.
-            let _ = self.doubts.add(&file.identity, version);
+            let _ = self.doubts.add(&file.identity, version, false, DOUBTS);
         }
     }
 
-    /// Removes a file's record. While the burst buffer takes no writes that of a clean replica, which is named, is only believed no
-    /// more; it goes later. Gate held.
-    pub(crate) fn disown(&self, identity: &Identity, clean: Option<Version>, durability: Durability) -> io::Result<()> {
+    /// Removes a file's record. While the burst buffer takes no writes that of a replica which is clean, or whose file is removed, and is
+    /// named with whether it is in use, is only believed no more; it goes later. Gate held.
+    pub(crate) fn disown(
+        &self,
+        identity: &Identity,
+        replica: Option<(Version, InUse)>,
+        durability: Durability,
+    ) -> io::Result<()> {
         let removed = self.commit(vec![Change::Remove(identity.clone())], durability);
-        removed.or_else(|error| match clean {
-            Some(version) if self.refuses(&error) && self.doubts.add(identity, version) => Ok(()),
-            _ => Err(error),
+        removed.or_else(|error| {
+            let doubted = |(version, in_use)| self.doubts.add(identity, version, in_use, DISOWNED);
+            if self.refuses(&error) && replica.is_some_and(doubted) { Ok(()) } else { Err(error) }
         })
     }
 
     /// Tries again what `withdraw` and `disown` could not do.
     pub(crate) fn settle_doubts(&self) {
         // They count until they are settled.
-        let doubts: Vec<_> = self.doubts.0.lock().iter().cloned().collect();
-        for (identity, version) in doubts {
+        let doubts: Vec<_> = self.doubts.0.lock().iter().map(|(doubt, in_use)| (doubt.clone(), *in_use)).collect();
+        for ((identity, version), in_use) in doubts {
             let settled = self.gated(&identity, false, |file, _| {
                 // It was read from the catalogue since: then it is the file.
-                file.live.lock().version == Some(version) || self.take_back(&identity, version)
+                let known = file.live.lock().record.as_ref().is_some_and(|record| record.version == version);
+                known || self.take_back(&identity, version, in_use)
             });
             if settled.unwrap_or(false) {
                 self.doubts.0.lock().remove(&(identity, version));
@@ -117,7 +126,7 @@ impl Inner {
     }
 
     /// Removes a replica that nobody was told of and the record of it, if that is the one that is there. Gate held.
-    fn take_back(&self, identity: &Identity, version: Version) -> bool {
+    fn take_back(&self, identity: &Identity, version: Version, in_use: InUse) -> bool {
         let gone = match self.catalogue.get(identity) {
             Ok(Some(record)) if record.version != version => Ok(()),
             // Also where none is found: a later start may find what a commit that failed has written.
@@ -128,8 +137,10 @@ impl Inner {
             tracing::warn!(%error, %identity, "the intent of an open that failed could not be taken back yet");
             return false;
         }
-        // It is garbage now; a failure leaves it to the next start's sweep.
-        let _ = self.replicas.remove(version);
+        if !in_use {
+            // It is garbage now; a failure leaves it to the next start's sweep.
+            let _ = self.replicas.remove(version);
+        }
         true
     }
 }

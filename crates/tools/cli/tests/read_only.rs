@@ -42,9 +42,13 @@ fn programs_go_on_when_the_burst_buffer_becomes_read_only_and_are_told_what_to_d
 
         let status = place.forebay(&["status"], &[]).text;
         let buffer = place.burst_buffer.to_str().unwrap();
-        for part in ["it takes no writes: Read-only file system", buffer, "Mend its file system"] {
+        for part in ["it takes no writes: Read-only file system", buffer, "mend its file system"] {
             assert!(status.contains(part), "no `{part}` in:\n{status}");
         }
+        // Without being asked: it may go with the file system.
+        wait_until("the stage-out", BOUND, || {
+            fs::read_to_string(below.join("dirty")).is_ok_and(|found| found == "dirty")
+        });
         let drained = agent.drain();
         assert_eq!(drained.code, 75, "{drained:?}");
         for (name, data) in [("dirty", "dirty"), ("open", "before")] {
@@ -52,7 +56,7 @@ fn programs_go_on_when_the_burst_buffer_becomes_read_only_and_are_told_what_to_d
             let told = format!("{}: ", dir.join(name).display());
             assert!(drained.text.contains(&told), "no `{told}` in {drained:?}");
         }
-        assert!(drained.text.contains("all of it is in the global store"), "{drained:?}");
+        assert!(drained.text.contains("what can be read of it is in the global store"), "{drained:?}");
 
         // Ended by force, for dirty files stay; mended; begun again.
         let ended = place.forebay(&["umount", "--force", dir.to_str().unwrap()], &[]);
