@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+
 /// Number of `CAP_SYS_ADMIN`.
 const CAP_SYS_ADMIN: u32 = 21;
 
@@ -15,6 +17,17 @@ pub fn has_admin() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).is_some_and(|bits| bits >> CAP_SYS_ADMIN & 1 == 1)
+}
+
+/// From here on this thread and those that it starts are not exempt from the quotas of file systems: what they write for users is
+/// refused where the users' own writes would be. A failure leaves them exempt.
+pub fn keep_within_quotas() {
+    let Ok(mut sets) = capabilities(None) else { return };
+    sets.effective.remove(CapabilitySet::SYS_RESOURCE);
+    sets.permitted.remove(CapabilitySet::SYS_RESOURCE);
+    if let Err(error) = set_capabilities(None, sets) {
+        tracing::warn!(%error, "quotas of the global store do not hold for what is staged out");
+    }
 }
 
 fn is_first_user_namespace() -> bool {

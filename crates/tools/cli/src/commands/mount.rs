@@ -98,6 +98,7 @@ fn agent(place: &Place, claim: Option<Claim>, how: &How, started: Option<&Channe
     let _ = open_files::raise();
     let _ = std::env::set_current_dir("/");
     log::start(&place.burst_buffer);
+    privilege::keep_within_quotas();
     let busy = |e: io::Error| Failure::io(format_args!("use {}", place.dir.display()), &e);
     let below = lower::open(&place.dir).map_err(busy)?;
     let (submounts, mut lost) = Submounts::take(&place.dir).map_err(busy)?;

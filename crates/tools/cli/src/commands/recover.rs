@@ -9,7 +9,7 @@ use crate::exit::{self, Failure, say};
 use crate::guest::Place;
 use crate::serving::{self, How};
 use crate::signals::Signals;
-use crate::{log, lower, mounts, open_files, place, shell};
+use crate::{log, lower, mounts, open_files, place, privilege, shell};
 
 /// Recovers every burst buffer in the directory. 75 if data is left.
 pub fn run(args: &RecoverArgs) -> Result<u8, Failure> {
@@ -17,6 +17,7 @@ pub fn run(args: &RecoverArgs) -> Result<u8, Failure> {
     let signals = Signals::block();
     let _ = open_files::raise();
     log::start(&root);
+    privilege::keep_within_quotas();
     let requests = Requests::none(&signals);
     let mut code = 0;
     let mut served = 0;

@@ -90,6 +90,7 @@ impl Here {
         let _ = std::env::set_current_dir("/");
         let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
         log::start(log);
+        privilege::keep_within_quotas();
         Ok(guest)
     }
 }

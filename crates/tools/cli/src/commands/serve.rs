@@ -16,7 +16,7 @@ use crate::limits::POLL;
 use crate::server::read_secret;
 use crate::serving::{self, How};
 use crate::signals::Signals;
-use crate::{claim, drain, heap, log, lower, open_files};
+use crate::{claim, drain, heap, log, lower, open_files, privilege};
 
 /// `forebay serve`
 #[derive(Debug, Args)]
@@ -51,6 +51,7 @@ pub fn run(args: &ServeArgs) -> Result<u8, Failure> {
     let signals = Signals::block();
     let _ = open_files::raise();
     log::start(&place.burst_buffer);
+    privilege::keep_within_quotas();
     let how = How { rules: args.rules.set(), exclusive: args.exclusive, ..How::default() };
     let below = lower::open(&place.dir).map_err(|e| Failure::io(format_args!("use {}", place.dir.display()), &e))?;
     let opened = serving::open(place, below, &how)?;

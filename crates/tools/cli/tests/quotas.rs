@@ -1,0 +1,46 @@
+//! Whoever may exceed quotas is not asked for them: what serves a directory may not.
+
+mod common;
+
+use common::{Bench, forebay, start};
+use testkit::in_private_namespace;
+
+/// Number of `CAP_SYS_RESOURCE`, which exempts from the quotas of file systems.
+const CAP_SYS_RESOURCE: u32 = 24;
+
+/// Of the threads whose status was noted: all, and those that are exempt.
+fn exempt(bench: &Bench, note: &str) -> (usize, usize) {
+    let statuses = bench.read(note);
+    let sets = |line: &str| line.strip_prefix("CapPrm:").map(|hex| u64::from_str_radix(hex.trim(), 16).unwrap());
+    let permitted: Vec<u64> = statuses.lines().filter_map(sets).collect();
+    (permitted.len(), permitted.iter().filter(|set| **set >> CAP_SYS_RESOURCE & 1 == 1).count())
+}
+
+#[test]
+fn no_thread_of_an_agent_is_exempt_from_quotas_and_the_command_is_as_it_was() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        // In a user namespace root may what it may not be allowed to here.
+        let mut command = std::process::Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--mount", "--propagation", "private", "sh", "-ec"]).arg(
+            "cat /proc/self/status > $DIR/caller
+            $FOREBAY run --quiet --dir $DIR --burst-buffer $BUFFER -- \
+                sh -ec 'cat /proc/self/status > $DIR/command; cat /proc/$PPID/task/*/status > $DIR/run'
+            $FOREBAY mount $DIR --burst-buffer $BUFFER
+            cat /proc/$(cut -d' ' -f1 $BUFFER/forebay.lock)/task/*/status > $DIR/mount
+            $FOREBAY umount $DIR",
+        );
+        command.env("FOREBAY", forebay().get_program()).env("DIR", &bench.dir).env("BUFFER", &bench.buffer);
+        let done = start(&mut command, "").wait();
+        if done.err.contains("unshare") {
+            eprintln!("skipped: it takes a user namespace");
+            return;
+        }
+        assert_eq!(done.code, 0, "{done:?}");
+        assert_eq!((exempt(&bench, "caller"), exempt(&bench, "command")), ((1, 1), (1, 1)));
+        for agent in ["run", "mount"] {
+            let (threads, exempt) = exempt(&bench, agent);
+            assert!(threads > 8 && exempt == 0, "{agent}: {exempt} of {threads}");
+        }
+    });
+}
