@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # POSIX conformance: pjdfstest in an accelerated directory, compared with the same run in the plain directory, on the
-# disk's file system and on tmpfs; and through a server that has the names. Failures that stand in pjdfstest.expected, each with its clause of docs/semantics.md,
-# are allowed: at most one in a hundred, none in the calls that matter most, and one that passes fails the run.
+# disk's file system and on tmpfs, where all goes through, where the burst buffer has no room, where the kernel passes nothing
+# through, and through a server that has the names. Failures that stand in pjdfstest.expected, each with its clause of
+# docs/semantics.md, are allowed: at most one in a hundred, none in the calls that matter most, and one that passes fails the run.
 #
 #   tests/suites/pjdfstest.sh [CASE...]        FOREBAY_PLAIN=1 compares the plain directory with itself
 cd "$(dirname "$0")" || exit 1
@@ -62,6 +63,20 @@ judge() { # LABEL PLAIN ACCELERATED LOG
   [ "$ok" -gt 0 ] || fail "$label" "no case passed"
 }
 
+# Under a policy, against what LIKE said in the plain directory.
+compare_policy() { # LABEL LIKE GLOBAL BUFFER POLICY CASE...
+  local label=$1 like=$2 global=$3 buffer=$4 policy=$5
+  shift 5
+  mkdir -p "$global" "$buffer"
+  if ! mount_accelerated "$global" "$buffer" --policy "$policy"; then
+    fail "$label" "cannot mount"
+    return
+  fi
+  run_cases "$global" "$scratch/$label.log" "$@" >"$scratch/$label.accelerated"
+  unmount_accelerated "$global" || fail "$label::unmount" "the mount does not go"
+  judge "pjdfstest::$label" "$scratch/$like.plain" "$scratch/$label.accelerated" "$scratch/$label.log"
+}
+
 compare() { # LABEL GLOBAL BUFFER CASE...
   local label=$1 global=$2 buffer=$3
   shift 3
@@ -104,5 +119,16 @@ mount -t tmpfs forebay-test "$scratch/other"
 chmod 755 "$scratch/memory" "$scratch/other"
 compare disk "$scratch/global" "$scratch/buffer" "$@"
 compare memory "$scratch/memory/global" "$scratch/memory/buffer" "$@"
+compare_policy through memory "$scratch/memory/through" "$scratch/memory/unused" cache=through "$@"
+mkdir "$scratch/small"
+mount -t tmpfs -o size=1m forebay-test "$scratch/small"
+compare_policy small memory "$scratch/memory/small" "$scratch/small/buffer" passthrough_reserve=30% "$@"
+if [ -z "${FOREBAY_PLAIN:-}" ]; then
+  # The kernel refuses to pass through to a file system that lies on another.
+  mkdir -p "$scratch/memory/"{lower,upper,work} "$scratch/stacked"
+  mount -t overlay -o "lowerdir=$scratch/memory/lower,upperdir=$scratch/memory/upper,workdir=$scratch/memory/work" \
+    forebay-test "$scratch/stacked"
+  compare_policy agent memory "$scratch/memory/agent" "$scratch/stacked/buffer" cache=both "$@"
+fi
 compare_names names memory "$scratch/memory/served" "$scratch/memory/server" "$scratch/names" "$@"
 finish
