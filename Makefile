@@ -36,6 +36,7 @@ demo: bootstrap ## real programs on a slow store, directly and accelerated, in o
 bench: bootstrap ## the ratios that the README states
 	@cargo build --quiet --release --workspace
 	@cargo build --quiet --release --package server --example requests
+	@cargo build --quiet --release --package catalogue --example ten_million
 	@benches/all.sh
 
 experiments: bootstrap ## the experiment book, or `make experiments E=E0-4 QUICK=1`

@@ -2,7 +2,7 @@
 # What acceleration costs and gives, as ratios to the same work without it, both measured in the same run, turn about,
 # ROUNDS times each: medians, and the spread between the slowest and the fastest round.
 #
-#   benches/all.sh [CASE...]        ROUNDS=3 FOREBAY_BENCH_DIR=/tmp FOREBAY_BENCH_FAST=/dev/shm FILES=100000
+#   benches/all.sh [CASE...]        ROUNDS=3 FOREBAY_BENCH_DIR=/tmp FOREBAY_BENCH_FAST=/dev/shm FILES=100000 RECORDS=10000000
 #
 # Burst buffer and global store are two file systems of their own: ext4 on images, that of the burst buffer in
 # FOREBAY_BENCH_FAST (memory), that of the global store in FOREBAY_BENCH_DIR (a disk). A directory that is no memory
@@ -15,10 +15,10 @@ cd "$(dirname "$0")/.." || exit 1
 . scripts/environment.sh
 if [ -z "${FOREBAY_BENCH_NAMESPACE:-}" ]; then
   sudo=()
-  kept=PATH,HOME,ROUNDS,FILES,FOREBAY,FOREBAY_BENCH_DIR,FOREBAY_BENCH_FAST,FOREBAY_BENCH_FAST_AT,FOREBAY_BENCH_SLOW_AT
+  kept=PATH,HOME,ROUNDS,FILES,RECORDS,FOREBAY,FOREBAY_BENCH_DIR,FOREBAY_BENCH_FAST,FOREBAY_BENCH_FAST_AT,FOREBAY_BENCH_SLOW_AT
   [ "$(id -u)" = 0 ] || sudo=(sudo "--preserve-env=$kept")
   exec "${sudo[@]}" env FOREBAY_BENCH_NAMESPACE=1 \
-    timeout --kill-after=20 3000 unshare --mount --propagation private --pid --fork --kill-child --mount-proc "$0" "$@"
+    timeout --kill-after=20 3600 unshare --mount --propagation private --pid --fork --kill-child --mount-proc "$0" "$@"
 fi
 
 ROUNDS=${ROUNDS:-3}
@@ -221,9 +221,20 @@ bench_server() {
   target/release/examples/requests "${FOREBAY_BENCH_FAST:-/dev/shm}" 1 "$ROUNDS" >>"$out/values" || exit 1
 }
 
+# A catalogue of RECORDS on the disk, once: writing 10^7 takes two to six minutes. Built by
+# `cargo build --release -p catalogue --example ten_million`.
+bench_catalogue() {
+  local records=${RECORDS:-10000000}
+  target/release/examples/ten_million "$records" "$slow/catalogue" >"$out/catalogue.log" || exit 1
+  value "a record of $records, on disk" B less forebay "$(awk '/ bytes each on disk/ { print $1 }' "$out/catalogue.log")"
+  # Printed as 1.234s or 123.456ms.
+  value "a catalogue of $records opened" s less forebay "$(sed -n 's/^reopened in \([^,]*\),.*/\1/p' "$out/catalogue.log" |
+    awk '{ print $1 ~ /ms$/ ? $1 / 1000 : $1 + 0 }')"
+}
+
 # shellcheck source=benches/preload.sh
 . benches/preload.sh
-[ $# -gt 0 ] || set -- data calls large small beside scale preload window server
+[ $# -gt 0 ] || set -- data calls large small beside scale catalogue preload window server
 for bench in "$@"; do
   echo "measuring: $bench" >&2
   "bench_$bench"
