@@ -130,6 +130,12 @@ impl Agent {
         Ok(path.strip_prefix(root).map(Path::to_path_buf).unwrap_or_default())
     }
 
+    /// The same, for what goes by it. `None`: it was moved outside, or its path is longer than paths may be.
+    pub(crate) fn place_of(&self, node: &Node) -> Option<PathBuf> {
+        let link = |node: &Node| std::fs::read_link(node.proc_path()).ok();
+        link(node)?.strip_prefix(link(&self.root)?).ok().map(Path::to_path_buf)
+    }
+
     /// The name of a node in `self.descriptors`.
     pub(crate) fn descriptor_name(&self, node: &Node) -> String {
         node.fd().as_raw_fd().to_string()

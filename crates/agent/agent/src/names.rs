@@ -17,7 +17,6 @@ use crate::agent::Agent;
 use crate::attributes::{Attributes, of_stat};
 use crate::caller::{Caller, with_umask};
 use crate::node::Node;
-use crate::policy_table::PolicyError;
 
 /// A node with what is known of it at the moment it was found or made.
 pub struct Found {
@@ -151,15 +150,10 @@ impl Agent {
         }
     }
 
-    /// Removes an empty directory, and what was said of it.
+    /// Removes an empty directory.
     pub fn remove_directory(&self, caller: &Caller, parent: &Node, name: &OsStr) -> io::Result<()> {
-        let held = self.below(Call::Remove, || self.policies.removing());
-        let place = held.as_ref().map(|_| self.path_of(parent)).transpose()?;
-        self.impersonator.become_caller(caller).and_then(|_as_caller| {
-            self.change_below(Call::Remove, || Ok(fs::unlinkat(parent.fd(), plain(name)?, AtFlags::REMOVEDIR)?))
-        })?;
-        place.iter().for_each(|place| ruled(self.policies.removed(&place.join(name))));
-        Ok(())
+        let _as_caller = self.impersonator.become_caller(caller)?;
+        self.change_below(Call::Remove, || Ok(fs::unlinkat(parent.fd(), plain(name)?, AtFlags::REMOVEDIR)?))
     }
 
     /// Renames; `flags` are those of renameat2(2). Under the policy `rename = commit` a dirty source is staged out
@@ -189,7 +183,7 @@ impl Agent {
         let exchange = flags.contains(RenameFlags::EXCHANGE);
         let moves = source.is_directory() || exchange && target.as_ref().is_some_and(|found| found.node.is_directory());
         let held = if moves { self.below(Call::Rename, || self.policies.moving()) } else { None };
-        let places = held.as_ref().map(|_| self.places(from, to)).transpose()?;
+        let places = held.as_ref().and_then(|_| self.places(from, to));
         let done = self.impersonator.become_caller(caller).and_then(|_as_caller| {
             self.change_below(Call::Rename, || {
                 Ok(fs::renameat_with(from.0.fd(), plain(from.1)?, to.0.fd(), plain(to.1)?, flags)?)
@@ -199,7 +193,12 @@ impl Agent {
             replaced.map_or(Ok(()), |target| self.lost_a_name(target, to.1))?;
             return Err(error);
         }
-        places.iter().for_each(|(old, new)| ruled(self.policies.moved(old, new, exchange)));
+        if let Some((old, new)) = places
+            && let Err(error) = self.policies.moved(&old, &new, exchange)
+        {
+            // They hold; after a restart they are what was kept last.
+            tracing::error!(%error, "the rules of a directory that was renamed");
+        }
         drop(held);
         self.changed(&source)?;
         match &target {
@@ -209,9 +208,9 @@ impl Agent {
         }
     }
 
-    /// The paths of two names.
-    fn places(&self, from: (&Node, &OsStr), to: (&Node, &OsStr)) -> io::Result<(PathBuf, PathBuf)> {
-        Ok((self.path_of(from.0)?.join(from.1), self.path_of(to.0)?.join(to.1)))
+    /// The paths of two names. `None`: one has none here, so no rule is of it.
+    fn places(&self, from: (&Node, &OsStr), to: (&Node, &OsStr)) -> Option<(PathBuf, PathBuf)> {
+        Some((self.place_of(from.0)?.join(from.1), self.place_of(to.0)?.join(to.1)))
     }
 
     fn commit_before_replacing(&self, source: &Node, interrupted: &dyn Fn() -> bool) -> io::Result<()> {
@@ -289,11 +288,6 @@ fn plain(name: &OsStr) -> Result<&OsStr, Errno> {
     }
 }
 
-/// They hold; after a restart they are what was kept last.
-fn ruled(changed: Result<(), PolicyError>) {
-    changed.unwrap_or_else(|error| tracing::error!(%error, "the rules of a directory that was renamed or removed"));
-}
-
 #[cfg(test)]
 mod tests {
     use catalogue::{Catalogue, MemoryCatalogue, State};
@@ -339,8 +333,11 @@ mod tests {
             scope.spawn(|| renames(&above, ["x", "y"]));
         });
         assert_eq!(agent.policies.list().keys().collect::<Vec<_>>(), [Path::new("b/y")]);
-        agent.remove_directory(&Caller::own(), &above, "y".as_ref()).unwrap();
-        assert!(agent.policies.is_empty(), "they were that directory's");
+        // Outside the names in it are no names here.
+        agent.policies.set(Path::new("y"), &PolicySet::parse(["verify=full"]).unwrap()).unwrap();
+        std::fs::rename(tree.path().join("data/b"), tree.path().join("outside")).unwrap();
+        agent.rename(&Caller::own(), (&above, "y".as_ref()), (&above, "z".as_ref()), 0, &|| false).unwrap();
+        assert_eq!(agent.policies.list().keys().collect::<Vec<_>>(), [Path::new("b/y"), Path::new("y")]);
     }
 
     /// What the medium still calls dirty, a crash would bring back without its file.

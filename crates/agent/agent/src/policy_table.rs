@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use config::{Policy, PolicySet};
-use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
 /// Why rules cannot be read or kept.
 #[derive(Debug, thiserror::Error)]
@@ -69,8 +69,8 @@ pub struct PolicyTable {
     /// Some rule says that calls are given up.
     gives_up: AtomicBool,
     rules: RwLock<Rules>,
-    /// Where directories are, with their rules: exclusive while one moves below. Taken before `change`.
-    places: RwLock<()>,
+    /// One directory at a time moves below together with its rules. Taken before `change`.
+    moving: Mutex<()>,
     /// One change at a time, from reading the rules to the file's new content.
     change: Mutex<()>,
 }
@@ -84,7 +84,7 @@ impl PolicyTable {
             file: None,
             any: AtomicBool::new(false),
             rules: RwLock::default(),
-            places: RwLock::new(()),
+            moving: Mutex::new(()),
             change: Mutex::new(()),
         }
     }
@@ -161,13 +161,8 @@ impl PolicyTable {
 
     /// Held from before a directory moves until its rules did: another that moves meanwhile, above or below, would take its own with
     /// it or leave them behind. `None`: there are no rules.
-    pub fn moving(&self) -> Option<RwLockWriteGuard<'_, ()>> {
-        (!self.is_empty()).then(|| self.places.write())
-    }
-
-    /// Held while a directory goes with its rules: none moves meanwhile. `None`: there are no rules.
-    pub fn removing(&self) -> Option<RwLockReadGuard<'_, ()>> {
-        (!self.is_empty()).then(|| self.places.read())
+    pub fn moving(&self) -> Option<MutexGuard<'_, ()>> {
+        (!self.is_empty()).then(|| self.moving.lock())
     }
 
     /// A directory has another place now: its rules, and those of directories below it, go with it; what was said of a directory
@@ -182,23 +177,7 @@ impl PolicyTable {
         let replaced = |path: &Path| path.starts_with(to) && !path.starts_with(from) && !exchange;
         let kept = before.iter().filter(|(path, _)| !replaced(path));
         let after = kept.map(|(path, set)| (place(path).unwrap_or_else(|| path.clone()), set.clone())).collect();
-        self.follow(&before, after)
-    }
-
-    /// A directory is gone: what was said of it goes too, and the next one of its name inherits like any other. As with `moved`.
-    pub fn removed(&self, path: &Path) -> Result<(), PolicyError> {
-        let _one = self.change.lock();
-        let before = self.list();
-        let after = before.iter().filter(|(of, _)| !of.starts_with(path));
-        self.follow(&before, after.map(|(of, set)| (of.clone(), set.clone())).collect())
-    }
-
-    fn follow(
-        &self,
-        before: &BTreeMap<PathBuf, PolicySet>,
-        after: BTreeMap<PathBuf, PolicySet>,
-    ) -> Result<(), PolicyError> {
-        if after == *before {
+        if after == before {
             return Ok(());
         }
         let kept = self.keep(&after);
@@ -311,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_go_with_a_directory_that_is_moved_and_those_of_what_is_replaced_or_removed_go() {
+    fn rules_go_with_a_directory_that_is_moved_and_those_of_what_it_replaced_go() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("policies.toml");
         let table = PolicyTable::load(Policy::default(), &file).unwrap();
@@ -332,8 +311,6 @@ mod tests {
         assert_eq!(table.for_path(Path::new("ab/file")).cache, Cache::Through);
         assert_eq!(paths(&table), "ab c c/b");
         table.moved(Path::new("none"), Path::new("else"), false).unwrap();
-        table.removed(Path::new("c")).unwrap();
-        assert_eq!(paths(&table), "ab");
         assert_eq!(PolicyTable::load(Policy::default(), &file).unwrap().list(), table.list());
     }
 
