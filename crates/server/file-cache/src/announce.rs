@@ -59,7 +59,7 @@ impl Inner {
         jobs: &mut Vec<(usize, Job<'a>)>,
         lost: &mut dyn FnMut(usize, Job<'a>, io::Error),
     ) -> io::Result<()> {
-        let replicas: Vec<_> = jobs.iter().map(|(_, job)| (&**job.file, job.replica.as_fd())).collect();
+        let replicas: Vec<_> = jobs.iter().map(|(_, job)| (&**job.file, &job.record, job.replica.as_fd())).collect();
         let ends = self.secure_all(&replicas)?;
         for ((index, job), end) in std::mem::take(jobs).into_iter().zip(ends) {
             match end {
@@ -176,7 +176,7 @@ impl Progress for Announcer<'_> {
 impl Announcer<'_> {
     fn record(&mut self) -> io::Result<()> {
         // W2: what is about to replace the global copy must outlive a crash of the machine.
-        self.inner.secure(self.file, self.replica.as_fd())?;
+        self.inner.secure(self.file, self.record, self.replica.as_fd())?;
         fault::point("w2.synced");
         let _gate = self.file.gate.lock();
         {

@@ -286,9 +286,8 @@ impl Inner {
             live.version = None;
             live.body = Body::Empty;
             live.fds = Descriptors::default();
-            live.synced = false;
             live.medium = Medium::default();
-            live.verified = false;
+            (live.synced, live.verified) = (false, false);
         }
         file.moved.notify_all();
         if let Some(version) = version {
@@ -395,6 +394,7 @@ impl Table {
 impl Live {
     /// Nobody has it open and the catalogue says all there is to know.
     fn is_idle(&self) -> bool {
-        self.handles == 0 && !self.is_unclean() && !self.unlinked && matches!(self.body, Body::Empty | Body::Whole)
+        let known = !self.is_unclean() && !self.unlinked && !self.medium.lacks_some();
+        self.handles == 0 && known && matches!(self.body, Body::Empty | Body::Whole)
     }
 }

@@ -12,6 +12,7 @@ use crate::clock::wall_s;
 use crate::fault;
 use crate::lease::{self, Nobody};
 use crate::limits::SMALL_BYTES;
+use crate::medium::LACKS;
 use crate::replica::{self, Replicas};
 use crate::side::here;
 use crate::stage_out::{End, Job, clone_error};
@@ -35,6 +36,11 @@ impl Inner {
             follow(&mut job.record, &job.file.live.lock());
             if let Some(error) = self.refusal() {
                 ends[*index] = Some(self.concluded_unrecorded(job, *left, error));
+                continue;
+            }
+            if self.lost_nothing(job.file, job.replica.as_fd()).is_err() {
+                let record = Record { base: *left, was_clean: false, ..job.record.clone() };
+                ends[*index] = Some(self.record_conflict(job.file, record, LACKS));
                 continue;
             }
             let mut done = job.quiet && current && lease::probe(job.replica.as_fd(), Nobody::Writes).unwrap_or(false);

@@ -81,7 +81,7 @@ impl Inner {
             if record.state != State::Clean {
                 return errno(libc::EINVAL);
             }
-            if record.pinned {
+            if record.pinned && !live.medium.lacks_some() {
                 return errno(libc::EPERM);
             }
             if live.handles > 0 {

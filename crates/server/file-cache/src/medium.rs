@@ -5,24 +5,36 @@
 //! whole file system and asks each replica for itself: that somebody else heard for the file system takes nothing from these.
 //!
 //! No sync makes such a replica whole again, nor does writing its pages once more: ext4 then writes blocks that it goes on to take for
-//! holes. What is left of it is in memory. So it never counts as synced again; its stage-out fails once, which is told, and then takes
-//! what is there; and then it goes, however long it was to stay.
+//! holes. What is left of it is in memory until that is wanted for something else, and nobody can tell whether it is. So:
 //!
-//! What the system forgets together with an inode that left its memory between the error and the sync is lost to us as well.
+//! 1. It never counts as synced again.
+//! 2. Where the global copy holds something it stays: the file is a conflict, which `resolve` ends. Where it holds nothing, what there is
+//!    is copied at once, and then the file is a conflict: nobody knows whether that was all.
+//! 3. Once the file is clean the replica goes, however long it was to stay.
+//!
+//! What the system forgets together with an inode that left its memory between the error and the sync is lost to us as well, and what was
+//! heard before the agent was started again.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use catalogue::Record;
+
 use crate::cache::{Inner, errno};
 use crate::file::File;
+use crate::refusal::is_refusal;
+
+/// What an operator reads of such a file.
+pub(crate) const LACKS: &str =
+    "the burst buffer's medium did not take all that was written: what there is of it may be incomplete";
 
 /// What is known of the medium below a replica.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Medium {
     /// How often somebody heard that it did not take what was written, and the last errno.
     failed: (u64, i32),
-    /// How many of them stage-outs have failed for.
-    told: u64,
+    /// So many of them somebody knows of who wants what there is nevertheless.
+    accepted: u64,
 }
 
 impl Medium {
@@ -31,46 +43,104 @@ impl Medium {
         self.failed.0 != 0
     }
 
-    fn error(&self) -> io::Error {
-        io::Error::from_raw_os_error(self.failed.1)
+    /// The same, and nobody said that what there is is wanted.
+    pub(crate) fn is_doubtful(&self) -> bool {
+        self.failed.0 != self.accepted
     }
+
+    /// Somebody wants what there is.
+    pub(crate) fn accept(&mut self) {
+        self.accepted = self.failed.0;
+    }
+
+    fn error(&self) -> io::Error {
+        io::Error::from_raw_os_error(if self.failed.1 == 0 { libc::EIO } else { self.failed.1 })
+    }
+}
+
+/// Why a sync failed.
+struct Heard {
+    error: io::Error,
+    /// Bytes may be lost. Else they could not be written yet.
+    lost: bool,
 }
 
 impl Inner {
     /// Syncs a replica, by a descriptor of its own or a shared one. An error tells that some of what was written to it may be lost.
     pub(crate) fn sync_replica(&self, file: &File, fd: BorrowedFd<'_>, data_only: bool) -> io::Result<()> {
+        self.hear_synced(file, fd, data_only)?;
         let medium = file.live.lock().medium;
-        if medium.lacks_some() {
-            return Err(medium.error());
-        }
-        hear(file, || if data_only { rustix::fs::fdatasync(fd) } else { rustix::fs::fsync(fd) })
+        if medium.lacks_some() { Err(medium.error()) } else { Ok(()) }
     }
 
-    /// Step W2: what is to be staged out is on the medium. Fails once for each time that it is not.
-    pub(crate) fn secure(&self, file: &File, fd: BorrowedFd<'_>) -> io::Result<()> {
-        hear(file, || rustix::fs::fdatasync(fd)).and(once(file))
+    /// Step W2: what is to be staged out is on the medium.
+    pub(crate) fn secure(&self, file: &File, record: &Record, fd: BorrowedFd<'_>) -> io::Result<()> {
+        may_replace(file, record, self.hear_synced(file, fd, true))
     }
 
-    /// Where a replica cannot be synced, for the burst buffer takes no writes: an error if the medium did not take what it was given.
-    pub(crate) fn lost_nothing(&self, file: &File, fd: BorrowedFd<'_>) -> io::Result<()> {
-        hear(file, || told(fd))
+    /// Where a replica cannot be synced, for the burst buffer takes no writes.
+    pub(crate) fn secure_unsynced(&self, file: &File, record: &Record, fd: BorrowedFd<'_>) -> io::Result<()> {
+        may_replace(file, record, hear(file, || told(fd)))
     }
 
     /// W2 of many, each by a descriptor that was opened for it. What became of each; an error is one of the whole burst buffer.
-    pub(crate) fn secure_all(&self, replicas: &[(&File, BorrowedFd<'_>)]) -> io::Result<Vec<io::Result<()>>> {
-        self.replicas.sync()?;
-        Ok(replicas.iter().map(|(file, fd)| hear(file, || told(*fd)).and(once(file))).collect())
+    pub(crate) fn secure_all(&self, replicas: &[(&File, &Record, BorrowedFd<'_>)]) -> io::Result<Vec<io::Result<()>>> {
+        // Some errors are told to nobody but who has it written.
+        let begun: Vec<_> = replicas.iter().map(|(.., fd)| begin(*fd)).collect();
+        let synced = self.replicas.sync();
+        let mut ends: Vec<_> = begun
+            .into_iter()
+            .zip(replicas)
+            .map(|(begun, (file, _, fd))| hear(file, || begun.and_then(|()| told(*fd))))
+            .collect();
+        if let Err(error) = synced {
+            if self.refuses(&error) {
+                return Err(error);
+            }
+            // Somebody's bytes, perhaps no replica's.
+            for (end, (file, _, fd)) in ends.iter_mut().zip(replicas).filter(|(end, _)| end.is_ok()) {
+                *end = self.hear_synced(file, *fd, true);
+            }
+        }
+        Ok(ends.into_iter().zip(replicas).map(|(end, (file, record, _))| may_replace(file, record, end)).collect())
+    }
+
+    /// An error if the medium did not take what it was given, as far as that is known, and nobody accepted it.
+    pub(crate) fn lost_nothing(&self, file: &File, fd: BorrowedFd<'_>) -> io::Result<()> {
+        hear(file, || told(fd))?;
+        let medium = file.live.lock().medium;
+        if medium.is_doubtful() { Err(medium.error()) } else { Ok(()) }
+    }
+
+    fn hear_synced(&self, file: &File, fd: BorrowedFd<'_>, data_only: bool) -> io::Result<()> {
+        hear(file, || {
+            begin(fd).and_then(|()| told(fd))?;
+            let synced = if data_only { rustix::fs::fdatasync(fd) } else { rustix::fs::fsync(fd) };
+            synced.map_err(io::Error::from).map_err(|error| Heard { lost: !self.refuses(&error), error })
+        })
+    }
+}
+
+/// Whether what there is may go over the global copy: all of it is on the medium, or there is nothing to be lost below.
+fn may_replace(file: &File, record: &Record, heard: io::Result<()>) -> io::Result<()> {
+    let medium = file.live.lock().medium;
+    match heard {
+        _ if medium.is_doubtful() && record.base.size == 0 => Ok(()),
+        Ok(()) if medium.is_doubtful() => Err(medium.error()),
+        heard => heard,
     }
 }
 
 /// Syncs by `sync`; fails also if somebody heard meanwhile.
-fn hear(file: &File, sync: impl FnOnce() -> rustix::io::Result<()>) -> io::Result<()> {
+fn hear(file: &File, sync: impl FnOnce() -> Result<(), Heard>) -> io::Result<()> {
     let (before, _) = file.live.lock().medium.failed;
     let syncing = file.syncing.read();
-    if let Err(error) = sync().map_err(io::Error::from) {
-        let mut live = file.live.lock();
-        tracing::error!(%error, file = %file.identity, "the burst buffer's medium may lack some of a file's data");
-        live.medium.failed = (live.medium.failed.0 + 1, errno(&error));
+    if let Err(Heard { error, lost }) = sync() {
+        if lost {
+            let mut live = file.live.lock();
+            tracing::error!(%error, file = %file.identity, "the burst buffer's medium may lack some of a file's data");
+            live.medium.failed = (live.medium.failed.0 + 1, errno(&error));
+        }
         return Err(error);
     }
     drop(syncing);
@@ -80,19 +150,23 @@ fn hear(file: &File, sync: impl FnOnce() -> rustix::io::Result<()>) -> io::Resul
     if medium.failed.0 == before { Ok(()) } else { Err(medium.error()) }
 }
 
-/// An error that no stage-out was told of.
-fn once(file: &File) -> io::Result<()> {
-    let medium = &mut file.live.lock().medium;
-    let told = std::mem::replace(&mut medium.told, medium.failed.0);
-    if told == medium.failed.0 { Ok(()) } else { Err(medium.error()) }
+/// Begins to write a file back. A file system that takes no writes says so, and the bytes stay to be written.
+fn begin(fd: BorrowedFd<'_>) -> Result<(), Heard> {
+    let begun = of_range(fd, libc::SYNC_FILE_RANGE_WRITE);
+    begun.or_else(|error| if is_refusal(&error) { Ok(()) } else { Err(Heard { error, lost: true }) })
 }
 
-/// What the system has to tell of a file that was written back already. Unlike a sync it costs no flush of the device.
-fn told(fd: BorrowedFd<'_>) -> rustix::io::Result<()> {
+/// What the system has to tell of a file that was written back. Unlike a sync it costs no flush of the device.
+fn told(fd: BorrowedFd<'_>) -> Result<(), Heard> {
+    of_range(fd, libc::SYNC_FILE_RANGE_WAIT_BEFORE).map_err(|error| Heard { error, lost: true })
+}
+
+fn of_range(fd: BorrowedFd<'_>, what: libc::c_uint) -> io::Result<()> {
     // SAFETY: a call on a descriptor that is borrowed for it; no pointer is passed.
-    let result = unsafe { libc::sync_file_range(fd.as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WAIT_BEFORE) };
-    let error = (result != 0).then(io::Error::last_os_error);
-    error.map_or(Ok(()), |error| Err(rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO)))
+    if unsafe { libc::sync_file_range(fd.as_raw_fd(), 0, 0, what) } == 0 {
+        return Ok(());
+    }
+    Err(io::Error::last_os_error())
 }
 
 #[cfg(test)]
@@ -114,7 +188,7 @@ mod tests {
                 hear(&other, || {
                     begins.store(true, Ordering::Release);
                     testkit::wait_until("another synced", Duration::from_secs(30), || ours.load(Ordering::Acquire));
-                    Err(rustix::io::Errno::IO)
+                    Err(Heard { error: io::Error::from_raw_os_error(libc::EIO), lost: true })
                 })
             });
             testkit::wait_until("both sync", Duration::from_secs(30), || begun.load(Ordering::Acquire));

@@ -267,17 +267,18 @@ impl Inner {
         in_use: bool,
         fetches: u32,
     ) -> io::Result<Step> {
-        let (base, version, checked) = {
+        let (base, version, checked, lacks_some) = {
             let live = file.live.lock();
             let Some(record) = &live.record else { return Ok(Step::Again) };
-            (record.base, record.version, live.checked)
+            (record.base, record.version, live.checked, live.medium.lacks_some())
         };
         let now = self.now();
-        let trusted = !how.write && checked.is_some_and(|then| now.saturating_sub(then) < how.policy.revalidate);
+        let trusted =
+            !lacks_some && !how.write && checked.is_some_and(|then| now.saturating_sub(then) < how.policy.revalidate);
         if !trusted {
             let found = anchor.attributes()?.fingerprint;
             // A truncation needs no old bytes, but a crash before it must not bring them over newer ones.
-            if !found.same_content(&base) || (!how.truncate && !self.is_sound(file, version, base.size)) {
+            if lacks_some || !found.same_content(&base) || (!how.truncate && !self.is_sound(file, version, base.size)) {
                 return self.outdated(file, in_use).map(|()| Step::Again);
             }
             if how.write {

@@ -43,7 +43,7 @@ pub(crate) struct Refusal {
 }
 
 /// Whether an error may be that of a file system which takes no writes any more. The first to meet its damage hear of that.
-fn is_refusal(error: &io::Error) -> bool {
+pub(crate) fn is_refusal(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EROFS | libc::EIO)) || is_damage(error)
 }
 
@@ -174,7 +174,7 @@ impl Inner {
         copied: &mut Record,
         replica: BorrowedFd<'_>,
     ) -> io::Result<()> {
-        self.lost_nothing(file, replica)?;
+        self.secure_unsynced(file, copied, replica)?;
         let _gate = file.gate.lock();
         let mut live = file.live.lock();
         if !crate::announce::is_wanted(copied, &live) {

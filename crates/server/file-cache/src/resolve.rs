@@ -30,6 +30,7 @@ impl Inner {
             self.put(file, next, Durability::Machine)?;
             let mut live = file.live.lock();
             live.left = None;
+            live.medium.accept();
             live.succeed();
             drop(live);
             self.queue.push(file, std::time::Duration::ZERO);

@@ -23,6 +23,7 @@ use crate::fault;
 use crate::file::{Body, File, Live};
 use crate::lease::{self, Nobody};
 use crate::limits::SMALL_BYTES;
+use crate::medium::LACKS;
 use crate::pace::Pace;
 use crate::replica::{self, How};
 use crate::side::{self, here};
@@ -281,6 +282,10 @@ impl Inner {
         let unwanted = !job.is_wanted(&job.file.live.lock());
         if unwanted {
             return End::Nothing;
+        }
+        let doubtful = job.record.base.size > 0 && job.file.live.lock().medium.is_doubtful();
+        if doubtful {
+            return self.record_conflict(job.file, job.record.clone(), LACKS);
         }
         let left = if job.begun { job.anchor.attributes().ok().map(|found| found.fingerprint) } else { None };
         drop(job.global);

@@ -4,8 +4,11 @@ mod support;
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
-use file_cache::Residency;
+use config::Policy;
+use file_cache::{Keep, Residency};
 use support::{World, without_room};
 use testkit::TempTree;
 
@@ -44,6 +47,21 @@ impl Failing {
         stuck.into_iter().map(|stuck| (stuck.path_hint, stuck.errno)).collect()
     }
 
+    /// What was written back, or could not be, leaves the memory.
+    fn forget_pages(&self) {
+        let parts = std::fs::read_dir(self.disk.join("place/replicas")).unwrap();
+        let files = parts.flat_map(|part| std::fs::read_dir(part.unwrap().path()).unwrap());
+        for file in files {
+            let open = std::fs::File::open(file.unwrap().path()).unwrap();
+            rustix::fs::fadvise(&open, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        }
+    }
+
+    fn try_write(&self, path: &str) -> std::io::Result<()> {
+        let opened = self.world.cache.open_file(self.world.anchor(path), self.world.how(true));
+        opened.and_then(|handle| handle.write_at(b"changed", 0, false)).map(drop)
+    }
+
     fn end(self) {
         let Failing { tree, disk, world } = self;
         world.cache.shutdown();
@@ -66,12 +84,72 @@ fn a_replica_that_its_medium_did_not_take_is_not_called_clean_whoever_else_heard
         failing.world.open("a", true).write_at(&data, 0, false).unwrap();
         assert!(sync(&failing.disk).is_err(), "somebody else is told");
         sync(&failing.disk).expect("and nobody after him");
-        assert_eq!(failing.stuck(), [("a".into(), libc::ENOSPC)]);
+        assert_eq!(failing.stuck(), [("a".into(), libc::ESTALE)]);
+        assert_eq!(failing.world.state("a"), Residency::Conflict, "nobody knows whether that was all");
         assert_eq!(failing.world.state("b"), Residency::Clean, "the others of the batch go on");
-        assert_eq!(failing.stuck(), [], "what is in memory is all that is left");
-        assert_eq!(failing.world.store.read("a").unwrap(), data);
+        assert_eq!(failing.world.store.read("a").unwrap(), data, "what there was is copied, for nothing was below");
+        failing.world.cache.resolve(&failing.world.identity("a"), Keep::BurstBuffer).unwrap();
+        assert_eq!(failing.stuck(), []);
         assert_eq!(failing.world.state("a"), Residency::Absent, "nobody reads what the medium has instead");
         failing.end();
+    });
+}
+
+#[test]
+fn what_is_below_is_not_replaced_by_what_the_medium_left_of_a_replica() {
+    testkit::in_private_namespace(|| {
+        for batch in [false, true] {
+            let Some(mut failing) = Failing::new() else { return };
+            failing.world.drain();
+            if batch {
+                failing.world.open("b", true).write_at(b"again", 0, false).unwrap();
+            }
+            failing.world.open("a", true).write_at(b"f", 0, false).unwrap();
+            sync(&failing.disk).unwrap();
+            failing.fill();
+            failing.world.open("a", true).write_at(&vec![7; BYTES], 0, false).unwrap();
+            assert!(sync(&failing.disk).is_err(), "somebody else is told");
+            // Memory is wanted for something else.
+            failing.forget_pages();
+            for _ in 0..2 {
+                assert_eq!(failing.stuck(), [("a".into(), libc::ESTALE)], "batch {batch}");
+                assert_eq!(failing.world.store.read("a").unwrap(), b"first", "batch {batch}");
+            }
+            std::fs::remove_file(failing.tree.path("small/filler")).unwrap();
+            failing.world.crash();
+            assert_eq!(failing.world.state("a"), Residency::Conflict, "also after a restart");
+            failing.world.cache.resolve(&failing.world.identity("a"), Keep::Global).unwrap();
+            assert_eq!(failing.stuck(), []);
+            failing.end();
+        }
+    });
+}
+
+#[test]
+fn a_clean_replica_that_its_medium_did_not_take_is_copied_again() {
+    testkit::in_private_namespace(|| {
+        for in_use in [false, true] {
+            let Some(mut failing) = Failing::new() else { return };
+            failing.world.policy = Arc::new(Policy { revalidate: Duration::from_secs(3600), ..Policy::default() });
+            failing.world.store.put("staged in", &vec![7; BYTES]);
+            failing.fill();
+            let reader = failing.world.open("staged in", false);
+            failing.world.cache.pin(&failing.world.identity("staged in"), true).unwrap();
+            assert!(failing.try_write("staged in").is_err(), "it cannot be on the medium before");
+            failing.forget_pages();
+            assert_ne!(support::read(&reader, BYTES), vec![7; BYTES], "the test is worth nothing");
+            if in_use {
+                let newer = failing.world.open("staged in", false);
+                assert_eq!(support::read(&newer, BYTES), vec![7; BYTES], "readers that were there keep theirs");
+            } else {
+                drop(reader);
+                assert_eq!(failing.world.state("staged in"), Residency::Absent, "pinned or not");
+            }
+            std::fs::remove_file(failing.tree.path("small/filler")).unwrap();
+            assert_eq!(support::read(&failing.world.open("staged in", false), BYTES), vec![7; BYTES]);
+            failing.try_write("staged in").expect("it is another replica");
+            failing.end();
+        }
     });
 }
 
@@ -104,8 +182,9 @@ fn each_of_two_that_have_a_file_open_hears_that_what_they_synced_is_not_on_the_m
         }
         failing.world.open("b", true).sync(false).expect("that is no other file's concern");
         drop((one, other));
-        assert!(sync(&failing.disk).is_err(), "it would fail the whole batch");
-        assert_eq!(failing.stuck(), [("a".into(), libc::ENOSPC)]);
+        assert_eq!(failing.stuck(), [("a".into(), libc::ESTALE)]);
+        assert_eq!(failing.world.state("b"), Residency::Clean, "it was in the batch");
+        failing.world.cache.resolve(&failing.world.identity("a"), Keep::BurstBuffer).unwrap();
         assert_eq!(failing.stuck(), []);
         assert_eq!(failing.world.store.read("a").unwrap(), vec![7; BYTES]);
         std::fs::remove_file(failing.tree.path("small/filler")).unwrap();
