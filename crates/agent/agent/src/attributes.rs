@@ -5,6 +5,7 @@ use std::os::fd::BorrowedFd;
 
 use global_store::calls::Call;
 use rustix::fs::{self, AtFlags, FileType, Gid, Mode, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid};
+use rustix::io::Errno;
 use types::Timestamp;
 
 use crate::agent::Agent;
@@ -105,7 +106,10 @@ impl Attributes {
 impl Agent {
     /// What the global store says of a node.
     pub(crate) fn stat(&self, node: &Node) -> io::Result<Stat> {
-        Ok(self.below(Call::Attributes, || fs::fstat(node.fd()))?)
+        let said = self.below(Call::Attributes, || fs::fstat(node.fd()));
+        let is_gone = said.as_ref().map_or_else(|error| *error == Errno::NOENT, |stat| stat.st_nlink == 0);
+        self.check_place(node, is_gone)?;
+        Ok(said?)
     }
 
     /// A node's attributes: the global store's, with what the replica knows better laid over them.
@@ -164,6 +168,7 @@ impl Agent {
         // Times that are set count from after what was written before.
         self.look(node, &mut |_| Ok(()))?;
         if new.uid.is_some() || new.gid.is_some() {
+            let _steady = self.steady(node)?;
             let _as_caller = self.impersonator.become_caller(caller)?;
             let (uid, gid) = (new.uid.map(Uid::from_raw), new.gid.map(Gid::from_raw));
             self.change_below(Call::Change, || fs::chownat(node.fd(), "", uid, gid, AtFlags::EMPTY_PATH))?;
@@ -172,17 +177,21 @@ impl Agent {
             if mode & 0o6000 != 0 {
                 self.settle_before_privileges(node);
             }
+            let _steady = self.steady(node)?;
             let _as_caller = self.impersonator.become_caller(caller)?;
             let mode = Mode::from_raw_mode(mode & 0o7777);
             let name = self.descriptor_name(node);
             self.change_below(Call::Change, || fs::chmodat(&self.descriptors, name, mode, AtFlags::empty()))?;
         }
+        let mut in_use = None;
         if let Some(size) = new.size {
             match open {
                 Some(open) => open.set_len(size)?,
-                None if node.is_regular() => self.cut(node, size, &mut || {
-                    self.cache.set_len(&node.anchor(&self.store)?, size, &self.policy_for(node), interrupted)
-                })?,
+                None if node.is_regular() => {
+                    in_use = self.cut(node, size, &mut || {
+                        self.cache.set_len(&node.anchor(&self.store)?, size, &self.policy_for(node), interrupted)
+                    })?;
+                }
                 None => return Err(io::Error::from_raw_os_error(libc::EINVAL)),
             }
             self.drop_privileges_of(node, new.clear_set_id)?;
@@ -190,12 +199,16 @@ impl Agent {
         if new.atime.is_some() || new.mtime.is_some() {
             self.set_times(caller, node, new)?;
         }
-        self.attributes(node)
+        let attributes = self.attributes(node);
+        // Until then: what was cut already is not to be done again to a file that took its place.
+        drop(in_use);
+        attributes
     }
 
     fn set_times(&self, caller: &Caller, node: &Node, new: &NewAttributes) -> io::Result<()> {
         let times = Timestamps { last_access: timespec(new.atime), last_modification: timespec(new.mtime) };
         let name = self.descriptor_name(node);
+        let _steady = self.steady(node)?;
         let mut apply = || {
             let _as_caller = self.impersonator.become_caller(caller)?;
             Ok(self.change_below(Call::Change, || fs::utimensat(&self.descriptors, &name, &times, AtFlags::empty()))?)

@@ -11,6 +11,7 @@ use file_cache::{
     Anchor, DrainProgress, File, FileCache, FileHandle, Foresee, Keep, OpenHow, Overlay, Residency, SeekFor, SetMtime,
     Status, Stuck, WriteResult,
 };
+use parking_lot::RwLockReadGuard;
 use types::{ByteRange, Identity, Timestamp, Version};
 use window::read_queue::Part;
 
@@ -37,14 +38,14 @@ pub trait BurstBuffer: Send + Sync {
     fn notes_reads(&self, atime: Atime) -> Result<(), String>;
     /// Moves whenever a global copy may have become the truth about its file.
     fn settled(&self) -> u64;
-    /// `truncate(2)`; `EINTR` if `interrupted` says so while it waits.
+    /// `truncate(2)`; `EINTR` if `interrupted` says so while it waits. What it gives keeps a file in use that is to be published.
     fn set_len(
         &self,
         anchor: &Arc<dyn Anchor>,
         len: u64,
         policy: &Arc<Policy>,
         interrupted: &dyn Fn() -> bool,
-    ) -> io::Result<()>;
+    ) -> io::Result<Option<Box<dyn OpenData>>>;
     /// `utimens` by somebody who may; `apply` does it as the caller, on this node.
     fn set_times(
         &self,
@@ -58,6 +59,21 @@ pub trait BurstBuffer: Send + Sync {
     fn removing(&self, identity: &Identity);
     /// The last name is gone through us.
     fn unlinked(&self, identity: &Identity);
+    /// All that others have noted by their identities has been dealt with: files may take others' places.
+    fn begin_publishing(&self) {}
+    /// Whether files have taken others' places since it was opened.
+    fn has_published(&self) -> bool {
+        false
+    }
+    /// Of a file that has no name any more: whether that may be as another took it.
+    fn may_have_lost_place(&self, _identity: &Identity) -> bool {
+        false
+    }
+    /// Held while names or attributes are changed below: no file takes another's place meanwhile. `wait` is run around the wait for
+    /// one that does. Not while something is opened or staged out.
+    fn steady_names<'a>(&'a self, _wait: &mut dyn FnMut(&mut dyn FnMut())) -> Option<RwLockReadGuard<'a, ()>> {
+        None
+    }
     /// Whether the replica holds what the global copy lacks; true where nobody can tell.
     fn is_dirty(&self, identity: &Identity) -> bool;
     /// Stages a file out now and waits.
@@ -234,8 +250,9 @@ impl BurstBuffer for FileCache {
         len: u64,
         policy: &Arc<Policy>,
         interrupted: &dyn Fn() -> bool,
-    ) -> io::Result<()> {
-        FileCache::set_len(self, anchor, len, policy, interrupted)
+    ) -> io::Result<Option<Box<dyn OpenData>>> {
+        let handle = FileCache::set_len(self, anchor, len, policy, interrupted)?;
+        Ok(policy.publish_atomic.then(|| Box::new(handle) as Box<dyn OpenData>))
     }
     fn set_times(
         &self,
@@ -258,6 +275,22 @@ impl BurstBuffer for FileCache {
     }
     fn unlinked(&self, identity: &Identity) {
         FileCache::unlinked(self, identity);
+    }
+    fn begin_publishing(&self) {
+        FileCache::begin_publishing(self);
+    }
+    fn has_published(&self) -> bool {
+        FileCache::has_published(self)
+    }
+    fn may_have_lost_place(&self, identity: &Identity) -> bool {
+        FileCache::may_have_lost_place(self, identity)
+    }
+    fn steady_names<'a>(&'a self, wait: &mut dyn FnMut(&mut dyn FnMut())) -> Option<RwLockReadGuard<'a, ()>> {
+        let mut names = self.try_steady_names();
+        if names.is_none() {
+            wait(&mut || names = Some(FileCache::steady_names(self)));
+        }
+        names
     }
     fn is_dirty(&self, identity: &Identity) -> bool {
         FileCache::is_dirty(self, identity)

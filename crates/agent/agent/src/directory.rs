@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 
 use global_store::calls::{Call, Store};
+use global_store::hidden::is_hidden;
 use parking_lot::Mutex;
 use rustix::fs::{self, FileType, Mode, OFlags, RawDir, SeekFrom};
 
@@ -71,29 +72,34 @@ impl OpenDirectory {
                 read.at = next;
                 read.entries.pop_front();
             }
-            self.calls.call(Call::List, || self.fill(&mut read.entries))?;
-            if read.entries.is_empty() {
+            if !self.calls.call(Call::List, || self.fill(&mut read.entries))? {
                 return Ok(());
             }
         }
     }
 
-    fn fill(&self, entries: &mut VecDeque<DirectoryEntry>) -> io::Result<()> {
+    /// False at the end of the directory.
+    fn fill(&self, entries: &mut VecDeque<DirectoryEntry>) -> io::Result<bool> {
         let mut buffer = [MaybeUninit::<u8>::uninit(); limits::DIRECTORY_BUFFER_BYTES];
         let mut raw = RawDir::new(&self.fd, &mut buffer);
+        let mut any = false;
         while let Some(entry) = raw.next() {
+            any = true;
             let entry = entry?;
-            entries.push_back(DirectoryEntry {
-                ino: entry.ino(),
-                next: entry.next_entry_cookie(),
-                kind: entry.file_type(),
-                name: OsStr::from_bytes(entry.file_name().to_bytes()).to_os_string(),
-            });
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if !is_hidden(name) {
+                entries.push_back(DirectoryEntry {
+                    ino: entry.ino(),
+                    next: entry.next_entry_cookie(),
+                    kind: entry.file_type(),
+                    name: name.to_os_string(),
+                });
+            }
             if raw.is_buffer_empty() {
                 break;
             }
         }
-        Ok(())
+        Ok(any)
     }
 
     /// Makes the directory's names durable.

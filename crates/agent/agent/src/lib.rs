@@ -16,6 +16,7 @@ mod names;
 mod node;
 mod open_file;
 mod opening;
+mod places;
 mod policy_table;
 mod reader;
 mod remote;

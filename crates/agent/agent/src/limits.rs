@@ -172,6 +172,9 @@ pub const WINDOW_BUDGET_BYTES: u64 = 1 << 30;
 /// everywhere (`revalidate`).
 pub const PLAIN_S: u64 = 1;
 
+/// Looks at one name while other files take its place: each time that happens a stage-out has ended in between.
+pub const LOOKUP_TRIES: usize = 16;
+
 /// A call to the global store that lasts longer is shown in the status: nothing that is only slow takes so long.
 pub const STORE_SLOW: Duration = Duration::from_secs(2);
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use global_store::calls::Call;
+use global_store::hidden::is_hidden;
 use global_store::posix::{PosixStore, reopen_as_path};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
@@ -16,6 +17,7 @@ use types::Identity;
 use crate::agent::Agent;
 use crate::attributes::{Attributes, of_stat};
 use crate::caller::{Caller, with_umask};
+use crate::limits;
 use crate::node::Node;
 
 /// A node with what is known of it at the moment it was found or made.
@@ -39,8 +41,19 @@ impl Agent {
     /// Finds a name.
     pub fn lookup(&self, parent: &Node, name: &OsStr) -> io::Result<Found> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        if is_hidden(name) {
+            return Err(Errno::NOENT.into());
+        }
         let name = plain(name)?;
-        self.found(self.below(Call::Lookup, || fs::openat(parent.fd(), name, flags, Mode::empty()))?)
+        let look = || self.found(self.below(Call::Lookup, || fs::openat(parent.fd(), name, flags, Mode::empty()))?);
+        for _ in 1..limits::LOOKUP_TRIES {
+            match look() {
+                // Another file took its place between the two questions.
+                Err(error) if error.raw_os_error() == Some(libc::ESTALE) && self.cache.has_published() => {}
+                other => return other,
+            }
+        }
+        look()
     }
 
     /// [`Agent::find`] of what was open before a restart. Nothing where its identity may be another file's by now: nobody kept it from
@@ -61,6 +74,7 @@ impl Agent {
     fn found(&self, fd: OwnedFd) -> io::Result<Found> {
         let before = self.cache.settled();
         let (node, attributes) = self.looked_at(fd)?;
+        self.check_place(&node, attributes.nlink == 0)?;
         let attributes = self.overlaid(&node, before, attributes)?;
         Ok(Found { node: Arc::new(node), attributes })
     }
@@ -120,6 +134,7 @@ impl Agent {
     /// Gives a node another name; a file created without one gets its first.
     pub fn link(&self, caller: &Caller, node: &Node, parent: &Node, name: &OsStr) -> io::Result<Found> {
         {
+            let _steady = self.steady(node)?;
             let _as_caller = self.impersonator.become_caller(caller)?;
             let (from, follow) = (self.descriptor_name(node), AtFlags::SYMLINK_FOLLOW);
             self.change_below(Call::Create, || fs::linkat(&self.descriptors, from, parent.fd(), plain(name)?, follow))?;
@@ -131,6 +146,7 @@ impl Agent {
 
     /// Removes a name that is no directory. The file's data goes with its last name.
     pub fn unlink(&self, caller: &Caller, parent: &Node, name: &OsStr) -> io::Result<()> {
+        let _steady = self.steady_names();
         let victim = self.lookup(parent, name)?;
         self.loses_a_name(&victim);
         let done = self.impersonator.become_caller(caller).and_then(|_as_caller| {
@@ -152,8 +168,10 @@ impl Agent {
 
     /// Removes an empty directory.
     pub fn remove_directory(&self, caller: &Caller, parent: &Node, name: &OsStr) -> io::Result<()> {
-        let _as_caller = self.impersonator.become_caller(caller)?;
-        self.change_below(Call::Remove, || Ok(fs::unlinkat(parent.fd(), plain(name)?, AtFlags::REMOVEDIR)?))
+        self.emptying(parent, name, || {
+            let _as_caller = self.impersonator.become_caller(caller)?;
+            self.change_below(Call::Remove, || Ok(fs::unlinkat(parent.fd(), plain(name)?, AtFlags::REMOVEDIR)?))
+        })
     }
 
     /// Renames; `flags` are those of renameat2(2). Under the policy `rename = commit` a dirty source is staged out
@@ -169,26 +187,41 @@ impl Agent {
     ) -> io::Result<()> {
         let flags = RenameFlags::from_bits_retain(flags);
         let replaces = !flags.intersects(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE);
-        let source = self.lookup(from.0, from.1)?.node;
-        let target = match self.lookup(to.0, to.1) {
-            Ok(found) => Some(found),
-            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => None,
-            Err(error) => return Err(error),
+        let look = || {
+            let source = self.lookup(from.0, from.1)?.node;
+            match self.lookup(to.0, to.1) {
+                Ok(found) => Ok((source, Some(found))),
+                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok((source, None)),
+                Err(error) => Err(error),
+            }
         };
+        let is_file = |found: &Option<Found>| found.as_ref().is_some_and(|found| found.node.is_regular());
+        let mut steady = self.steady_names();
+        let (mut source, mut target) = look()?;
+        if replaces && is_file(&target) && self.must_commit(&source) {
+            // A stage-out may give the file another's place, and these nodes are then not what has these names.
+            drop(steady);
+            self.commit_before_replacing(&source, interrupted)?;
+            steady = self.steady_names();
+            if self.cache.has_published() {
+                (source, target) = look()?;
+            }
+        }
         let replaced = target.as_ref().filter(|_| replaces);
         if let Some(target) = replaced.filter(|target| target.node.is_regular()) {
-            self.commit_before_replacing(&source, interrupted)?;
             self.loses_a_name(target);
         }
         let exchange = flags.contains(RenameFlags::EXCHANGE);
         let moves = source.is_directory() || exchange && target.as_ref().is_some_and(|found| found.node.is_directory());
         let held = if moves { self.below(Call::Rename, || self.policies.moving()) } else { None };
         let places = held.as_ref().and_then(|_| self.places(from, to));
-        let done = self.impersonator.become_caller(caller).and_then(|_as_caller| {
+        let rename = || {
+            let _as_caller = self.impersonator.become_caller(caller)?;
             self.change_below(Call::Rename, || {
                 Ok(fs::renameat_with(from.0.fd(), plain(from.1)?, to.0.fd(), plain(to.1)?, flags)?)
             })
-        });
+        };
+        let done = if replaces { self.emptying(to.0, to.1, rename) } else { rename() };
         if let Err(error) = done {
             replaced.map_or(Ok(()), |target| self.lost_a_name(target, to.1))?;
             return Err(error);
@@ -201,11 +234,17 @@ impl Agent {
         }
         drop(held);
         self.changed(&source)?;
-        match &target {
+        let told = match &target {
             Some(target) if replaces => self.lost_a_name(target, to.1),
             Some(target) => self.changed(&target.node),
             None => Ok(()),
-        }
+        };
+        drop(steady);
+        told
+    }
+
+    fn must_commit(&self, source: &Node) -> bool {
+        source.is_regular() && self.cache.is_dirty(source.identity()) && self.policy_for(source).rename_commits
     }
 
     /// The paths of two names. `None`: one has none here, so no rule is of it.
@@ -214,9 +253,6 @@ impl Agent {
     }
 
     fn commit_before_replacing(&self, source: &Node, interrupted: &dyn Fn() -> bool) -> io::Result<()> {
-        if !source.is_regular() || !self.cache.is_dirty(source.identity()) || !self.policy_for(source).rename_commits {
-            return Ok(());
-        }
         self.settle(source)?;
         self.cache.drain_file(source.identity(), interrupted).map_err(|stuck| {
             tracing::warn!(path = %stuck.path_hint.display(), reason = stuck.reason, "not renamed: not staged out");
@@ -283,6 +319,7 @@ impl Agent {
 fn plain(name: &OsStr) -> Result<&OsStr, Errno> {
     match name.as_bytes() {
         b"" | b"." | b".." => Err(Errno::INVAL),
+        _ if is_hidden(name) => Err(Errno::ACCESS),
         bytes if bytes.contains(&b'/') => Err(Errno::INVAL),
         _ => Ok(name),
     }

@@ -241,7 +241,7 @@ impl BurstBuffer for RemoteBuffer {
         len: u64,
         policy: &Arc<Policy>,
         _interrupted: &dyn Fn() -> bool,
-    ) -> io::Result<()> {
+    ) -> io::Result<Option<Box<dyn OpenData>>> {
         let hint = anchor.path_hint();
         self.inner.begin_write(anchor.identity(), &hint);
         let (identity, hint, policy) = (anchor.identity().clone(), hint_of(&hint), self.inner.policy(policy));
@@ -249,7 +249,7 @@ impl BurstBuffer for RemoteBuffer {
         fault::point("remote.cut");
         self.inner.ahead.changed(anchor.identity(), ahead::ALL);
         self.inner.written.end(anchor.identity());
-        done
+        done.map(|()| None)
     }
 
     fn set_times(

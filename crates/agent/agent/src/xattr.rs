@@ -66,6 +66,7 @@ impl Agent {
         if name.to_bytes() == CAPABILITY.as_bytes() {
             self.settle_before_privileges(node);
         }
+        let _steady = self.steady(node)?;
         {
             let _as_caller = self.impersonator.become_caller(caller)?;
             let flags = XattrFlags::from_bits_retain(flags);
@@ -86,6 +87,7 @@ impl Agent {
     /// Removes an attribute.
     pub fn remove_xattr(&self, caller: &Caller, node: &Node, name: &CStr) -> io::Result<()> {
         refuse_hidden(name)?;
+        let _steady = self.steady(node)?;
         let _as_caller = self.impersonator.become_caller(caller)?;
         Ok(self.change_below(Call::Change, || fs::removexattr(node.proc_path(), name))?)
     }

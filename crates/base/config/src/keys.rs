@@ -133,6 +133,7 @@ const CLOSE: [(&str, bool); 2] = [("drain", false), ("lazy", true)];
 const RW_CONFLICT: [(&str, bool); 2] = [("invalidate", false), ("disable", true)];
 const FSYNC: [(&str, bool); 2] = [("burst-buffer", false), ("global", true)];
 const RENAME: [(&str, bool); 2] = [("commit", true), ("lazy", false)];
+const PUBLISH: [(&str, bool); 2] = [("in-place", false), ("atomic", true)];
 const VERIFY: [(&str, Verify); 2] = [("counts", Verify::Counts), ("full", Verify::Full)];
 const ON_CONFLICT: [(&str, OnConflict); 2] = [("keep", OnConflict::Keep), ("dirty-wins", OnConflict::DirtyWins)];
 
@@ -285,11 +286,14 @@ pub static KEYS: [Key; 22] = [
         read: |p, text| word(text, &RENAME).map(|value| p.rename_commits = value),
         write: |p| name(p.rename_commits, &RENAME),
     },
-    only!(
-        "publish" = "in-place",
-        "how staged-out bytes appear in the global store",
-        "a file that is renamed into its place is another file, without the inode number, links, locks and open descriptors that programs have of it"
-    ),
+    Key {
+        name: "publish",
+        syntax: "in-place|atomic",
+        default: "in-place",
+        meaning: "how staged-out bytes appear in the global store: written into the file, or all at once as another file that takes its name, once nobody has it open, where that can be done (S53)",
+        read: |p, text| word(text, &PUBLISH).map(|value| p.publish_atomic = value),
+        write: |p| name(p.publish_atomic, &PUBLISH),
+    },
     Key {
         name: "verify",
         syntax: "counts|full",

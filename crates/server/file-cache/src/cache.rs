@@ -24,6 +24,7 @@ use crate::fetches::Fetches;
 use crate::file::{Body, Descriptors, File, Live};
 use crate::limits::{BRAND_BYTES, BRAND_BYTES_MAX, IDLE_FILES};
 use crate::medium::Medium;
+use crate::publish::Places;
 use crate::queue::Queue;
 use crate::refusal::Refusal;
 use crate::removal::Removals;
@@ -92,6 +93,7 @@ pub(crate) struct Inner {
     pub(crate) quiesced: AtomicBool,
     /// Handles for writing.
     pub(crate) open_for_writing: AtomicU64,
+    pub(crate) places: Places,
     /// Handles through which the kernel may write replicas past us.
     pub(crate) kernel_writers: AtomicU64,
     /// Commits done, and those of them known to be on the medium.

@@ -79,7 +79,7 @@ impl Inner {
                     batch.push(file);
                 }
             }
-            let skipped = self.drain_batch(&batch, &|| self.is_dead(), &mut |_, _| {});
+            let skipped = self.drain_batch(&batch, true, &|| self.is_dead(), &mut |_, _| {});
             skipped.iter().for_each(|file| self.queue.push(file, now + POLL));
             if small {
                 let took = self.now().saturating_sub(now);
@@ -98,10 +98,30 @@ impl Inner {
         free
     }
 
-    /// Stages out those of the files that nobody else stages out now; returns the others.
+    /// Stages out those of the files that nobody else stages out now; returns the others. Those that are published come first, each
+    /// on its own: that takes long, and nobody's locks are held meanwhile.
     fn drain_batch(
         &self,
         files: &[Arc<File>],
+        patient: bool,
+        interrupted: &dyn Fn() -> bool,
+        tell: &mut dyn FnMut(&Arc<File>, &End),
+    ) -> Vec<Arc<File>> {
+        let published = |file: &Arc<File>| self.is_published(&file.live.lock());
+        if !files.iter().any(published) {
+            return self.drain_together(files, patient, interrupted, tell);
+        }
+        let (apart, together): (Vec<_>, Vec<_>) = files.iter().cloned().partition(published);
+        let each = apart.iter().map(std::slice::from_ref);
+        let mut skipped: Vec<_> = each.flat_map(|file| self.drain_together(file, patient, interrupted, tell)).collect();
+        skipped.append(&mut self.drain_together(&together, patient, interrupted, tell));
+        skipped
+    }
+
+    fn drain_together(
+        &self,
+        files: &[Arc<File>],
+        patient: bool,
         interrupted: &dyn Fn() -> bool,
         tell: &mut dyn FnMut(&Arc<File>, &End),
     ) -> Vec<Arc<File>> {
@@ -117,7 +137,7 @@ impl Inner {
                 None => skipped.push(Arc::clone(file)),
             }
         }
-        let ends = if held.is_empty() { Vec::new() } else { self.drain_locked(&held, interrupted) };
+        let ends = if held.is_empty() { Vec::new() } else { self.drain_locked(&held, patient, interrupted) };
         drop(locks);
         for (file, end) in held.iter().zip(&ends) {
             self.requeue(file, end);
@@ -137,7 +157,7 @@ impl Inner {
                 return End::Stuck { state: Residency::Draining, orphaned: false, error };
             }
         };
-        let end = self.drain_locked(&[file], interrupted).pop().unwrap_or(End::Nothing);
+        let end = self.drain_locked(&[file], false, interrupted).pop().unwrap_or(End::Nothing);
         drop(lock);
         self.requeue(file, &end);
         end
@@ -247,7 +267,7 @@ impl Inner {
             under_way.begin(&batch);
             let files: Vec<Arc<File>> = batch.into_iter().map(|(file, _)| file).collect();
             let mut done = Vec::new();
-            let skipped = self.drain_batch(&files, &interrupted, &mut |file, end| {
+            let skipped = self.drain_batch(&files, false, &interrupted, &mut |file, end| {
                 done.push((Arc::clone(file), copy_of(end)));
             });
             for file in skipped {

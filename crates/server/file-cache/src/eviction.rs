@@ -223,7 +223,7 @@ impl Inner {
         }
         // Held until the file has moved: a later stage-out would bring old bytes back over new ones.
         let _drain = file.drain.lock();
-        if let Some(End::Stuck { error, .. }) = self.drain_locked(&[file], &|| false).pop() {
+        if let Some(End::Stuck { error, .. }) = self.drain_locked(&[file], false, &|| false).pop() {
             return Err(io::Error::from_raw_os_error(crate::cache::errno(&error)));
         }
         let Some(anchor) = self.anchor_of(file, false)? else { return Ok(false) };

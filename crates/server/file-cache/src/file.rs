@@ -4,11 +4,12 @@
 //!
 //! 1. `io`: shared by writes through the agent, exclusive while the file moves out of the burst buffer.
 //! 2. `drain`: one stage-out of the file at a time. Held over I/O on the global store.
-//! 3. `gate`: one transition of the file's residency at a time: opens, intents, the ends of copies. Held over commits,
+//! 3. `names` (`publish.rs`): shared by changes of names and attributes, exclusive while a file takes another's place.
+//! 4. `gate`: one transition of the file's residency at a time: opens, intents, the ends of copies. Held over commits,
 //!    single metadata calls of the global store and the copy of a small file; never over a long copy. A batch holds many
 //!    gates at once; nobody else who holds one waits for another.
-//! 4. the table of files (`cache.rs`).
-//! 5. `live`: the fields. Held for moments, over no I/O but the lease probe.
+//! 5. the table of files (`cache.rs`).
+//! 6. `live`: the fields. Held for moments, over no I/O but the lease probe.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
@@ -42,6 +43,17 @@ pub struct File {
     pub(crate) passed: AtomicU64,
     /// A fetched block arrived, or the body changed.
     pub(crate) moved: Condvar,
+}
+
+/// Whether a file keeps its name where another may take it (policy `publish = atomic`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// As far as we are concerned.
+    Own,
+    /// Another is being made, and its record says `removing` for that alone.
+    GivenUp,
+    /// Another has it: who asks for this one shall look the name up again.
+    Lost,
 }
 
 /// Where the data of this version is.
@@ -145,6 +157,7 @@ pub(crate) struct Live {
     pub(crate) removal_unsynced: bool,
     /// Its removal was under way when the agent died, and the start could not look whether the name is gone: the record says it still.
     pub(crate) removal_doubted: bool,
+    pub(crate) place: Place,
     pub(crate) handles: u32,
     pub(crate) writers: u32,
     /// Handles whose I/O we do not see.
@@ -215,6 +228,7 @@ impl File {
                 unlinked: false,
                 removal_unsynced: false,
                 removal_doubted: false,
+                place: Place::Own,
                 handles: 0,
                 writers: 0,
                 passthrough: 0,
@@ -263,7 +277,7 @@ impl Live {
 
     /// Whether the replica, not the global copy, says what the file is.
     pub(crate) fn is_ahead(&self) -> bool {
-        matches!(self.body, Body::Whole) && (self.is_unclean() || self.unlinked)
+        matches!(self.body, Body::Whole) && (self.is_unclean() || (self.unlinked && self.place != Place::Lost))
     }
 
     /// Takes note of a failed stage-out; the same error in a row is one error.

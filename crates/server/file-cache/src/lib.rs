@@ -43,6 +43,7 @@ mod noting;
 mod open;
 mod outcome;
 mod pace;
+mod publish;
 mod queue;
 mod read_partial;
 mod recovery;

@@ -183,3 +183,13 @@ pub const REPLAY_BYTES_MAX: u64 = 16 << 20;
 
 /// Units of time that file systems cut times of last access to, in nanoseconds: those of NTFS, of databases, of Lustre, of FAT.
 pub const UNITS_NS: [i128; 7] = [1, 100, 1_000, 1_000_000, 10_000_000, 1_000_000_000, 2_000_000_000];
+
+/// How long a file that is to take another's place waits for changes of names to end, which wait for it meanwhile: longer than
+/// a store takes for one, shorter than a program notices.
+pub const NAMES_WAIT: Duration = Duration::from_millis(100);
+
+/// How often it waits so before it gives up what it has written: five seconds in which every change of names took too long.
+pub const NAMES_TRIES: usize = 50;
+
+/// How often who waits for another agent's mark asks whether the file still has a name: its mark stays for ever where it lost that.
+pub const NAME_ASKED: Duration = Duration::from_secs(1);

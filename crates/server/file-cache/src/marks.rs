@@ -1,13 +1,13 @@
 //! The mark that a dirty file carries on a shared global store, so that two agents do not both change it.
 
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use config::Policy;
 use global_store::Anchor;
 use types::Epoch;
 
-use crate::limits::POLL;
+use crate::limits::{NAME_ASKED, POLL};
 
 fn text(agent: &str, epoch: Epoch) -> Vec<u8> {
     format!("{agent} {}", epoch.0).into_bytes()
@@ -26,18 +26,26 @@ pub(crate) fn foreign(anchor: &dyn Anchor, agent: &str) -> io::Result<Option<Str
 }
 
 /// Waits until no other agent's mark is on the file. True: our own is. `ETIMEDOUT` after the policy's `remote_wait`,
-/// `EINTR` when `interrupted` says so.
+/// `EINTR` when `interrupted` says so, `ESTALE` when the file lost its name.
 pub(crate) fn wait(
     anchor: &dyn Anchor,
     agent: &str,
     policy: &Policy,
     interrupted: &dyn Fn() -> bool,
 ) -> io::Result<bool> {
-    let start = std::time::Instant::now();
+    let start = Instant::now();
+    let mut looked = None;
     loop {
         let Some(mark) = anchor.mark()? else { return Ok(false) };
         if owner(&mark) == agent.as_bytes() {
             return Ok(true);
+        }
+        if looked.is_none_or(|then: Instant| then.elapsed() >= NAME_ASKED) {
+            looked = Some(Instant::now());
+            if anchor.attributes()?.links == 0 {
+                // Its mark goes with it: another file has the name, and the kernel looks that up again.
+                return Err(io::Error::from_raw_os_error(libc::ESTALE));
+            }
         }
         let whose = String::from_utf8_lossy(&mark);
         if start.elapsed() >= policy.remote_wait {

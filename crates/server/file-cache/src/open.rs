@@ -12,7 +12,7 @@ use types::Version;
 
 use crate::api::OpenHow;
 use crate::cache::{Counters, Inner};
-use crate::file::{Body, Descriptors, File};
+use crate::file::{Body, Descriptors, File, Place};
 use crate::handle::FileHandle;
 use crate::lease::{self, Nobody};
 use crate::limits::{BLOCK_BYTES, FETCH_TRIES, SMALL_BYTES, WHOLE_FIRST_BYTES};
@@ -105,6 +105,9 @@ impl Inner {
     ) -> io::Result<Step> {
         let (kind, clean, in_use) = {
             let mut live = file.live.lock();
+            if live.place == Place::Lost {
+                return Err(io::Error::from_raw_os_error(libc::ESTALE));
+            }
             if live.anchor.is_none() || how.created {
                 live.anchor = Some(Arc::clone(anchor));
             }
@@ -190,6 +193,9 @@ impl Inner {
         let found = anchor.attributes()?;
         let size = found.fingerprint.size;
         if found.links == 0 && !how.created {
+            if self.may_have_lost_place(&file.identity) {
+                return Err(io::Error::from_raw_os_error(libc::ESTALE));
+            }
             // Its data is already dropped, or will be: there is nothing to keep.
             return self.open_through(file, anchor, how);
         }

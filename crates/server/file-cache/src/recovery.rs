@@ -76,6 +76,7 @@ pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
         evicting: Mutex::new(Duration::ZERO),
         quiesced: AtomicBool::new(false),
         open_for_writing: Default::default(),
+        places: Default::default(),
         kernel_writers: Default::default(),
         commits: Default::default(),
         commits_synced: Default::default(),
@@ -139,7 +140,7 @@ impl Inner {
             }
             let mut doubted = false;
             if record.removing {
-                match self.is_gone(&identity, &record) {
+                match self.is_gone(&identity, &record, there) {
                     Some(true) => {
                         self.forget_removed(&identity, &record)?;
                         continue;
@@ -167,15 +168,16 @@ impl Inner {
     }
 
     /// Whether a file is gone whose last name was being taken away when we died. `None`: the store did not say, and may later.
-    fn is_gone(&self, identity: &Identity, record: &Record) -> Option<bool> {
+    fn is_gone(&self, identity: &Identity, record: &Record, has_replica: bool) -> Option<bool> {
         if !self.store.finds_by_identity() {
             return Some(false);
         }
         let found = self.store.locate(identity, &record.hint, false);
-        let found = found.inspect_err(|error| {
+        let is_gone = found.and_then(|found| Ok(!(has_replica && self.take_hidden_away(record)?) && found.is_none()));
+        let is_gone = is_gone.inspect_err(|error| {
             tracing::warn!(%error, file = %record.hint.display(), "whether a file was removed is looked at later");
         });
-        found.ok().map(|found| found.is_none())
+        is_gone.ok()
     }
 
     /// The same for one that the start could not look at, and that was looked at now. What ends its stage-out, if anything does.
@@ -184,14 +186,18 @@ impl Inner {
         if !std::mem::take(&mut file.live.lock().removal_doubted) {
             return None;
         }
-        let ended = if is_gone {
-            self.unlinked(file)
-        } else {
-            let record = file.live.lock().record.clone();
-            record.map_or(Ok(()), |record| self.put(file, Record { removing: false, ..record }, Durability::Process))
-        };
+        let record = file.live.lock().record.clone()?;
+        let ended = self.take_hidden_away(&record).and_then(|hidden| {
+            let is_gone = is_gone && !hidden;
+            if is_gone {
+                self.unlinked(file, false)?;
+            } else {
+                self.put(file, Record { removing: false, ..record }, Durability::Process)?;
+            }
+            Ok(is_gone)
+        });
         match ended {
-            Ok(()) => is_gone.then_some(End::Nothing),
+            Ok(is_gone) => is_gone.then_some(End::Nothing),
             Err(error) => {
                 file.live.lock().removal_doubted = true;
                 Some(self.note_failure(file, error, None))

@@ -38,7 +38,7 @@ use types::Identity;
 
 use crate::cache::Inner;
 use crate::fault;
-use crate::file::{Body, Descriptors, File};
+use crate::file::{Body, Descriptors, File, Place};
 use crate::limits::{BATCH_FILES, REMOVALS_AFTER, REMOVALS_MAX, REMOVALS_SHARE, REMOVALS_TRIES, REMOVALS_WAIT};
 
 /// A file with the bytes that its replica took in the burst buffer when it was removed.
@@ -154,12 +154,16 @@ impl Inner {
                 fault::point("unlink.intent");
                 noted
             }
-            _ => Ok(()),
+            _ => {
+                // What is to take its place does so no more, and the record goes on saying it.
+                file.live.lock().place = Place::Own;
+                Ok(())
+            }
         }
     }
 
-    /// The last name is gone. Gate held.
-    pub(crate) fn unlinked(&self, file: &Arc<File>) -> io::Result<()> {
+    /// The last name is gone. `lasts`: the store's medium has that. Gate held.
+    pub(crate) fn unlinked(&self, file: &Arc<File>, lasts: bool) -> io::Result<()> {
         fault::point("unlink.below");
         let (record, version, open, clean_commit) = {
             let mut live = file.live.lock();
@@ -172,7 +176,7 @@ impl Inner {
         self.queue.remove(file);
         self.expiry.forget(&file.identity);
         if let Some(record) = record {
-            let outlives = self.outlives_its_name(file, &record);
+            let outlives = !lasts && self.outlives_its_name(file, &record);
             // A client of NFS calls it otherwise until we let go, and has the removal on the medium.
             let left_over = outlives && self.is_named(file);
             if outlives && !left_over {

@@ -122,6 +122,6 @@ impl Inner {
 }
 
 /// Whether a store keeps `wanted` as `found`: it may cut to a coarser unit, at most two seconds.
-fn is_time(found: Timestamp, wanted: Timestamp) -> bool {
+pub(crate) fn is_time(found: Timestamp, wanted: Timestamp) -> bool {
     found <= wanted && (found.seconds >= wanted.seconds - 2)
 }

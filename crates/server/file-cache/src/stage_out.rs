@@ -80,19 +80,18 @@ fn stuck(state: Residency, error: io::Error) -> End {
 }
 
 impl Inner {
-    /// Stages files out; their drain locks are held. More than one file is a batch: the store is synced once.
-    pub(crate) fn drain_locked(&self, files: &[&Arc<File>], interrupted: &dyn Fn() -> bool) -> Vec<End> {
+    /// Stages files out; their drain locks are held. More than one file is a batch: the store is synced once. `patient`: what is to
+    /// be published at once may wait until nobody uses it.
+    pub(crate) fn drain_locked(&self, files: &[&Arc<File>], patient: bool, interrupted: &dyn Fn() -> bool) -> Vec<End> {
         let _working = self.draining.enter(&self.counters.out_us);
-        let mut ends: Vec<Option<End>> = Vec::new();
+        // First: what takes long must not lie between the look at a global copy and its change.
+        let mut ends: Vec<Option<End>> = files.iter().map(|file| self.publish(file, patient, interrupted)).collect();
         let mut jobs: Vec<(usize, Job<'_>)> = Vec::new();
-        for (index, file) in files.iter().enumerate() {
+        for (index, file) in files.iter().enumerate().filter(|(index, _)| ends[*index].is_none()).collect::<Vec<_>>() {
             file.passed.store(0, Ordering::Relaxed);
             match self.begin(file) {
-                Ok(job) => {
-                    jobs.push((index, job));
-                    ends.push(None);
-                }
-                Err(end) => ends.push(Some(end)),
+                Ok(job) => jobs.push((index, job)),
+                Err(end) => ends[index] = Some(end),
             }
         }
         let batch = files.len() > 1;
@@ -137,7 +136,7 @@ impl Inner {
     }
 
     /// W3 without its commit: what is to be done, and whether it may be.
-    fn begin<'a>(&self, file: &'a Arc<File>) -> Result<Job<'a>, End> {
+    pub(crate) fn begin<'a>(&self, file: &'a Arc<File>) -> Result<Job<'a>, End> {
         self.begin_knowing(file, None)
     }
 

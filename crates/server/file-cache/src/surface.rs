@@ -12,7 +12,7 @@ use types::{Identity, Timestamp, Version};
 
 use crate::api::{DrainProgress, Keep, OpenHow, Overlay, Residency, SetMtime, Stuck};
 use crate::cache::{Counters, Inner, broken};
-use crate::file::Body;
+use crate::file::{Body, Place};
 use crate::handle::FileHandle;
 use crate::limits::FETCH_TRIES;
 use crate::recovery;
@@ -98,14 +98,15 @@ impl FileCache {
         Inner::read_counter(&self.inner.counters.settled)
     }
 
-    /// `truncate(2)`: like opening for writing, `FileHandle::set_len` and closing. `EINTR` when `interrupted` says so.
+    /// `truncate(2)`: like opening for writing, `FileHandle::set_len` and closing, which is the caller's: the handle keeps the
+    /// file in use. `EINTR` when `interrupted` says so.
     pub fn set_len(
         &self,
         anchor: &Arc<dyn Anchor>,
         len: u64,
         policy: &Arc<Policy>,
         interrupted: &dyn Fn() -> bool,
-    ) -> io::Result<()> {
+    ) -> io::Result<FileHandle> {
         let how = OpenHow {
             read: false,
             write: true,
@@ -115,7 +116,10 @@ impl FileCache {
             policy: Arc::clone(policy),
         };
         let handle = self.open_unless(Arc::clone(anchor), how, interrupted)?;
-        if len == 0 { Ok(()) } else { handle.set_len(len) }
+        if len > 0 {
+            handle.set_len(len)?;
+        }
+        Ok(handle)
     }
 
     /// `utimens`: runs `apply`, which changes the global copy's times, so that a stage-out running now does not take
@@ -152,6 +156,10 @@ impl FileCache {
         if hint != record.hint || named {
             record.hint = hint;
             record.removing &= !named;
+            if named {
+                // The record says no more that another file is to take its place.
+                file.live.lock().place = Place::Own;
+            }
             // It is a hint: the durable handle finds the file all the same.
             if self.inner.put(&file, record.clone(), Durability::Process).is_ok() {
                 self.inner.brand_again(&file, &record);
@@ -176,7 +184,7 @@ impl FileCache {
     /// The last name is gone through us: the data is dropped once nobody has it open, and never staged out. What was synced of
     /// it stays until the store's medium has that.
     pub fn unlinked(&self, identity: &Identity) {
-        let done = self.inner.gated(identity, false, |file, _| self.inner.unlinked(file));
+        let done = self.inner.gated(identity, false, |file, _| self.inner.unlinked(file, false));
         if let Err(error) | Ok(Err(error)) = done {
             tracing::error!(%error, %identity, "the replica of an unlinked file stays until the next start");
         }

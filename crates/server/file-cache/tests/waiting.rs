@@ -26,7 +26,7 @@ fn a_signal_ends_the_wait_for_another_nodes_mark() {
     let refused = world.cache.open_unless(world.anchor("f"), world.how(true), &third()).err().unwrap();
     assert_eq!(refused.raw_os_error(), Some(libc::EINTR));
     let cut = world.cache.set_len(&world.anchor("f"), 0, &world.policy, &third());
-    assert_eq!(cut.unwrap_err().raw_os_error(), Some(libc::EINTR));
+    assert_eq!(cut.err().unwrap().raw_os_error(), Some(libc::EINTR));
     world.store.put_mark("f", None).unwrap();
     world.open("f", true).write_at(b"ours", 0, false).unwrap();
 }

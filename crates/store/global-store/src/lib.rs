@@ -6,10 +6,12 @@
 
 pub mod calls;
 pub mod clones;
+pub mod hidden;
 pub mod limits;
 pub mod memory;
 pub mod posix;
 
+use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -66,6 +68,11 @@ pub trait GlobalStore: Send + Sync {
     /// Whether `locate` finds a file by its identity alone, wherever it was moved. Where it does not, who needs the file
     /// later keeps its anchor.
     fn finds_by_identity(&self) -> bool;
+
+    /// Removes a hidden file ([`hidden`]) at a path relative to the root; whether there was one. One that may not be removed stays.
+    fn remove_hidden(&self, _path: &Path) -> io::Result<bool> {
+        Ok(false)
+    }
 }
 
 /// A point in time. The system tells each descriptor of an error of writing back once: this has one of its own, opened before the
@@ -95,6 +102,39 @@ pub trait Anchor: Send + Sync {
     fn mark(&self) -> io::Result<Option<Vec<u8>>>;
     /// Sets (`Some`) or removes (`None`) the mark. Changes ctime.
     fn set_mark(&self, mark: Option<&[u8]>) -> io::Result<()>;
+    /// Begins a file that is to take this one's place, beside it under the name `hidden`, where another may be that was left so.
+    /// `None`: it cannot have one, for it has several names or none, is not where it was last, its directory refuses, or the store
+    /// cannot do it in one step.
+    fn begin_successor(&self, _hidden: &OsStr) -> io::Result<Option<Box<dyn Successor>>> {
+        Ok(None)
+    }
+}
+
+/// What giving a file the attributes of another came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Dressed {
+    /// It had them.
+    Same,
+    /// It has them now.
+    Changed,
+    /// It cannot have them.
+    Unfit,
+}
+
+/// A file that is to take an anchored file's place: empty, hidden, and removed when it is dropped before.
+pub trait Successor: Send + Sync {
+    /// Its data.
+    fn file(&self) -> &dyn OpenFile;
+    /// Gives it the owner, the mode, the attributes and the time of last access that the other file has now; after the last
+    /// write. `ENOSPC`, `EDQUOT`, `EIO`: there is no room for that, or it failed.
+    fn dress(&self) -> io::Result<Dressed>;
+    /// Takes the other file's name and place, at once. False, and nothing done: that file is not where it was, or has other
+    /// names too.
+    fn take_place(&mut self) -> io::Result<bool>;
+    /// Whether it has the name; `None` after an error that leaves this open.
+    fn is_placed(&self) -> Option<bool>;
+    /// Makes that durable.
+    fn sync_name(&self) -> io::Result<()>;
 }
 
 /// An open file of the global store.

@@ -14,3 +14,8 @@ pub const WALK_TRIES: usize = 128;
 
 /// Zeros written in one call where a store has no holes: large enough that the number of calls does not matter.
 pub const ZERO_BYTES: usize = 64 * 1024;
+
+/// Most bytes of the names of one file's attributes, and of one value (`XATTR_LIST_MAX`, `XATTR_SIZE_MAX`).
+pub const XATTR_LIST_BYTES_MAX: usize = 64 * 1024;
+/// The same of a value.
+pub const XATTR_VALUE_BYTES_MAX: usize = 64 * 1024;

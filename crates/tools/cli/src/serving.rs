@@ -30,6 +30,9 @@ const DIRECTORY: &str = "directory";
 /// The file in a burst buffer that keeps the directories' rules.
 const POLICIES: &str = "policies.toml";
 
+/// What a server of nodes keeps in its burst buffer.
+pub const LOCKERS: &str = "lockers";
+
 /// How a directory is served.
 #[derive(Debug, Clone, Default)]
 pub struct How {
@@ -41,6 +44,8 @@ pub struct How {
     pub idle: bool,
     /// Unsaved data is looked for in the replicas themselves too.
     pub thorough: bool,
+    /// Whether files keep their identities, whatever policies say: nodes of a server know them by these.
+    pub in_place: bool,
     /// Windows are served, here.
     pub windows: Option<WindowPlace>,
     /// The data is there instead of here.
@@ -142,6 +147,11 @@ fn prepared(
     let agent = Agent::over(Arc::clone(&cache), store, policies)
         .map_err(|e| Failure::io(format_args!("use {}", place.dir.display()), &e))?;
     let alive = windows(place, &agent, how, identity)?;
+    // Not before, as windows that a killed agent left name files by their identities; so do nodes of a server, also of one that is
+    // gone: they may come back to another.
+    if !how.in_place && !place.burst_buffer.join(LOCKERS).exists() {
+        cache.begin_publishing();
+    }
     let (place, server) = (place.clone(), how.server.clone());
     Ok(Prepared { place, cache, agent: Arc::new(agent), server, alive })
 }

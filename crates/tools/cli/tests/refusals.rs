@@ -20,7 +20,6 @@ fn wrong_words_are_refused_with_a_suggestion() {
     refused(&call(["run", "--policy", "cache=fast", "--", "true"]), 64, "both|write-cache");
     refused(&call(["run", "--policy", "atime=lazy", "--", "true"]), 64, "no|relative|strict");
     refused(&call(["run", "--policy", "lock=auto", "--", "true"]), 64, "not available in this version");
-    refused(&call(["run", "--policy", "publish=atomic", "--", "true"]), 64, "not available in this version");
     refused(&call(["run", "--linger", "soon", "--", "true"]), 64, "10s");
     refused(&call(["run", "--burst-buffer", "/tmp"]), 64, "CMD");
     refused(&call(["run", "--", "true"]), 64, "FOREBAY_BURST_BUFFER");

@@ -44,13 +44,11 @@ fn a_mistyped_key_is_answered_with_the_nearest() {
 }
 
 #[test]
-fn planned_keys_and_atomic_publication_are_refused_with_the_reason() {
+fn planned_keys_and_values_are_refused_with_the_reason() {
     for name in ABSENT {
         assert!(key(name).unwrap_err().to_string().contains("not available in this version"));
     }
     let mut policy = Policy::default();
-    let refusal = (key("publish").unwrap().read)(&mut policy, "atomic").unwrap_err();
-    assert!(refusal.contains("not available"), "{refusal}");
     let refusal = (key("consistency").unwrap().read)(&mut policy, "strict").unwrap_err();
     assert!(refusal.contains("not available"), "{refusal}");
     assert_eq!(policy, Policy::default());

@@ -6,6 +6,7 @@ mod locks;
 mod model;
 mod names;
 mod open_modes;
+mod publish;
 mod set_id;
 mod stand;
 mod who;

@@ -140,6 +140,7 @@ fn serve() {
     let flags = mount::flags_of(below.as_fd()).unwrap();
     let store = PosixStore::new(below, Options::default()).unwrap();
     let cache = FileCache::open(Settings::new(root.join("burst-buffer"), Arc::new(store.clone()), "test")).unwrap();
+    cache.begin_publishing();
     let rule = std::env::var(RULE).ok();
     let policies = PolicyTable::new(PolicySet::parse(rule.as_deref()).unwrap().apply(Policy::default()));
     let agent = Arc::new(Agent::new(agent::Config { cache: cache.clone(), store, policies }).unwrap());

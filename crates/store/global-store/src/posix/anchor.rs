@@ -14,10 +14,10 @@ use rustix::io::Errno;
 use types::{Identity, Timestamp};
 
 use super::file::PosixFile;
-use super::{Root, attributes_of, locate, proc_link, proc_path, reopen};
+use super::{Root, attributes_of, locate, proc_link, proc_path, reopen, successor};
 use crate::calls::Call;
 use crate::limits::{MARK_BYTES_MAX, SYNC_NAME_TRIES};
-use crate::{Access, Anchor, Attributes, OpenFile};
+use crate::{Access, Anchor, Attributes, OpenFile, Successor};
 
 const MARK: &str = "user.forebay.dirty";
 
@@ -214,6 +214,14 @@ impl Anchor for PosixAnchor {
 
     fn set_mark(&self, mark: Option<&[u8]>) -> io::Result<()> {
         self.root.calls.call(Call::Change, || self.set_mark_below(mark))
+    }
+
+    fn begin_successor(&self, hidden: &OsStr) -> io::Result<Option<Box<dyn Successor>>> {
+        self.root.calls.call(Call::Create, || {
+            // A path that is too long to be told has none.
+            let begun = successor::begin(&self.root, &self.fd, &self.hint().unwrap_or_default(), hidden)?;
+            Ok(begun.map(|begun| Box::new(begun) as Box<dyn Successor>))
+        })
     }
 }
 

@@ -72,25 +72,20 @@ fn is_alive(fd: &OwnedFd) -> io::Result<bool> {
     Ok(stat.st_nlink > 0 && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile)
 }
 
+/// Whether an error of `open_beneath` says that whatever stands there now is not what was looked for: absent, behind a link, or on
+/// another mount.
+pub(super) fn is_elsewhere(error: &io::Error) -> bool {
+    let errno = error.raw_os_error();
+    let gone = matches!(errno, Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP | libc::EXDEV));
+    gone || matches!(errno, Some(libc::EACCES | libc::ENAMETOOLONG | libc::EINVAL))
+}
+
 /// The file at a path, if it is the one looked for.
 pub(super) fn at_path(root: &Root, identity: &Identity, path: &Path) -> io::Result<Option<OwnedFd>> {
     let fd = match open_beneath(root, path, OFlags::PATH | OFlags::NOFOLLOW) {
         Ok(fd) => fd,
-        Err(error) => {
-            return match error.raw_os_error() {
-                // Whatever stands there now, it is not the file: absent, behind a link, or on another mount.
-                Some(
-                    libc::ENOENT
-                    | libc::ENOTDIR
-                    | libc::ELOOP
-                    | libc::EXDEV
-                    | libc::EACCES
-                    | libc::ENAMETOOLONG
-                    | libc::EINVAL,
-                ) => Ok(None),
-                _ => Err(error),
-            };
-        }
+        Err(error) if is_elsewhere(&error) => return Ok(None),
+        Err(error) => return Err(error),
     };
     let same = is_alive(&fd)? && identity::identify(fd.as_fd(), root.handles)? == *identity;
     Ok(same.then_some(fd))

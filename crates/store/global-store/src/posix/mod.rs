@@ -5,6 +5,7 @@ mod file;
 mod identity;
 mod locate;
 mod sharing;
+mod successor;
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 use rustix::fs::{self, FileType, Mode, OFlags};
+use rustix::io::Errno;
 use types::{Fingerprint, Identity, Timestamp};
 
 use crate::calls::{Call, Store};
@@ -47,6 +49,8 @@ struct Root {
     /// Whether we may open files by their handles.
     opens_handles: bool,
     shared: bool,
+    /// Whether a file that takes another's place leaves that one without a name, for who has it to see.
+    replaces: bool,
     /// Where the kernel said last that the root is.
     link: RwLock<PathBuf>,
     /// Who calls it.
@@ -73,9 +77,11 @@ impl PosixStore {
             None => sharing::is_shared(root.as_fd(), stat.st_dev)?,
         };
         let opens_handles = handles && readable.as_ref().is_some_and(|fd| opens_handles(fd.as_fd()));
+        let replaces = sharing::replaces(root.as_fd())?;
         let link = RwLock::default();
         let calls = Store::new();
-        Ok(PosixStore { root: Arc::new(Root { fd: root, readable, handles, opens_handles, shared, link, calls }) })
+        let root = Root { fd: root, readable, handles, opens_handles, shared, replaces, link, calls };
+        Ok(PosixStore { root: Arc::new(root) })
     }
 
     /// Who is in a call to it.
@@ -213,6 +219,28 @@ impl GlobalStore for PosixStore {
 
     fn finds_by_identity(&self) -> bool {
         self.root.opens_handles
+    }
+
+    fn remove_hidden(&self, path: &Path) -> io::Result<bool> {
+        let Some(name) = path.file_name().filter(|name| crate::hidden::is_hidden(name)) else { return Ok(false) };
+        let parent = path.parent().unwrap_or(Path::new(""));
+        self.root.calls.call(Call::Remove, || {
+            let directory = match locate::open_beneath(&self.root, parent, OFlags::PATH | OFlags::DIRECTORY) {
+                Err(error) if locate::is_elsewhere(&error) => return Ok(false),
+                other => other?,
+            };
+            // A refusal tells nothing of what is there: a file system that is read-only refuses before it looks.
+            match fs::statat(&directory, name, fs::AtFlags::SYMLINK_NOFOLLOW) {
+                Err(Errno::NOENT | Errno::ACCESS) => return Ok(false),
+                found if FileType::from_raw_mode(found?.st_mode) != FileType::RegularFile => return Ok(false),
+                _ => {}
+            }
+            match fs::unlinkat(&directory, name, fs::AtFlags::empty()) {
+                Err(Errno::NOENT) => Ok(false),
+                Err(Errno::PERM | Errno::ACCESS | Errno::ROFS) => Ok(true),
+                other => Ok(other.map(|()| true)?),
+            }
+        })
     }
 }
 

@@ -56,6 +56,29 @@ const SHARED_FUSE: [&str; 24] = [
     "davfs2",
 ];
 
+/// `statfs` types of file systems of which it is known that a rename over a file is one step, and leaves who has that file a way to
+/// it. (A client of NFS takes its name away first and gives it another, and those of SMB and 9p find by name what they have open.)
+const REPLACED: [i64; 9] = [
+    0xEF53,      // ext2, ext3, ext4
+    0x5846_5342, // XFS
+    0x9123_683E, // Btrfs
+    0x0102_1994, // tmpfs
+    0x2FC1_2FC1, // ZFS
+    0xF2F5_2010, // F2FS
+    0xCA45_1A4E, // bcachefs
+    0x0BD0_0BD0, // Lustre
+    0x00C3_6400, // Ceph
+];
+
+/// Whether a file can take another's place at once in the file system of an open directory, and who has the other can tell.
+pub(super) fn replaces(root: BorrowedFd) -> io::Result<bool> {
+    Ok(is_replaced(fs::fstatfs(root)?.f_type as i64))
+}
+
+fn is_replaced(kind: i64) -> bool {
+    REPLACED.contains(&kind)
+}
+
 /// Finds out for the file system of an open directory; `device` is its `st_dev`.
 pub(super) fn is_shared(root: BorrowedFd, device: u64) -> io::Result<bool> {
     let kind = fs::fstatfs(root)?.f_type as i64;
@@ -103,6 +126,13 @@ mod tests {
         assert_eq!(fuse_subtype(TABLE, fs::makedev(0, 99)), None);
         assert_eq!(mounted_as(TABLE, fs::makedev(0, 51)), Some(("fuse.glusterfs", "server:/volume")));
         assert!(SHARED_FUSE.contains(&"glusterfs") && !SHARED_FUSE.contains(&"archivemount"));
+    }
+
+    #[test]
+    fn files_take_others_places_where_that_is_known_to_be_one_step() {
+        const LUSTRE: i64 = 0x0BD0_0BD0;
+        let [nfs, ..] = SHARED;
+        assert!(!is_replaced(nfs) && is_replaced(LUSTRE));
     }
 
     #[test]

@@ -35,7 +35,7 @@ struct Findings {
     stale: u64,
     /// Files that were written and not synced when the machine crashed, and whose replica went with it.
     unsynced: u64,
-    /// Files that were being removed when the agent ended: the next start looks whether they are gone.
+    /// Files that were being removed when the agent ended, or published (S53): the next start looks whether they are gone.
     removed: u64,
     /// Replicas without a record that hold nothing unsaved: removed at the next start.
     unknown: u64,
@@ -317,7 +317,7 @@ fn print(buffer: &Path, findings: &Findings, repaired: bool) {
         );
     }
     if f.removed > 0 {
-        out!("  {} files were being removed: the next start looks whether they are gone", f.removed);
+        out!("  {} files were being removed or published: the next start looks whether they are gone", f.removed);
     }
     if f.unsynced > 0 {
         out!(

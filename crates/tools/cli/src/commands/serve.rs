@@ -52,7 +52,7 @@ pub fn run(args: &ServeArgs) -> Result<u8, Failure> {
     let _ = open_files::raise();
     log::start(&place.burst_buffer);
     privilege::keep_within_quotas();
-    let how = How { rules: args.rules.set(), exclusive: args.exclusive, ..How::default() };
+    let how = How { rules: args.rules.set(), exclusive: args.exclusive, in_place: true, ..How::default() };
     let below = lower::open(&place.dir).map_err(|e| Failure::io(format_args!("use {}", place.dir.display()), &e))?;
     let opened = serving::open(place, below, &how)?;
     let (cache, store, identity) = (opened.cache.clone(), opened.store.clone(), opened.identity.clone());
@@ -67,7 +67,7 @@ pub fn run(args: &ServeArgs) -> Result<u8, Failure> {
     let control = Listener::start(Arc::clone(&prepared.agent), &place.burst_buffer, on_shutdown)
         .map_err(|e| Failure::io("listen for commands", &e))?;
     // For nodes that see the global store, and for those that do not.
-    let lockers = Lockers::open(place.burst_buffer.join("lockers"), relay::limits::GRACE)
+    let lockers = Lockers::open(place.burst_buffer.join(serving::LOCKERS), relay::limits::GRACE)
         .map_err(|e| Failure::io("read which nodes had locks", &e))?;
     let files = Files::new(cache, store, identity.clone());
     let service = Names::new(files, identity, Arc::clone(&prepared.agent), lockers);

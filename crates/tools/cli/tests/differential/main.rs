@@ -125,6 +125,13 @@ fn replicas_that_go_once_clean_are_not_missed() {
 }
 
 #[test]
+fn files_that_take_the_places_of_others_below_are_not_noticed() {
+    in_private_namespace_within(BOUND, || {
+        tell_stories(Setting { rules: &["publish=atomic", "stage_out=manual"], commands: true, ..DEFAULT })
+    });
+}
+
+#[test]
 fn a_mount_that_only_reads_ahead_is_a_plain_directory() {
     in_private_namespace_within(BOUND, || {
         tell_stories(Setting { rules: &["cache=preload"], commands: true, ..DEFAULT })

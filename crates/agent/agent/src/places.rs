@@ -1,0 +1,77 @@
+//! Files that take the places of others below (policy `publish = atomic`), as changes of names and attributes see them.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::os::unix::ffi::OsStrExt;
+
+use global_store::calls::{Call, Store};
+use global_store::hidden::is_hidden;
+use parking_lot::RwLockReadGuard;
+use rustix::fs::{self, AtFlags, Mode, OFlags};
+
+use crate::agent::Agent;
+use crate::node::Node;
+
+impl Agent {
+    /// Before names are changed: no file takes another's place while that is held. Who waits for it waits for the global store.
+    pub(crate) fn steady_names(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        self.cache.steady_names(&mut |wait| self.below(Call::Change, wait))
+    }
+
+    /// The same before the attributes of a node are changed, or its names by way of it. `ESTALE` for one whose place another file
+    /// has taken: the kernel looks the name up again.
+    pub(crate) fn steady(&self, node: &Node) -> io::Result<Option<RwLockReadGuard<'_, ()>>> {
+        let names = self.steady_names();
+        if self.cache.has_published() && node.is_regular() {
+            self.stat(node)?;
+        }
+        Ok(names)
+    }
+
+    /// `ESTALE` for a node without a name whose place another file may have taken: the kernel looks the name up again.
+    pub(crate) fn check_place(&self, node: &Node, is_gone: bool) -> io::Result<()> {
+        if is_gone && node.is_regular() && self.cache.may_have_lost_place(node.identity()) {
+            return Err(io::Error::from_raw_os_error(libc::ESTALE));
+        }
+        Ok(())
+    }
+
+    /// Tries again what a directory refused for files in it that nobody sees.
+    pub(crate) fn emptying(
+        &self,
+        parent: &Node,
+        name: &OsStr,
+        mut run: impl FnMut() -> io::Result<()>,
+    ) -> io::Result<()> {
+        match run() {
+            Err(error)
+                if matches!(error.raw_os_error(), Some(libc::ENOTEMPTY | libc::EEXIST))
+                    && clear_hidden(self.store_calls(), parent.fd(), name).unwrap_or(false) =>
+            {
+                run()
+            }
+            other => other,
+        }
+    }
+}
+
+/// Removes what files left in a directory that were to take others' places (policy `publish = atomic`), if there is nothing
+/// else in it; whether there was any. Nobody sees them, and a directory that looks empty must be so for its remover.
+fn clear_hidden(calls: Store, parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<bool> {
+    calls.call(Call::List, || {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let directory = fs::openat(parent, name, flags, Mode::empty())?;
+        let mut left = Vec::new();
+        for entry in fs::Dir::read_from(&directory)? {
+            let entry = entry?;
+            match OsStr::from_bytes(entry.file_name().to_bytes()) {
+                name if name == "." || name == ".." => {}
+                name if is_hidden(name) => left.push(name.to_os_string()),
+                _ => return Ok(false),
+            }
+        }
+        left.iter().try_for_each(|name| fs::unlinkat(&directory, name.as_os_str(), AtFlags::empty()))?;
+        Ok(!left.is_empty())
+    })
+}

@@ -1,0 +1,377 @@
+//! `publish = atomic`: a stage-out into a hidden file, which then takes the place of the global copy in one rename.
+//!
+//! Who reads the global store sees all of the former content or all of the new one. The new file is another file, and nothing
+//! is known of it here: the former one is removed, as by a program, and what a crash makes of that is in `removal.rs`. While
+//! there is a hidden file its record says `removing`, so that a start which finds both takes the hidden one away.
+//!
+//! | step | what is done | what a crash after it leaves, and what the next start does |
+//! | --- | --- | --- |
+//! | A1 | the hidden file is made | a dirty file; the hidden one goes with its next publication, or with its directory |
+//! | A2 | the replica is on the medium, and so is a record that says `removing` | a dirty file; the hidden one goes. Where the former file is gone although there is a hidden one, somebody else removed it: an orphan |
+//! | A3 | the data is written | the same |
+//! | A4 | it has time, owner, mode and attributes, is on the medium and was looked at | the same |
+//! | A5 | it takes the name | the former file is gone: as from `unlink.below` on. A crash of the store that takes the rename back leaves the former file, dirty, and its replica |
+//! | A6 | the directory is synced | the same, but that the rename lasts. If that failed record and replica stay, and are told as an orphan while we live |
+//! | `unlink.record` | the record is removed | nothing to do |
+//!
+//! A5 happens with `names` locked for writing, which every change of names and attributes through us locks for reading, and
+//! with the gate: what was changed before is seen, what comes later finds a file without a name, hears `ESTALE`, and the kernel
+//! looks the name up again.
+//!
+//! Who removes both files below, the hidden one too, between A2 and A5, is taken for us by a start that follows a death in between.
+//!
+//! It is done only where all this is certain: to a file with one name that nobody has open or mapped, that is not pinned and was
+//! not begun in place, in a store that finds files by identity. Else, and in any doubt, the file is written in place.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use catalogue::{Durability, Record};
+use config::Verify;
+use global_store::{Dressed, Successor, hidden};
+use parking_lot::{MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use types::{ByteRange, Fingerprint, Identity};
+
+use crate::announce::is_wanted;
+use crate::cache::{Counters, Inner, errno};
+use crate::copy::{Copy, Extent, Progress};
+use crate::fault;
+use crate::file::{File, Live, Place};
+use crate::lease::{self, Nobody};
+use crate::limits::{NAMES_TRIES, NAMES_WAIT, SMALL_BYTES};
+use crate::pace::Pace;
+use crate::settle::is_time;
+use crate::stage_out::{End, Job};
+use crate::surface::FileCache;
+
+/// What these files share.
+#[derive(Default)]
+pub(crate) struct Places {
+    /// Before any gate: shared by changes of names and attributes, exclusive while a file takes another's place.
+    names: RwLock<()>,
+    /// They may be taken.
+    begun: AtomicBool,
+    /// Whether any was, in this process's life.
+    any: AtomicBool,
+}
+
+/// While both are held nobody changes names or attributes, and nobody opens the file.
+type Seized<'a> = (RwLockWriteGuard<'a, ()>, MutexGuard<'a, ()>);
+
+/// What became of a hidden file.
+enum Outcome {
+    /// It is the file from now on.
+    Placed,
+    /// The file is in use, or something of it changed.
+    Busy,
+    /// It cannot have what the other has.
+    Unfit,
+    /// It is not known whether the rename happened, or lasts: the record and the replica stay, and the next start looks.
+    Doubtful(io::Error),
+}
+
+/// The error of a copy whose file was changed, moved or removed meanwhile: it is for nothing.
+const CHANGED: i32 = libc::ECANCELED;
+
+/// A copy into a file that nobody sees: the global copy is not touched.
+struct Hidden<'a> {
+    inner: &'a Inner,
+    file: &'a File,
+    record: &'a Record,
+    changes: u64,
+    interrupted: &'a dyn Fn() -> bool,
+    rate: u64,
+    pace: Pace,
+}
+
+impl Progress for Hidden<'_> {
+    fn before_write(&mut self, bytes: u64) -> io::Result<()> {
+        if !self.inner.throttle.take(bytes, self.rate, &|| (self.interrupted)() || self.inner.is_dead()) {
+            return Err(io::Error::from_raw_os_error(libc::EINTR));
+        }
+        Ok(())
+    }
+
+    /// There is nothing below yet.
+    fn before_cut(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn looked(&mut self, end: u64) -> io::Result<()> {
+        self.file.passed.store(end, Ordering::Relaxed);
+        self.pace.make_room(self.inner.open_for_writing.load(Ordering::Relaxed));
+        if (self.interrupted)() || self.inner.is_dead() {
+            return Err(io::Error::from_raw_os_error(libc::EINTR));
+        }
+        let live = self.file.live.lock();
+        let same = live.changes == self.changes && live.place == Place::GivenUp && is_wanted(self.record, &live);
+        if same { Ok(()) } else { Err(io::Error::from_raw_os_error(CHANGED)) }
+    }
+
+    /// The next try writes another file.
+    fn lost(&mut self) {}
+}
+
+impl FileCache {
+    /// Files may take others' places from now on, where policies say so: nobody knows them by their identities but who asks again
+    /// when told `ESTALE`.
+    pub fn begin_publishing(&self) {
+        self.inner.places.begun.store(true, Ordering::Release);
+    }
+
+    /// Whether files have taken others' places (policy `publish = atomic`) since the cache was opened.
+    pub fn has_published(&self) -> bool {
+        self.inner.places.any.load(Ordering::Acquire)
+    }
+
+    /// Of a file that has no name any more: whether that may be as another took it. Who asks for the file by this identity shall
+    /// look its name up again, `ESTALE`. Not so of one that was removed through us while it is open.
+    pub fn may_have_lost_place(&self, identity: &Identity) -> bool {
+        self.inner.may_have_lost_place(identity)
+    }
+
+    /// To be held by who changes names or attributes below: no file takes another's place meanwhile. `None`: one does just now, and
+    /// `steady_names` waits for it.
+    pub fn try_steady_names(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        self.inner.places.names.try_read()
+    }
+
+    /// The same, which waits. Not while something is opened or staged out.
+    pub fn steady_names(&self) -> RwLockReadGuard<'_, ()> {
+        // In turn: else those who come and go without a pause would keep every file from its place.
+        self.inner.places.names.read()
+    }
+}
+
+impl Inner {
+    /// What the hidden file beside a file of this record is called.
+    fn hidden_name(&self, record: &Record) -> OsString {
+        hidden::name(&self.settings.agent_id, record.version.0)
+    }
+
+    /// We died while a file was to lose its name: what was to take it, and is beside it, goes. Whether there was such a file. It has
+    /// not taken the place: who finds the former one gone all the same knows that somebody else removed that.
+    pub(crate) fn take_hidden_away(&self, record: &Record) -> io::Result<bool> {
+        self.store.remove_hidden(&record.hint.with_file_name(self.hidden_name(record)))
+    }
+
+    /// Of a file without a name: whether that may be as another took it. A file that was removed is known while it is open.
+    pub(crate) fn may_have_lost_place(&self, identity: &Identity) -> bool {
+        let in_use = |file: &File| {
+            let live = file.live.lock();
+            live.place != Place::Lost && (live.handles > 0 || live.unlinked)
+        };
+        self.places.any.load(Ordering::Acquire) && !self.known(identity).is_some_and(|file| in_use(&file))
+    }
+
+    /// Whether a file is to be published, and not written in place.
+    pub(crate) fn is_published(&self, live: &Live) -> bool {
+        live.policy.publish_atomic && self.places.begun.load(Ordering::Acquire) && self.store.finds_by_identity()
+    }
+
+    /// Stages a file out into a successor, if its policy says so and it can have one. `patient`: it can wait until nobody uses the
+    /// file; else what is in use is written in place. `None`: it is to be staged out in place.
+    pub(crate) fn publish(&self, file: &Arc<File>, patient: bool, interrupted: &dyn Fn() -> bool) -> Option<End> {
+        // A burst buffer that takes no writes cannot say what becomes of the file.
+        if !self.is_published(&file.live.lock()) || self.refusal().is_some() {
+            return None;
+        }
+        file.passed.store(0, Ordering::Relaxed);
+        let mut job = match self.begin(file) {
+            Ok(job) => job,
+            Err(end) => return Some(end),
+        };
+        // What was begun in place must be ended there, and what is empty on both sides is not written.
+        let in_place = job.begun || job.record.pinned || (job.size == 0 && job.before.size == 0);
+        if in_place || file.live.lock().unsynced_below {
+            return None;
+        }
+        if !self.is_unused(&job) {
+            return patient.then_some(End::StillDirty);
+        }
+        let outcome = match self.prepare(&mut job, interrupted) {
+            Ok(Some(mut next)) => self.succeed(&job, &mut *next, interrupted),
+            Ok(None) => Ok(Outcome::Unfit),
+            Err(error) if errno(&error) == CHANGED => Ok(Outcome::Busy),
+            Err(error) => Err(error),
+        };
+        let _gate = file.gate.lock();
+        match outcome {
+            Ok(Outcome::Placed) => return Some(End::Clean),
+            Ok(Outcome::Doubtful(error)) => return Some(self.note_failure(file, error, None)),
+            Ok(Outcome::Busy | Outcome::Unfit) | Err(_) => self.keep_place(file),
+        }
+        match outcome {
+            _ if file.live.lock().unlinked => Some(End::Nothing),
+            Ok(Outcome::Busy) if patient => Some(End::StillDirty),
+            Err(error) if !self.refuses(&error) => Some(self.note_failure(file, error, None)),
+            _ => None,
+        }
+    }
+
+    /// Whether nobody has the file open or mapped, and it is what it was when the job began.
+    fn is_unused(&self, job: &Job<'_>) -> bool {
+        let idle = {
+            let live = job.file.live.lock();
+            live.handles == 0 && live.changes == job.changes && job.is_wanted(&live)
+        };
+        idle && lease::probe(job.replica.as_fd(), Nobody::Uses).unwrap_or(false)
+    }
+
+    /// A1 to A4: a file that has all that it is to have. `None`: there can be no such file.
+    fn prepare(&self, job: &mut Job<'_>, interrupted: &dyn Fn() -> bool) -> io::Result<Option<Box<dyn Successor>>> {
+        let Some(next) = job.anchor.begin_successor(&self.hidden_name(&job.record))? else { return Ok(None) };
+        fault::point("a1.begun");
+        // What replaces the global copy must outlive a crash of the machine, as in W2.
+        let secured = self.secure(job.file, &job.record, job.replica.as_fd());
+        // What its medium did not take is told in place.
+        if secured.is_err() || job.file.live.lock().medium.lacks_some() || !self.give_place_up(job)? {
+            return Ok(None);
+        }
+        fault::point("a2.recorded");
+        let (file, record, rate) = (job.file, &job.record, job.policy.rate_bytes_per_s);
+        let changes = job.changes;
+        let mut progress = Hidden { inner: self, file, record, changes, interrupted, rate, pace: Pace::new() };
+        job.copied = Copy::new(&job.replica, job.size, next.file(), 0, &mut progress).run(&Extent::Everything)?;
+        if job.size > SMALL_BYTES {
+            next.file().leave_behind(ByteRange::new(0, job.size))?;
+        }
+        fault::point("a3.written");
+        next.file().set_mtime(job.mtime)?;
+        if next.dress()? == Dressed::Unfit {
+            return Ok(None);
+        }
+        next.file().sync()?;
+        let found = next.file().attributes()?.fingerprint;
+        let complete = found.size == job.size && is_time(found.mtime, job.mtime);
+        let full = job.policy.verify == Verify::Full;
+        if !complete || (full && !Copy::new(&job.replica, job.size, next.file(), job.size, &mut progress).verify()?) {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        job.timed = Some(found);
+        fault::point("a4.synced");
+        Ok(Some(next))
+    }
+
+    /// Says in the record, on the medium, that the file is about to go, and where it is. False: somebody else removes it, or tried to.
+    fn give_place_up(&self, job: &mut Job<'_>) -> io::Result<bool> {
+        let hint = job.anchor.path_hint();
+        let _gate = job.file.gate.lock();
+        let wanted = {
+            let live = job.file.live.lock();
+            let free = |record: &Record| !record.removing || live.place == Place::GivenUp;
+            live.record.clone().filter(|record| job.is_wanted(&live) && free(record))
+        };
+        let Some(record) = wanted else { return Ok(false) };
+        job.record = Record { removing: true, synced: true, hint, ..record };
+        self.put(job.file, job.record.clone(), Durability::Machine)?;
+        job.file.live.lock().place = Place::GivenUp;
+        Ok(true)
+    }
+
+    /// Nothing takes the file's place, unless somebody else removes it now. Gate held.
+    fn keep_place(&self, file: &File) {
+        let record = {
+            let mut live = file.live.lock();
+            let ours = std::mem::replace(&mut live.place, Place::Own) == Place::GivenUp;
+            live.record.clone().filter(|record| ours && record.removing && !live.unlinked)
+        };
+        if let Some(record) = record {
+            // One that stays says what the next start, or a change of the name, finds to be wrong.
+            let _ = self.put(file, Record { removing: false, ..record }, Durability::Process);
+        }
+    }
+
+    /// A5 and A6.
+    fn succeed(&self, job: &Job<'_>, next: &mut dyn Successor, interrupted: &dyn Fn() -> bool) -> io::Result<Outcome> {
+        let Some(seized) = self.seize(job, interrupted) else { return Ok(Outcome::Busy) };
+        if let Some(refused) = self.take_place(job, next)? {
+            return Ok(refused);
+        }
+        let (file, name) = (job.file, job.record.hint.display());
+        // Before nothing is told of the former file any more: who asked the store for it until now asks again.
+        Counters::add(&self.counters.settled, 1);
+        {
+            let mut live = file.live.lock();
+            live.place = Place::Lost;
+            live.succeed();
+        }
+        // Who comes by the former file is sent away from now on, and does not wait for this.
+        drop(seized);
+        // Once: a later sync says nothing of what an earlier one lost.
+        let synced = next.sync_name();
+        fault::point("a6.synced");
+        if let Err(error) = synced {
+            tracing::error!(%error, file = %name, "the name of a published file could not be synced: its data is kept");
+            return Ok(Outcome::Doubtful(error));
+        }
+        let _gate = file.gate.lock();
+        if let Err(error) = self.unlinked(file, true) {
+            tracing::error!(%error, file = %name, "the replica of a published file stays until the next start");
+        }
+        Counters::add(&self.counters.out_files, 1);
+        Counters::add(&self.counters.out_bytes, job.copied.bytes);
+        Ok(Outcome::Placed)
+    }
+
+    /// `names` and the gate. Both are waited for only so long: who has `names` may be in a call to the store, and may want the
+    /// gate.
+    fn seize<'a>(&'a self, job: &Job<'a>, interrupted: &dyn Fn() -> bool) -> Option<Seized<'a>> {
+        let mut tries = (0..NAMES_TRIES).take_while(|_| self.is_unused(job) && !interrupted() && !self.is_dead());
+        let names = tries.find_map(|_| self.places.names.try_write_for(NAMES_WAIT))?;
+        Some((names, job.file.gate.try_lock_for(NAMES_WAIT)?))
+    }
+
+    /// A5, unless something is in the way. `names` and the gate are held.
+    fn take_place(&self, job: &Job<'_>, next: &mut dyn Successor) -> io::Result<Option<Outcome>> {
+        // What was read of the file is told by the time that the new one gets.
+        self.settle_reads(job.file);
+        // Times of changes are too coarse to tell whether there was one since.
+        match next.dress()? {
+            Dressed::Unfit => return Ok(Some(Outcome::Unfit)),
+            Dressed::Changed => return Ok(Some(Outcome::Busy)),
+            Dressed::Same => {}
+        }
+        let given_up = {
+            let live = job.file.live.lock();
+            let record = live.record.as_ref().filter(|record| record.removing && !record.pinned);
+            live.place == Place::GivenUp && record.is_some()
+        };
+        // What its file system forgot of a replica that was written before it took no writes any more looks like a hole.
+        let takes_writes = self.refusal().is_none();
+        // Last: who changed the global copy is found out by the next try, and is a conflict.
+        let same = |found: Fingerprint, then: &Fingerprint| found.same_content(then);
+        let is_ours =
+            job.timed.is_some_and(|left| next.file().attributes().is_ok_and(|now| same(now.fingerprint, &left)));
+        if !given_up
+            || !takes_writes
+            || !self.is_unused(job)
+            || !is_ours
+            || !same(job.anchor.attributes()?.fingerprint, &job.before)
+        {
+            return Ok(Some(Outcome::Busy));
+        }
+        // Before: who finds the file without its name shall ask.
+        self.places.any.store(true, Ordering::Release);
+        match next.take_place() {
+            Ok(true) => {}
+            Ok(false) => return Ok(Some(Outcome::Busy)),
+            Err(error) if next.is_placed() != Some(false) => return Ok(Some(Outcome::Doubtful(error))),
+            // A directory may take files and give none away, or something may be mounted on the file.
+            Err(error)
+                if matches!(
+                    errno(&error),
+                    libc::EPERM | libc::EACCES | libc::EBUSY | libc::ETXTBSY | libc::EXDEV | libc::EROFS
+                ) =>
+            {
+                return Ok(Some(Outcome::Unfit));
+            }
+            Err(error) => return Err(error),
+        }
+        fault::point("a5.placed");
+        Ok(None)
+    }
+}

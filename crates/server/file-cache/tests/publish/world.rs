@@ -1,0 +1,146 @@
+//! A file cache over a directory, and what its tests look at.
+#![allow(dead_code)] // Each test binary uses its part.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use catalogue::Catalogue;
+use config::Policy;
+use file_cache::{FileCache, FileHandle, OpenHow, Residency, Settings};
+use global_store::posix::{Options, PosixStore};
+use global_store::{Anchor, GlobalStore, hidden};
+use rustix::fs::{Mode, OFlags};
+
+use crate::hooked::Hooked;
+
+pub const MIB: usize = 1 << 20;
+
+pub struct World {
+    pub root: PathBuf,
+    pub buffer: PathBuf,
+    pub store: Hooked,
+    pub cache: FileCache,
+}
+
+/// How a world is opened.
+#[derive(Clone, Copy, Default)]
+pub struct How {
+    pub background: bool,
+    /// Other machines see the store.
+    pub shared: bool,
+    /// Files are found by path alone.
+    pub no_handles: bool,
+    /// Another agent on another machine.
+    pub other: bool,
+    /// The store does not say at first whether there are hidden files.
+    pub silent: bool,
+    /// Publications wait for a word.
+    pub held: bool,
+}
+
+impl World {
+    pub fn open(dir: &Path, how: How) -> World {
+        World::open_with(dir, how, None)
+    }
+
+    pub fn open_with(dir: &Path, how: How, catalogue: Option<Arc<dyn Catalogue>>) -> World {
+        let root = dir.join("global");
+        std::fs::create_dir_all(root.join("d")).unwrap();
+        let fd = rustix::fs::open(&root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        let options = Options { shared: Some(how.shared), durable_handles: how.no_handles.then_some(false) };
+        let store = Hooked::new(PosixStore::new(fd, options).unwrap(), how.silent);
+        let below: Arc<dyn GlobalStore> = Arc::new(store.clone());
+        let buffer = dir.join("bb");
+        let mut settings = Settings::new(&buffer, below, "publish");
+        settings.background = how.background;
+        settings.streams = 2;
+        settings.ballast_bytes = 0;
+        settings.catalogue = catalogue;
+        if how.other {
+            settings.agent_id = "another".into();
+        }
+        let cache = FileCache::open(settings).unwrap();
+        if !how.held {
+            cache.begin_publishing();
+        }
+        World { root, buffer, store, cache }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
+    pub fn anchor(&self, name: &str) -> Arc<dyn Anchor> {
+        let fd = rustix::fs::open(self.path(name), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        self.store.wrap(self.store.store.anchor(fd, None).unwrap())
+    }
+
+    pub fn open_file(&self, name: &str, write: bool, truncate: bool) -> FileHandle {
+        self.cache.open_file(self.anchor(name), how(write, truncate)).unwrap()
+    }
+
+    pub fn rewrite(&self, name: &str, data: &[u8]) {
+        self.open_file(name, true, true).write_at(data, 0, false).unwrap();
+    }
+
+    pub fn content(&self, name: &str) -> Vec<u8> {
+        let handle = self.open_file(name, false, false);
+        let mut buffer = vec![0; 8 * MIB];
+        let read = handle.read_at(&mut buffer, 0).unwrap();
+        buffer.truncate(read);
+        buffer
+    }
+
+    pub fn drain(&self) {
+        let stuck = self.cache.drain_all(&mut |_| {}, &|| false);
+        assert!(stuck.is_empty(), "{stuck:?}");
+    }
+
+    pub fn state(&self, name: &str) -> Residency {
+        self.cache.state(self.anchor(name).identity())
+    }
+
+    pub fn inode(&self, name: &str) -> u64 {
+        std::fs::metadata(self.path(name)).unwrap().ino()
+    }
+
+    pub fn below(&self, name: &str) -> Vec<u8> {
+        std::fs::read(self.path(name)).unwrap()
+    }
+
+    /// Hidden files anywhere below.
+    pub fn hidden(&self) -> usize {
+        let mut directories = vec![self.root.clone()];
+        let mut found = 0;
+        while let Some(directory) = directories.pop() {
+            for entry in std::fs::read_dir(directory).unwrap() {
+                let entry = entry.unwrap();
+                found += usize::from(hidden::is_hidden(&entry.file_name()));
+                if entry.file_type().unwrap().is_dir() {
+                    directories.push(entry.path());
+                }
+            }
+        }
+        found
+    }
+
+    pub fn replicas(&self) -> usize {
+        let parts = std::fs::read_dir(self.buffer.join("replicas")).unwrap();
+        parts.map(|part| std::fs::read_dir(part.unwrap().path()).unwrap().count()).sum()
+    }
+}
+
+pub fn how(write: bool, truncate: bool) -> OpenHow {
+    let policy = Arc::new(Policy { revalidate: Duration::ZERO, publish_atomic: true, ..Policy::default() });
+    OpenHow { read: true, write, truncate, created: false, sync: false, policy }
+}
+
+pub fn scratch() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+pub fn pattern(seed: u8, len: usize) -> Vec<u8> {
+    (0..len).map(|at| seed.wrapping_add((at / 5) as u8)).collect()
+}
