@@ -301,8 +301,10 @@ impl Cluster {
         let said = self.tree.path(format!("node{node}.said"));
         wait_for("what programs need for windows", BOUND, || {
             let text = std::fs::read_to_string(&said).ok()?;
-            let (_, rest) = text.split_once(&format!("{variable}='"))?;
-            rest.split_once('\'').map(|(value, _)| value.to_owned())
+            let (_, rest) = text.split_once(&format!("{variable}="))?;
+            // Quoted only where a shell needs that, and perhaps with what it adds to the variable.
+            let (value, _) = rest.trim_start_matches('\'').split_once(['\'', '"', ' ', '\n'])?;
+            Some(value.to_owned())
         })
     }
 
