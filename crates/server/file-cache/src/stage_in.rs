@@ -364,7 +364,7 @@ fn copy_block(source: &dyn OpenFile, replica: &OwnedFd, block: ByteRange) -> Res
                 read => done += read,
             }
         }
-        replica::write_full(replica, part, data.start).map_err(Broken::Replica)?;
+        replica::write_in_pieces(replica, part, data.start).map_err(Broken::Replica)?;
         (at, end) = (data.end, data.end);
         if at >= block.end {
             break;
