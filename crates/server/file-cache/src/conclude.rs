@@ -38,12 +38,19 @@ impl Inner {
                 ends[*index] = Some(self.concluded_unrecorded(job, *left, error));
                 continue;
             }
-            if self.lost_nothing(job.file, job.replica.as_fd()).is_err() {
+            let quiet = job.quiet && current;
+            // What somebody still writes is asked about at its next stage-out: it could be waited for without end.
+            let lost = if quiet {
+                self.lost_nothing(job.file, job.replica.as_fd()).is_err()
+            } else {
+                job.file.live.lock().medium.is_doubtful()
+            };
+            if lost {
                 let record = Record { base: *left, was_clean: false, ..job.record.clone() };
                 ends[*index] = Some(self.record_conflict(job.file, record, LACKS));
                 continue;
             }
-            let mut done = job.quiet && current && lease::probe(job.replica.as_fd(), Nobody::Writes).unwrap_or(false);
+            let mut done = quiet && lease::probe(job.replica.as_fd(), Nobody::Writes).unwrap_or(false);
             if done && self.store.is_shared() {
                 // Only now: a file that is written again must not lose its mark. It moves ctime alone.
                 done = job.anchor.set_mark(None).inspect_err(|error| tracing::warn!(%error, "a mark stays")).is_ok();

@@ -25,8 +25,6 @@ use crate::read_partial::Foresee;
 use crate::replica::{self, How};
 use route::Route;
 
-type PutInReplica = fn(&OwnedFd, &[u8], u64) -> io::Result<()>;
-
 /// One open file description. Dropping it is its release.
 pub struct FileHandle {
     inner: Arc<Inner>,
@@ -120,10 +118,6 @@ impl FileHandle {
     /// global store; `ENOSPC` comes only if that is full as well, or if the kernel writes the replica past us.
     /// Tells a failed stage-out once.
     pub fn write_at(&self, data: &[u8], offset: u64, append: bool) -> io::Result<WriteResult> {
-        self.write_by(replica::write_full, data, offset, append)
-    }
-
-    fn write_by(&self, put: PutInReplica, data: &[u8], offset: u64, append: bool) -> io::Result<WriteResult> {
         self.tell()?;
         let mut evicted = false;
         loop {
@@ -131,7 +125,7 @@ impl FileHandle {
                 let _io = self.file.io.read();
                 match self.route(true)? {
                     Route::Global(global) => return self.write_global(&*global, data, offset, append),
-                    Route::Replica(fd) => self.write_replica(put, &fd, data, offset, append),
+                    Route::Replica(fd) => self.write_replica(&fd, data, offset, append),
                     Route::Partial => return errno(libc::EIO),
                 }
             };
@@ -152,7 +146,7 @@ impl FileHandle {
     pub fn write_acknowledged(&self, data: &[u8], offset: u64) -> io::Result<()> {
         let seen = self.file.live.lock().error.0;
         self.seen.store(seen, Ordering::Relaxed);
-        self.write_by(replica::write_in_pieces, data, offset, false).map(|_| ())
+        self.write_at(data, offset, false).map(|_| ())
     }
 
     /// Whether nobody but this handle has anything of the replica: no other handle, no mapping that outlived its
@@ -177,17 +171,10 @@ impl FileHandle {
         live.unlinked && live.handles == 1
     }
 
-    fn write_replica(
-        &self,
-        put: PutInReplica,
-        fd: &OwnedFd,
-        data: &[u8],
-        offset: u64,
-        append: bool,
-    ) -> io::Result<WriteResult> {
+    fn write_replica(&self, fd: &OwnedFd, data: &[u8], offset: u64, append: bool) -> io::Result<WriteResult> {
         let end = append.then(|| self.file.append.lock());
         let offset = if end.is_some() { rustix::fs::fstat(fd)?.st_size as u64 } else { offset };
-        let result = put(fd, data, offset);
+        let result = replica::write_full(fd, data, offset);
         // Part of an append that failed must not stay: it is tried again at the same end. What the kernel appended since
         // must.
         if result.is_err() && end.is_some() && self.file.live.lock().passthrough == 0 {

@@ -22,7 +22,6 @@ use catalogue::Record;
 
 use crate::cache::{Inner, errno};
 use crate::file::File;
-use crate::refusal::is_refusal;
 
 /// What an operator reads of such a file.
 pub(crate) const LACKS: &str =
@@ -86,12 +85,12 @@ impl Inner {
     /// W2 of many, each by a descriptor that was opened for it. What became of each; an error is one of the whole burst buffer.
     pub(crate) fn secure_all(&self, replicas: &[(&File, &Record, BorrowedFd<'_>)]) -> io::Result<Vec<io::Result<()>>> {
         // Some errors are told to nobody but who has it written.
-        let begun: Vec<_> = replicas.iter().map(|(.., fd)| begin(*fd)).collect();
+        let begun: Vec<_> = replicas.iter().map(|(file, _, fd)| hear(file, || begin(*fd))).collect();
         let synced = self.replicas.sync();
         let mut ends: Vec<_> = begun
             .into_iter()
             .zip(replicas)
-            .map(|(begun, (file, _, fd))| hear(file, || begun.and_then(|()| told(*fd))))
+            .map(|(begun, (file, _, fd))| begun.and_then(|()| hear(file, || told(*fd))))
             .collect();
         if let Err(error) = synced {
             if self.refuses(&error) {
@@ -150,10 +149,18 @@ fn hear(file: &File, sync: impl FnOnce() -> Result<(), Heard>) -> io::Result<()>
     if medium.failed.0 == before { Ok(()) } else { Err(medium.error()) }
 }
 
-/// Begins to write a file back. A file system that takes no writes says so, and the bytes stay to be written.
+/// Begins to write a file back.
 fn begin(fd: BorrowedFd<'_>) -> Result<(), Heard> {
-    let begun = of_range(fd, libc::SYNC_FILE_RANGE_WRITE);
-    begun.or_else(|error| if is_refusal(&error) { Ok(()) } else { Err(Heard { error, lost: true }) })
+    of_range(fd, libc::SYNC_FILE_RANGE_WRITE).or_else(begun_with)
+}
+
+/// Whoever has a file written back is told alone of what ext4 throws away on the way: blocks that it cannot allocate, for room or for
+/// damage of its own (`EIO`, `EUCLEAN`, `EBADMSG`). A file system that takes no writes keeps the bytes, and so does one that lacks memory.
+fn begun_with(error: io::Error) -> Result<(), Heard> {
+    match error.raw_os_error() {
+        Some(libc::EROFS | libc::ENOMEM | libc::EAGAIN | libc::EINTR) => Ok(()),
+        _ => Err(Heard { error, lost: true }),
+    }
 }
 
 /// What the system has to tell of a file that was written back. Unlike a sync it costs no flush of the device.
@@ -176,6 +183,13 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    #[test]
+    fn what_writing_back_throws_away_is_lost_and_what_it_keeps_is_not() {
+        let lost = |errno| begun_with(io::Error::from_raw_os_error(errno)).is_err_and(|heard| heard.lost);
+        assert!([libc::EIO, libc::ENOSPC, libc::EUCLEAN, libc::EBADMSG, libc::EDQUOT].into_iter().all(lost));
+        assert!(![libc::EROFS, libc::ENOMEM, libc::EAGAIN, libc::EINTR].into_iter().any(lost));
+    }
 
     #[test]
     fn who_syncs_while_another_hears_of_lost_bytes_hears_it_too() {

@@ -25,9 +25,9 @@ fn no_thread_of_an_agent_is_exempt_from_quotas_and_the_command_is_as_it_was() {
         command.args(["--user", "--map-root-user", "--mount", "--propagation", "private", "sh", "-ec"]).arg(
             "cat /proc/self/status > $DIR/caller
             $FOREBAY run --quiet --dir $DIR --burst-buffer $BUFFER -- \
-                sh -ec 'cat /proc/self/status > $DIR/command; cat /proc/$PPID/task/*/status > $DIR/run'
+                sh -ec 'cat /proc/self/status > $DIR/command; { cat /proc/$PPID/task/*/status 2>/dev/null || :; } > $DIR/run'
             $FOREBAY mount $DIR --burst-buffer $BUFFER
-            cat /proc/$(cut -d' ' -f1 $BUFFER/forebay.lock)/task/*/status > $DIR/mount
+            { cat /proc/$(cut -d' ' -f1 $BUFFER/forebay.lock)/task/*/status 2>/dev/null || :; } > $DIR/mount
             $FOREBAY umount $DIR",
         );
         command.env("FOREBAY", forebay().get_program()).env("DIR", &bench.dir).env("BUFFER", &bench.buffer);

@@ -10,6 +10,7 @@
 //! 4. while nothing can be brought to the burst buffer, all rings of the file have ended, and whoever looks at it finds what
 //!    they hold laid over the replica. A truncation then is written down before it is made, and applies to what they hold.
 
+mod bring;
 mod pending;
 
 pub(crate) use pending::Pending;
@@ -20,7 +21,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use types::{ByteRange, Epoch};
-use window::plan::{Batch, Piece, Queue, RingSlot};
+use window::plan::{Queue, RingSlot};
 use window::ring::{Found, Grant, Reader, Stop};
 use window::sequence::{Drained, Sequence};
 use window::{Mapping, Medium, layout, sequence};
@@ -254,29 +255,6 @@ impl Drain {
         Ok(true)
     }
 
-    fn write(&mut self, batch: &Batch) -> io::Result<()> {
-        let at_once = if self.handle.is_remote() { batch.writes.len() } else { 1 };
-        for writes in batch.writes.chunks(at_once.max(1)) {
-            // At most one batch, or one record.
-            let bytes: usize = writes.iter().map(|write| write.range.len() as usize).sum();
-            if self.buffer.len() < bytes {
-                self.buffer.resize(bytes, 0);
-            }
-            let (mut rest, mut parts) = (&mut *self.buffer, Vec::with_capacity(writes.len()));
-            for write in writes {
-                let (bytes, after) = rest.split_at_mut(write.range.len() as usize);
-                for piece in &write.pieces {
-                    let start = (piece.range.start - write.range.start) as usize;
-                    copy(&self.rings, piece, &mut bytes[start..start + piece.range.len() as usize])?;
-                }
-                parts.push((write.range.start, &*bytes));
-                rest = after;
-            }
-            self.handle.write_scattered(&parts)?;
-        }
-        self.sync(true)
-    }
-
     /// Everything that was acknowledged before this call is in the burst buffer when it returns. A writer in the midst of an
     /// append may stand before acknowledged records of others: it is waited for, then its ring ends. Errors are those of
     /// writing the replica; `EIO` tells once that an acknowledged record was damaged.
@@ -340,11 +318,6 @@ impl Drain {
     pub fn get_up(&self) {
         self.rings.values().for_each(|ring| ring.reader.get_up());
     }
-}
-
-fn copy(rings: &BTreeMap<RingSlot, Ring>, piece: &Piece, to: &mut [u8]) -> io::Result<()> {
-    let there = rings.get(&piece.ring).is_some_and(|ring| ring.reader.copy(&piece.record, piece.skip(), to));
-    if there { Ok(()) } else { Err(io::Error::other("a record left its ring before it was drained")) }
 }
 
 impl Drop for Drain {

@@ -6,7 +6,8 @@ use types::{ByteRange, RangeSet};
 
 use super::super::counters::Counters;
 use super::super::place::CutRecord;
-use super::{Drain, copy};
+use super::Drain;
+use super::bring::copy;
 
 /// What is to be laid over the replica.
 pub(crate) struct Pending<'a>(pub(in super::super) &'a Drain);
