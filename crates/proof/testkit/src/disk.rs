@@ -8,6 +8,9 @@ use rustix::mount::{UnmountFlags, unmount};
 
 use crate::wait::{PATIENCE, wait_until};
 
+/// How a disk is mounted that an error makes read-only.
+const FAILING: &str = "loop,errors=remount-ro";
+
 /// An image with ext4, mounted. Only for a test in a private mount namespace.
 pub struct Disk {
     image: PathBuf,
@@ -18,14 +21,30 @@ impl Disk {
     /// Makes `bytes` of it at the new file `image`, mounted at the directory `place`. `None`, which is said, where there are no loop
     /// devices or tools for it.
     pub fn new(image: PathBuf, place: PathBuf, bytes: u64) -> Option<Disk> {
-        let file = fs::File::create(&image).expect("an image");
-        file.set_len(bytes).expect("room for an image");
         let disk = Disk { image, place };
-        let made = run(Command::new("mkfs.ext4").arg("-q").arg(&disk.image)) && disk.mount() && disk.trigger().exists();
+        let made = disk.make(bytes, &[], FAILING) && disk.trigger().exists();
+        disk.or_skipped(made)
+    }
+
+    /// One of which more is promised than the file system of `image` has: it finds out when it writes back. It has no journal, which
+    /// would take room.
+    pub fn without_room(image: PathBuf, place: PathBuf, bytes: u64) -> Option<Disk> {
+        let disk = Disk { image, place };
+        let made = disk.make(bytes, &["-O", "^has_journal"], "loop");
+        disk.or_skipped(made)
+    }
+
+    fn make(&self, bytes: u64, options: &[&str], mounted: &str) -> bool {
+        let file = fs::File::create(&self.image).expect("an image");
+        file.set_len(bytes).expect("room for an image");
+        run(Command::new("mkfs.ext4").arg("-q").args(options).arg(&self.image)) && self.mount(mounted)
+    }
+
+    fn or_skipped(self, made: bool) -> Option<Disk> {
         if !made {
             eprintln!("skipped: it takes a loop device, and mkfs.ext4");
         }
-        made.then_some(disk)
+        made.then_some(self)
     }
 
     /// Where it is mounted.
@@ -33,8 +52,8 @@ impl Disk {
         &self.place
     }
 
-    fn mount(&self) -> bool {
-        run(Command::new("mount").args(["-o", "loop,errors=remount-ro"]).arg(&self.image).arg(&self.place))
+    fn mount(&self, options: &str) -> bool {
+        run(Command::new("mount").args(["-o", options]).arg(&self.image).arg(&self.place))
     }
 
     /// What tells its file system of an error.
@@ -56,7 +75,7 @@ impl Disk {
         wait_until("nobody uses the disk", PATIENCE, || unmount(&self.place, UnmountFlags::empty()).is_ok());
         let checked = Command::new("e2fsck").args(["-fp"]).arg(&self.image).output().expect("e2fsck");
         assert!(checked.status.code().is_some_and(|code| code < 4), "e2fsck: {checked:?}");
-        assert!(self.mount(), "mount the disk again");
+        assert!(self.mount(FAILING), "mount the disk again");
     }
 }
 

@@ -276,10 +276,10 @@ pub(crate) fn read_full(fd: impl AsFd, buffer: &mut [u8], offset: u64) -> io::Re
 }
 
 /// Writes all of it.
-pub(crate) fn write_full(fd: &OwnedFd, data: &[u8], offset: u64) -> io::Result<()> {
+pub(crate) fn write_full(fd: impl AsFd, data: &[u8], offset: u64) -> io::Result<()> {
     let mut done = 0;
     while done < data.len() {
-        match rustix::io::pwrite(fd, &data[done..], offset + done as u64) {
+        match rustix::io::pwrite(&fd, &data[done..], offset + done as u64) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(written) => done += written,
             Err(rustix::io::Errno::INTR) => {}
@@ -290,9 +290,9 @@ pub(crate) fn write_full(fd: &OwnedFd, data: &[u8], offset: u64) -> io::Result<(
 }
 
 /// Like [`write_full`], in pieces of [`PIECE_BYTES`]: for what nobody else may write meanwhile.
-pub(crate) fn write_in_pieces(fd: &OwnedFd, data: &[u8], offset: u64) -> io::Result<()> {
+pub(crate) fn write_in_pieces(fd: impl AsFd, data: &[u8], offset: u64) -> io::Result<()> {
     let places = (offset..).step_by(PIECE_BYTES);
-    data.chunks(PIECE_BYTES).zip(places).try_for_each(|(piece, at)| write_full(fd, piece, at))
+    data.chunks(PIECE_BYTES).zip(places).try_for_each(|(piece, at)| write_full(&fd, piece, at))
 }
 
 /// The first data at or after `from`, ending before `end`; `None` when only a hole follows.

@@ -3,38 +3,35 @@
 mod support;
 
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use config::Policy;
 use file_cache::{Keep, Residency};
 use support::{World, without_room};
-use testkit::TempTree;
+use testkit::{Disk, TempTree};
 
 const BYTES: usize = 1 << 20;
 
 /// A cache whose burst buffer is on such a device, with the files `a` and `b` on it, which may be staged out together.
 struct Failing {
-    tree: TempTree,
-    disk: PathBuf,
     world: World,
+    disk: Disk,
+    tree: TempTree,
 }
 
 impl Failing {
     fn new() -> Option<Failing> {
         let tree = TempTree::new();
-        let Some(disk) = without_room(&tree) else {
-            eprintln!("skipped: it takes a loop device and mkfs.ext4");
-            return None;
-        };
-        let world = World::with(|settings| settings.burst_buffer = disk.join("place"));
+        let disk = without_room(&tree)?;
+        let world = World::with(|settings| settings.burst_buffer = disk.place().join("place"));
         for name in ["a", "b"] {
             world.write_new(name, b"first");
         }
         // From here on nothing but data needs new room.
         sync(&disk).unwrap();
-        Some(Failing { tree, disk, world })
+        Some(Failing { world, disk, tree })
     }
 
     fn fill(&self) {
@@ -49,7 +46,7 @@ impl Failing {
 
     /// What was written back, or could not be, leaves the memory.
     fn forget_pages(&self) {
-        let parts = std::fs::read_dir(self.disk.join("place/replicas")).unwrap();
+        let parts = std::fs::read_dir(self.disk.place().join("place/replicas")).unwrap();
         let files = parts.flat_map(|part| std::fs::read_dir(part.unwrap().path()).unwrap());
         for file in files {
             let open = std::fs::File::open(file.unwrap().path()).unwrap();
@@ -63,16 +60,12 @@ impl Failing {
     }
 
     fn end(self) {
-        let Failing { tree, disk, world } = self;
-        world.cache.shutdown();
-        drop(world);
-        rustix::mount::unmount(&disk, rustix::mount::UnmountFlags::DETACH).unwrap();
-        drop(tree);
+        self.world.cache.shutdown();
     }
 }
 
-fn sync(disk: &Path) -> rustix::io::Result<()> {
-    rustix::fs::syncfs(std::fs::File::open(disk).unwrap().as_fd())
+fn sync(disk: &Disk) -> rustix::io::Result<()> {
+    rustix::fs::syncfs(std::fs::File::open(disk.place()).unwrap().as_fd())
 }
 
 #[test]
@@ -162,7 +155,7 @@ fn an_end_is_not_orderly_if_the_medium_lacks_something_whoever_else_heard_of_it(
         drop(failing.world.open("staged in", false));
         assert!(sync(&failing.disk).is_err(), "somebody else is told");
         failing.world.cache.shutdown();
-        let page = std::fs::read_to_string(failing.disk.join("place/superblock")).unwrap();
+        let page = std::fs::read_to_string(failing.disk.place().join("place/superblock")).unwrap();
         assert!(page.contains("\"settled\": false"), "replicas would be trusted after a crash of the machine: {page}");
         failing.end();
     });

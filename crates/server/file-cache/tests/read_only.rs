@@ -17,18 +17,16 @@ use testkit::{Disk, TempTree, in_private_namespace};
 use types::Timestamp;
 
 /// A cache with its catalogue on a disk that can become read-only; nothing is staged out but by command.
-fn world(disk: &Disk) -> World {
+fn on_a_disk() -> Option<(TempTree, Disk, World)> {
+    let tree = TempTree::new();
+    let disk = Disk::new(tree.path("image"), tree.dir("disk"), 64 << 20)?;
     let root = disk.place().join("forebay");
     let mut world = World::with(|settings| {
         settings.burst_buffer = root;
         settings.catalogue = None;
     });
     world.policy = Arc::new(Policy { stage_out: StageOut::Manual, ..Policy::clone(&world.policy) });
-    world
-}
-
-fn disk(tree: &TempTree) -> Option<Disk> {
-    Disk::new(tree.path("image"), tree.dir("disk"), 64 << 20)
+    Some((tree, disk, world))
 }
 
 /// The file system gives and takes nothing any more, as where its device is gone.
@@ -67,9 +65,7 @@ fn code<T>(outcome: std::io::Result<T>) -> Option<i32> {
 #[test]
 fn new_files_and_clean_ones_that_are_written_go_through_when_the_burst_buffer_becomes_read_only() {
     in_private_namespace(|| {
-        let tree = TempTree::new();
-        let Some(disk) = disk(&tree) else { return };
-        let world = world(&disk);
+        let Some((_tree, disk, world)) = on_a_disk() else { return };
         for name in ["kept", "written", "read", "absent"] {
             world.store.put(name, b"old");
         }
@@ -108,9 +104,7 @@ fn new_files_and_clean_ones_that_are_written_go_through_when_the_burst_buffer_be
 #[test]
 fn what_the_kernel_reads_in_a_read_only_burst_buffer_is_not_written_behind_its_back() {
     in_private_namespace(|| {
-        let tree = TempTree::new();
-        let Some(disk) = disk(&tree) else { return };
-        let world = world(&disk);
+        let Some((_tree, disk, world)) = on_a_disk() else { return };
         world.store.put("f", b"old");
         let reader = world.open("f", false);
         let kernel = reader.use_passthrough();
@@ -128,9 +122,7 @@ fn what_the_kernel_reads_in_a_read_only_burst_buffer_is_not_written_behind_its_b
 #[test]
 fn a_burst_buffer_that_gives_nothing_any_more_is_passed_by() {
     in_private_namespace(|| {
-        let tree = TempTree::new();
-        let Some(disk) = disk(&tree) else { return };
-        let world = world(&disk);
+        let Some((_tree, disk, world)) = on_a_disk() else { return };
         for name in ["known", "other", "absent"] {
             world.store.put(name, name.as_bytes());
         }
@@ -156,9 +148,7 @@ fn a_burst_buffer_that_gives_nothing_any_more_is_passed_by() {
 #[test]
 fn dirty_data_is_staged_out_of_a_read_only_burst_buffer_and_is_not_called_clean() {
     in_private_namespace(|| {
-        let tree = TempTree::new();
-        let Some(disk) = disk(&tree) else { return };
-        let world = world(&disk);
+        let Some((_tree, disk, world)) = on_a_disk() else { return };
         let large = vec![7; 3 << 20];
         world.store.put("changed", b"what was there before");
         world.write_new("small", b"small");

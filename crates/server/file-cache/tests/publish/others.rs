@@ -76,9 +76,7 @@ fn what_is_being_written_is_nobody_elses_to_read() {
 #[test]
 fn who_writes_below_until_just_before_the_rename_is_in_conflict() {
     let dir = scratch();
-    let world = World::open(dir.path(), How::default());
-    std::fs::write(world.path("f"), b"old").unwrap();
-    world.rewrite("f", b"ours");
+    let world = World::changing(dir.path(), How::default(), b"ours");
     let path = world.path("f");
     world.store.at(move |step| if step == Step::Dressed(1) { std::fs::write(&path, b"theirs") } else { Ok(()) });
     let stuck = world.cache.drain_all(&mut |_| {}, &|| false);

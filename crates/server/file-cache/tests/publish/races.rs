@@ -13,9 +13,7 @@ use crate::world::{How, World, how, pattern, scratch};
 #[test]
 fn who_writes_below_just_after_the_rename_changes_the_new_file() {
     let dir = scratch();
-    let world = World::open(dir.path(), How::default());
-    std::fs::write(world.path("f"), b"old").unwrap();
-    world.rewrite("f", b"ours");
+    let world = World::changing(dir.path(), How::default(), b"ours");
     let path = world.path("f");
     world.store.at(move |step| if step == Step::Placed { std::fs::write(&path, b"theirs, longer") } else { Ok(()) });
     world.drain();
@@ -28,9 +26,7 @@ fn who_writes_below_just_after_the_rename_changes_the_new_file() {
 fn who_opens_the_new_file_at_once_writes_on_what_was_published() {
     for shared in [false, true] {
         let dir = scratch();
-        let world = Arc::new(World::open(dir.path(), How { shared, ..How::default() }));
-        std::fs::write(world.path("f"), b"old").unwrap();
-        world.rewrite("f", &pattern(1, 1000));
+        let world = Arc::new(World::changing(dir.path(), How { shared, ..How::default() }, &pattern(1, 1000)));
         let (program, handle) = (Arc::clone(&world), Arc::new(Mutex::new(None)));
         let opened = Arc::clone(&handle);
         world.store.at(move |step| {
@@ -60,9 +56,7 @@ fn a_file_that_is_removed_or_moved_while_it_is_published_is_that() {
         [(true, Step::Begun), (true, Step::Dressed(0)), (false, Step::Begun), (false, Step::Dressed(0))]
     {
         let dir = scratch();
-        let world = Arc::new(World::open(dir.path(), How::default()));
-        std::fs::write(world.path("f"), b"old").unwrap();
-        world.rewrite("f", b"new");
+        let world = Arc::new(World::changing(dir.path(), How::default(), b"new"));
         let program = Arc::clone(&world);
         world.store.at(move |now| {
             if now == step {
@@ -91,9 +85,7 @@ fn a_file_that_is_removed_or_moved_while_it_is_published_is_that() {
 #[test]
 fn a_removal_that_fails_while_a_file_is_published_leaves_a_dirty_file() {
     let dir = scratch();
-    let world = Arc::new(World::open(dir.path(), How::default()));
-    std::fs::write(world.path("f"), b"old").unwrap();
-    world.rewrite("f", b"new");
+    let world = Arc::new(World::changing(dir.path(), How::default(), b"new"));
     let program = Arc::clone(&world);
     world.store.at(move |now| {
         if now == Step::Dressed(0) {
@@ -164,9 +156,7 @@ fn who_comes_by_a_former_file_looks_again_however_many_there_are() {
 #[test]
 fn who_comes_by_the_former_file_at_once_does_not_find_its_replica() {
     let dir = scratch();
-    let world = Arc::new(World::open(dir.path(), How::default()));
-    std::fs::write(world.path("f"), b"old").unwrap();
-    world.rewrite("f", b"new");
+    let world = Arc::new(World::changing(dir.path(), How::default(), b"new"));
     let (former, program) = (world.anchor("f"), Arc::clone(&world));
     let thread = Arc::new(Mutex::new(None));
     let started = Arc::clone(&thread);
@@ -196,9 +186,7 @@ fn who_comes_by_the_former_file_at_once_does_not_find_its_replica() {
 fn what_a_program_writes_or_reads_while_a_file_is_published_goes_on() {
     for (step, held) in [(Step::Begun, false), (Step::Dressed(0), false), (Step::Dressed(0), true)] {
         let dir = scratch();
-        let world = Arc::new(World::open(dir.path(), How::default()));
-        std::fs::write(world.path("f"), b"old").unwrap();
-        world.rewrite("f", b"new...");
+        let world = Arc::new(World::changing(dir.path(), How::default(), b"new..."));
         let (program, kept) = (Arc::clone(&world), Arc::new(Mutex::new(None)));
         let keeps = Arc::clone(&kept);
         world.store.at(move |now| {

@@ -68,6 +68,14 @@ impl World {
         World { root, buffer, store, cache }
     }
 
+    /// One with the file `f`, old below and new in the burst buffer.
+    pub fn changing(dir: &Path, how: How, new: &[u8]) -> World {
+        let world = World::open(dir, how);
+        std::fs::write(world.path("f"), b"old").unwrap();
+        world.rewrite("f", new);
+        world
+    }
+
     pub fn path(&self, name: &str) -> PathBuf {
         self.root.join(name)
     }

@@ -213,15 +213,8 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// An ext4 whose device has no room behind it for what is written: the system finds out when it writes back.
-pub fn without_room(tree: &testkit::TempTree) -> Option<std::path::PathBuf> {
-    let (small, disk) = (tree.mount_tmpfs("small", 24 << 20), tree.dir("disk"));
-    let image = small.join("image");
-    std::fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
-    let done = |program: &str, words: &[&std::ffi::OsStr]| {
-        std::process::Command::new(program).args(words).status().is_ok_and(|status| status.success())
-    };
-    let made = done("mkfs.ext4", &["-q".as_ref(), "-O".as_ref(), "^has_journal".as_ref(), image.as_os_str()])
-        && done("mount", &["-o".as_ref(), "loop".as_ref(), image.as_os_str(), disk.as_os_str()]);
-    made.then_some(disk)
+/// An ext4 of 64 MiB whose device has no room behind it for what is written: 24 MiB in the directory `small`.
+pub fn without_room(tree: &testkit::TempTree) -> Option<testkit::Disk> {
+    let image = tree.mount_tmpfs("small", 24 << 20).join("image");
+    testkit::Disk::without_room(image, tree.dir("disk"), 64 << 20)
 }
