@@ -8,6 +8,8 @@
 # FOREBAY_BENCH_FAST (memory), that of the global store in FOREBAY_BENCH_DIR (a disk). A directory that is no memory
 # and no image can be given instead: FOREBAY_BENCH_FAST_AT, FOREBAY_BENCH_SLOW_AT.
 #
+# What it runs is built first: `make bench` does that, and runs all cases.
+#
 # Run it on an idle machine. The table is printed and kept in target/bench/table; raw values in target/bench/values.
 set -u
 cd "$(dirname "$0")/.." || exit 1

@@ -290,7 +290,7 @@ pub static KEYS: [Key; 22] = [
         name: "publish",
         syntax: "in-place|atomic",
         default: "in-place",
-        meaning: "how staged-out bytes appear in the global store: written into the file, or all at once as another file that takes its name, once nobody has it open, where that can be done (S53)",
+        meaning: "how staged-out bytes appear in the global store: written into the file, or all at once as another file that takes its name, once nobody has it open, where that can be done (S53); its replica goes then, and the next open stages it in again",
         read: |p, text| word(text, &PUBLISH).map(|value| p.publish_atomic = value),
         write: |p| name(p.publish_atomic, &PUBLISH),
     },

@@ -194,7 +194,8 @@ pub const NAMES_TRIES: usize = 50;
 /// How often who waits for another agent's mark asks whether the file still has a name: its mark stays for ever where it lost that.
 pub const NAME_ASKED: Duration = Duration::from_secs(1);
 
-/// Bytes that are written to a replica at a time, of what nobody else writes meanwhile: staged in, or acknowledged by a window before.
+/// Bytes that are written to a replica at a time, of what nobody else writes meanwhile: staged in, or drained out of a window.
 /// The system takes memory for a write in pieces as large as the write. Beyond 256 KiB they are seldom at hand: on a virtual machine
-/// that gives free memory back, ext4 of Linux 6.18 takes 2.5 to 4 GB/s at 64 to 256 KiB, 0.4 to 1.0 at 1 MiB (`dd bs=`).
+/// that gives free memory back, ext4 of Linux 6.18 takes 2.5 to 4 GB/s at 64 to 256 KiB, 0.4 to 1.0 at 1 MiB
+/// (`dd if=/dev/zero of=FILE bs=64k count=16384` and so on, 1 GiB each, four times in turn, at a load of 6).
 pub const PIECE_BYTES: usize = 256 << 10;
