@@ -136,6 +136,18 @@ pub enum Keep {
     Both,
 }
 
+impl Keep {
+    /// What can be asked for of a file that waits for a decision, as commands take it: nothing of an orphan goes where no file is, and
+    /// nothing is saved of data that is not `there`.
+    pub fn choices(orphaned: bool, there: bool) -> &'static str {
+        match (orphaned, there) {
+            (_, false) => "global",
+            (true, true) => "global|both",
+            (false, true) => "burst-buffer|global|both",
+        }
+    }
+}
+
 /// How far a drain has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DrainProgress {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use catalogue::State;
 
-use crate::api::ORPHANED;
+use crate::api::{Keep, ORPHANED};
 use crate::cache::Inner;
 use crate::file::Body;
 use crate::limits::STUCK_LISTED;
@@ -223,7 +223,7 @@ impl FileCache {
                 () if lost => "its data is not in the burst buffer".to_owned(),
                 () => trouble.as_ref().map_or(&record.reason, |trouble| &trouble.reason).clone(),
             };
-            let remedy = trouble.as_ref().and_then(Trouble::remedy).unwrap_or_else(|| remedy.to_owned());
+            let remedy = trouble.as_ref().and_then(Trouble::remedy).unwrap_or(remedy);
             status.stuck.push(StuckStatus {
                 path: record.hint.to_string_lossy().into_owned(),
                 identity: file.identity().to_string(),
@@ -236,20 +236,36 @@ impl FileCache {
     }
 }
 
-fn remedy(state: State, orphaned: bool, lost: bool) -> (&'static str, &'static str) {
+fn remedy(state: State, orphaned: bool, lost: bool) -> (&'static str, String) {
+    // An orphan has no path any more.
+    let by = if orphaned { "IDENTITY" } else { "PATH" };
+    let resolve = || format!("forebay resolve {by} --keep {}", Keep::choices(orphaned, !lost));
     match state {
-        _ if lost => {
-            ("failed", "put the replica's file back from a copy, or give it up: forebay resolve PATH --keep global")
-        }
+        _ if lost => ("failed", format!("put the replica's file back from a copy, or give it up: {}", resolve())),
         _ if orphaned => (
             ORPHANED,
-            "bring the global store back if it is away; else take the data out, or give it up: forebay resolve IDENTITY --keep both|global",
+            format!("bring the global store back if it is away; else take the data out, or give it up: {}", resolve()),
         ),
-        State::Conflict => {
-            ("conflict", "compare both copies, then: forebay resolve PATH --keep burst-buffer|global|both")
+        State::Conflict => ("conflict", format!("compare both copies, then: {}", resolve())),
+        State::Failed => ("failed", "mend the reason; it is tried again every minute, at once by a drain".to_owned()),
+        State::Draining => ("draining", AGAIN.to_owned()),
+        State::Dirty | State::Clean => ("dirty", AGAIN.to_owned()),
+    }
+}
+
+/// What to do about what is tried again soon.
+const AGAIN: &str = "it is tried again by itself; mend the reason if it stays";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_orphan_is_called_by_its_identity_also_where_its_data_is_gone() {
+        for (lost, keep) in [(false, "global|both"), (true, "global")] {
+            let told = format!("forebay resolve IDENTITY --keep {keep}");
+            assert!(remedy(State::Dirty, true, lost).1.ends_with(&told), "{lost}");
         }
-        State::Failed => ("failed", "mend the reason; it is tried again every minute, at once by a drain"),
-        State::Draining => ("draining", "it is tried again by itself; mend the reason if it stays"),
-        State::Dirty | State::Clean => ("dirty", "it is tried again by itself; mend the reason if it stays"),
+        assert!(remedy(State::Conflict, false, true).1.ends_with("forebay resolve PATH --keep global"));
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent::BurstBuffer;
-use file_cache::{DrainProgress, Residency, Stuck};
+use file_cache::{DrainProgress, Keep, Residency, Stuck};
 
 use crate::exit::say;
 use crate::limits::LISTED_MAX;
@@ -95,14 +95,9 @@ pub fn tell_data(replica: &Path) {
     }
 }
 
-/// What `forebay resolve` is told of a file, with what it can do: nothing of an orphan goes where no file is, and nothing is saved of
-/// data that is not there.
+/// What `forebay resolve` is told of a file, with what it can do.
 pub fn resolve_words(file: &Path, orphaned: bool, there: bool, burst_buffer: Option<&Path>) -> String {
-    let keep = match (orphaned, there) {
-        (_, false) => "global",
-        (true, true) => "global|both",
-        (false, true) => "burst-buffer|global|both",
-    };
+    let keep = Keep::choices(orphaned, there);
     let buffer = burst_buffer.map_or(String::new(), |buffer| format!(" --burst-buffer {}", shell::word(buffer)));
     format!("{} --keep {keep}{buffer}", shell::word(file))
 }

@@ -22,10 +22,12 @@ pub fn has_admin() -> bool {
 /// From here on this thread and those that it starts are not exempt from the quotas of file systems: what they write for users is
 /// refused where the users' own writes would be. A failure leaves them exempt.
 pub fn keep_within_quotas() {
-    let Ok(mut sets) = capabilities(None) else { return };
-    sets.effective.remove(CapabilitySet::SYS_RESOURCE);
-    sets.permitted.remove(CapabilitySet::SYS_RESOURCE);
-    if let Err(error) = set_capabilities(None, sets) {
+    let kept = capabilities(None).and_then(|mut sets| {
+        sets.effective.remove(CapabilitySet::SYS_RESOURCE);
+        sets.permitted.remove(CapabilitySet::SYS_RESOURCE);
+        set_capabilities(None, sets)
+    });
+    if let Err(error) = kept {
         tracing::warn!(%error, "quotas of the global store do not hold for what is staged out");
     }
 }

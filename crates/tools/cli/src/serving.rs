@@ -119,8 +119,10 @@ impl Opened {
     }
 }
 
-/// The cache of a place alone, with everything in it that was acknowledged.
+/// The cache of a place alone, with everything in it that was acknowledged. From then on this process keeps within quotas.
 pub fn cache_of(place: &Place, below: OwnedFd, how: &How) -> Result<FileCache, Failure> {
+    // Before any thread of it starts.
+    privilege::keep_within_quotas();
     let opened = open(place, below, how)?;
     let cache = opened.cache.clone();
     opened.prepared(place, how)?;

@@ -42,7 +42,8 @@ fn programs_go_on_when_the_burst_buffer_becomes_read_only_and_are_told_what_to_d
 
         let status = place.forebay(&["status"], &[]).text;
         let buffer = place.burst_buffer.to_str().unwrap();
-        for part in ["it takes no writes: Read-only file system", buffer, "mend its file system"] {
+        let which = "forebay resolve PATH --keep global";
+        for part in ["it takes no writes: Read-only file system", buffer, "mend its file system", which] {
             assert!(status.contains(part), "no `{part}` in:\n{status}");
         }
         // Without being asked: it may go with the file system.

@@ -67,11 +67,16 @@ fn derive(status: &mut Value) {
     status["staged_in_bytes_per_s"] = json!(into);
 }
 
-/// A remedy is a command that can be given as it stands.
+/// The remedy of a file is a command that can be given as it stands.
 fn name_in_remedy(one: &mut Value, dir: &Path) {
+    let identity = text(&one["identity"]);
+    if identity.is_empty() {
+        // Of no file: of the burst buffer, whose remedy is for whatever files are named elsewhere.
+        return;
+    }
     let file = shell::word(dir.join(text(&one["path"])));
     // An identity is hex; a path may be anything.
-    let remedy = text(&one["remedy"]).replace("IDENTITY", text(&one["identity"])).replace("PATH", &file);
+    let remedy = text(&one["remedy"]).replace("IDENTITY", identity).replace("PATH", &file);
     one["remedy"] = json!(remedy);
 }
 
