@@ -147,7 +147,12 @@ pub trait OpenData: Send + Sync {
     fn write_at(&self, data: &[u8], offset: u64, append: bool) -> io::Result<WriteResult>;
     /// Writes what was acknowledged before: the errors of stage-outs are not told.
     fn write_acknowledged(&self, data: &[u8], offset: u64) -> io::Result<()>;
-    /// The same at several places that do not overlap, each with its first byte, in whatever order.
+    /// The same by `write`, from where the bytes are straight into the complete replica; whether it did. If not it is as if nobody had
+    /// tried, but that any part may be there.
+    fn write_straight(&self, _write: &mut dyn FnMut(BorrowedFd<'_>) -> bool) -> bool {
+        false
+    }
+    /// What was acknowledged before, at several places that do not overlap, each with its first byte, in whatever order.
     fn write_scattered(&self, parts: &[(u64, &[u8])]) -> io::Result<()> {
         parts.iter().try_for_each(|(offset, data)| self.write_acknowledged(data, *offset))
     }
@@ -373,6 +378,9 @@ impl OpenData for FileHandle {
     }
     fn write_acknowledged(&self, data: &[u8], offset: u64) -> io::Result<()> {
         FileHandle::write_acknowledged(self, data, offset)
+    }
+    fn write_straight(&self, write: &mut dyn FnMut(BorrowedFd<'_>) -> bool) -> bool {
+        FileHandle::write_straight(self, write)
     }
     fn is_unshared(&self) -> bool {
         FileHandle::is_unshared(self)

@@ -180,3 +180,6 @@ pub const STORE_SLOW: Duration = Duration::from_secs(2);
 
 /// Most of them that are listed one by one.
 pub const STORE_CALLS_LISTED: usize = 100;
+
+/// Parts of records that are written to a replica in one call: each may lie in two places, and the system takes 1,024.
+pub const WINDOW_PIECE_PARTS_MAX: usize = 512;

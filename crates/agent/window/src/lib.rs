@@ -31,5 +31,5 @@ pub mod sequence;
 mod sync;
 
 #[cfg(not(loom))]
-pub use mapping::{Mapping, Medium};
+pub use mapping::{Gather, Mapping, Medium};
 pub use memory::Memory;

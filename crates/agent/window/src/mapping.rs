@@ -1,5 +1,6 @@
 //! A file of the window directory in this process's memory.
 
+mod gather;
 mod guard;
 
 use std::fs::{File, OpenOptions};
@@ -19,6 +20,8 @@ use crate::limits::ZERO_CHUNK;
 use crate::memory::Memory;
 use crate::persist::WriteBack;
 use crate::sync::AtomicU64;
+
+pub use gather::Gather;
 
 /// What keeps the bytes of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,7 +5,7 @@ mod backing;
 mod route;
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -147,6 +147,13 @@ impl FileHandle {
         let seen = self.file.live.lock().error.0;
         self.seen.store(seen, Ordering::Relaxed);
         self.write_at(data, offset, false).map(|_| ())
+    }
+
+    /// The same by `write`, from where the bytes are straight into the replica; whether it did. If not, for whatever reason, or because the
+    /// file goes elsewhere, [`FileHandle::write_acknowledged`] is to write all of it.
+    pub fn write_straight(&self, write: &mut dyn FnMut(BorrowedFd<'_>) -> bool) -> bool {
+        let _io = self.file.io.read();
+        matches!(self.route(true), Ok(Route::Replica(fd)) if write(fd.as_fd()))
     }
 
     /// Whether nobody but this handle has anything of the replica: no other handle, no mapping that outlived its

@@ -1,10 +1,12 @@
 //! Windows over a real agent and a real file cache, with the program's half in the same process or in killed ones.
 
+mod bring;
 mod denied;
 mod durable;
 mod fork;
 mod killed;
 mod number;
+mod recorder;
 mod stuck;
 
 use std::path::Path;

@@ -71,7 +71,7 @@ extern "C" fn on_bus_error(_signal: libc::c_int, info: *mut libc::siginfo_t, _co
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         // SAFETY: replaces a mapping that a `Mapping` owns by one of the same size; nobody holds a reference into it, all
-        // access is by atomics and copies.
+        // access is by atomics, copies and the kernel.
         let placed = unsafe { libc::mmap(start as *mut libc::c_void, len, access, flags, -1, 0) };
         if placed != libc::MAP_FAILED {
             return;

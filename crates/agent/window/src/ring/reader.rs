@@ -287,14 +287,24 @@ impl<M: Memory> Reader<M> {
         self.fits(self.cursor, footprint(shape & u64::from(u32::MAX)))
     }
 
+    /// Where in memory `len` payload bytes of a taken record that is not yet released lie, from `skip` on: place and bytes of two
+    /// parts, the second of none unless they wrap. `None` when those bytes are not in the record.
+    pub fn places(&self, record: &Taken, skip: u64, len: usize) -> Option<[(usize, usize); 2]> {
+        let inside = record.position >= self.tail && record.end <= self.cursor;
+        if !inside || skip.saturating_add(len as u64) > record.range.len() {
+            return None;
+        }
+        let (place, first) = self.ring.parts(Ring::<M>::payload(record.position) + skip, len);
+        Some([(place, first), (layout::HEADER_BYTES, len - first)])
+    }
+
     /// Copies payload bytes of a taken record, from `skip` on, that is not yet released. False, and the rest of `out`
     /// untouched, when those bytes are not in the record.
     pub fn copy(&self, record: &Taken, skip: u64, out: &mut [u8]) -> bool {
-        let inside = record.position >= self.tail && record.end <= self.cursor;
-        if !inside || skip.saturating_add(out.len() as u64) > record.range.len() {
-            return false;
-        }
-        self.read(Ring::<M>::payload(record.position) + skip, out);
+        let Some([(place, first), (start, _)]) = self.places(record, skip, out.len()) else { return false };
+        let (before, after) = out.split_at_mut(first);
+        self.ring.memory.read(place, before);
+        self.ring.memory.read(start, after);
         true
     }
 
@@ -359,13 +369,6 @@ impl<M: Memory> Reader<M> {
             epoch: header.epoch,
             range: header.range(),
         })
-    }
-
-    fn read(&self, position: u64, out: &mut [u8]) {
-        let (place, first) = self.ring.parts(position, out.len());
-        let (before, after) = out.split_at_mut(first);
-        self.ring.memory.read(place, before);
-        self.ring.memory.read(layout::HEADER_BYTES, after);
     }
 
     fn wake_writers(&self) {

@@ -1,70 +1,115 @@
 //! A batch out of the rings into the burst buffer.
+//!
+//! Into a replica the kernel copies bytes out of the rings' memory; in between nobody does. What it does not take so, for whatever
+//! reason, goes the way of copies, which tells the reason and knows what is to be done.
 
 use std::collections::BTreeMap;
 use std::io;
 
 use file_cache::limits::PIECE_BYTES;
 use types::ByteRange;
+use window::Gather;
 use window::plan::{Batch, Piece, RingSlot, Write};
 
 use super::{Drain, Ring};
+use crate::limits::WINDOW_PIECE_PARTS_MAX;
 
 impl Drain {
     /// All of it is there when it returns; on an error any part of it may be.
     pub(super) fn write(&mut self, batch: &Batch) -> io::Result<()> {
         if self.handle.is_remote() {
-            self.write_together(&batch.writes)?;
-        } else if self.handle.version().is_some() {
-            batch.writes.iter().try_for_each(|write| self.write_in_pieces(write))?;
+            let pieces: Vec<Piece> = batch.writes.iter().flat_map(|write| &write.pieces).copied().collect();
+            self.write_copied(&pieces)?;
         } else {
-            batch.writes.chunks(1).try_for_each(|write| self.write_together(write))?;
+            batch.writes.iter().try_for_each(|write| self.write_in_pieces(write))?;
         }
-        self.sync(true)
+        self.sync(true)?;
+        self.tell_broken(batch);
+        Ok(())
     }
 
-    /// At most one batch, or one record.
-    fn write_together(&mut self, writes: &[Write]) -> io::Result<()> {
-        let bytes: usize = writes.iter().map(|write| write.range.len() as usize).sum();
-        let (mut rest, mut parts) = (room(&mut self.buffer, bytes), Vec::with_capacity(writes.len()));
-        for write in writes {
-            let (bytes, after) = rest.split_at_mut(write.range.len() as usize);
-            for piece in &write.pieces {
-                let start = (piece.range.start - write.range.start) as usize;
-                copy(&self.rings, piece, &mut bytes[start..start + piece.range.len() as usize])?;
-            }
-            parts.push((write.range.start, &*bytes));
-            rest = after;
-        }
-        self.handle.write_scattered(&parts)
-    }
-
-    /// Into a replica: what is copied out of the ring is still in the processor's cache when it is written.
     fn write_in_pieces(&mut self, write: &Write) -> io::Result<()> {
-        let buffer = room(&mut self.buffer, PIECE_BYTES);
-        let (mut filled, mut at) = (0, write.range.start);
+        let (mut parts, mut room) = (Vec::new(), PIECE_BYTES as u64);
         for piece in &write.pieces {
-            let mut rest = *piece;
-            while !rest.range.is_empty() {
-                let len = (rest.range.len() as usize).min(PIECE_BYTES - filled);
-                let end = rest.range.start + len as u64;
-                let part = Piece { range: ByteRange::new(rest.range.start, end), ..rest };
-                copy(&self.rings, &part, &mut buffer[filled..filled + len])?;
-                (filled, rest.range.start) = (filled + len, end);
-                if filled == PIECE_BYTES || end == write.range.end {
-                    self.handle.write_acknowledged(&buffer[..filled], at)?;
-                    (filled, at) = (0, end);
+            let mut start = piece.range.start;
+            while start < piece.range.end {
+                let end = piece.range.end.min(start + room);
+                parts.push(Piece { range: ByteRange::new(start, end), ..*piece });
+                room -= end - start;
+                if room == 0 || parts.len() == WINDOW_PIECE_PARTS_MAX || end == write.range.end {
+                    self.write_piece(&parts)?;
+                    (parts, room) = (Vec::new(), PIECE_BYTES as u64);
                 }
+                start = end;
             }
         }
         Ok(())
     }
+
+    /// Parts that touch.
+    fn write_piece(&mut self, parts: &[Piece]) -> io::Result<()> {
+        let straight = gather(&self.rings, parts).is_some_and(|bytes| {
+            let at = parts[0].range.start;
+            self.handle.write_straight(&mut |replica| bytes.write(replica, at))
+        });
+        if straight { Ok(()) } else { self.write_copied(parts) }
+    }
+
+    /// What touches travels together. Of a ring whose file was cut nothing does that was not copied before.
+    fn write_copied(&mut self, pieces: &[Piece]) -> io::Result<()> {
+        let bytes: usize = pieces.iter().map(|piece| piece.range.len() as usize).sum();
+        if self.buffer.len() < bytes {
+            self.buffer.resize(bytes, 0);
+        }
+        let (mut filled, mut runs) = (0, Vec::<(u64, std::ops::Range<usize>)>::new());
+        for piece in pieces {
+            let end = filled + piece.range.len() as usize;
+            copy(&self.rings, piece, &mut self.buffer[filled..end])?;
+            if !is_broken(&self.rings, piece) {
+                match runs.last_mut() {
+                    Some((start, run)) if run.end == filled && *start + run.len() as u64 == piece.range.start => {
+                        run.end = end;
+                    }
+                    _ => runs.push((piece.range.start, filled..end)),
+                }
+            }
+            filled = end;
+        }
+        let runs: Vec<_> = runs.into_iter().map(|(start, run)| (start, &self.buffer[run])).collect();
+        self.handle.write_scattered(&runs)
+    }
+
+    /// Acknowledged bytes of the batch were lost with rings that their programs cut.
+    fn tell_broken(&mut self, batch: &Batch) {
+        let pieces = batch.writes.iter().flat_map(|write| &write.pieces);
+        let lost: Vec<_> = pieces.filter(|piece| is_broken(&self.rings, piece)).map(|piece| piece.range).collect();
+        if let (Some(first), Some(last)) = (lost.first(), lost.last()) {
+            self.damaged = true;
+            let (file, start, end) = (&self.hint, first.start, last.end);
+            tracing::error!(
+                file,
+                start,
+                end,
+                "a window was cut by its program, and acknowledged writes in it are lost"
+            );
+        }
+    }
 }
 
-fn room(buffer: &mut Vec<u8>, bytes: usize) -> &mut [u8] {
-    if buffer.len() < bytes {
-        buffer.resize(bytes, 0);
+/// Where the parts are in the rings; `None` if not all of them are there.
+fn gather<'a>(rings: &'a BTreeMap<RingSlot, Ring>, parts: &[Piece]) -> Option<Gather<'a>> {
+    let mut bytes = Gather::default();
+    for part in parts.iter().filter(|part| !part.range.is_empty()) {
+        let ring = rings.get(&part.ring).filter(|ring| !ring.reader.memory().is_broken())?;
+        for (at, len) in ring.reader.places(&part.record, part.skip(), part.range.len() as usize)? {
+            bytes.add(ring.reader.memory(), at, len);
+        }
     }
-    &mut buffer[..bytes]
+    Some(bytes)
+}
+
+fn is_broken(rings: &BTreeMap<RingSlot, Ring>, piece: &Piece) -> bool {
+    rings.get(&piece.ring).is_some_and(|ring| ring.reader.memory().is_broken())
 }
 
 pub(super) fn copy(rings: &BTreeMap<RingSlot, Ring>, piece: &Piece, to: &mut [u8]) -> io::Result<()> {

@@ -1,116 +1,15 @@
 //! Windows on persistent memory, by the instructions of it: what they are worth, and in which order what they hold travels.
 
-use std::io;
-use std::os::fd::BorrowedFd;
-use std::sync::Arc;
-
-use file_cache::{SeekFor, WriteResult};
-use parking_lot::Mutex;
-use types::{Identity, Version};
-use window::ring::Writer;
-use window::sequence::Sequence;
-use window::{Mapping, Medium};
-
-use super::super::budget::Budget;
-use super::super::counters::Counters;
-use super::super::drain::Drain;
-use super::super::session::Session;
 use super::killed::left_with_records;
+use super::recorder::{Event, drain_on, ring};
 use super::*;
-use crate::burst_buffer::{DataVersion, OpenData};
-
-/// What happened to the replica, and where the mark of the drained stood.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Event {
-    Written(u64),
-    Synced(u64),
-}
-
-/// A replica that keeps nothing but the order of events.
-struct Recorder {
-    mark: std::path::PathBuf,
-    events: Events,
-    full: Arc<Mutex<bool>>,
-}
-
-impl Recorder {
-    fn mark(&self) -> u64 {
-        let bytes = std::fs::read(&self.mark).unwrap_or_default();
-        bytes.first_chunk().map_or(0, |word| u64::from_le_bytes(*word))
-    }
-}
-
-impl OpenData for Recorder {
-    fn data(&self) -> DataVersion {
-        DataVersion::There(0)
-    }
-    fn version(&self) -> Option<Version> {
-        None
-    }
-    fn backing(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-    fn use_passthrough(&self) -> bool {
-        false
-    }
-    fn read_at(&self, _: &mut [u8], _: u64) -> io::Result<usize> {
-        Ok(0)
-    }
-    fn write_at(&self, data: &[u8], offset: u64, _: bool) -> io::Result<WriteResult> {
-        Ok(WriteResult { offset, written: data.len() })
-    }
-    fn write_acknowledged(&self, _: &[u8], _: u64) -> io::Result<()> {
-        self.events.lock().push(Event::Written(self.mark()));
-        Ok(())
-    }
-    fn is_unshared(&self) -> bool {
-        true
-    }
-    fn is_last_of_removed(&self) -> bool {
-        false
-    }
-    fn set_len(&self, _: u64) -> io::Result<()> {
-        Ok(())
-    }
-    fn fallocate(&self, _: u32, _: u64, _: u64) -> io::Result<()> {
-        Ok(())
-    }
-    fn seek(&self, offset: u64, _: SeekFor) -> io::Result<u64> {
-        Ok(offset)
-    }
-    fn sync(&self, _: bool) -> io::Result<()> {
-        if *self.full.lock() {
-            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
-        }
-        self.events.lock().push(Event::Synced(self.mark()));
-        Ok(())
-    }
-    fn flush(&self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-type Program = Writer<Arc<Mapping>, Arc<Mapping>>;
-type Events = Arc<Mutex<Vec<Event>>>;
-
-/// A drain on memory of that kind, with a program's half of a ring, what happened to the replica, and whether syncs fail.
-fn drain_on(tree: &Path, medium: Medium) -> (Drain, Program, Events, Arc<Mutex<bool>>) {
-    let (session, _) = Session::begin(&tree.join("w"), "one", tree, Some(medium)).unwrap();
-    let place = session.add(1, &Identity::new(vec![1]).unwrap(), Path::new("file")).unwrap();
-    let (events, full) = (Events::default(), Arc::default());
-    let recorder = Recorder { mark: place.drained(), events: Arc::clone(&events), full: Arc::clone(&full) };
-    let counters = Arc::new(Counters::default());
-    let mut drain = Drain::new(place, medium, "file".into(), Box::new(recorder), &counters).unwrap();
-    let granted = drain.add(1, Budget::new(1 << 20).take(256 << 10).unwrap()).unwrap();
-    assert_eq!(granted.medium, medium);
-    let writer = Writer::new(granted.ring, granted.id, granted.capacity, Sequence::new(granted.sequence)).unwrap();
-    (drain, writer, events, full)
-}
 
 #[test]
 fn on_persistent_memory_the_replica_is_synced_before_the_mark_says_that_it_has_something() {
     let tree = tempfile::tempdir().unwrap();
-    let (mut drain, writer, events, full) = drain_on(tree.path(), Medium::Emulated);
+    let (mut drain, recorder) = drain_on(tree.path(), Medium::Emulated);
+    let writer = ring(&mut drain, 1, 256 << 10);
+    let (events, full) = (&recorder.events, &recorder.full);
     assert_eq!(*events.lock(), [Event::Synced(0)], "what was there before the window");
     for number in 0..3u64 {
         writer.append(number * 100_000, &[7; 5000], &mut || true).unwrap();
@@ -135,10 +34,11 @@ fn on_persistent_memory_the_replica_is_synced_before_the_mark_says_that_it_has_s
 #[test]
 fn on_a_tmpfs_nothing_is_synced_and_nothing_flushed() {
     let tree = tempfile::tempdir().unwrap();
-    let (mut drain, writer, events, _) = drain_on(tree.path(), Medium::Volatile);
+    let (mut drain, recorder) = drain_on(tree.path(), Medium::Volatile);
+    let writer = ring(&mut drain, 1, 256 << 10);
     writer.append(0, &[7; 5000], &mut || true).unwrap();
     drain.settle().unwrap();
-    assert_eq!(*events.lock(), [Event::Written(0)]);
+    assert_eq!(*recorder.events.lock(), [Event::Written(0)]);
 }
 
 #[test]

@@ -1,0 +1,82 @@
+//! What rings hold on its way into a replica.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+
+use super::recorder::{Event, drain_on, ring};
+use super::*;
+
+#[test]
+fn writes_that_overlap_in_rings_that_wrap_come_out_of_them_in_their_order() {
+    for (seed, capacity) in [64u64 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20].into_iter().enumerate() {
+        let tree = tempfile::tempdir().unwrap();
+        let (mut drain, recorder) = drain_on(tree.path(), Medium::Volatile);
+        // A program's ring, and one of twice that of another on the same file.
+        let writers = [ring(&mut drain, 1, capacity), ring(&mut drain, 2, 2 * capacity)];
+        let fails = seed % 2 == 1;
+        *recorder.fails.lock() = fails.then_some(Random(seed as u64));
+        let mut random = Random(seed as u64 + 1);
+        // At first more small ones in a row than the system takes at once.
+        let (mut model, mut written, mut at) = (random.bytes(30_000), 0, 0);
+        for (number, bytes) in model.chunks(10).enumerate() {
+            let mut drains = || drain.take() && drain.batch(true).unwrap();
+            writers[0].append(number as u64 * 10, bytes, &mut drains).unwrap();
+        }
+        while written < 12 * capacity {
+            let longest = [100, 5_000, capacity / 4, capacity / 4][random.below(4) as usize];
+            let len = 1 + random.below(longest);
+            if random.below(3) == 0 || at > 6 * capacity {
+                at = random.below(6 * capacity);
+            }
+            let bytes = random.bytes(len as usize);
+            writers[random.below(2) as usize]
+                .append(at, &bytes, &mut || {
+                    drain.take();
+                    drain.batch(true).unwrap()
+                })
+                .unwrap();
+            model.resize(model.len().max((at + len) as usize), 0);
+            model[at as usize..(at + len) as usize].copy_from_slice(&bytes);
+            (written, at) = (written + len, at + len);
+            if random.below(20) == 0 {
+                drain.take();
+                drain.batch(random.below(2) == 0).unwrap();
+            }
+        }
+        drain.settle().unwrap();
+        assert!(std::fs::read(tree.path().join("replica")).unwrap() == model, "seed {seed}, {capacity} bytes");
+        let copied = recorder.events.lock().iter().filter(|event| matches!(event, Event::Copied(_))).count();
+        assert_eq!(copied > 0, fails, "seed {seed}: {copied} were copied");
+    }
+}
+
+#[test]
+fn a_ring_that_is_cut_while_it_is_drained_loses_what_was_cut_off_and_that_is_told_once() {
+    for cut in [0, 4096, 65_536, 90_112] {
+        let tree = tempfile::tempdir().unwrap();
+        let (mut drain, recorder) = drain_on(tree.path(), Medium::Volatile);
+        recorder.replica.write_all_at(&[9; 200_000], 0).unwrap();
+        let (bad, good) = (ring(&mut drain, 1, 256 << 10), ring(&mut drain, 2, 256 << 10));
+        for number in 1..=3u8 {
+            bad.append(u64::from(number - 1) * 40_000, &[number; 40_000], &mut || false).unwrap();
+        }
+        good.append(120_000, &[4; 40_000], &mut || false).unwrap();
+        drain.take();
+        OpenOptions::new().write(true).open(drain.place().ring(0)).unwrap().set_len(cut).unwrap();
+        std::mem::forget(bad); // its memory is gone
+        assert!(drain.batch(true).unwrap(), "there is an end");
+        assert!(drain.is_drained());
+        assert_eq!(drain.settle().unwrap_err().raw_os_error(), Some(libc::EIO), "cut to {cut}");
+        drain.settle().unwrap();
+        assert_eq!(drain.windows(), 1, "that of the other program goes on");
+        good.append(160_000, &[5; 40_000], &mut || false).unwrap();
+        drain.settle().unwrap();
+        let replica = std::fs::read(tree.path().join("replica")).unwrap();
+        for (number, part) in (1..).zip(replica.chunks(40_000)) {
+            let lost = number < 4 && 4096 + number * 40_064 > cut;
+            let left = part.iter().filter(|byte| u64::from(**byte) != number).count();
+            assert!(part.iter().all(|byte| [9, number].contains(&(*byte).into())), "cut to {cut}: part {number}");
+            assert!(lost || left == 0, "cut to {cut}: {left} bytes of part {number} are not there");
+        }
+    }
+}

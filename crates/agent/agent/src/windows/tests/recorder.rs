@@ -1,0 +1,128 @@
+//! A drain without an agent: a program's half of its rings, and a replica that keeps the order of events.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use file_cache::{SeekFor, WriteResult};
+use parking_lot::Mutex;
+use testkit::Random;
+use types::{Identity, Version};
+use window::ring::Writer;
+use window::sequence::Sequence;
+use window::{Mapping, Medium};
+
+use super::super::budget::Budget;
+use super::super::counters::Counters;
+use super::super::drain::Drain;
+use super::super::session::Session;
+use crate::burst_buffer::{DataVersion, OpenData};
+
+/// What happened to the replica, and where the mark of the drained stood.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Event {
+    /// Straight out of rings.
+    Written(u64),
+    /// From a copy.
+    Copied(u64),
+    Synced(u64),
+}
+
+/// A replica and its troubles.
+pub(super) struct Recorder {
+    mark: std::path::PathBuf,
+    pub replica: File,
+    pub events: Mutex<Vec<Event>>,
+    /// Syncs fail.
+    pub full: Mutex<bool>,
+    /// Writes straight out of rings fail now and then, with any part of them there.
+    pub fails: Mutex<Option<Random>>,
+}
+
+impl Recorder {
+    fn mark(&self) -> u64 {
+        let bytes = std::fs::read(&self.mark).unwrap_or_default();
+        bytes.first_chunk().map_or(0, |word| u64::from_le_bytes(*word))
+    }
+}
+
+impl OpenData for Arc<Recorder> {
+    fn data(&self) -> DataVersion {
+        DataVersion::There(0)
+    }
+    fn version(&self) -> Option<Version> {
+        None
+    }
+    fn backing(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+    fn use_passthrough(&self) -> bool {
+        false
+    }
+    fn read_at(&self, _: &mut [u8], _: u64) -> io::Result<usize> {
+        Ok(0)
+    }
+    fn write_at(&self, data: &[u8], offset: u64, _: bool) -> io::Result<WriteResult> {
+        Ok(WriteResult { offset, written: data.len() })
+    }
+    fn write_acknowledged(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        self.events.lock().push(Event::Copied(self.mark()));
+        self.replica.write_all_at(data, offset)
+    }
+    fn write_straight(&self, write: &mut dyn FnMut(BorrowedFd<'_>) -> bool) -> bool {
+        let tried = self.fails.lock().as_mut().map_or(0, |random| random.below(8));
+        let written = tried != 1 && write(self.replica.as_fd());
+        if written {
+            self.events.lock().push(Event::Written(self.mark()));
+        }
+        written && tried != 2
+    }
+    fn is_unshared(&self) -> bool {
+        true
+    }
+    fn is_last_of_removed(&self) -> bool {
+        false
+    }
+    fn set_len(&self, _: u64) -> io::Result<()> {
+        Ok(())
+    }
+    fn fallocate(&self, _: u32, _: u64, _: u64) -> io::Result<()> {
+        Ok(())
+    }
+    fn seek(&self, offset: u64, _: SeekFor) -> io::Result<u64> {
+        Ok(offset)
+    }
+    fn sync(&self, _: bool) -> io::Result<()> {
+        if *self.full.lock() {
+            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+        }
+        self.events.lock().push(Event::Synced(self.mark()));
+        Ok(())
+    }
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+pub(super) type Program = Writer<Arc<Mapping>, Arc<Mapping>>;
+
+/// A drain on memory of that kind, and its replica.
+pub(super) fn drain_on(tree: &Path, medium: Medium) -> (Drain, Arc<Recorder>) {
+    let (session, _) = Session::begin(&tree.join("w"), "one", tree, Some(medium)).unwrap();
+    let place = session.add(1, &Identity::new(vec![1]).unwrap(), Path::new("file")).unwrap();
+    let replica = File::options().read(true).write(true).create_new(true).open(tree.join("replica")).unwrap();
+    let (mark, events, full, fails) = (place.drained(), Mutex::default(), Mutex::default(), Mutex::default());
+    let recorder = Arc::new(Recorder { mark, replica, events, full, fails });
+    let counters = Arc::new(Counters::default());
+    let drain = Drain::new(place, medium, "file".into(), Box::new(Arc::clone(&recorder)), &counters).unwrap();
+    (drain, recorder)
+}
+
+/// A program's half of a new ring.
+pub(super) fn ring(drain: &mut Drain, open: u64, bytes: u64) -> Program {
+    let granted = drain.add(open, Budget::new(4 * bytes).take(bytes).unwrap()).unwrap();
+    Writer::new(granted.ring, granted.id, granted.capacity, Sequence::new(granted.sequence)).unwrap()
+}
