@@ -39,4 +39,5 @@ pub use policy_table::{PolicyError, PolicyTable};
 pub use reader::Bytes;
 pub use remote::fault as remote_fault;
 pub use remote::{Drainer, Interruption, Reads, RemoteBuffer, Written, set_interruption};
+pub use windows::own_tmpfs;
 pub use windows::{Announced, Replayed, WindowMedium, WindowService, WindowSettings, WindowStatus, windows_left};

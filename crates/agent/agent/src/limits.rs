@@ -168,6 +168,10 @@ pub const WINDOW_BYTES: u64 = 16 << 20;
 /// Bytes of the node's memory for all windows, unless told otherwise: sixty-four programs at half size.
 pub const WINDOW_BUDGET_BYTES: u64 = 1 << 30;
 
+/// Most of the node's memory that the rings of all agents of root may take, in percent: `/dev/shm` may take half beside it, and programs must
+/// have some. Where budgets together are more than that, the last program goes on without a window (`ENOSPC`).
+pub const WINDOW_TMPFS_PERCENT: u32 = 25;
+
 /// For how many seconds a file that was created through us is known to have no capabilities: others are noticed within about a second
 /// everywhere (`revalidate`).
 pub const PLAIN_S: u64 = 1;

@@ -98,6 +98,8 @@ impl Mapping {
     /// of a medium or processor without it. The name of a persistent one is the caller's to sync.
     pub fn create(path: &Path, len: usize, medium: Medium) -> io::Result<Mapping> {
         let mut file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
+        // Its size first: older kernels take huge pages (`huge=within_size`) only for what lies within that.
+        file.set_len(len as u64)?;
         rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, len as u64)?;
         if medium == Medium::Persistent {
             // Written, not only allocated: else the kernel would commit its journal at the first touch of each page.

@@ -312,9 +312,9 @@ pub struct CheckArgs {
 pub struct DoctorArgs {
     #[command(flatten)]
     pub burst_buffer: BurstBuffer,
-    /// Where windows would lie
-    #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
-    pub window: PathBuf,
+    /// Where windows would lie, if not in memory of the node
+    #[arg(long, value_name = "DIR")]
+    pub window: Option<PathBuf>,
     /// As JSON
     #[arg(long)]
     pub json: bool,

@@ -24,6 +24,7 @@ mod privilege;
 mod progress;
 mod relaying;
 mod report;
+mod ring_memory;
 mod server;
 mod serving;
 mod shell;

@@ -10,6 +10,7 @@ use clap::Args;
 use crate::exit::{self, Failure, reason, say};
 use crate::mounts;
 use crate::preload::{self, Library};
+use crate::ring_memory::RingMemory;
 use crate::shell;
 
 /// What a program's preload library looks for.
@@ -20,9 +21,9 @@ const SIZE: &str = "FOREBAY_WINDOW";
 /// `--window[=DIR]`
 #[derive(Debug, Args)]
 pub struct WindowArgs {
-    /// Serve windows: writes of preloaded programs are acknowledged in memory of the node, in DIR on a tmpfs or on persistent memory
-    #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true, default_missing_value = "/dev/shm")]
-    window: Option<PathBuf>,
+    /// Serve windows: writes of preloaded programs are acknowledged in memory of the node, or in DIR on a tmpfs or on persistent memory
+    #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true)]
+    window: Option<Option<PathBuf>>,
 }
 
 /// Where the windows of this run lie: programs register at the first directory's socket, whatever directories there are.
@@ -46,8 +47,9 @@ impl WindowArgs {
         mut dirs: impl Iterator<Item = &'a Path>,
         quiet: bool,
     ) -> Result<Option<WindowPlace>, Failure> {
-        let Some(dir) = &self.window else { return Ok(None) };
+        let Some(named) = &self.window else { return Ok(None) };
         check_size()?;
+        let dir = &named.clone().unwrap_or_else(|| RingMemory::provide().dir());
         let failed = |e| Failure::io(format_args!("use {} for windows", dir.display()), &e);
         let dir = std::path::absolute(dir).map_err(failed)?;
         let real =

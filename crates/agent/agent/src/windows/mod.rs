@@ -16,6 +16,7 @@ pub mod fault;
 mod file;
 mod grant;
 mod listener;
+pub mod own_tmpfs;
 mod place;
 mod processes;
 mod replay;

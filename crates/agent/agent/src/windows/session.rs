@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use types::Identity;
 use window::Medium;
 
+use super::own_tmpfs::{self, OWN_TMPFS};
 use super::place::{FilePlace, make, put, sync};
 
 /// The file in a burst buffer that lists its sessions.
@@ -45,6 +46,11 @@ pub(super) fn random() -> io::Result<u128> {
     Ok(u128::from_ne_bytes(bytes))
 }
 
+/// Whether others than its owner and root may replace what lies in a directory.
+pub(super) fn is_open_to_others(dir: &fs::Metadata) -> bool {
+    dir.mode() & 0o022 != 0 && dir.mode() & 0o1000 == 0
+}
+
 impl Session {
     /// Begins a session in the window directory `dir`, which is made if it is missing, and notes it durably in the burst
     /// buffer. What keeps its bytes is as told, or found out. `EPERM`: others may replace what lies in that directory.
@@ -54,8 +60,8 @@ impl Session {
             _ => {}
         }
         let meta = fs::metadata(dir)?;
-        let (us, sticky) = (rustix::process::geteuid().as_raw(), meta.mode() & 0o1000 != 0);
-        if (meta.uid() != us && meta.uid() != 0) || (meta.mode() & 0o022 != 0 && !sticky) || !meta.is_dir() {
+        let us = rustix::process::geteuid().as_raw();
+        if (meta.uid() != us && meta.uid() != 0) || is_open_to_others(&meta) || !meta.is_dir() {
             return Err(io::Error::from_raw_os_error(libc::EPERM));
         }
         let mut session = Session { name: name.to_owned(), boot: this_boot()?, dir: fs::canonicalize(dir)? };
@@ -111,19 +117,27 @@ impl Session {
     }
 
     /// Whether its rings are what they were: they are there, and the machine did not crash since, or that makes no difference.
-    /// `ENOENT`: they must be somewhere, and are not there.
+    /// `ENOENT`: they may be somewhere, and are not seen from here.
     pub fn is_whole(&self) -> io::Result<bool> {
-        if !self.is_durable() {
-            return Ok(self.path().exists() && self.boot == this_boot()?);
+        let (path, is_durable) = (self.path(), self.is_durable());
+        if !is_durable && self.boot != this_boot()? {
+            return Ok(false);
         }
-        if self.path().try_exists()? {
+        if path.try_exists()? {
             return Ok(true);
         }
-        let path = self.path();
-        let why = format!(
-            "{} is not there: mount the persistent memory that it lies on; if that is lost with what it held, remove the line from the file `{SESSIONS}` in the burst buffer",
-            path.display()
-        );
+        let path = path.display();
+        let why = if is_durable {
+            format!(
+                "{path} is not there: mount the persistent memory that it lies on; if that is lost with what it held, remove the line from the file `{SESSIONS}` in the burst buffer"
+            )
+        } else if self.dir == Path::new(OWN_TMPFS) && !own_tmpfs::sees_mounts_of_the_machine() {
+            format!(
+                "{path} is not seen from here: do this outside of containers and jobs, among the mounts of the machine's process 1"
+            )
+        } else {
+            return Ok(false);
+        };
         Err(io::Error::new(io::ErrorKind::NotFound, why))
     }
 

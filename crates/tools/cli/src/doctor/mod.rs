@@ -13,6 +13,7 @@ use serde::Serialize;
 use crate::args::DoctorArgs;
 use crate::exit::{self, Failure, out, reason};
 use crate::preload::{self, Library};
+use crate::ring_memory::RingMemory;
 
 /// How well something works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -58,7 +59,7 @@ pub fn run(args: &DoctorArgs) -> Result<u8, Failure> {
     let buffer = args.burst_buffer.get();
     let mut checks = vec![machine::kernel(), machine::privileges(), machine::user_namespaces()];
     checks.extend(fuse::checks(buffer.as_deref()));
-    checks.extend([machine::memory(), machine::open_files(), library(), windows(&args.window)]);
+    checks.extend([machine::memory(), machine::open_files(), library(), windows(args.window.as_deref())]);
     match &buffer {
         Some(dir) => checks.extend(medium::checks(dir)),
         None => checks.push(Check::ok("burst buffer", "none named; add --burst-buffer BB to look at one")),
@@ -92,22 +93,29 @@ fn library() -> Check {
     }
 }
 
-/// What a write is worth that a window there acknowledged.
-fn windows(dir: &Path) -> Check {
+/// Where windows lie, and what a write is worth that one there acknowledged.
+fn windows(named: Option<&Path>) -> Check {
     let name = "windows";
-    match WindowMedium::of(dir) {
+    let worth = "what is acknowledged there survives programs and agents, and the machine after a sync";
+    let memory = RingMemory::look();
+    let (dir, why) = match (named, &memory) {
+        (Some(dir), _) => (dir.to_owned(), String::new()),
+        (None, RingMemory::Shared { why }) => (memory.dir(), format!("; no huge pages: {why}")),
+        (None, RingMemory::Own { mounted }) => {
+            let state = if *mounted { "is mounted" } else { "is mounted by the first agent with windows" };
+            return Check::ok(name, format!("{}, with huge pages, {state}: {worth}", memory.dir().display()));
+        }
+    };
+    match WindowMedium::of(&dir) {
         Ok(medium) if medium.is_durable() => {
             let worth = "what is acknowledged there survives a crash of the machine without a sync";
             Check::ok(name, format!("{} is persistent memory: {worth}", dir.display()))
         }
-        Ok(_) if let Some(kind) = crate::window::not_in_memory(dir) => {
+        Ok(_) if let Some(kind) = crate::window::not_in_memory(&dir) => {
             let found = format!("{} is on {kind} and not in memory", dir.display());
             Check::limited(name, found, "windows there are slow: name a directory on a tmpfs or on persistent memory")
         }
-        Ok(_) => {
-            let worth = "what is acknowledged there survives programs and agents, and the machine after a sync";
-            Check::ok(name, format!("{} is no persistent memory: {worth}", dir.display()))
-        }
+        Ok(_) => Check::ok(name, format!("{} is no persistent memory: {worth}{why}", dir.display())),
         Err(error) => {
             let found = format!("cannot write in {}: {}", dir.display(), reason(&error));
             Check::limited(name, found, "windows need a directory on a tmpfs or on persistent memory: --window=DIR")

@@ -1,10 +1,13 @@
 //! `--window`: a program that writes through a window, and deaths of it and of its agent.
 
+#[path = "../common/mod.rs"]
 mod common;
+mod own_tmpfs;
 
 use std::fs::OpenOptions;
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::Ordering::SeqCst;
 
 use common::{BOUND, Bench, call, forebay, kill, ok, start};
@@ -86,19 +89,35 @@ fn in_vain() {
 struct Story {
     bench: Bench,
     ledger: Mapping,
+    /// Where its windows are to lie.
+    window: String,
+    /// Where they lie.
+    rings: PathBuf,
+    /// Its mounts are taken for those of the machine.
+    on_machine: bool,
 }
 
 impl Story {
     fn new() -> Story {
         let bench = Bench::new();
         let ledger = Mapping::create(&bench.tree.path("ledger"), 4096, Medium::Volatile).unwrap();
-        Story { bench, ledger }
+        let rings = bench.tree.path("rings");
+        Story { bench, ledger, window: format!("--window={}", rings.display()), rings, on_machine: false }
+    }
+
+    /// The program, where this happens.
+    fn forebay(&self) -> Command {
+        let mut command = forebay();
+        if self.on_machine {
+            command.env("FOREBAY_TEST_MACHINE", "1");
+        }
+        command
     }
 
     fn start(&self, writes: Option<u64>) -> common::Running {
-        let mut command = forebay();
+        let mut command = self.forebay();
         command.arg("run").arg("--burst-buffer").arg(&self.bench.buffer).arg("--dir").arg(&self.bench.dir);
-        command.arg(format!("--window={}", self.bench.tree.path("rings").display())).arg("--");
+        command.arg(&self.window).arg("--");
         command.arg(std::env::current_exe().unwrap()).args(["--exact", "writer", "--ignored"]);
         command.current_dir(&self.bench.dir).env(LEDGER, self.bench.tree.path("ledger"));
         if let Some(writes) = writes {
@@ -119,7 +138,7 @@ impl Story {
         let without = found == expected;
         apply(&mut expected, self.acknowledged());
         assert!(without || found == expected, "after {} acknowledged writes", self.acknowledged());
-        let left = std::fs::read_dir(self.bench.tree.path("rings")).unwrap().count();
+        let left = std::fs::read_dir(&self.rings).unwrap().count();
         assert_eq!(left, 0, "no session is left");
     }
 }
@@ -157,7 +176,7 @@ fn a_mount_with_windows_says_what_programs_need() {
         let exports = String::from_utf8(mounted.stdout).unwrap();
         assert!(exports.contains(" LD_PRELOAD="), "{exports}");
         let script = format!("{exports}exec \"$0\" --exact writer --ignored");
-        let mut command = std::process::Command::new("sh");
+        let mut command = Command::new("sh");
         command.args(["-c", &script]).arg(std::env::current_exe().unwrap()).current_dir(&story.bench.dir);
         command.env(LEDGER, story.bench.tree.path("ledger")).env("FOREBAY_TEST_WRITES", "300");
         let done = start(&mut command, "").wait();

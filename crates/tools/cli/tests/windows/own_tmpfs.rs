@@ -1,0 +1,154 @@
+//! `--window` without a directory: rings in a tmpfs with huge pages that agents of root share, or in `/dev/shm`.
+
+use std::fs;
+
+use agent::own_tmpfs::OWN_TMPFS;
+use common::Done;
+use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
+
+use super::*;
+
+const SHARED: &str = "/dev/shm";
+
+impl Story {
+    /// One whose windows lie where no directory is named, with an empty `/run` and `/dev/shm`.
+    fn unnamed(on_machine: bool) -> Story {
+        for place in ["/run", SHARED] {
+            mount("test", place, "tmpfs", MountFlags::empty(), None).unwrap();
+        }
+        let rings = if on_machine { OWN_TMPFS } else { SHARED };
+        Story { window: "--window".into(), rings: rings.into(), on_machine, ..Story::new() }
+    }
+
+    fn call(&self, words: &[&str]) -> Done {
+        start(self.forebay().args(words), "").wait()
+    }
+
+    fn until_it_writes(&self) -> common::Running {
+        let mut running = self.start(None);
+        wait_until("writes", BOUND, || {
+            assert!(running.guard.ended().is_none(), "{}", running.err());
+            self.acknowledged() > 2000
+        });
+        running
+    }
+
+    /// Kills the agent once its program has written, and the program.
+    fn until_both_die(&self) {
+        let mut running = self.until_it_writes();
+        kill(running.pid(), libc::SIGKILL);
+        kill(self.ledger.word(8).load(SeqCst) as i32, libc::SIGKILL);
+        wait_until("the death of the agent", BOUND, || running.guard.ended().is_some());
+    }
+
+    /// How many sessions there are while another agent serves windows.
+    fn sessions_of_two(&self) -> String {
+        let other = Bench::new();
+        let mut command = self.forebay();
+        command.args(["run", "--quiet", "--window", "--burst-buffer"]).arg(&other.buffer).arg("--dir").arg(&other.dir);
+        command.args(["--", "sh", "-c", "ls \"$0\" | wc -l"]).arg(&self.rings).current_dir(&other.dir);
+        ok(start(&mut command, "").wait()).trim().to_owned()
+    }
+}
+
+/// The lines of the table of mounts that are of the tmpfs.
+fn mounted() -> Vec<String> {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let ours = |line: &&str| line.split(' ').nth(4) == Some(OWN_TMPFS);
+    table.lines().filter(ours).map(str::to_owned).collect()
+}
+
+#[test]
+fn windows_of_root_lie_in_a_tmpfs_with_huge_pages_that_the_first_agent_mounts_and_all_share() {
+    in_private_namespace(|| {
+        let story = Story::unnamed(true);
+        let before = ok(story.call(&["doctor"]));
+        assert!(before.contains("with huge pages, is mounted by the first agent") && mounted().is_empty(), "{before}");
+        let running = story.until_it_writes();
+        assert_eq!(story.sessions_of_two(), "2");
+        let mounts = mounted();
+        assert!(mounts.len() == 1 && mounts[0].contains("huge=within_size"), "{mounts:?}");
+        assert_eq!(fs::read_dir(SHARED).unwrap().count(), 0);
+        kill(story.ledger.word(8).load(SeqCst) as i32, libc::SIGTERM);
+        running.wait();
+        story.check();
+        let after = ok(story.call(&["doctor"]));
+        assert!(after.contains("with huge pages, is mounted: ") && mounted() == mounts, "{after}");
+    });
+}
+
+#[test]
+fn what_windows_in_the_tmpfs_acknowledged_is_found_there_when_agent_and_program_are_dead() {
+    in_private_namespace(|| {
+        let story = Story::unnamed(true);
+        story.until_both_die();
+        let buffer = story.bench.buffer.to_str().unwrap();
+        // A container or a job that began before it was mounted sees neither it nor what is lost.
+        let elsewhere = |command: &str| {
+            let script = "umount \"$0\" && exec \"$@\"";
+            let mut unshare = Command::new("unshare");
+            unshare.args(["--mount", "sh", "-c", script, OWN_TMPFS, env!("CARGO_BIN_EXE_forebay"), command, buffer]);
+            start(&mut unshare, "").wait()
+        };
+        for command in ["check", "recover"] {
+            let refused = elsewhere(command);
+            let said = refused.out.clone() + &refused.err;
+            assert!(refused.code != 0 && said.contains("is not seen from here"), "{refused:?}");
+        }
+        let checked = ok(story.call(&["check", buffer]));
+        assert!(checked.contains("hold writes that are not here yet"), "{checked}");
+        let recovered = story.call(&["recover", buffer]);
+        assert!(recovered.code == 0 && !recovered.err.contains("lost"), "{recovered:?}");
+        story.check();
+
+        story.ledger.word(0).store(0, SeqCst);
+        fs::remove_file(story.bench.dir.join("file")).unwrap();
+        story.until_both_die();
+        unmount(OWN_TMPFS, UnmountFlags::empty()).unwrap();
+        let told = story.call(&["recover", buffer]);
+        assert!(told.code == 0 && told.err.contains("are lost: the directory is gone"), "{told:?}");
+    });
+}
+
+#[test]
+fn windows_lie_in_dev_shm_where_the_tmpfs_cannot_be_and_the_doctor_says_why() {
+    in_private_namespace(|| {
+        let in_dev_shm = |story: &Story, why: &str| {
+            let doctor = ok(story.call(&["doctor"]));
+            assert!(doctor.contains("/dev/shm is no persistent memory") && doctor.contains(why), "{doctor}");
+            let running = story.until_it_writes();
+            assert_eq!(story.sessions_of_two(), "2");
+            kill(story.ledger.word(8).load(SeqCst) as i32, libc::SIGTERM);
+            running.wait();
+            story.check();
+            assert!(mounted().is_empty());
+        };
+        in_dev_shm(
+            &Story::unnamed(false),
+            "no huge pages: this mount namespace is not that of the machine's process 1",
+        );
+
+        let story = Story { rings: SHARED.into(), ..Story::unnamed(true) };
+        fs::create_dir_all(Path::new(OWN_TMPFS).join("something")).unwrap();
+        in_dev_shm(&story, "is neither an empty directory nor a tmpfs of root's alone");
+
+        let story = Story { rings: SHARED.into(), ..Story::unnamed(true) };
+        let denied = story.bench.tree.file("denied", "always within_size advise never [deny] force\n");
+        mount_bind(&denied, "/sys/kernel/mm/transparent_hugepage/shmem_enabled").unwrap();
+        in_dev_shm(&story, "the kernel is told to make no huge pages");
+    });
+}
+
+#[test]
+fn what_an_agent_left_in_dev_shm_is_found_by_one_whose_windows_lie_in_the_tmpfs() {
+    in_private_namespace(|| {
+        let mut story = Story::unnamed(false);
+        story.until_both_die();
+        story.on_machine = true;
+        let words =
+            ["--burst-buffer", story.bench.buffer.to_str().unwrap(), "--dir", story.bench.dir.to_str().unwrap()];
+        ok(story.call(&[&["run", "--window"], &words[..], &["--", "true"]].concat()));
+        assert_eq!(mounted().len(), 1);
+        story.check();
+    });
+}
