@@ -16,9 +16,9 @@ bench_preload() {
   both untouched start us "start of a process, preloaded"
 }
 
-# `bare` is write(2) to the tmpfs in which the rings lie.
+# `bare` is write(2) to a tmpfs.
 acknowledged() { # SIDE BYTES LABEL
-  local file=$rings/forebay-bench.$$
+  local file=$tmpfs/forebay-bench.$$
   [ "$1" = bare ] || file=$dir/acknowledged
   value "$3" us less "$1" "$("$scratch/acknowledged" "$file" "$2")"
   rm -f "$file"
@@ -46,18 +46,19 @@ together() { # SIDE
   rm -r "$dir/together"
 }
 
-windowed() { # RINGS COMMAND
-  rings=$1 "$forebay" run --quiet --window="$1" --policy stage_out=manual --dir "$dir" --burst-buffer "$buffer" -- bash -c "$2"
+windowed() { # RINGS TMPFS COMMAND
+  tmpfs=$2 "$forebay" run --quiet --window="$1" --policy stage_out=manual --dir "$dir" --burst-buffer "$buffer" -- bash -c "$3"
 }
 
 bench_window() {
   gcc -O2 -o "$scratch/acknowledged" benches/acknowledged.c || exit 1
   gcc -O2 -o "$scratch/streams" benches/streams.c || exit 1
-  mkdir "$scratch/huge" && mount -t tmpfs -o huge=always,size=4g huge "$scratch/huge" || exit 1
+  # As `--window` without a directory mounts it, but not from within a namespace.
+  mkdir "$scratch/huge" && mount -t tmpfs -o huge=within_size,size=25% huge "$scratch/huge" || exit 1
   export -f acknowledged beyond together value both at on_complete fio_rates fio_run
   export library out scratch dir bare ROUNDS
   # shellcheck disable=SC2016
-  windowed /dev/shm '
+  windowed "$scratch/huge" /dev/shm '
     both acknowledged 8192 "acknowledged write of 8 KiB"
     both acknowledged 131072 "acknowledged write of 128 KiB"
     for bytes in 8192 131072; do
@@ -70,8 +71,11 @@ bench_window() {
     for at in "$bare" "$dir"; do head -c 128M /dev/urandom >"$at/complete" && cat "$at/complete" >/dev/null; done
     both on_complete "random read 4 KiB, preloaded" randread 128m 4k
     rm "$bare/complete" "$dir/complete"'
-  windowed "$scratch/huge" '
-    both acknowledged 8192 "acknowledged write of 8 KiB, huge pages"
-    both acknowledged 131072 "acknowledged write of 128 KiB, huge pages"'
+  windowed "$scratch/huge" "$scratch/huge" '
+    both acknowledged 8192 "acknowledged write of 8 KiB, write(2) there too"
+    both acknowledged 131072 "acknowledged write of 128 KiB, write(2) there too"'
+  windowed /dev/shm /dev/shm '
+    both acknowledged 8192 "acknowledged write of 8 KiB, rings in /dev/shm"
+    both acknowledged 131072 "acknowledged write of 128 KiB, rings in /dev/shm"'
   umount "$scratch/huge"
 }
