@@ -123,15 +123,9 @@ impl Agent {
         self.policies.for_path(&self.path_of(node).unwrap_or_default())
     }
 
-    /// Where a node is now, relative to the accelerated directory; a hint, for rules and messages.
-    pub fn path_of(&self, node: &Node) -> io::Result<PathBuf> {
-        let link = |node: &Node| std::fs::read_link(node.proc_path());
-        let (root, path) = (link(&self.root)?, link(node)?);
-        Ok(path.strip_prefix(root).map(Path::to_path_buf).unwrap_or_default())
-    }
-
-    /// The same, for what goes by it. `None`: it was moved outside, or its path is longer than paths may be.
-    pub(crate) fn place_of(&self, node: &Node) -> Option<PathBuf> {
+    /// Where a node is now, relative to the accelerated directory; a hint where names move meanwhile. `None`: it was moved outside, or
+    /// its path is longer than paths may be.
+    pub fn path_of(&self, node: &Node) -> Option<PathBuf> {
         let link = |node: &Node| std::fs::read_link(node.proc_path()).ok();
         link(node)?.strip_prefix(link(&self.root)?).ok().map(Path::to_path_buf)
     }

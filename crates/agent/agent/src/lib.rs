@@ -20,6 +20,7 @@ mod places;
 mod policy_table;
 mod reader;
 mod remote;
+mod rename;
 mod set_id;
 pub mod windows;
 mod xattr;

@@ -4,13 +4,13 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use global_store::calls::Call;
 use global_store::hidden::is_hidden;
 use global_store::posix::{PosixStore, reopen_as_path};
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RenameFlags};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use types::Identity;
 
@@ -159,7 +159,7 @@ impl Agent {
 
     /// Before its name is taken away: if that is the last, recovery must know of it. Also of a file that is clean: what a crash of
     /// the machine leaves may still call it dirty.
-    fn loses_a_name(&self, victim: &Found) {
+    pub(crate) fn loses_a_name(&self, victim: &Found) {
         if victim.node.is_regular() && victim.attributes.nlink == 1 {
             self.removes(&victim.node, true);
             self.cache.removing(victim.node.identity());
@@ -174,94 +174,8 @@ impl Agent {
         })
     }
 
-    /// Renames; `flags` are those of renameat2(2). Under the policy `rename = commit` a dirty source is staged out
-    /// before it replaces an existing file, so that a lost burst buffer never takes both; `EINTR` if `interrupted`
-    /// says so meanwhile.
-    pub fn rename(
-        &self,
-        caller: &Caller,
-        from: (&Node, &OsStr),
-        to: (&Node, &OsStr),
-        flags: u32,
-        interrupted: &dyn Fn() -> bool,
-    ) -> io::Result<()> {
-        let flags = RenameFlags::from_bits_retain(flags);
-        let replaces = !flags.intersects(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE);
-        let look = || {
-            let source = self.lookup(from.0, from.1)?.node;
-            match self.lookup(to.0, to.1) {
-                Ok(found) => Ok((source, Some(found))),
-                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok((source, None)),
-                Err(error) => Err(error),
-            }
-        };
-        let is_file = |found: &Option<Found>| found.as_ref().is_some_and(|found| found.node.is_regular());
-        let mut steady = self.steady_names();
-        let (mut source, mut target) = look()?;
-        if replaces && is_file(&target) && self.must_commit(&source) {
-            // A stage-out may give the file another's place, and these nodes are then not what has these names.
-            drop(steady);
-            self.commit_before_replacing(&source, interrupted)?;
-            steady = self.steady_names();
-            if self.cache.has_published() {
-                (source, target) = look()?;
-            }
-        }
-        let replaced = target.as_ref().filter(|_| replaces);
-        if let Some(target) = replaced.filter(|target| target.node.is_regular()) {
-            self.loses_a_name(target);
-        }
-        let exchange = flags.contains(RenameFlags::EXCHANGE);
-        let moves = source.is_directory() || exchange && target.as_ref().is_some_and(|found| found.node.is_directory());
-        let held = if moves { self.below(Call::Rename, || self.policies.moving()) } else { None };
-        let places = held.as_ref().and_then(|_| self.places(from, to));
-        let rename = || {
-            let _as_caller = self.impersonator.become_caller(caller)?;
-            self.change_below(Call::Rename, || {
-                Ok(fs::renameat_with(from.0.fd(), plain(from.1)?, to.0.fd(), plain(to.1)?, flags)?)
-            })
-        };
-        let done = if replaces { self.emptying(to.0, to.1, rename) } else { rename() };
-        if let Err(error) = done {
-            replaced.map_or(Ok(()), |target| self.lost_a_name(target, to.1))?;
-            return Err(error);
-        }
-        if let Some((old, new)) = places
-            && let Err(error) = self.policies.moved(&old, &new, exchange)
-        {
-            // They hold; after a restart they are what was kept last.
-            tracing::error!(%error, "the rules of a directory that was renamed");
-        }
-        drop(held);
-        self.changed(&source)?;
-        let told = match &target {
-            Some(target) if replaces => self.lost_a_name(target, to.1),
-            Some(target) => self.changed(&target.node),
-            None => Ok(()),
-        };
-        drop(steady);
-        told
-    }
-
-    fn must_commit(&self, source: &Node) -> bool {
-        source.is_regular() && self.cache.is_dirty(source.identity()) && self.policy_for(source).rename_commits
-    }
-
-    /// The paths of two names. `None`: one has none here, so no rule is of it.
-    fn places(&self, from: (&Node, &OsStr), to: (&Node, &OsStr)) -> Option<(PathBuf, PathBuf)> {
-        Some((self.place_of(from.0)?.join(from.1), self.place_of(to.0)?.join(to.1)))
-    }
-
-    fn commit_before_replacing(&self, source: &Node, interrupted: &dyn Fn() -> bool) -> io::Result<()> {
-        self.settle(source)?;
-        self.cache.drain_file(source.identity(), interrupted).map_err(|stuck| {
-            tracing::warn!(path = %stuck.path_hint.display(), reason = stuck.reason, "not renamed: not staged out");
-            io::Error::from_raw_os_error(if stuck.errno > 0 { stuck.errno } else { libc::EIO })
-        })
-    }
-
     /// A name of it is gone: if it was the last, the replica goes once nobody has the file open.
-    fn lost_a_name(&self, victim: &Found, name: &OsStr) -> io::Result<()> {
+    pub(crate) fn lost_a_name(&self, victim: &Found, name: &OsStr) -> io::Result<()> {
         let node = &victim.node;
         if !node.is_regular() {
             return Ok(());
@@ -316,7 +230,7 @@ impl Agent {
 }
 
 /// A name as the kernel passes it: one component that is neither `.` nor `..`.
-fn plain(name: &OsStr) -> Result<&OsStr, Errno> {
+pub(crate) fn plain(name: &OsStr) -> Result<&OsStr, Errno> {
     match name.as_bytes() {
         b"" | b"." | b".." => Err(Errno::INVAL),
         _ if is_hidden(name) => Err(Errno::ACCESS),
@@ -326,7 +240,7 @@ fn plain(name: &OsStr) -> Result<&OsStr, Errno> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use catalogue::{Catalogue, MemoryCatalogue, State};
     use config::{Policy, PolicySet};
     use file_cache::{FileCache, Settings};
@@ -337,7 +251,7 @@ mod tests {
     use crate::policy_table::PolicyTable;
 
     /// An agent of the directory `data`, and what its catalogue holds.
-    fn agent_of(tree: &Path) -> (Agent, MemoryCatalogue) {
+    pub(crate) fn agent_of(tree: &Path) -> (Agent, MemoryCatalogue) {
         let (data, buffer) = (tree.join("data"), tree.join("buffer"));
         std::fs::create_dir(&data).unwrap();
         let below = fs::open(&data, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
@@ -349,32 +263,6 @@ mod tests {
         let policies = PolicyTable::load(policy, buffer.join("policies.toml")).unwrap();
         let cache = FileCache::open(settings).unwrap();
         (Agent::new(Config { cache, store, policies }).unwrap(), catalogue)
-    }
-
-    #[test]
-    fn directories_that_are_renamed_at_once_keep_their_rules() {
-        let tree = tempfile::tempdir().unwrap();
-        let (agent, _) = agent_of(tree.path());
-        let (root, new) = (Arc::clone(agent.root()), NewMode { mode: 0o755, umask: 0 });
-        let above = agent.make_directory(&Caller::own(), &root, "a".as_ref(), new).unwrap().node;
-        agent.make_directory(&Caller::own(), &above, "x".as_ref(), new).unwrap();
-        agent.policies.set(Path::new("a/x"), &PolicySet::parse(["cache=through"]).unwrap()).unwrap();
-        let renames = |parent: &Node, names: [&str; 2]| {
-            for turn in 0..301 {
-                let [from, to] = [names[turn % 2], names[(turn + 1) % 2]].map(OsStr::new);
-                agent.rename(&Caller::own(), (parent, from), (parent, to), 0, &|| false).unwrap();
-            }
-        };
-        std::thread::scope(|scope| {
-            scope.spawn(|| renames(&root, ["a", "b"]));
-            scope.spawn(|| renames(&above, ["x", "y"]));
-        });
-        assert_eq!(agent.policies.list().keys().collect::<Vec<_>>(), [Path::new("b/y")]);
-        // Outside the names in it are no names here.
-        agent.policies.set(Path::new("y"), &PolicySet::parse(["verify=full"]).unwrap()).unwrap();
-        std::fs::rename(tree.path().join("data/b"), tree.path().join("outside")).unwrap();
-        agent.rename(&Caller::own(), (&above, "y".as_ref()), (&above, "z".as_ref()), 0, &|| false).unwrap();
-        assert_eq!(agent.policies.list().keys().collect::<Vec<_>>(), [Path::new("b/y"), Path::new("y")]);
     }
 
     /// What the medium still calls dirty, a crash would bring back without its file.

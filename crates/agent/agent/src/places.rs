@@ -1,6 +1,6 @@
 //! Files that take the places of others below (policy `publish = atomic`), as changes of names and attributes see them.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -59,7 +59,7 @@ impl Agent {
 /// Removes what files left in a directory that were to take others' places (policy `publish = atomic`), if there is nothing
 /// else in it; whether there was any. Nobody sees them, and a directory that looks empty must be so for its remover.
 fn clear_hidden(calls: Store, parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<bool> {
-    calls.call(Call::List, || {
+    let (directory, left) = calls.call(Call::List, || -> io::Result<_> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let directory = fs::openat(parent, name, flags, Mode::empty())?;
         let mut left = Vec::new();
@@ -68,10 +68,46 @@ fn clear_hidden(calls: Store, parent: BorrowedFd<'_>, name: &OsStr) -> io::Resul
             match OsStr::from_bytes(entry.file_name().to_bytes()) {
                 name if name == "." || name == ".." => {}
                 name if is_hidden(name) => left.push(name.to_os_string()),
-                _ => return Ok(false),
+                _ => return Ok((directory, Vec::new())),
             }
         }
-        left.iter().try_for_each(|name| fs::unlinkat(&directory, name.as_os_str(), AtFlags::empty()))?;
-        Ok(!left.is_empty())
-    })
+        Ok((directory, left))
+    })?;
+    let remove = |name: &OsString| fs::unlinkat(&directory, name.as_os_str(), AtFlags::empty());
+    left.iter().try_for_each(|name| calls.change(Call::Remove, || remove(name)))?;
+    Ok(!left.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use global_store::calls::Errand;
+    use global_store::hidden;
+    use global_store::posix::{Options, PosixStore};
+
+    use super::*;
+
+    #[test]
+    fn what_nobody_sees_is_removed_for_who_still_waits_and_where_there_is_nothing_else() {
+        let tree = tempfile::tempdir().unwrap();
+        let root = fs::open(tree.path(), OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let calls = PosixStore::new(root.try_clone().unwrap(), Options::default()).unwrap().calls();
+        let directory = tree.path().join("directory");
+        let hidden = directory.join(hidden::name("agent", 1));
+        std::fs::create_dir(&directory).unwrap();
+        let clear = || clear_hidden(calls, root.as_fd(), "directory".as_ref());
+        assert!(!clear().unwrap());
+        std::fs::write(&hidden, "").unwrap();
+        let errand = Errand { asker: Store::mint(), number: 2 };
+        errand.begin();
+        errand.give_up();
+        assert_eq!(clear().unwrap_err().raw_os_error(), Some(libc::EIO));
+        Errand::end();
+        assert!(hidden.exists());
+        std::fs::write(directory.join("other"), "").unwrap();
+        assert!(!clear().unwrap() && hidden.exists());
+        std::fs::remove_file(directory.join("other")).unwrap();
+        assert!(clear().unwrap() && !hidden.exists());
+    }
 }

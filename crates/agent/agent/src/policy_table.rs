@@ -161,13 +161,13 @@ impl PolicyTable {
 
     /// Held from before a directory moves until its rules did: another that moves meanwhile, above or below, would take its own with
     /// it or leave them behind. `None`: there are no rules.
-    pub fn moving(&self) -> Option<MutexGuard<'_, ()>> {
+    pub(crate) fn moving(&self) -> Option<MutexGuard<'_, ()>> {
         (!self.is_empty()).then(|| self.moving.lock())
     }
 
     /// A directory has another place now: its rules, and those of directories below it, go with it; what was said of a directory
     /// that it replaced is forgotten, or with `exchange` goes the other way. They hold at once, whether they can be kept or not.
-    pub fn moved(&self, from: &Path, to: &Path, exchange: bool) -> Result<(), PolicyError> {
+    pub(crate) fn moved(&self, from: &Path, to: &Path, exchange: bool) -> Result<(), PolicyError> {
         let _one = self.change.lock();
         let before = self.list();
         let place = |path: &Path| {

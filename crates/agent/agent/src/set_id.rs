@@ -22,7 +22,8 @@ impl Agent {
     /// What a write or truncation does to them: capabilities go always, set-id bits if `set_id`, as the writer was no
     /// privileged one. Set-group-id without group execution means mandatory locking of old and stays.
     pub(crate) fn drop_privileges_of(&self, node: &Node, set_id: bool) -> io::Result<()> {
-        let _steady = self.steady(node)?;
+        // As `steady`, which may ask for the node as well.
+        let _steady = self.steady_names();
         let mode = Mode::from_raw_mode(self.stat(node)?.st_mode);
         let mut kept = mode & Mode::from_raw_mode(0o7777);
         if set_id {

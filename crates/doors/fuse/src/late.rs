@@ -41,7 +41,7 @@ impl Door {
             if stuck < limits::STUCK {
                 return Patience::Wait;
             }
-            if let Some(Ok(path)) = known.map(|known| self.agent.path_of(&known.node)) {
+            if let Some(path) = known.and_then(|known| self.agent.path_of(&known.node)) {
                 errand.label(&path.to_string_lossy());
             }
             return Patience::Stuck;

@@ -203,5 +203,5 @@ fn identity_in_hex(text: &str) -> Option<Identity> {
 
 /// One file's outcome.
 pub(super) fn item(path: PathBuf, state: &str, error: Option<String>) -> Reply {
-    Reply::Item(Item { path, state: state.into(), pinned: false, identity: None, error, replica: None })
+    Reply::Item(Item { path, state: state.into(), error, ..Item::default() })
 }

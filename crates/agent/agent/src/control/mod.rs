@@ -181,10 +181,10 @@ pub(crate) fn stuck_item(stuck: &Stuck) -> Item {
     Item {
         path: stuck.path_hint.clone(),
         state: stuck.state_name().into(),
-        pinned: false,
         identity: stuck.orphaned.then(|| stuck.identity.to_string()),
         error: Some(stuck.reason.clone()),
         replica: Some(stuck.replica.clone()),
+        ..Item::default()
     }
 }
 

@@ -241,10 +241,13 @@ fn manifest(root: &Path) -> Vec<String> {
                 };
                 Ok((stat, content))
             });
-            let Ok((stat, content)) = found else {
+            let (stat, content) = match found {
                 // Hidden, and has taken another's place since it was listed.
-                lines.push(format!("{:?} is gone", path.strip_prefix(root).unwrap()));
-                continue;
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                    lines.push(format!("{:?} is gone", path.strip_prefix(root).unwrap()));
+                    continue;
+                }
+                found => found.unwrap_or_else(|error| panic!("{path:?}: {error}")),
             };
             lines.push(format!("{:?} {:?} {content}", path.strip_prefix(root).unwrap(), described(&stat)));
             if stat.is_dir() {

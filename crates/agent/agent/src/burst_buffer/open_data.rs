@@ -1,0 +1,171 @@
+//! One open file, and which version of its data that is.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use config::Atime;
+use file_cache::{File, FileHandle, Foresee, SeekFor, WriteResult};
+use types::{ByteRange, Version};
+use window::read_queue::Part;
+
+/// One open file description. Dropping it is its release. The methods mean what those of [`FileHandle`] mean.
+pub trait OpenData: Send + Sync {
+    /// The version of the data that is open.
+    fn data(&self) -> DataVersion;
+    /// The number of the complete replica, wherever [`backing`](OpenData::backing) may give it.
+    fn version(&self) -> Option<Version>;
+    /// The complete replica, for the kernel to read and write itself.
+    fn backing(&self) -> Option<BorrowedFd<'_>>;
+    /// The kernel is to be given the replica. False: it must not be.
+    fn use_passthrough(&self) -> bool;
+    /// As what the kernel notes reads of `backing`.
+    fn atime(&self) -> Atime {
+        Atime::No
+    }
+    /// Reads through it move no time of last access, whatever the policy says.
+    fn leave_atime(&self) {}
+    /// Reads; fewer bytes than asked only at the end of the file.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// Before a read of `range`: what will be read next may be fetched first. Nothing where that is for somebody else to see.
+    fn read_ahead(&self, _range: ByteRange, _foresee: Foresee<'_>) {}
+    /// The bytes of a read of `range`, up to the end of the file, where they lie in memory of this node; `None` where not all of them
+    /// do, or in more than `parts_max` places.
+    fn read_in_place(&self, _range: ByteRange, _parts_max: usize) -> Option<Vec<Part>> {
+        None
+    }
+    /// A read of so many bytes begins: bytes that may be kept ahead of this open file's reads, of what all may keep.
+    fn ahead_share(&self, _bytes: u64) -> u64 {
+        u64::MAX
+    }
+    /// Reads go on in sequence behind `range`.
+    fn spent(&self, _range: ByteRange) {}
+    /// Writes all of `data`.
+    fn write_at(&self, data: &[u8], offset: u64, append: bool) -> io::Result<WriteResult>;
+    /// Writes what was acknowledged before: the errors of stage-outs are not told.
+    fn write_acknowledged(&self, data: &[u8], offset: u64) -> io::Result<()>;
+    /// The same by `write`, from where the bytes are straight into the complete replica; whether it did. If not it is as if nobody had
+    /// tried, but that any part may be there.
+    fn write_straight(&self, _write: &mut dyn FnMut(BorrowedFd<'_>) -> bool) -> bool {
+        false
+    }
+    /// What was acknowledged before, at several places that do not overlap, each with its first byte, in whatever order.
+    fn write_scattered(&self, parts: &[(u64, &[u8])]) -> io::Result<()> {
+        parts.iter().try_for_each(|(offset, data)| self.write_acknowledged(data, *offset))
+    }
+    /// Whether each write costs a round trip, so that several are better made at once.
+    fn is_remote(&self) -> bool {
+        false
+    }
+    /// Whether nobody else has the file open or mapped; false where nobody can tell.
+    fn is_unshared(&self) -> bool;
+    /// Whether the file has lost its last name and nobody but this handle has it open; false where nobody can tell.
+    fn is_last_of_removed(&self) -> bool;
+    /// Whether it was removed, and not through this agent: nobody here has asked that what was written is dropped.
+    fn was_removed_elsewhere(&self) -> bool {
+        false
+    }
+    /// `ftruncate`
+    fn set_len(&self, len: u64) -> io::Result<()>;
+    /// `fallocate`
+    fn fallocate(&self, mode: u32, offset: u64, len: u64) -> io::Result<()>;
+    /// `SEEK_DATA`, `SEEK_HOLE`
+    fn seek(&self, offset: u64, what: SeekFor) -> io::Result<u64>;
+    /// `fsync`, `fdatasync`
+    fn sync(&self, data_only: bool) -> io::Result<()>;
+    /// The same for what was acknowledged before: the errors of stage-outs are not told.
+    fn sync_acknowledged(&self, data_only: bool) -> io::Result<()> {
+        self.sync(data_only)
+    }
+    /// One `close` of a descriptor.
+    fn flush(&self) -> io::Result<()>;
+}
+
+/// A version of a file's data; equal ones are one version.
+#[derive(Clone)]
+pub enum DataVersion {
+    /// In this process.
+    Here(Arc<File>),
+    /// As the server numbers it.
+    There(u64),
+}
+
+impl DataVersion {
+    /// Whether it is known not to be the file's newest.
+    pub fn is_current(&self) -> bool {
+        match self {
+            DataVersion::Here(file) => file.is_current(),
+            DataVersion::There(_) => true,
+        }
+    }
+}
+
+impl PartialEq for DataVersion {
+    fn eq(&self, other: &DataVersion) -> bool {
+        match (self, other) {
+            (DataVersion::Here(one), DataVersion::Here(other)) => Arc::ptr_eq(one, other),
+            (DataVersion::There(one), DataVersion::There(other)) => one == other,
+            _ => false,
+        }
+    }
+}
+
+impl OpenData for FileHandle {
+    fn data(&self) -> DataVersion {
+        DataVersion::Here(Arc::clone(self.file()))
+    }
+    fn version(&self) -> Option<Version> {
+        FileHandle::version(self)
+    }
+    fn backing(&self) -> Option<BorrowedFd<'_>> {
+        FileHandle::backing(self)
+    }
+    fn use_passthrough(&self) -> bool {
+        FileHandle::use_passthrough(self)
+    }
+    fn atime(&self) -> Atime {
+        FileHandle::atime(self)
+    }
+    fn leave_atime(&self) {
+        FileHandle::leave_atime(self);
+    }
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        FileHandle::read_at(self, buffer, offset)
+    }
+    fn read_ahead(&self, range: ByteRange, foresee: Foresee<'_>) {
+        FileHandle::read_ahead(self, range, foresee);
+    }
+    fn write_at(&self, data: &[u8], offset: u64, append: bool) -> io::Result<WriteResult> {
+        FileHandle::write_at(self, data, offset, append)
+    }
+    fn write_acknowledged(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        FileHandle::write_acknowledged(self, data, offset)
+    }
+    fn write_straight(&self, write: &mut dyn FnMut(BorrowedFd<'_>) -> bool) -> bool {
+        FileHandle::write_straight(self, write)
+    }
+    fn is_unshared(&self) -> bool {
+        FileHandle::is_unshared(self)
+    }
+    fn is_last_of_removed(&self) -> bool {
+        FileHandle::is_last_of_removed(self)
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        FileHandle::set_len(self, len)
+    }
+    fn fallocate(&self, mode: u32, offset: u64, len: u64) -> io::Result<()> {
+        FileHandle::fallocate(self, mode, offset, len)
+    }
+    fn seek(&self, offset: u64, what: SeekFor) -> io::Result<u64> {
+        FileHandle::seek(self, offset, what)
+    }
+    fn sync(&self, data_only: bool) -> io::Result<()> {
+        FileHandle::sync(self, data_only)
+    }
+    fn sync_acknowledged(&self, data_only: bool) -> io::Result<()> {
+        FileHandle::sync_acknowledged(self, data_only)
+    }
+    fn flush(&self) -> io::Result<()> {
+        FileHandle::flush(self)
+    }
+}

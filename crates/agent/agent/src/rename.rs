@@ -1,0 +1,139 @@
+//! Names that go elsewhere, with the rules of what they are of, and perhaps over others.
+
+use std::ffi::OsStr;
+use std::io;
+use std::path::PathBuf;
+
+use global_store::calls::Call;
+use rustix::fs::{self, RenameFlags};
+
+use crate::agent::Agent;
+use crate::caller::Caller;
+use crate::names::{Found, plain};
+use crate::node::Node;
+
+impl Agent {
+    /// Renames; `flags` are those of renameat2(2). Under the policy `rename = commit` a dirty source is staged out
+    /// before it replaces an existing file, so that a lost burst buffer never takes both; `EINTR` if `interrupted`
+    /// says so meanwhile.
+    pub fn rename(
+        &self,
+        caller: &Caller,
+        from: (&Node, &OsStr),
+        to: (&Node, &OsStr),
+        flags: u32,
+        interrupted: &dyn Fn() -> bool,
+    ) -> io::Result<()> {
+        let flags = RenameFlags::from_bits_retain(flags);
+        let replaces = !flags.intersects(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE);
+        let look = || {
+            let source = self.lookup(from.0, from.1)?.node;
+            match self.lookup(to.0, to.1) {
+                Ok(found) => Ok((source, Some(found))),
+                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok((source, None)),
+                Err(error) => Err(error),
+            }
+        };
+        let is_file = |found: &Option<Found>| found.as_ref().is_some_and(|found| found.node.is_regular());
+        let mut steady = self.steady_names();
+        let (mut source, mut target) = look()?;
+        if replaces && is_file(&target) && self.must_commit(&source) {
+            // A stage-out may give the file another's place, and these nodes are then not what has these names.
+            drop(steady);
+            self.commit_before_replacing(&source, interrupted)?;
+            steady = self.steady_names();
+            if self.cache.has_published() {
+                (source, target) = look()?;
+            }
+        }
+        let replaced = target.as_ref().filter(|_| replaces);
+        if let Some(target) = replaced.filter(|target| target.node.is_regular()) {
+            self.loses_a_name(target);
+        }
+        let exchange = flags.contains(RenameFlags::EXCHANGE);
+        let moves = source.is_directory() || exchange && target.as_ref().is_some_and(|found| found.node.is_directory());
+        let held = if moves { self.below(Call::Rename, || self.policies.moving()) } else { None };
+        let places = held.as_ref().and_then(|_| self.places(from, to));
+        let rename = || {
+            let _as_caller = self.impersonator.become_caller(caller)?;
+            self.change_below(Call::Rename, || {
+                Ok(fs::renameat_with(from.0.fd(), plain(from.1)?, to.0.fd(), plain(to.1)?, flags)?)
+            })
+        };
+        let done = if replaces { self.emptying(to.0, to.1, rename) } else { rename() };
+        if let Err(error) = done {
+            replaced.map_or(Ok(()), |target| self.lost_a_name(target, to.1))?;
+            return Err(error);
+        }
+        if let Some((old, new)) = places
+            && let Err(error) = self.policies.moved(&old, &new, exchange)
+        {
+            // They hold; after a restart they are what was kept last.
+            tracing::error!(%error, "the rules of a directory that was renamed");
+        }
+        drop(held);
+        self.changed(&source)?;
+        let told = match &target {
+            Some(target) if replaces => self.lost_a_name(target, to.1),
+            Some(target) => self.changed(&target.node),
+            None => Ok(()),
+        };
+        drop(steady);
+        told
+    }
+
+    fn must_commit(&self, source: &Node) -> bool {
+        source.is_regular() && self.cache.is_dirty(source.identity()) && self.policy_for(source).rename_commits
+    }
+
+    /// The paths of two names. `None`: one has none here, so no rule is of it.
+    fn places(&self, from: (&Node, &OsStr), to: (&Node, &OsStr)) -> Option<(PathBuf, PathBuf)> {
+        Some((self.path_of(from.0)?.join(from.1), self.path_of(to.0)?.join(to.1)))
+    }
+
+    fn commit_before_replacing(&self, source: &Node, interrupted: &dyn Fn() -> bool) -> io::Result<()> {
+        self.settle(source)?;
+        self.cache.drain_file(source.identity(), interrupted).map_err(|stuck| {
+            tracing::warn!(path = %stuck.path_hint.display(), reason = stuck.reason, "not renamed: not staged out");
+            io::Error::from_raw_os_error(if stuck.errno > 0 { stuck.errno } else { libc::EIO })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use config::PolicySet;
+
+    use super::*;
+    use crate::names::NewMode;
+    use crate::names::tests::agent_of;
+
+    #[test]
+    fn directories_that_are_renamed_at_once_keep_their_rules() {
+        let tree = tempfile::tempdir().unwrap();
+        let (agent, _) = agent_of(tree.path());
+        let (root, new) = (Arc::clone(agent.root()), NewMode { mode: 0o755, umask: 0 });
+        let above = agent.make_directory(&Caller::own(), &root, "a".as_ref(), new).unwrap().node;
+        agent.make_directory(&Caller::own(), &above, "x".as_ref(), new).unwrap();
+        agent.policies.set(Path::new("a/x"), &PolicySet::parse(["cache=through"]).unwrap()).unwrap();
+        let renames = |parent: &Node, names: [&str; 2]| {
+            for turn in 0..301 {
+                let [from, to] = [names[turn % 2], names[(turn + 1) % 2]].map(OsStr::new);
+                agent.rename(&Caller::own(), (parent, from), (parent, to), 0, &|| false).unwrap();
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| renames(&root, ["a", "b"]));
+            scope.spawn(|| renames(&above, ["x", "y"]));
+        });
+        assert_eq!(agent.policies.list().keys().collect::<Vec<_>>(), [Path::new("b/y")]);
+        // Outside the names in it are no names here.
+        agent.policies.set(Path::new("y"), &PolicySet::parse(["verify=full"]).unwrap()).unwrap();
+        std::fs::rename(tree.path().join("data/b"), tree.path().join("outside")).unwrap();
+        agent.rename(&Caller::own(), (&above, "y".as_ref()), (&above, "z".as_ref()), 0, &|| false).unwrap();
+        assert_eq!(agent.policies.list().keys().collect::<Vec<_>>(), [Path::new("b/y"), Path::new("y")]);
+    }
+}
