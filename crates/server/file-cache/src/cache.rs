@@ -127,7 +127,7 @@ pub(crate) fn broken(error: catalogue::Error) -> io::Error {
 
 /// The errno of an error; `EIO` for what has none.
 pub(crate) fn errno(error: &io::Error) -> i32 {
-    error.raw_os_error().or_else(|| side::errno_here(error)).unwrap_or(libc::EIO)
+    side::code(error).unwrap_or(libc::EIO)
 }
 
 impl Inner {

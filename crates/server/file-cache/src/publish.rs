@@ -44,6 +44,7 @@ use crate::lease::{self, Nobody};
 use crate::limits::{NAMES_TRIES, NAMES_WAIT, SMALL_BYTES};
 use crate::pace::Pace;
 use crate::settle::is_time;
+use crate::side::here;
 use crate::stage_out::{End, Job};
 use crate::surface::FileCache;
 
@@ -267,7 +268,7 @@ impl Inner {
         };
         let Some(record) = wanted else { return Ok(false) };
         job.record = Record { removing: true, synced: true, hint, ..record };
-        self.put(job.file, job.record.clone(), Durability::Machine)?;
+        self.put(job.file, job.record.clone(), Durability::Machine).map_err(here)?;
         job.file.live.lock().place = Place::GivenUp;
         Ok(true)
     }

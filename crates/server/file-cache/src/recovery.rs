@@ -28,27 +28,52 @@ use crate::stage_out::End;
 use crate::superblock::{Superblock, check_owner};
 use crate::withdrawal::is_void;
 
+/// What a burst buffer has on disk.
+struct Ground {
+    superblock: Superblock,
+    replicas: Replicas,
+    catalogue: Arc<dyn Catalogue>,
+    /// The same, where it is our own.
+    ours: Option<Arc<FjallCatalogue>>,
+}
+
+impl Ground {
+    /// Opens it, for nobody but us.
+    fn open(settings: &Settings) -> Result<Ground, OpenError> {
+        let root = &settings.burst_buffer;
+        let superblock = Superblock::open(root, &settings.store_id, &settings.agent_id)?;
+        let replicas = Replicas::open(root).map_err(failed(root, "make the directories"))?;
+        ["replicas", "sums", "saved"].iter().try_for_each(|name| check_owner(&root.join(name), false))?;
+        let leases = check_leases(&replicas, &superblock);
+        leases.map_err(failed(root, "take a lease on a file, which its file system must grant"))?;
+        let mut ours = None;
+        let catalogue: Arc<dyn Catalogue> = match &settings.catalogue {
+            Some(catalogue) => Arc::clone(catalogue),
+            None => ours.insert(Arc::new(FjallCatalogue::open(root.join("catalogue"))?)).clone(),
+        };
+        Ok(Ground { superblock, replicas, catalogue, ours })
+    }
+
+    /// Whether there may be unsaved data that the catalogue does not know.
+    fn lacks_records(&self) -> bool {
+        self.superblock.existed && self.ours.as_ref().is_some_and(|ours| ours.may_lack_records().unwrap_or(true))
+    }
+}
+
+fn failed(root: &Path, step: &'static str) -> impl FnOnce(std::io::Error) -> OpenError + use<> {
+    let path = root.to_path_buf();
+    move |source| OpenError::Io { path, step, source }
+}
+
 /// Opens everything and puts what a crash left into the queue.
 pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
     lease::ignore_signals();
     let budget = Budget::of_process(settings.streams);
     let root = settings.burst_buffer.clone();
-    let superblock = Superblock::open(&root, &settings.store_id, &settings.agent_id)?;
+    let ground = Ground::open(&settings)?;
+    let lost = ground.lacks_records();
+    let Ground { superblock, replicas, catalogue, ours } = ground;
     settings.agent_id = superblock.agent_id();
-    let failed = |step| {
-        let path = root.clone();
-        move |source| OpenError::Io { path, step, source }
-    };
-    let replicas = Replicas::open(&root).map_err(failed("make the directories"))?;
-    ["replicas", "sums", "saved"].iter().try_for_each(|name| check_owner(&root.join(name), false))?;
-    check_leases(&replicas, &superblock).map_err(failed("take a lease on a file, which its file system must grant"))?;
-    let place = root.join("catalogue");
-    let mut ours = None;
-    let catalogue: Arc<dyn Catalogue> = match &settings.catalogue {
-        Some(catalogue) => Arc::clone(catalogue),
-        None => ours.insert(Arc::new(open_catalogue(&place)?)).clone(),
-    };
-    let lost = superblock.existed && ours.as_ref().is_some_and(|ours| ours.may_lack_records().unwrap_or(true));
     let clock = settings.clock.clone().unwrap_or_else(clock::system);
     let probe = settings.space.clone().unwrap_or_else(|| space::statvfs(root.clone()));
     let spaces = Spaces::new(probe, Arc::clone(&clock), root.join("ballast"), settings.ballast_bytes);
@@ -91,7 +116,8 @@ pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
     inner.catalogue.commit(Vec::new(), Durability::Machine)?;
     let crashed = inner.superblock.is_unsearched();
     if lost || crashed || inner.settings.thorough {
-        inner.search(crashed).map_err(failed("look for unsaved data that the catalogue does not know"))?;
+        let searched = inner.search(crashed);
+        searched.map_err(failed(&root, "look for unsaved data that the catalogue does not know"))?;
         ours.iter().for_each(|ours| ours.searched());
     }
     inner.adopt_unclean()?;
@@ -99,10 +125,6 @@ pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
         inner.start();
     }
     Ok(inner)
-}
-
-fn open_catalogue(place: &Path) -> Result<FjallCatalogue, OpenError> {
-    Ok(FjallCatalogue::open(place)?)
 }
 
 /// Without leases nothing would ever become clean.

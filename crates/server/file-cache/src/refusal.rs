@@ -26,7 +26,7 @@ use crate::file;
 use crate::lease::{self, Nobody};
 use crate::limits::{PROBE_BYTES, ROUND};
 use crate::replica::How;
-use crate::side::here;
+use crate::side::{code, here};
 use crate::stage_out::{End, Job};
 
 /// What is known of it.
@@ -44,12 +44,12 @@ pub(crate) struct Refusal {
 
 /// Whether an error may be that of a file system which takes no writes any more. The first to meet its damage hear of that.
 pub(crate) fn is_refusal(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EROFS | libc::EIO)) || is_damage(error)
+    matches!(code(error), Some(libc::EROFS | libc::EIO)) || is_damage(error)
 }
 
 /// Whether a file system found damage in itself, which may be all that is wrong.
 pub(crate) fn is_damage(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EUCLEAN | libc::EBADMSG))
+    matches!(code(error), Some(libc::EUCLEAN | libc::EBADMSG))
 }
 
 /// Writes a file and has it on the medium. Nothing else tells: a file system that became read-only by itself may not say so.
@@ -215,3 +215,15 @@ impl Inner {
 pub(crate) const REMEDY: &str = "Stage out what is dirty (forebay drain --wait DIR), end the mount or run, and mend its file system (the \
                                  kernel's log says what is wrong). What the drain named is in the global store: begin again with another \
                                  burst buffer, or first give up the old copies (forebay resolve PATH --keep global --burst-buffer BB)";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_which_it_is_known_whose_it_is_may_be_a_refusal_as_well() {
+        let of = |errno| here(io::Error::from_raw_os_error(errno));
+        assert!([libc::EROFS, libc::EIO, libc::EUCLEAN, libc::EBADMSG].map(of).iter().all(is_refusal));
+        assert!(![of(libc::ENOSPC), io::Error::other("something else")].iter().any(is_refusal));
+    }
+}

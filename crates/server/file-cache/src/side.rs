@@ -26,6 +26,11 @@ pub(crate) fn here(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), Here(error))
 }
 
+/// The errno of an error, if it has one, whoever's it is.
+pub(crate) fn code(error: &io::Error) -> Option<i32> {
+    error.raw_os_error().or_else(|| errno_here(error))
+}
+
 /// The errno of an error of the burst buffer.
 pub(crate) fn errno_here(error: &io::Error) -> Option<i32> {
     error.get_ref()?.downcast_ref::<Here>()?.0.raw_os_error()
