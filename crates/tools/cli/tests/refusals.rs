@@ -42,6 +42,24 @@ fn help_version_completions_and_manual_are_there() {
 }
 
 #[test]
+fn a_server_that_cannot_listen_says_where_and_what_to_do() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let taken = bench.tree.path("taken");
+        let _other = std::os::unix::net::UnixListener::bind(&taken).unwrap();
+        let serve = |address: &str| {
+            let (dir, buffer) = (bench.dir.to_str().unwrap(), bench.buffer.to_str().unwrap());
+            call(["serve", dir, "--burst-buffer", buffer, "--listen", address])
+        };
+        let address = format!("unix:{}", taken.display());
+        let done = serve(&address);
+        refused(&done, 69, &format!("cannot listen: {address}: Address already in use"));
+        refused(&done, 69, "--listen");
+        refused(&serve("tcp:127.0.0.1:0"), 64, "--anonymous");
+    });
+}
+
+#[test]
 fn places_that_cannot_work_are_refused_before_anything_runs() {
     in_private_namespace(|| {
         let bench = Bench::new();

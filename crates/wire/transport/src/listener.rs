@@ -72,8 +72,8 @@ impl Drop for Counted<'_> {
 }
 
 impl Server {
-    /// Listens on all the addresses and serves from now on. `PermissionDenied`: a TCP address without a secret and
-    /// without leave for anonymous clients.
+    /// Listens on all the addresses and serves from now on. Errors name the address. `PermissionDenied` among others: a TCP
+    /// address without a secret and without leave for anonymous clients.
     pub fn start<V: Service>(service: V, addresses: &[Address], access: Access) -> io::Result<Server> {
         let end = Arc::new(AtomicBool::new(false));
         let shared = Arc::new(Shared {
@@ -87,7 +87,8 @@ impl Server {
         let mut server = Server { addresses: Vec::new(), sockets: Vec::new(), end, threads: Vec::new() };
         let mut listening = Vec::new();
         for address in addresses {
-            listening.push(server.bind(address, &shared.access)?);
+            let named = |error: io::Error| io::Error::new(error.kind(), format!("{address}: {error}"));
+            listening.push(server.bind(address, &shared.access).map_err(named)?);
         }
         for socket in listening {
             let shared = Arc::clone(&shared);

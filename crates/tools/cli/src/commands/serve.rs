@@ -1,5 +1,6 @@
 //! `forebay serve`: a burst buffer for the agents of other processes and machines.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +12,7 @@ use server::Files;
 use transport::{Access, Address, Server};
 
 use crate::args::{BurstBuffer, Rules};
-use crate::exit::{self, Failure, reason, say};
+use crate::exit::{self, Failure, say};
 use crate::limits::POLL;
 use crate::server::read_secret;
 use crate::serving::{self, How};
@@ -45,6 +46,11 @@ pub struct ServeArgs {
 pub fn run(args: &ServeArgs) -> Result<u8, Failure> {
     let buffer = args.burst_buffer.required()?;
     let access = Access { secret: read_secret(args.secret.as_deref())?, anonymous: args.anonymous };
+    let on_network = args.listen.iter().any(|address| matches!(address, Address::Tcp(_)));
+    if on_network && access.secret.is_none() && !access.anonymous {
+        return Err(Failure::new(exit::USAGE, "clients on the network need a secret")
+            .remedy("name a file with --secret, on both sides, or allow everybody with --anonymous"));
+    }
     let (places, claim) = claim::places(std::slice::from_ref(&args.dir), &buffer)?;
     let place = &places[0];
     heap::keep_small();
@@ -71,7 +77,7 @@ pub fn run(args: &ServeArgs) -> Result<u8, Failure> {
         .map_err(|e| Failure::io("read which nodes had locks", &e))?;
     let files = Files::new(cache, store, identity.clone());
     let service = Names::new(files, identity, Arc::clone(&prepared.agent), lockers);
-    let server = Server::start(service, &args.listen, access).map_err(|e| refused(&e))?;
+    let server = Server::start(service, &args.listen, access).map_err(|e| cannot_listen(&e))?;
     for address in server.addresses() {
         say!("forebay: serving {} at {address}", place.dir.display());
         tracing::info!("serving {} at {address}", place.dir.display());
@@ -91,10 +97,16 @@ pub fn run(args: &ServeArgs) -> Result<u8, Failure> {
     Ok(exit::UNDRAINED)
 }
 
-fn refused(error: &std::io::Error) -> Failure {
-    if error.kind() == std::io::ErrorKind::PermissionDenied && error.raw_os_error().is_none() {
-        return Failure::new(exit::USAGE, reason(error))
-            .remedy("name a file with --secret, on both sides, or allow everybody with --anonymous");
+fn cannot_listen(error: &io::Error) -> Failure {
+    let failure = Failure::io("listen", error);
+    match error.kind() {
+        io::ErrorKind::AddrInUse => failure.remedy(
+            "another process listens there, perhaps another forebay serve (ss -lxtp shows which): end it, or name another \
+             address with --listen",
+        ),
+        io::ErrorKind::AddrNotAvailable => {
+            failure.remedy("name an address of this machine with --listen, or tcp:0.0.0.0:PORT for all that it has")
+        }
+        _ => failure,
     }
-    Failure::io("listen", error)
 }
