@@ -16,6 +16,7 @@ pub mod attach;
 #[cfg(not(loom))]
 pub mod client;
 pub mod detector;
+pub mod environment;
 pub mod layout;
 pub mod limits;
 #[cfg(not(loom))]

@@ -8,6 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use window::attach::{Command, Control, LIBRARY_MARK};
 use window::client::{Announcement, Registration, control};
+use window::environment::{Wish, wish};
 
 use crate::limits::{OWN_DESCRIPTORS_FROM, RETRY_AFTER_WRITES, SOCKET_PATH_MAX};
 use crate::signals::{AbortOnPanic, Blocked, KeptErrno, Uncancelled};
@@ -51,29 +52,19 @@ pub fn configure() {
     let Some(path) = value(c"FOREBAY_WINDOW_SOCKET").filter(|path| (1..=SOCKET_PATH_MAX).contains(&path.len())) else {
         return;
     };
-    if size == b"off" || asynchronous::has_liburing() {
+    let bytes = match wish(size) {
+        Some(Wish::Off) => return,
+        Some(Wish::Bytes(bytes)) => bytes,
+        // `forebay run` has refused what is none.
+        Some(Wish::Policy) | None => 0,
+    };
+    if asynchronous::has_liburing() {
         return;
     }
-    WINDOW_BYTES.store(bytes_of(size).unwrap_or(0), Relaxed);
+    WINDOW_BYTES.store(bytes, Relaxed);
     // SAFETY: nobody reads it before PATH_BYTES is stored.
     unsafe { (&mut *PATH.0.get())[..path.len()].copy_from_slice(path) };
     PATH_BYTES.store(path.len(), Release);
-}
-
-/// `16MiB`, `64k`, `4096`: what the policy `window` takes.
-fn bytes_of(text: &[u8]) -> Option<u64> {
-    let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let number: u64 = core::str::from_utf8(&text[..digits]).ok()?.parse().ok()?;
-    let unit = text[digits..].iter().find(|byte| **byte != b' ').map_or(b'b', u8::to_ascii_lowercase);
-    let shift = match unit {
-        b'b' => 0,
-        b'k' => 10,
-        b'm' => 20,
-        b'g' => 30,
-        b't' => 40,
-        _ => return None,
-    };
-    number.checked_mul(1 << shift)
 }
 
 /// Whether the environment named an agent.

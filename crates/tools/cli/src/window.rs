@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use agent::{WindowMedium, WindowService, WindowSettings, WindowStatus};
 use clap::Args;
+use window::environment::{SOCKET, WISH, WISHES, wish};
 
 use crate::exit::{self, Failure, reason, say};
 use crate::mounts;
@@ -13,15 +14,11 @@ use crate::preload::{self, Library};
 use crate::ring_memory::RingMemory;
 use crate::shell;
 
-/// What a program's preload library looks for.
-const SOCKET: &str = "FOREBAY_WINDOW_SOCKET";
-/// And what it takes for the size of a window.
-const SIZE: &str = "FOREBAY_WINDOW";
-
 /// `--window[=DIR]`
 #[derive(Debug, Args)]
 pub struct WindowArgs {
-    /// Serve windows: writes of preloaded programs are acknowledged in memory of the node, or in DIR on a tmpfs or on persistent memory
+    /// Serve windows: writes of preloaded programs are acknowledged in memory of the node, or in DIR on a tmpfs or on persistent
+    /// memory
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true)]
     window: Option<Option<PathBuf>>,
 }
@@ -40,15 +37,15 @@ impl WindowArgs {
         self.window.is_some()
     }
 
-    /// Where, if they are asked for; a new session each time. They cannot lie in a directory that is to be accelerated, one of `dirs`.
-    /// Unless `quiet`, it is told where they are slower than they might be.
+    /// Where, if they are asked for; a new session each time. They cannot lie in a directory that is to be accelerated, one of
+    /// `dirs`. Unless `quiet`, it is told where they are slower than they might be.
     pub fn place<'a>(
         &self,
         mut dirs: impl Iterator<Item = &'a Path>,
         quiet: bool,
     ) -> Result<Option<WindowPlace>, Failure> {
         let Some(named) = &self.window else { return Ok(None) };
-        check_size()?;
+        check_wish()?;
         let dir = &named.clone().unwrap_or_else(|| RingMemory::provide().dir());
         let failed = |e| Failure::io(format_args!("use {} for windows", dir.display()), &e);
         let dir = std::path::absolute(dir).map_err(failed)?;
@@ -72,17 +69,14 @@ impl WindowArgs {
     }
 }
 
-/// The library itself has nobody to say it to.
-fn check_size() -> Result<(), Failure> {
-    let Some(size) = std::env::var_os(SIZE).filter(|size| !size.is_empty() && size != "off") else { return Ok(()) };
-    let wrong = |why: String| Failure::new(exit::USAGE, format!("{SIZE}: {why}")).remedy("or off, or leave it out");
-    let size = size.to_str().ok_or_else(|| wrong("no text".to_string()))?;
-    match config::parse_size(size) {
-        Ok(0) => Err(wrong("0 is no size".to_string())),
-        Ok(_) if size.contains('.') => Err(wrong(format!("`{size}` is no whole number"))),
-        Ok(_) => Ok(()),
-        Err(why) => Err(wrong(why.to_string())),
+/// What the library would pass over: it has nobody to say it to.
+fn check_wish() -> Result<(), Failure> {
+    let text = std::env::var_os(WISH).unwrap_or_default();
+    if wish(text.as_encoded_bytes()).is_some() {
+        return Ok(());
     }
+    let why = format!("{WISH}: `{}` is no size of a window", text.display());
+    Err(Failure::new(exit::USAGE, why).remedy(format!("{WISHES}; unset: as the policy says")))
 }
 
 /// The kind of the file system of a directory that is there, if that is neither memory nor persistent memory.
@@ -141,5 +135,19 @@ impl WindowPlace {
     pub fn tell_programs(&self) {
         // SAFETY: called while this process has one thread.
         unsafe { std::env::set_var(SOCKET, self.first.socket()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use window::environment::{Wish, wish};
+
+    #[test]
+    fn a_wish_of_the_environment_is_a_size_that_policies_take() {
+        for unit in ["", "B", "K", "KiB", "KB", "mib", " GiB", "MB", "T", "TiB", "tb", "KiBi", "P", "i"] {
+            let text = format!("7{unit}");
+            let size = config::parse_size(&text).ok().map(Wish::Bytes);
+            assert_eq!(wish(text.as_bytes()), size, "{text}");
+        }
     }
 }
