@@ -15,7 +15,8 @@ pub struct WindowStatus {
     pub windows: u64,
     /// Windows that there were, those included.
     pub attached: u64,
-    /// Windows that ended although their program did not ask for it: somebody else came to the file, or they could not be drained.
+    /// Windows that ended although their program did not ask for it: somebody else came to the file, or they could not be
+    /// drained.
     pub revoked: u64,
     /// Open files for which one was asked for in vain, because all together had the memory that they may have.
     pub without_memory: u64,
@@ -23,7 +24,7 @@ pub struct WindowStatus {
     pub without_place: u64,
     /// Why, the last time: an `errno`; 0 if it never happened.
     pub without_place_errno: i32,
-    /// Programs whose preload library was of another version, and which went without; of all agents of this process, told by the first.
+    /// Programs whose preload library was of another version, and which went without. Of agents of one process one counts each.
     pub without_library: u64,
     /// Files whose windows cannot be brought to the burst buffer now.
     pub failing: u64,
@@ -59,6 +60,7 @@ pub(super) struct Counters {
     pub without_memory: AtomicU64,
     pub without_place: AtomicU64,
     pub without_place_errno: AtomicI32,
+    pub without_library: AtomicU64,
     pub writes: AtomicU64,
     pub acknowledged: AtomicU64,
     pub drained: AtomicU64,
@@ -93,6 +95,7 @@ impl Counters {
             without_memory: read(&self.without_memory),
             without_place: read(&self.without_place),
             without_place_errno: self.without_place_errno.load(Relaxed),
+            without_library: read(&self.without_library),
             acknowledged_writes: read(&self.writes),
             acknowledged_bytes,
             waiting_bytes: acknowledged_bytes.saturating_sub(drained_bytes + superseded_bytes + lost_bytes),

@@ -110,8 +110,8 @@ fn admit(socket: OwnedFd, peers: usize) -> Option<Peer> {
     Some(Peer { socket, pid: peer.pid.as_raw_pid().unsigned_abs(), connected: Some(connected), process: None })
 }
 
-/// The process that connected, whoever holds its end of the socket now and whoever has its number by then. Before Linux 6.5 whoever
-/// has its number by now, some milliseconds later, if its user is the one that connected.
+/// The process that connected, whoever holds its end of the socket now and whoever has its number by then. Before Linux 6.5
+/// whoever has its number by now, some milliseconds later, if its user is the one that connected.
 fn peer_process(socket: &OwnedFd) -> io::Result<OwnedFd> {
     let mut fd: libc::c_int = -1;
     let mut length = size_of_val(&fd) as libc::socklen_t;
@@ -148,7 +148,7 @@ fn answer(peer: &mut Peer, service: &WindowService) -> bool {
         Ok(message) if message.kind == Kind::Fetch => fetch(peer, service, message.token).is_ok(),
         Err(NotAMessage::Version(version)) => {
             // Whoever may connect could fill the log.
-            if service.processes.refuse_version().is_power_of_two() {
+            if service.refuse_version().is_power_of_two() {
                 tracing::info!(version, pid = peer.pid, "a preload library of another version goes without windows");
             }
             let _ = refuse(peer, libc::EPROTO);

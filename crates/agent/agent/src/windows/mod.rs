@@ -181,9 +181,7 @@ impl Windows {
                 failing += u64::from(drain.is_failing());
             }
         }
-        let without_library = if self.service.is_first(self) { self.service.processes.of_another_version() } else { 0 };
-        let durable = self.medium.is_durable();
-        WindowStatus { windows, failing, durable, without_library, ..self.counters.status() }
+        WindowStatus { windows, failing, durable: self.medium.is_durable(), ..self.counters.status() }
     }
 
     /// Who is about to open with this thread, if it was announced.

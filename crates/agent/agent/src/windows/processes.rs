@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::RwLock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -52,7 +52,6 @@ impl Process {
 pub(super) struct Processes {
     all: RwLock<Vec<Arc<Process>>>,
     count: AtomicUsize,
-    strangers: AtomicU64,
 }
 
 /// An open that was announced.
@@ -107,16 +106,6 @@ impl Processes {
         let owner = process_id(thread)?;
         let claim = claims.into_iter().find(|(process, _)| process.pid == owner && process.lives());
         claim.map(|(process, (slot, mild))| Announced { process, slot, mild })
-    }
-
-    /// One came whose preload library is of another version. How many there were with it.
-    pub fn refuse_version(&self) -> u64 {
-        self.strangers.fetch_add(1, Ordering::Relaxed) + 1
-    }
-
-    /// How many of those there were.
-    pub fn of_another_version(&self) -> u64 {
-        self.strangers.load(Ordering::Relaxed)
     }
 
     /// The registered process of a thread.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::RwLock;
@@ -60,9 +61,10 @@ impl WindowService {
         }
     }
 
-    /// Whether an agent is the one that tells what is of all.
-    pub(super) fn is_first(&self, windows: &Windows) -> bool {
-        self.agents.read().first().is_some_and(|first| std::ptr::eq(first.as_ptr(), windows))
+    /// A program came whose preload library is of another version: one of the agents counts it. How often that did.
+    pub(super) fn refuse_version(&self) -> u64 {
+        let first = self.agents.read().first().and_then(Weak::upgrade);
+        first.map_or(0, |first| first.counters.without_library.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
     /// The ring behind a token, once, for the process that it was made for.
