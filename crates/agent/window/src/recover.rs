@@ -85,18 +85,22 @@ pub struct Report {
 /// Replays the rings of one file. Afterwards `drained` says that these rings hold nothing more, so a second recovery does
 /// nothing; the caller then removes the rings, and after them the file's counters.
 ///
-/// On an error of `to` nothing is marked: the same call can be made again.
+/// On an error of `to` nothing is marked: the same call can be made again. `InvalidData`: the mark in `drained` is damaged, and
+/// nothing was touched.
 pub fn recover<M: Memory, D: Memory>(
     rings: &mut [Reader<M>],
     drained: &Drained<D>,
     bounds: Bounds<'_>,
     to: &mut dyn Replay,
 ) -> io::Result<Report> {
+    let below = drained
+        .below()
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the mark of what is drained already is damaged"))?;
     let mut report = Report::default();
     let mut queue = Queue::new(0);
     for (number, ring) in rings.iter_mut().enumerate() {
         let id = ring.grant().ring;
-        ring.take_left(drained.below(), &mut |found| match found {
+        ring.take_left(below, &mut |found| match found {
             Found::Damage(damage) => {
                 report.lost.push(Loss { ring: id, range: damage.range, why: Why::Damaged(damage.reason) });
             }

@@ -89,7 +89,7 @@ fn wrong(image: &Image) -> Result<(), String> {
         let reader = Reader::left_behind(memory, grant(id(ring), CAPACITY));
         readers.push(reader.map_err(|error| format!("a ring that was granted: {error}"))?);
     }
-    let drained = Drained::new(Heap::from_image(&image.memories[RINGS + 1]));
+    let drained = Drained::left_behind(Heap::from_image(&image.memories[RINGS + 1]));
     let mut replica = common::Replica(image.replica.clone());
     let report = recover(&mut readers, &drained, Bounds::NONE, &mut replica).map_err(|error| error.to_string())?;
     replica.sync().map_err(|error| error.to_string())?;

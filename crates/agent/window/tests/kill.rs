@@ -133,7 +133,8 @@ fn round(seed: u64, agent_too: bool) -> u64 {
         let mut left: Vec<_> = (0..PROGRAMS)
             .map(|p| Reader::left_behind(map(dir.path(), &format!("ring{p}")), grant_of(p)).unwrap())
             .collect();
-        let report = recover(&mut left, &Drained::new(map(dir.path(), "drained")), Bounds::NONE, &mut apply).unwrap();
+        let report =
+            recover(&mut left, &Drained::left_behind(map(dir.path(), "drained")), Bounds::NONE, &mut apply).unwrap();
         assert!(report.lost.is_empty(), "{:?}", report.lost);
     } else {
         (0..PROGRAMS).for_each(|ring| drain.end(ring));

@@ -78,10 +78,10 @@ fn recovered(image: &Image, memories: &[Vec<u8>], fences: &[Fence]) -> (Vec<u8>,
             Reader::left_behind(memory, grant(ring as u128 * 7919 + 1, CAPACITY)).unwrap()
         })
         .collect();
-    let drained = Drained::new(Heap::from_image(&memories[RINGS + 1]));
+    let drained = Drained::left_behind(Heap::from_image(&memories[RINGS + 1]));
     let mut replica = image.replica.clone();
     let report = recover(&mut readers, &drained, Bounds { fences, cut: u64::MAX }, &mut replica).unwrap();
-    assert_eq!(drained.below(), u64::MAX);
+    assert_eq!(drained.below(), Some(u64::MAX));
     let before = replica.clone();
     let again = recover(&mut readers, &drained, Bounds { fences, cut: u64::MAX }, &mut replica).unwrap();
     assert!(before == replica && again.records == 0, "a second recovery does nothing");
@@ -121,7 +121,7 @@ fn formatted(image: &Image) -> bool {
     (0..RINGS).all(|ring| {
         let memory = Heap::from_image(&image.memories[ring]);
         Reader::left_behind(memory, grant(ring as u128 * 7919 + 1, CAPACITY)).is_ok()
-    })
+    }) && Drained::left_behind(Heap::from_image(&image.memories[RINGS + 1])).below().is_some()
 }
 
 #[test]

@@ -168,7 +168,7 @@ fn windows(place: &Place, agent: &Agent, how: &How, identity: &str) -> Result<Op
     for dir in left.as_ref().map_or(std::slice::from_ref(&place.burst_buffer), |left| &left.dirs) {
         for file in agent.recover_windows(dir).map_err(failed)? {
             let path = file.path.display();
-            file.lost.iter().for_each(|lost| say!("forebay: {path}: acknowledged writes are lost: {lost}"));
+            file.lost.iter().for_each(|lost| say!("forebay: {path}: {lost}"));
         }
     }
     let Some(windows) = &how.windows else { return Ok(None) };

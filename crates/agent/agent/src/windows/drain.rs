@@ -97,7 +97,7 @@ impl Drain {
     ) -> io::Result<Drain> {
         let create = |path: std::path::PathBuf| Mapping::create(&path, sequence::WORD_BYTES, medium)?.guarded();
         let counter = Arc::new(create(place.sequence())?);
-        let drained = Drained::new(create(place.drained())?);
+        let drained = Drained::begin(create(place.drained())?);
         let sequence = Sequence::new(Arc::clone(&counter));
         let (rings, queue) = (BTreeMap::new(), Queue::new(0));
         let (next, buffer, damaged, failing, cut) = (0, Vec::new(), false, false, None);

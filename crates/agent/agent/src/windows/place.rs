@@ -11,6 +11,7 @@
 //!             0, 0.grant  a ring, and what was granted with it
 //!             cut         a truncation that came while the rings could not be drained
 //!             removed     a program of this node removes, or has removed, the last name
+//! DIR/SESSION.damaged-7/  one that could not be replayed, kept for people
 //! ```
 
 use std::fs::{self, DirBuilder};
@@ -22,7 +23,9 @@ use serde::{Deserialize, Serialize};
 use types::Identity;
 use window::layout::RingId;
 
-const FORMAT: u32 = 1;
+/// Raised with the layout of rings too, so that what another version left stays for it. 2: a mark of the drained can be told
+/// from what was written over it.
+const FORMAT: u32 = 2;
 
 /// Whose windows a directory holds.
 #[derive(Debug, Serialize, Deserialize)]
@@ -100,10 +103,17 @@ impl FilePlace {
         &self.path
     }
 
-    /// Whose it is; `None` if that was never written: then nothing was granted.
+    /// Whose it is; `None` if that was never written, or went first: then nothing was granted, or nothing is left. Errors: as
+    /// [`is_damage`] tells them apart, and `Unsupported` for a place of another version.
     pub fn owner(&self) -> io::Result<Option<(Identity, PathBuf)>> {
-        let Some(record) = get::<FileRecord>(&self.path.join("file"))? else { return Ok(None) };
-        let identity = Identity::new(record.identity).map_err(|_| io::ErrorKind::InvalidData)?;
+        let path = self.path.join("file");
+        let Some(record) = get::<FileRecord>(&path)? else { return Ok(None) };
+        if record.format != FORMAT {
+            let why = format!("{}: of another version ({}; {FORMAT} is known)", path.display(), record.format);
+            return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+        }
+        let identity = Identity::new(record.identity)
+            .map_err(|why| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {why}", path.display())))?;
         Ok(Some((identity, record.hint)))
     }
 
@@ -148,7 +158,8 @@ impl FilePlace {
         self.removed_path().exists()
     }
 
-    /// Writes down that the last name is about to be removed; or that it was not after all. Nothing to do where the rings are over.
+    /// Writes down that the last name is about to be removed; or that it was not after all. Nothing to do where the rings are
+    /// over.
     pub fn set_removed(&self, removed: bool) -> io::Result<()> {
         let done = match removed {
             true => put(&self.removed_path(), &[], self.durable),
@@ -171,19 +182,26 @@ impl FilePlace {
         if self.durable { sync(&self.path) } else { Ok(()) }
     }
 
-    /// The rings that were granted.
-    pub fn grants(&self) -> io::Result<Vec<(usize, RingRecord)>> {
+    /// The rings that were granted; in the place of a record that is damaged what is wrong with it.
+    pub fn grants(&self) -> io::Result<Vec<(usize, Result<RingRecord, String>)>> {
         let mut grants = Vec::new();
         for entry in fs::read_dir(&self.path)? {
             let name = entry?.file_name();
             let number = name.to_str().and_then(|name| name.strip_suffix(".grant")).and_then(|n| n.parse().ok());
             let Some(number) = number else { continue };
-            if let Some(record) = get::<RingRecord>(&self.grant_path(number))? {
-                grants.push((number, record));
+            match get::<RingRecord>(&self.grant_path(number)) {
+                Ok(record) => grants.extend(record.map(|record| (number, Ok(record)))),
+                Err(error) if is_damage(&error) => grants.push((number, Err(error.to_string()))),
+                Err(error) => return Err(error),
             }
         }
         grants.sort_by_key(|(number, _)| *number);
         Ok(grants)
+    }
+
+    /// Whether a ring may hold something, as far as one can tell.
+    pub fn may_hold(&self) -> bool {
+        self.grants().map_or(true, |grants| !grants.is_empty())
     }
 
     /// A ring is drained: its grant goes first, so that a ring without one was over.
@@ -232,6 +250,11 @@ fn get<T: for<'a> Deserialize<'a>>(path: &Path) -> io::Result<Option<T>> {
         bytes => bytes.and_then(|bytes| Ok(serde_json::from_slice(&bytes)?)),
     };
     record.map(Some).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+}
+
+/// Whether what was read is not what was written, and never will be; else it may be read another time.
+pub(super) fn is_damage(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)
 }
 
 /// Makes a directory.

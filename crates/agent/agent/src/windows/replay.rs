@@ -6,20 +6,22 @@ use std::sync::Arc;
 
 use file_cache::OpenHow;
 use global_store::GlobalStore;
-use types::{ByteRange, Epoch};
+use types::{ByteRange, Epoch, Identity};
 use window::recover::{Bounds, Loss, Replay, Report, Why, recover};
 use window::ring::{Grant, Reader, Reason};
-use window::sequence::Drained;
-use window::{Mapping, Medium};
+use window::sequence::{Drained, WORD_BYTES};
+use window::{Mapping, Medium, Memory};
 
 use super::fault;
-use super::place::{FilePlace, RingRecord};
+use super::place::{CutRecord, FilePlace, RingRecord, is_damage};
 use super::session::Session;
 use crate::agent::Agent;
 use crate::burst_buffer::OpenData;
 
+const LOST: &str = "acknowledged writes are lost";
+
 /// What became of one file's rings.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Replayed {
     /// Its path, as last known.
     pub path: PathBuf,
@@ -27,11 +29,30 @@ pub struct Replayed {
     pub records: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// What is lost, in words: which bytes, and why.
+    /// What is lost, a sentence each: which bytes, and why.
     pub lost: Vec<String>,
     /// Bytes of it that had nowhere to go.
     pub lost_bytes: u64,
+    /// What could not be read at all: nobody knows what it held.
+    unreadable: Vec<String>,
 }
+
+/// What is written down of a file's rings.
+struct Left {
+    hint: PathBuf,
+    grants: Vec<Granted>,
+    /// Or what is wrong with it.
+    known: Result<Known, String>,
+}
+
+struct Known {
+    identity: Identity,
+    drained: Drained<Mapping>,
+    cut: Option<CutRecord>,
+}
+
+/// A ring's number, and what was granted with it, or what is wrong with that record.
+type Granted = (usize, Result<RingRecord, String>);
 
 /// Where replayed bytes go.
 struct ToReplica<'a> {
@@ -78,19 +99,19 @@ pub(crate) fn replay(agent: &Agent, burst_buffer: &Path) -> io::Result<Vec<Repla
     for session in Session::unfinished(burst_buffer)? {
         let whole = session.is_whole()?;
         if session.is_wiped()? {
-            let lost = vec!["the directory is gone, and with it whatever a killed agent's windows held".to_owned()];
-            tracing::error!(dir = %session.path().display(), "acknowledged writes are lost: the directory is gone");
-            all.push(Replayed { path: session.path(), records: 0, bytes: 0, lost, lost_bytes: 0 });
+            let lost = "the directory of a killed agent's windows is gone: what they held, if anything, is lost";
+            tracing::error!(dir = %session.path().display(), "{lost}");
+            let lost = vec![lost.to_owned()];
+            all.push(Replayed { path: session.path(), lost, ..Replayed::default() });
         } else if !whole {
             tracing::warn!(
                 dir = %session.path().display(),
-                "the memory of an earlier agent's windows is gone, as after a crash of the machine: what was written there since the last fsync is lost"
+                "the memory of an earlier agent's windows is gone, as after a crash of the machine: what was written there \
+                 since the last fsync is lost"
             );
         }
         for place in if whole { session.left()? } else { Vec::new() } {
-            let named = |e: io::Error| io::Error::new(e.kind(), format!("windows in {}: {e}", place.path().display()));
-            all.extend(file(agent, &place, session.is_durable()).map_err(named)?);
-            place.remove();
+            all.extend(one(agent, &session, &place).map_err(|error| named(&place, &error))?);
             fault::point("window.removed");
         }
         session.end(burst_buffer)?;
@@ -98,23 +119,87 @@ pub(crate) fn replay(agent: &Agent, burst_buffer: &Path) -> io::Result<Vec<Repla
     Ok(all)
 }
 
-/// Mappings need not be flushed here: nothing is served before the session has ended, durably, and until then the same is
-/// replayed again.
-fn file(agent: &Agent, place: &FilePlace, durable: bool) -> io::Result<Option<Replayed>> {
-    let Some((identity, hint)) = place.owner()? else { return Ok(None) };
+fn named(place: &FilePlace, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("windows in {}: {error}", place.path().display()))
+}
+
+/// The directory of one file. Where something in it is damaged, it is kept for people.
+fn one(agent: &Agent, session: &Session, place: &FilePlace) -> io::Result<Option<Replayed>> {
+    let mut done = match left(place)? {
+        None => None,
+        Some(Left { hint, grants, known: Ok(known) }) => {
+            file(agent, place, session.is_durable(), Replayed { path: hint, ..Replayed::default() }, &grants, known)?
+        }
+        Some(Left { hint, grants, known: Err(damage) }) => {
+            // Programs go on through the kernel.
+            rings(place, &grants, &mut Vec::new()).iter_mut().for_each(Reader::revoke);
+            Some(Replayed { path: hint, unreadable: vec![damage], ..Replayed::default() })
+        }
+    };
+    let Some(replayed) = done.as_mut().filter(|replayed| !replayed.unreadable.is_empty()) else {
+        place.remove();
+        return Ok(done);
+    };
+    let aside = session.aside(place);
+    for why in std::mem::take(&mut replayed.unreadable) {
+        let aside = aside.display();
+        let lost =
+            format!("{why}: what was acknowledged there, if anything, is lost; {aside} keeps what is left of it");
+        tracing::error!(file = %replayed.path.display(), "{lost}");
+        replayed.lost.push(lost);
+    }
+    session.set_aside(place)?;
+    Ok(done)
+}
+
+/// `None`: everything is drained, or nothing was ever granted. Errors: what may be read another time.
+fn left(place: &FilePlace) -> io::Result<Option<Left>> {
     let grants = place.grants()?;
     if grants.is_empty() {
-        return Ok(None); // over, or never handed out
+        return Ok(None);
     }
+    let damage = |error: io::Error| if is_damage(&error) { Ok(error.to_string()) } else { Err(error) };
+    let (identity, hint) = match place.owner() {
+        Ok(None) => return Ok(None),
+        Ok(Some(owner)) => owner,
+        Err(error) => return Ok(Some(Left { hint: "unknown file".into(), grants, known: Err(damage(error)?) })),
+    };
+    let known = mark(place).and_then(|drained| Ok(Known { identity, drained, cut: place.cut()? }));
+    let known = known.map_or_else(|error| damage(error).map(Err), |known| Ok(Ok(known)))?;
+    Ok(Some(Left { hint, grants, known }))
+}
+
+/// The mark of what is drained. `InvalidData`: it is gone, or damaged.
+fn mark(place: &FilePlace) -> io::Result<Drained<Mapping>> {
+    let path = place.drained();
+    let damaged = || io::Error::new(io::ErrorKind::InvalidData, format!("{}: not what an agent wrote", path.display()));
+    match Mapping::open(&path, Medium::Volatile) {
+        Ok(memory) if memory.len() < WORD_BYTES => Err(damaged()),
+        Ok(memory) => Some(Drained::left_behind(memory)).filter(|mark| mark.below().is_some()).ok_or_else(damaged),
+        // Not there, or empty.
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidInput) => Err(damaged()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Mappings need not be flushed here: nothing is served before the session has ended, durably, and until then the same is
+/// replayed again.
+fn file(
+    agent: &Agent,
+    place: &FilePlace,
+    durable: bool,
+    mut replayed: Replayed,
+    grants: &[Granted],
+    known: Known,
+) -> io::Result<Option<Replayed>> {
+    let Known { identity, drained, cut } = known;
+    let hint = replayed.path.clone();
     let found = agent.store.locate(&identity, &hint, false)?;
     if found.is_none() && place.was_removed() {
         tracing::info!(file = %hint.display(), "windows of a file that was removed on this node are dropped");
         return Ok(None);
     }
-    let mut replayed = Replayed { path: hint.clone(), records: 0, bytes: 0, lost: Vec::new(), lost_bytes: 0 };
-    let mut rings = rings(place, &grants, &mut replayed.lost);
-    let drained = Drained::new(Mapping::open(&place.drained(), Medium::Volatile)?);
-    let cut = place.cut()?;
+    let mut rings = rings(place, grants, &mut replayed.unreadable);
     let bounds = Bounds { cut: cut.map_or(u64::MAX, |cut| cut.keep), ..Bounds::NONE };
     let Some(anchor) = found else {
         recover(&mut rings, &drained, bounds, &mut ToNowhere(&mut replayed))?;
@@ -125,7 +210,7 @@ fn file(agent: &Agent, place: &FilePlace, durable: bool) -> io::Result<Option<Re
     let how = OpenHow { read: false, write: true, truncate: false, created: false, sync: false, policy };
     let handle = match agent.cache.open_unless(anchor, how, &|| false) {
         Err(error) if error.raw_os_error() == Some(libc::EIO) => {
-            replayed.lost.push("its data is lost from the burst buffer, and these writes to it".to_owned());
+            replayed.lost.push(format!("{LOST}, and with them the file's data in the burst buffer"));
             note(&mut replayed, &Report::default());
             return Ok(Some(replayed));
         }
@@ -139,17 +224,22 @@ fn file(agent: &Agent, place: &FilePlace, durable: bool) -> io::Result<Option<Re
     Ok(Some(replayed))
 }
 
-/// The rings that can be read; what cannot is told in `lost`.
-fn rings(place: &FilePlace, grants: &[(usize, RingRecord)], lost: &mut Vec<String>) -> Vec<Reader<Arc<Mapping>>> {
-    let mut rings = Vec::new();
-    for (number, record) in grants {
+/// The rings that can be read; what is wrong with the others goes to `unreadable`.
+fn rings(place: &FilePlace, grants: &[Granted], unreadable: &mut Vec<String>) -> Vec<Reader<Arc<Mapping>>> {
+    let ring = |number: usize, record: &Result<RingRecord, String>| {
+        let record = record.as_ref().map_err(String::clone)?;
+        let path = place.ring(number);
         let writable = ByteRange::new(0, i64::MAX as u64);
         let grant = Grant { ring: record.ring(), capacity: record.capacity, epochs: Epoch(0)..=Epoch(0), writable };
-        let memory = Mapping::open(&place.ring(*number), Medium::Volatile).and_then(Mapping::guarded);
-        match memory.map(|memory| Reader::left_behind(Arc::new(memory), grant)) {
-            Ok(Ok(reader)) => rings.push(reader),
-            Ok(Err(error)) => lost.push(format!("a window that cannot be read: {error}")),
-            Err(error) => lost.push(format!("a window that cannot be opened: {error}")),
+        let memory = Mapping::open(&path, Medium::Volatile).and_then(Mapping::guarded);
+        let memory = memory.map_err(|error| format!("{}: {error}", path.display()))?;
+        Reader::left_behind(Arc::new(memory), grant).map_err(|error| format!("{}: {error}", path.display()))
+    };
+    let mut rings = Vec::new();
+    for (number, record) in grants {
+        match ring(*number, record) {
+            Ok(reader) => rings.push(reader),
+            Err(why) => unreadable.push(why),
         }
     }
     rings
@@ -158,7 +248,8 @@ fn rings(place: &FilePlace, grants: &[(usize, RingRecord)], lost: &mut Vec<Strin
 /// Nobody of this node removed the file, and it is not there any more.
 fn gone(replayed: &mut Replayed, report: &Report) {
     replayed.lost_bytes = report.replayed.len();
-    let gone = |range: ByteRange| format!("bytes {} to {}: the file was removed elsewhere", range.start, range.end);
+    let gone =
+        |range: ByteRange| format!("{LOST}: bytes {} to {}: the file was removed elsewhere", range.start, range.end);
     replayed.lost.extend(report.replayed.iter().map(gone));
     note(replayed, &Report { lost: report.lost.clone(), ..Report::default() });
 }
@@ -171,7 +262,7 @@ fn note(replayed: &mut Replayed, report: &Report) {
     if replayed.records > 0 {
         tracing::info!(file = %path, records = replayed.records, bytes = replayed.bytes, "replayed a killed agent's windows");
     }
-    lost.iter().for_each(|lost| tracing::error!(file = %path, "acknowledged writes are lost: {lost}"));
+    lost.iter().for_each(|lost| tracing::error!(file = %path, "{lost}"));
 }
 
 fn lost(loss: &Loss) -> String {
@@ -181,16 +272,17 @@ fn lost(loss: &Loss) -> String {
         Why::NewerEpoch => "somebody else was given them since",
     };
     match loss.range {
-        Some(range) => format!("bytes {} to {}: {why}", range.start, range.end),
-        None => format!("of bytes that cannot be told: {why}"),
+        Some(range) => format!("{LOST}: bytes {} to {}: {why}", range.start, range.end),
+        None => format!("{LOST}: of bytes that cannot be told: {why}"),
     }
 }
 
-/// The directories in which what killed agents acknowledged waits to be brought to this burst buffer. Errors: those of reading them.
+/// The directories in which something may wait that killed agents acknowledged, to be brought to this burst buffer: rings that
+/// were granted, of which only a replay tells how much is there already. Errors: those of reading them.
 pub fn windows_left(burst_buffer: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for session in Session::unfinished(burst_buffer)? {
-        if session.is_whole()? && !session.left()?.is_empty() {
+        if session.is_whole()? && session.left()?.iter().any(FilePlace::may_hold) {
             found.push(session.path());
         }
     }

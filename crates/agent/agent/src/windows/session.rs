@@ -129,11 +129,13 @@ impl Session {
         let path = path.display();
         let why = if is_durable {
             format!(
-                "{path} is not there: mount the persistent memory that it lies on; if that is lost with what it held, remove the line from the file `{SESSIONS}` in the burst buffer"
+                "{path} is not there: mount the persistent memory that it lies on; if that is lost with what it held, \
+                 remove the line from the file `{SESSIONS}` in the burst buffer"
             )
         } else if self.dir == Path::new(OWN_TMPFS) && !own_tmpfs::sees_mounts_of_the_machine() {
             format!(
-                "{path} is not seen from here: do this outside of containers and jobs, among the mounts of the machine's process 1"
+                "{path} is not seen from here: do this outside of containers and jobs, among the mounts of the machine's \
+                 process 1"
             )
         } else {
             return Ok(false);
@@ -179,6 +181,18 @@ impl Session {
         Ok(left)
     }
 
+    /// Where the directory of a file goes that cannot be replayed.
+    pub fn aside(&self, place: &FilePlace) -> PathBuf {
+        let number = place.path().file_name().unwrap_or_default().to_string_lossy();
+        self.dir.join(format!("{}.damaged-{number}", self.name))
+    }
+
+    /// Puts it there: it outlives the session. Errors: those of renaming it.
+    pub fn set_aside(&self, place: &FilePlace) -> io::Result<()> {
+        fs::rename(place.path(), self.aside(place))?;
+        if self.is_durable() { sync(&self.dir).and_then(|()| sync(&self.files())) } else { Ok(()) }
+    }
+
     /// The directory of one more file.
     pub fn add(&self, number: u64, identity: &Identity, hint: &Path) -> io::Result<FilePlace> {
         let place = FilePlace::make(&self.files(), number, self.is_durable(), identity, hint)?;
@@ -194,6 +208,7 @@ mod tests {
     use window::layout::RingId;
 
     use super::super::place::RingRecord;
+    use super::super::windows_left;
     use super::*;
 
     #[test]
@@ -207,11 +222,13 @@ mod tests {
         assert_eq!(Session::unfinished(&buffer).unwrap(), std::slice::from_ref(&session));
         let identity = Identity::new(vec![1, 2]).unwrap();
         let place = session.add(7, &identity, Path::new("a/b")).unwrap();
+        assert!(windows_left(&buffer).unwrap().is_empty(), "no ring was granted");
         let record = RingRecord::new(RingId(3 << 64 | 5), 1 << 20);
         place.grant(0, &record).unwrap();
+        assert_eq!(windows_left(&buffer).unwrap(), [session.path()]);
         let left = session.left().unwrap();
         assert_eq!(left[0].owner().unwrap(), Some((identity, "a/b".into())));
-        assert_eq!(left[0].grants().unwrap(), [(0, record)]);
+        assert_eq!(left[0].grants().unwrap(), [(0, Ok(record))]);
         assert_eq!(record.ring(), RingId(3 << 64 | 5));
         place.remove();
         assert!(session.is_whole().unwrap() && !session.is_wiped().unwrap());

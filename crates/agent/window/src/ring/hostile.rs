@@ -70,7 +70,7 @@ fn exercise(memory: &Arc<Heap>, reader: &mut Reader<Arc<Heap>>) {
     reader.take_rest(&mut |one| found.push(one));
     check(reader, &found);
     reader.release(u64::MAX);
-    let drained = Drained::new(Heap::zeroed(WORD_BYTES));
+    let drained = Drained::begin(Heap::zeroed(WORD_BYTES));
     if let Ok(left) = Reader::left_behind(memory.clone(), grant()) {
         let report = recover(&mut [left], &drained, Bounds::NONE, &mut Guarded).unwrap();
         assert!(report.records + report.lost.len() as u64 <= CAPACITY / RECORD_BYTES);
@@ -190,7 +190,7 @@ impl Replay for Hears<'_> {
     }
 
     fn tell(&mut self, report: &Report) {
-        assert_eq!(self.0.below(), 0, "who dies now tells it again");
+        assert_eq!(self.0.below(), Some(0), "who dies now tells it again");
         self.1 = Some(report.clone());
     }
 }
@@ -205,11 +205,11 @@ fn damage_is_told_by_byte_range_before_it_is_marked_and_the_rest_is_kept() {
         writer.append(10_000 + number * 1000, &[number as u8; 1000], &mut || false).unwrap();
     }
     memory.write(HEADER_BYTES + 1088 + 64 + 500, b"!"); // in the payload of the second
-    let drained = Drained::new(Heap::zeroed(WORD_BYTES));
+    let drained = Drained::begin(Heap::zeroed(WORD_BYTES));
     let left = Reader::left_behind(memory, grant()).unwrap();
     let mut hears = Hears(&drained, None);
     let report = recover(&mut [left], &drained, Bounds::NONE, &mut hears).unwrap();
-    assert_eq!((hears.1.as_ref(), drained.below()), (Some(&report), u64::MAX));
+    assert_eq!((hears.1.as_ref(), drained.below()), (Some(&report), Some(u64::MAX)));
     assert_eq!(report.lost.iter().map(|loss| loss.range).collect::<Vec<_>>(), [Some(ByteRange::new(11_000, 12_000))]);
     assert_eq!(
         report.replayed.iter().collect::<Vec<_>>(),

@@ -150,7 +150,7 @@ impl<M: Memory> Drain<M> {
     pub fn new(readers: Vec<Reader<M>>, sequence: Arc<M>, drained: M) -> Drain<M> {
         let mut queue = Queue::new(0);
         (0..readers.len()).for_each(|ring| queue.join(RingSlot(ring)));
-        Drain { readers, queue, sequence: Sequence::new(sequence), drained: Drained::new(drained) }
+        Drain { readers, queue, sequence: Sequence::new(sequence), drained: Drained::begin(drained) }
     }
 
     /// Takes from one ring; how it ended.

@@ -39,7 +39,7 @@ struct Findings {
     removed: u64,
     /// Replicas without a record that hold nothing unsaved: removed at the next start.
     unknown: u64,
-    /// Where windows of killed agents hold what is not here yet.
+    /// Where windows of killed agents may hold what is not here yet.
     windows: Vec<PathBuf>,
     /// What costs data, or may.
     problems: Vec<String>,
@@ -109,8 +109,8 @@ fn look(buffer: &Path) -> Result<Findings, Failure> {
     Ok(findings)
 }
 
-/// Whether the first start was cut short before anything could be kept: the next one makes what is missing. What cannot be read may hold
-/// something.
+/// Whether the first start was cut short before anything could be kept: the next one makes what is missing. What cannot be read
+/// may hold something.
 pub fn holds_nothing(buffer: &Path) -> bool {
     let missing = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
     let mut begun = ["FORMAT", "db"].iter().map(|part| fs::symlink_metadata(buffer.join(CATALOGUE).join(part)));
@@ -339,7 +339,7 @@ fn print(buffer: &Path, findings: &Findings, repaired: bool) {
     }
     for dir in &f.windows {
         out!(
-            "  windows of a killed agent, in {}, hold writes that are not here yet: the next start brings them",
+            "  windows of a killed agent, in {}, may hold writes that are not here yet: the next start brings them",
             dir.display()
         );
     }

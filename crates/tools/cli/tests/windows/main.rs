@@ -218,7 +218,7 @@ fn what_a_window_acknowledged_survives_the_death_of_agent_or_of_both() {
             }
             wait_until("the death of the agent", BOUND, || running.guard.ended().is_some());
             let checked = ok(call([Path::new("check"), &story.bench.buffer]));
-            assert!(checked.contains("hold writes that are not here yet"), "{checked}");
+            assert!(checked.contains("may hold writes that are not here yet"), "{checked}");
             // A program that lives goes on until its ring is full, or until somebody recovers.
             let recovered = call([Path::new("recover"), &story.bench.buffer]);
             assert_eq!(recovered.code, 0, "{recovered:?}");
@@ -286,16 +286,13 @@ fn windows_that_cannot_be_are_refused_or_it_is_said_why_there_was_none() {
         refused(&bench.dir.join("not/there/yet"), "is to be accelerated");
         std::os::unix::fs::symlink(&bench.dir, bench.tree.path("link")).unwrap();
         refused(&bench.tree.path("link/rings"), "is to be accelerated");
-        for (size, why) in [
-            ("much", "FOREBAY_WINDOW: `much` is no size"),
-            ("0", "FOREBAY_WINDOW: 0 is no size"),
-            ("1.5MiB", "`1.5MiB` is no whole number"),
-        ] {
+        for size in ["much", "0", "1.5MiB", "16mango"] {
             let mut command = forebay();
             command.arg("run").arg("--burst-buffer").arg(&bench.buffer).arg("--dir").arg(&bench.dir);
             command.args(["--window", "--", "touch", "ran"]).current_dir(&bench.dir).env("FOREBAY_WINDOW", size);
             let done = start(&mut command, "").wait();
-            assert!(done.code == 64 && done.err.contains(why), "{done:?}");
+            let why = format!("FOREBAY_WINDOW: `{size}` is no size of a window");
+            assert!(done.code == 64 && done.err.contains(&why) && done.err.contains("off, or"), "{done:?}");
         }
         assert!(!bench.dir.join("ran").exists());
 
@@ -332,7 +329,7 @@ fn rings_that_were_taken_away_are_told_as_lost() {
         }
         let recovered = call([Path::new("recover"), &story.bench.buffer]);
         assert!(
-            recovered.code == 0 && recovered.err.contains("acknowledged writes are lost: the directory is gone"),
+            recovered.code == 0 && recovered.err.contains("is gone: what they held, if anything, is lost"),
             "{recovered:?}"
         );
         let again = call([Path::new("recover"), &story.bench.buffer]);

@@ -7,8 +7,11 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::Ordering::SeqCst;
 
 use testkit::{PATIENCE, Random, wait_until};
+use window::ring::Writer;
+use window::sequence::Sequence;
 use window::{Mapping, Medium, Memory};
 
+use super::super::place::FilePlace;
 use super::{Stand, WRITE, agent_over};
 use crate::WriteHow;
 use crate::windows::fault;
@@ -182,25 +185,65 @@ pub(super) fn left_with_records(seed: u64, durable: bool) -> Story {
     story
 }
 
+/// The one directory in another.
+fn only(dir: &Path) -> std::path::PathBuf {
+    std::fs::read_dir(dir).unwrap().next().unwrap().unwrap().path()
+}
+
 #[test]
-fn what_cannot_be_replayed_is_named_and_stays_until_it_can() {
+fn what_another_version_left_is_named_and_stays_until_it_can_be_replayed() {
     let story = left_with_records(200, false);
     let (root, buffer) = (story.tree.path(), story.tree.path().join("buffer"));
-    let session = std::fs::read_dir(root.join("w")).unwrap().next().unwrap().unwrap().path();
-    let place = std::fs::read_dir(session.join("files")).unwrap().next().unwrap().unwrap().path();
-    for name in ["file", "0.grant", "drained"] {
-        let (path, aside) = (place.join(name), place.join("aside"));
-        std::fs::rename(&path, &aside).unwrap();
-        if name != "drained" {
-            std::fs::write(&path, b"{").unwrap();
-        }
-        let agent = agent_over(root, &[]);
-        let refused = agent.recover_windows(&buffer).unwrap_err().to_string();
-        assert!(refused.contains(place.to_str().unwrap()), "{refused}");
-        agent.cache().shutdown();
-        std::fs::rename(&aside, &path).unwrap();
-    }
+    let place = only(&only(&root.join("w")).join("files"));
+    let record = std::fs::read_to_string(place.join("file")).unwrap();
+    std::fs::write(place.join("file"), record.replace("\"format\":2", "\"format\":3")).unwrap();
+    let agent = agent_over(root, &[]);
+    let refused = agent.recover_windows(&buffer).unwrap_err().to_string();
+    assert!(refused.contains(place.to_str().unwrap()) && refused.contains("of another version"), "{refused}");
+    agent.cache().shutdown();
+    std::fs::write(place.join("file"), record).unwrap();
     story.check(200);
+}
+
+/// The name of a file, and what is done to it.
+type Damage = (&'static str, fn(&Path));
+
+#[test]
+fn what_is_damaged_beside_a_ring_is_told_as_lost_and_kept_and_stops_no_start() {
+    let cut = |path: &Path| std::fs::write(path, "{").unwrap();
+    let scribble = |path: &Path| Mapping::open(path, Medium::Volatile).unwrap().word(0).store(5000, SeqCst);
+    let cases: [Damage; 6] = [
+        ("file", cut),
+        ("drained", |path| std::fs::remove_file(path).unwrap()),
+        ("drained", |path| std::fs::write(path, "").unwrap()),
+        ("drained", scribble),
+        ("0.grant", cut),
+        ("0", scribble),
+    ];
+    for (number, (name, damage)) in cases.into_iter().enumerate() {
+        let story = left_with_records(210 + number as u64, false);
+        let (root, buffer) = (story.tree.path(), story.tree.path().join("buffer"));
+        let session = only(&root.join("w"));
+        damage(&only(&session.join("files")).join(name));
+        let agent = agent_over(root, &[]);
+        let left = agent.recover_windows(&buffer).unwrap();
+        assert!(agent.recover_windows(&buffer).unwrap().is_empty());
+        agent.cache().shutdown();
+        let [file] = &left[..] else { panic!("{left:?}") };
+        let aside = only(&root.join("w"));
+        assert_eq!(file.path.to_str(), Some(if name == "file" { "unknown file" } else { "file" }), "{name}");
+        let told = |part: &str| file.lost.iter().any(|lost| lost.contains(part));
+        assert!(told(&format!("/{name}: ")) && told(aside.to_str().unwrap()), "{file:?}");
+        assert!(!session.exists() && aside.to_str().unwrap().contains(".damaged-"), "{aside:?}");
+        if let (_, Ok(record)) = &FilePlace::of(aside.clone(), false).grants().unwrap()[0]
+            && name != "0"
+        {
+            let memory = |name: &str| Mapping::open(&aside.join(name), Medium::Volatile).unwrap();
+            let sequence = Sequence::new(memory("sequence"));
+            let writer = Writer::new(memory("0"), record.ring(), record.capacity, sequence).unwrap();
+            assert!(writer.is_ending(), "a program that lives goes on through the kernel");
+        }
+    }
 }
 
 #[test]

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use testkit::Random;
 use types::{Identity, Version};
 use window::ring::Writer;
-use window::sequence::Sequence;
+use window::sequence::{Drained, Sequence};
 use window::{Mapping, Medium};
 
 use super::super::budget::Budget;
@@ -44,8 +44,8 @@ pub(super) struct Recorder {
 
 impl Recorder {
     fn mark(&self) -> u64 {
-        let bytes = std::fs::read(&self.mark).unwrap_or_default();
-        bytes.first_chunk().map_or(0, |word| u64::from_le_bytes(*word))
+        let mark = Mapping::open(&self.mark, Medium::Volatile);
+        mark.map_or(0, |mark| Drained::left_behind(mark).below().unwrap())
     }
 }
 
