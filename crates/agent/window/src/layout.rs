@@ -17,7 +17,7 @@
 //!    or of a payload do not pass for a record;
 //! 3. the header's checksum, bound to ring id and position, holds for header and payload checksum together;
 //! 4. the payload ends inside the ring's free lap, and the file range inside what the reader granted;
-//! 5. the payload's checksum holds for the reader's private copy.
+//! 5. the payload's checksum holds when the record is taken. Who changes it after that changes what he wrote himself.
 
 use twox_hash::XxHash3_64;
 use types::{ByteRange, Epoch};

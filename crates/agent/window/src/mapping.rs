@@ -207,8 +207,9 @@ impl Memory for Mapping {
 
     fn sum(&self, at: usize, len: usize, before: u64) -> u64 {
         let from = self.check(at, len);
-        // SAFETY: inside the mapping. Until it is published this part of the ring is written by the calling thread alone,
-        // which has just done so; the agent does not write payloads.
+        // SAFETY: inside the mapping. A hostile owner of the ring may change the bytes meanwhile; every value of `u8` is valid, and a
+        // checksum neither branches on them nor uses them as addresses, so that it is any number then and no more happens. A copy
+        // of them first, into memory that nobody changes, takes as long again as the checksum.
         payload_sum(before, unsafe { std::slice::from_raw_parts(from, len) })
     }
 

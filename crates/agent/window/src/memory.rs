@@ -32,8 +32,8 @@ pub trait Memory {
     /// Copies `bytes` to `at`. The caller owns that part of the ring: nobody else writes it.
     fn write(&self, at: usize, bytes: &[u8]);
 
-    /// The checksum, continued from `before`, of at most [`COPY_CHUNK`] bytes that the caller has just written at `at`: of
-    /// what arrived, because a program may change its buffer while it is copied, which is its own affair.
+    /// The checksum, continued from `before`, of at most [`COPY_CHUNK`] bytes at `at`. Another process may be changing them: it is then any
+    /// number.
     fn sum(&self, at: usize, len: usize, before: u64) -> u64 {
         let mut copy = [0; COPY_CHUNK];
         self.read(at, &mut copy[..len]);

@@ -11,8 +11,8 @@ pub use sleep::sleep_on;
 
 use super::Ring;
 use crate::layout::{self, NotThisRing, RECORD_BYTES, RecordHeader, RingId, State};
-use crate::layout::{at, flag, footprint, payload_max, payload_sum};
-use crate::limits::{COPY_CHUNK, TAKE_BYTES_MAX};
+use crate::layout::{at, flag, footprint, payload_max};
+use crate::limits::TAKE_BYTES_MAX;
 use crate::memory::Memory;
 use crate::sequence::Sequence;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
@@ -354,11 +354,8 @@ impl<M: Memory> Reader<M> {
 
     /// Checks the payload (layout, 5).
     fn sum(&self, position: u64, header: &RecordHeader) -> Found {
-        let (mut sum, mut chunk) = (0, [0u8; COPY_CHUNK]);
-        for (place, bytes) in self.ring.pieces(Ring::<M>::payload(position), u64::from(header.length)) {
-            self.ring.memory.read(place, &mut chunk[..bytes]);
-            sum = payload_sum(sum, &chunk[..bytes]);
-        }
+        let pieces = self.ring.pieces(Ring::<M>::payload(position), u64::from(header.length));
+        let sum = pieces.fold(0, |sum, (place, bytes)| self.ring.memory.sum(place, bytes, sum));
         if sum as u32 != header.payload_sum {
             return Found::Damage(Damage { position, range: Some(header.range()), reason: Reason::Payload });
         }
