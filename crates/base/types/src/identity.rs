@@ -38,6 +38,16 @@ impl Identity {
         Ok(Identity(bytes))
     }
 
+    /// The one that prints so: two hexadecimal digits for each byte. `None`: none does.
+    pub fn from_hex(text: &str) -> Option<Identity> {
+        let digit = |byte: &u8| char::from(*byte).to_digit(16);
+        let byte = |pair: &[u8]| match pair {
+            [high, low] => Some((digit(high)? << 4 | digit(low)?) as u8),
+            _ => None,
+        };
+        Identity::new(text.as_bytes().chunks(2).map(byte).collect::<Option<Vec<u8>>>()?).ok()
+    }
+
     /// The bytes, for storing and comparing.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
@@ -65,6 +75,15 @@ mod tests {
         let identity = Identity::new(vec![0xab, 1]).unwrap();
         assert_eq!(identity.as_bytes(), [0xab, 1]);
         assert_eq!(identity.to_string(), "ab01");
+        assert_eq!(Identity::from_hex("aB01"), Some(identity));
+    }
+
+    #[test]
+    fn what_prints_as_no_identity_is_none() {
+        for text in ["", "a", "ab0", "ag", "+1", "ab 1", "\u{e9}"] {
+            assert_eq!(Identity::from_hex(text), None, "{text}");
+        }
+        assert_eq!(Identity::from_hex(&"00".repeat(IDENTITY_BYTES_MAX + 1)), None);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use config::Policy;
+use serde::{Deserialize, Serialize};
 use types::{Identity, Timestamp};
 
 /// How a read of a file that is being staged in found its bytes.
@@ -126,7 +127,8 @@ impl Stuck {
 }
 
 /// Which copy of a conflict stays.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Keep {
     /// The replica replaces the global copy.
     BurstBuffer,

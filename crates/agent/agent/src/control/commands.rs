@@ -127,12 +127,7 @@ impl Commands {
     fn resolve(&self, file: &str, keep: Keep) -> io::Result<serde_json::Value> {
         let identity = match find(&self.agent, Path::new(file)) {
             Ok(node) => node.identity().clone(),
-            Err(error) => identity_in_hex(file).ok_or(error)?,
-        };
-        let keep = match keep {
-            Keep::BurstBuffer => file_cache::Keep::BurstBuffer,
-            Keep::Global => file_cache::Keep::Global,
-            Keep::Both => file_cache::Keep::Both,
+            Err(error) => Identity::from_hex(file).ok_or(error)?,
         };
         Ok(json!(self.agent.cache().resolve(&identity, keep)?))
     }
@@ -193,12 +188,6 @@ pub(super) fn find(agent: &Agent, path: &Path) -> io::Result<Arc<Node>> {
         }
     }
     Ok(node)
-}
-
-fn identity_in_hex(text: &str) -> Option<Identity> {
-    let byte = |at: usize| text.get(at..at + 2).and_then(|two| u8::from_str_radix(two, 16).ok());
-    let bytes = (0..text.len()).step_by(2).map(byte).collect::<Option<Vec<u8>>>()?;
-    Identity::new(bytes).ok()
 }
 
 /// One file's outcome.

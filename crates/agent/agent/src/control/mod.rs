@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 pub use client::Client;
 pub use commands::Say;
+pub use file_cache::Keep;
 pub use listener::{Commanded, Listener};
 
 /// The socket's name in the burst buffer.
@@ -104,18 +105,6 @@ pub enum Verb {
     Unpin,
     /// Told only.
     State,
-}
-
-/// Which copy of a conflict stays.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Keep {
-    /// The replica replaces the global copy.
-    BurstBuffer,
-    /// The global copy stays; the replica's data goes.
-    Global,
-    /// The global copy stays; the replica's data is saved.
-    Both,
 }
 
 /// One line of an answer.

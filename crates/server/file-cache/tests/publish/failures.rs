@@ -12,10 +12,8 @@ use crate::world::{How, World, how, scratch};
 fn a_store_without_room_for_both_is_told_and_nobody_sees_a_part() {
     for errno in [libc::ENOSPC, libc::EDQUOT] {
         let dir = scratch();
-        let world = World::open(dir.path(), How::default());
-        std::fs::write(world.path("f"), b"old").unwrap();
+        let world = World::changing(dir.path(), How::default(), b"new");
         let inode = world.inode("f");
-        world.rewrite("f", b"new");
         world.store.at(move |step| match step {
             Step::Dressed(0) => Err(io::Error::from_raw_os_error(errno)),
             _ => Ok(()),

@@ -88,10 +88,8 @@ fn who_writes_below_until_just_before_the_rename_is_in_conflict() {
 #[test]
 fn changes_of_names_without_a_pause_keep_no_file_from_its_place() {
     let dir = scratch();
-    let world = World::open(dir.path(), How::default());
-    std::fs::write(world.path("f"), b"old").unwrap();
+    let world = World::changing(dir.path(), How::default(), b"new");
     let inode = world.inode("f");
-    world.rewrite("f", b"new");
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -139,10 +137,8 @@ fn who_writes_below_to_files_in_place_while_another_is_published_is_in_conflict(
 fn what_somebody_puts_under_the_hidden_name_or_writes_there_takes_no_place() {
     for replaced in [true, false] {
         let dir = scratch();
-        let world = World::open(dir.path(), How::default());
-        std::fs::write(world.path("f"), b"old").unwrap();
+        let world = World::changing(dir.path(), How::default(), b"ours");
         let inode = world.inode("f");
-        world.rewrite("f", b"ours");
         let root = world.root.clone();
         world.store.at(move |step| {
             // What is written before that is found out when it is looked at, and tried again.

@@ -28,7 +28,7 @@ pub fn run(args: &ResolveArgs) -> Result<u8, Failure> {
         Err(failure) if failure.code == exit::UNAVAILABLE && buffer.is_some() => {
             // One that is only stopped has its mount over the directory.
             link::answers(&target)?;
-            by_hand(target, &file, args.keep)
+            by_hand(target, &file, copy_of(args.keep))
         }
         Err(failure) => Err(failure),
     }
@@ -51,11 +51,7 @@ fn of_identity(buffer: Option<&Path>) -> Result<Target, Failure> {
 }
 
 fn by_agent(mut link: Link, file: &Path, args: &ResolveArgs) -> Result<u8, Failure> {
-    let keep = match args.keep {
-        KeepArg::BurstBuffer => Keep::BurstBuffer,
-        KeepArg::Global => Keep::Global,
-        KeepArg::Both => Keep::Both,
-    };
+    let keep = copy_of(args.keep);
     let asked = link.ask(&Request::Resolve { file: file.to_string_lossy().into_owned(), keep }, |_| {});
     let saved = asked.map_err(|failure| match failure.code {
         exit::NO_INPUT => nothing(&args.path).remedy("what is to be decided: forebay status"),
@@ -68,18 +64,13 @@ fn by_agent(mut link: Link, file: &Path, args: &ResolveArgs) -> Result<u8, Failu
 }
 
 /// No agent runs: opens the burst buffer, decides, and stages out what the decision made dirty.
-fn by_hand(target: Target, file: &Path, keep: KeepArg) -> Result<u8, Failure> {
+fn by_hand(target: Target, file: &Path, keep: Keep) -> Result<u8, Failure> {
     let below = lower::open(&target.dir).map_err(|e| Failure::io(format_args!("use {}", target.dir.display()), &e))?;
     let place = Place { dir: target.dir, burst_buffer: target.burst_buffer };
     let cache = serving::cache_of(&place, below, &How { idle: true, ..How::default() })?;
     let wanted = file.to_string_lossy();
     let stuck = cache.activity().stuck.into_iter().find(|one| one.path == wanted || one.identity == wanted);
-    let resolved = stuck.and_then(|one| from_hex(&one.identity)).map(|identity| {
-        let keep = match keep {
-            KeepArg::BurstBuffer => file_cache::Keep::BurstBuffer,
-            KeepArg::Global => file_cache::Keep::Global,
-            KeepArg::Both => file_cache::Keep::Both,
-        };
+    let resolved = stuck.and_then(|one| Identity::from_hex(&one.identity)).map(|identity| {
         let saved = cache.resolve(&identity, keep).map_err(|e| Failure::io("resolve it", &e))?;
         if let Some(path) = saved {
             out!("{}", path.display());
@@ -98,7 +89,10 @@ fn nothing(path: &Path) -> Failure {
     Failure::new(exit::NO_INPUT, format!("nothing is to be decided about {}", path.display()))
 }
 
-fn from_hex(text: &str) -> Option<Identity> {
-    let byte = |at: usize| text.get(at..at + 2).and_then(|two| u8::from_str_radix(two, 16).ok());
-    Identity::new((0..text.len()).step_by(2).map(byte).collect::<Option<Vec<u8>>>()?).ok()
+fn copy_of(keep: KeepArg) -> Keep {
+    match keep {
+        KeepArg::BurstBuffer => Keep::BurstBuffer,
+        KeepArg::Global => Keep::Global,
+        KeepArg::Both => Keep::Both,
+    }
 }
