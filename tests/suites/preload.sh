@@ -41,7 +41,7 @@ compile() {
     gcc -O1 -w -pthread -o "$scratch/bin/$(basename "$source" .c)" "$source" -lutil || return 1
   done
   gcc -O1 -Wall -o "$scratch/chance" preload/chance.c && gcc -O1 -Wall -o "$scratch/windowed" preload/windowed.c &&
-    gcc -O1 -Wall -o "$scratch/full" preload/full.c
+    gcc -O1 -Wall -o "$scratch/full" preload/full.c && gcc -O1 -Wall -pthread -o "$scratch/forked" preload/forked.c
 }
 
 # Proves that the rest of this suite is about windows at all.
@@ -59,6 +59,9 @@ inside_windows() {
     have=$(in_new_directory accelerated env $(environment windows) "$scratch/windowed" "$bytes" "$count")
     if [ "$have" = "$want" ]; then pass "windows::asked_for_$with"; else fail "windows::asked_for_$with" "its window has '$have' bytes"; fi
   done
+  # shellcheck disable=SC2046
+  have=$(in_new_directory accelerated timeout --kill-after=2 $CHANCE_SECONDS_MAX env $(environment windows) "$scratch/forked")
+  if [ "$have" = 0 ]; then pass windows::of_forked_children; else fail windows::of_forked_children "$have"; fi
   documented c "$scratch/documented"
   documented python python3 "$scratch/documented.py"
 }
@@ -143,6 +146,7 @@ probe() { # NAME
     diff "$scratch/$name.plain.without" "$scratch/$name.$side" && continue
     problem="$side is not as plain (<)"
   done
+  sed -n "s/.*\"skipped\":\"\([^\"]*\)\".*/not tested in probe::$name: \1/p" "$scratch/$name.plain.without" | sort -u
   if [ -n "$problem" ]; then fail "probe::$name" "$problem"; else pass "probe::$name"; fi
 }
 

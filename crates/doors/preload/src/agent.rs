@@ -1,18 +1,21 @@
-//! The connection of this process to the agent, made when the first file is opened that may have a window.
+//! The connection of this process to the agent, made when the first file is opened that may have a window; a forked child makes
+//! one of its own.
 
 use core::cell::UnsafeCell;
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use rustix::thread::futex;
 use window::attach::{Command, Control, LIBRARY_MARK};
 use window::client::{Announcement, Registration, control};
 use window::environment::{Wish, wish};
 
-use crate::limits::{OWN_DESCRIPTORS_FROM, RETRY_AFTER_WRITES, SOCKET_PATH_MAX};
+use crate::limits::{DESCRIPTORS_MAX, OWN_DESCRIPTORS_FROM, RETRY_AFTER_WRITES, SOCKET_PATH_MAX};
+use crate::own::{self, DONE, OWN};
 use crate::signals::{AbortOnPanic, Blocked, KeptErrno, Uncancelled};
-use crate::{asynchronous, descriptors};
+use crate::{allocator, asynchronous, descriptors, lifetime};
 
 /// By which `forebay` knows the library.
 #[used]
@@ -32,13 +35,10 @@ static PATH_BYTES: AtomicUsize = AtomicUsize::new(0);
 /// Wanted size of a window; 0: as the policy says.
 static WINDOW_BYTES: AtomicU64 = AtomicU64::new(0);
 
-static REGISTRATION: AtomicPtr<Registration> = AtomicPtr::new(core::ptr::null_mut());
-/// The process that registered.
-static OWNER: AtomicU64 = AtomicU64::new(0);
-/// This process asks for no windows any more.
+/// A process registered, this one or one that it is a fork of.
+static HAS_REGISTERED: AtomicBool = AtomicBool::new(false);
+/// This process asks for no windows any more, nor do its children.
 static GIVEN_UP: AtomicBool = AtomicBool::new(false);
-/// A thread talks to the agent; no other waits for it, nor does its own signal handler.
-static TALKING: AtomicBool = AtomicBool::new(false);
 
 /// Reads the environment. Called by the loader.
 pub fn configure() {
@@ -58,7 +58,8 @@ pub fn configure() {
         // `forebay run` has refused what is none.
         Some(Wish::Policy) | None => 0,
     };
-    if asynchronous::has_liburing() {
+    let wiped = own::wipe_on_fork(&OWN) && allocator::wipe_on_fork() && descriptors::wipe_on_fork();
+    if !wiped || asynchronous::has_liburing() {
         return;
     }
     WINDOW_BYTES.store(bytes, Relaxed);
@@ -74,12 +75,12 @@ pub fn is_offered() -> bool {
 
 /// Whether this process, not a child that shares its memory, is the one that registered.
 fn is_owner() -> bool {
-    OWNER.load(Relaxed) == rustix::process::getpid().as_raw_nonzero().get() as u64
+    OWN.owner.load(Relaxed) == rustix::process::getpid().as_raw_nonzero().get() as u64
 }
 
 fn registration() -> Option<&'static Registration> {
-    // SAFETY: stored once, never freed.
-    unsafe { REGISTRATION.load(Acquire).as_ref() }
+    // SAFETY: never freed once it was stored.
+    unsafe { OWN.registration.load(Acquire).as_ref() }
 }
 
 /// Runs `act` unless somebody talks to the agent already.
@@ -87,13 +88,13 @@ fn talk<T>(act: impl FnOnce() -> Option<T>) -> Option<T> {
     let _errno = KeptErrno::here();
     let _blocked = Blocked::all();
     let _uncancelled = Uncancelled::here();
-    if TALKING.swap(true, AcqRel) {
+    if OWN.talking.swap(true, AcqRel) {
         return None;
     }
     let panics = AbortOnPanic::armed();
     let result = act();
     panics.disarm();
-    TALKING.store(false, Release);
+    OWN.talking.store(false, Release);
     result
 }
 
@@ -104,7 +105,7 @@ pub fn announce(mildly: bool) -> Option<Announcement<'static>> {
     }
     let registration = registration().or_else(register)?;
     let _errno = KeptErrno::here();
-    (is_owner() && registration.is_here()).then(|| {
+    is_owner().then(|| {
         let thread = rustix::thread::gettid().as_raw_nonzero().get() as u32;
         if mildly { registration.announce_mildly(thread) } else { registration.announce(thread) }
     })
@@ -119,14 +120,16 @@ fn register() -> Option<&'static Registration> {
         let length = PATH_BYTES.load(Acquire);
         // SAFETY: written before the length was stored, and never again.
         let path = unsafe { &(&*PATH.0.get())[..length] };
-        let connected = Registration::connect_from(path, OWN_DESCRIPTORS_FROM).ok();
-        let Some(registration) = connected.filter(|_| descriptors::wipe_on_fork()) else {
+        if HAS_REGISTERED.swap(true, Relaxed) {
+            descriptors::abandon_inherited();
+        }
+        let Ok(registration) = Registration::connect_from(path, OWN_DESCRIPTORS_FROM) else {
             PATH_BYTES.store(0, Relaxed); // no agent, or one of another version: no second try
             return None;
         };
-        OWNER.store(rustix::process::getpid().as_raw_nonzero().get() as u64, Relaxed);
+        OWN.owner.store(rustix::process::getpid().as_raw_nonzero().get() as u64, Relaxed);
         let registration: &'static Registration = Box::leak(Box::new(registration));
-        REGISTRATION.store(core::ptr::from_ref(registration).cast_mut(), Release);
+        OWN.registration.store(core::ptr::from_ref(registration).cast_mut(), Release);
         Some(registration)
     })
 }
@@ -137,7 +140,7 @@ pub fn closes(first: u32, last: u32) {
     let own = registration.socket().as_raw_fd() as u32;
     if (first..=last).contains(&own) && is_owner() {
         PATH_BYTES.store(0, Relaxed);
-        REGISTRATION.store(core::ptr::null_mut(), Release);
+        OWN.registration.store(core::ptr::null_mut(), Release);
         descriptors::forget_range(0, u32::MAX);
     }
 }
@@ -146,8 +149,7 @@ pub fn closes(first: u32, last: u32) {
 #[cold]
 pub fn attach(fd: c_int, open: &descriptors::Open) {
     let answer = talk(|| {
-        let registration = registration()
-            .filter(|registration| registration.is_here() && !size_is_limited() && !GIVEN_UP.load(Acquire))?;
+        let registration = registration().filter(|_| !size_is_limited() && !GIVEN_UP.load(Acquire))?;
         // SAFETY: the program's descriptor, which a call of its own is using.
         let file = unsafe { BorrowedFd::borrow_raw(fd) };
         Some(registration.attach(file, WINDOW_BYTES.load(Relaxed)))
@@ -195,20 +197,54 @@ pub fn end(fd: c_int) -> Result<(), c_int> {
     ended.map(drop)
 }
 
-/// All of them, and for good: what is read and written from now on may be seen by nobody here. Also before [`configure`].
+/// All of them, and for good: what is read and written from now on may be seen by nobody here. Also what others that share an
+/// open file of ours have appended. Whoever calls meanwhile waits until that is done. Also before [`configure`].
 pub fn give_up() {
     // A child that shares the memory of its parent has nothing to give back, and leaves that its own.
-    if GIVEN_UP.load(Relaxed) || (registration().is_some() && !is_owner()) {
+    if OWN.giving_up.load(Acquire) == DONE || (registration().is_some() && !is_owner()) {
         return;
     }
-    if !GIVEN_UP.swap(true, AcqRel) && is_offered() {
-        give_back_all();
+    GIVEN_UP.store(true, Release);
+    if is_offered() {
+        give_up_once();
+    }
+}
+
+#[cold]
+fn give_up_once() {
+    let _errno = KeptErrno::here();
+    let _uncancelled = Uncancelled::here();
+    let here = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+    match OWN.giving_up.compare_exchange(0, here, AcqRel, Acquire) {
+        Ok(_) => {
+            end_all();
+            OWN.giving_up.store(DONE, Release);
+            // It fails only for an address that is not mapped.
+            let _ = futex::wake(&OWN.giving_up, futex::Flags::PRIVATE, i32::MAX as u32);
+        }
+        // A handler of our own signals, which cannot wait.
+        Err(by) if by == here => end_all(),
+        Err(by) => {
+            while OWN.giving_up.load(Acquire) == by {
+                // Woken, interrupted, or it was done just now.
+                let _ = futex::wait(&OWN.giving_up, futex::Flags::PRIVATE, by, None);
+            }
+        }
+    }
+}
+
+/// The windows of all that this process has open, whoever appends to them.
+fn end_all() {
+    let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
+    for fd in 0..most.min(DESCRIPTORS_MAX as u64) as c_int {
+        // What is not drained fails the writes that follow.
+        let _ = lifetime::look_past(fd);
     }
 }
 
 /// All of them, because the program limits the size of files.
 pub fn give_back_all() {
-    for fd in 3..crate::limits::DESCRIPTORS_MAX as c_int {
+    for fd in 3..DESCRIPTORS_MAX as c_int {
         // What is not drained fails the writes that follow.
         let _ = give_back(fd);
     }

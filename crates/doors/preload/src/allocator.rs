@@ -21,7 +21,9 @@ struct State {
     left: usize,
 }
 
-/// Blocks by powers of two, from arenas that are never given back.
+/// Blocks by powers of two, from arenas that are never given back. Wiped in a forked child, where a thread that is not there may
+/// have had the lock: the child takes arenas of its own, and what its parent had stays where it is.
+#[repr(C, align(4096))]
 pub struct Allocator {
     locked: AtomicBool,
     state: UnsafeCell<State>,
@@ -35,6 +37,11 @@ static ALLOCATOR: Allocator = Allocator {
     locked: AtomicBool::new(false),
     state: UnsafeCell::new(State { free: [null_mut(); CLASSES], arena: null_mut(), left: 0 }),
 };
+
+/// Has the kernel do so. False if it cannot.
+pub fn wipe_on_fork() -> bool {
+    crate::own::wipe_on_fork(&ALLOCATOR)
+}
 
 fn class_of(layout: Layout) -> usize {
     let size = layout.size().max(layout.align()).max(SMALLEST).next_power_of_two();

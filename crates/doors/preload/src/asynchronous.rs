@@ -1,6 +1,6 @@
-//! `libaio` and `io_uring`. The kernel reads for them by the size of a file that it was told last, and knows nothing of what was appended
-//! to a window since: a process that uses them has no windows from then on. Nothing of `liburing` is in the table, for there are many of
-//! that name, of versions and copies of their own: a program that comes with one has no windows at all.
+//! `libaio` and `io_uring`. The kernel reads for them by the size of a file that it was told last, and knows nothing of what was
+//! appended to a window since: a process that uses them has no windows from then on. Nothing of `liburing` is in the table, for
+//! there are many of that name, of versions and copies of their own: a program that comes with one has no windows at all.
 
 use core::ffi::{CStr, c_int, c_long, c_void};
 

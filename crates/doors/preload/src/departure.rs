@@ -1,4 +1,5 @@
-//! Functions by which a program copies or replaces itself, or goes past the C library: forwarded with whatever arguments they have.
+//! Functions by which a program copies or replaces itself, or goes past the C library: forwarded with whatever arguments they
+//! have.
 
 use core::ffi::c_void;
 
@@ -18,8 +19,9 @@ pub extern "C" fn destination(original: &Original) -> *mut c_void {
 /// Before most of them nothing is to be done.
 pub extern "C" fn nothing_before() {}
 
-/// Makes of a row a function that has something looked at, which gets the first arguments, asks for the original's address and jumps there with every register and the stack as they
-/// were: `execl` has any number of arguments, and `vfork` returns twice, to a frame that must not be ours.
+/// Makes of a row a function that has something looked at, which gets the first arguments, asks for the original's address and
+/// jumps there with every register and the stack as they were: `execl` has any number of arguments, and `vfork` returns twice, to
+/// a frame that must not be ours.
 macro_rules! depart {
     ($name:ident, $before:path) => {
         #[allow(non_snake_case)] // the C library's name

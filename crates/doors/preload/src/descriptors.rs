@@ -5,7 +5,7 @@
 //!
 //! 1. an entry is made only after an open that this process made itself, never for descriptors 0, 1 and 2;
 //! 2. it is taken out before a descriptor is closed, and whenever its number turns out to mean something else;
-//! 3. the kernel wipes the table in a forked child;
+//! 3. the kernel wipes the table in a forked child, which has entries for what it opens itself;
 //! 4. a window is unmapped by whoever uses it last.
 
 use core::cell::UnsafeCell;
@@ -47,8 +47,8 @@ pub struct Open {
     window: UnsafeCell<Option<Window>>,
 }
 
-// SAFETY: `window` is written by the one thread that moved `stage` to ASKING, read after it is WITH, and taken by the one that moved
-// `life` from its last state, when nobody looks at it.
+// SAFETY: `window` is written by the one thread that moved `stage` to ASKING, read after it is WITH, and taken by the one that
+// moved `life` from its last state, when nobody looks at it.
 unsafe impl Sync for Open {}
 
 impl Open {
@@ -182,10 +182,14 @@ pub fn forget_range(first: u32, last: u32) {
     }
 }
 
-/// Has the kernel wipe the table in a forked child. False if it cannot (before Linux 4.14).
+/// Has the kernel wipe the table in a forked child. False if it cannot.
 pub fn wipe_on_fork() -> bool {
-    use rustix::mm::{Advice, madvise};
-    let start = from_ref(&TABLE).cast_mut().cast();
-    // SAFETY: the table fills its pages, which are private memory of this process.
-    unsafe { madvise(start, size_of::<Table>(), Advice::LinuxWipeOnFork) }.is_ok()
+    crate::own::wipe_on_fork(&TABLE)
+}
+
+/// In a forked child, whose table was wiped: nothing leads to what its parent had any more. What a call was using stays, for it
+/// may be one of the thread that forked.
+#[cold]
+pub fn abandon_inherited() {
+    OPENS.iter().filter(|open| open.life.load(Relaxed) & OCCUPIED != 0).for_each(Open::leave);
 }

@@ -10,7 +10,8 @@
 //! 1. Descriptors are the kernel's own. A call that is not understood goes to the C library unchanged, arguments, result and
 //!    `errno`, as a jump: no frame of ours is on the stack, so thread cancellation and signals find what they would find.
 //! 2. No write allocates, locks or makes a system call beyond moving the file's position; asking for a window does, with
-//!    signals blocked and memory that is not the program's. There is no thread.
+//!    signals blocked and memory that is not the program's. There is no thread. Nobody waits for a thread that a forked child has
+//!    not: what one may be in the midst of is wiped there ([`own`]).
 //! 3. A panic ends in `abort`, never in the program's frames.
 //! 4. Only the functions of the table are exported, and only libc is needed.
 
@@ -26,5 +27,6 @@ mod forward;
 mod lifetime;
 mod limits;
 mod original;
+mod own;
 mod signals;
 mod table;

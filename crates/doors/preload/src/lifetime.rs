@@ -11,8 +11,8 @@ use crate::descriptors;
 /// Flags whose writes are not for a window: at the end, durable one by one, past the page cache, or no file at all.
 const NOT_FOR_WINDOWS: c_int = libc::O_APPEND | libc::O_DSYNC | libc::O_DIRECT | libc::O_PATH | libc::O_DIRECTORY;
 
-/// Before an open. Announced are opens for writing; those that keep what is there to be read, mildly: a file that may have a window
-/// is read through the agent, where others may be read by the kernel alone.
+/// Before an open. Announced are opens for writing; those that keep what is there to be read, mildly: a file that may have a
+/// window is read through the agent, where others may be read by the kernel alone.
 pub fn before_open(flags: c_int) -> Option<Announcement<'static>> {
     let access = flags & libc::O_ACCMODE;
     let reads = access == libc::O_RDWR;
@@ -92,7 +92,7 @@ fn replaced(from: c_int, to: c_int, result: c_int) -> c_int {
 /// Before the kernel looks at a file without asking the agent, or flags change that all duplicates of the descriptor share. One
 /// that is not known may be a duplicate, or inherited: its file is then written through a window by another number, or by
 /// another process. An errno: what was acknowledged is not there for it to see.
-fn look_past(fd: c_int) -> Result<(), c_int> {
+pub fn look_past(fd: c_int) -> Result<(), c_int> {
     if !descriptors::is_foreign(fd) {
         agent::give_back(fd)
     } else if fd >= 0 && agent::is_offered() && is_regular(fd) {

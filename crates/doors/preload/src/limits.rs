@@ -10,7 +10,8 @@ pub const OPENS_MAX: usize = 1024;
 /// which files written in one piece never earn.
 pub const ATTACH_AT_WRITE: u32 = 3;
 
-/// A write of so many bytes counts for two of them: through the kernel it takes about as long as asking does, and longer behind a server.
+/// A write of so many bytes counts for two of them: through the kernel it takes about as long as asking does, and longer behind a
+/// server.
 pub const LARGE_WRITE: usize = 64 << 10;
 
 /// Writes between two tries when the agent said "not now".

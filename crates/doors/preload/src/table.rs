@@ -10,8 +10,9 @@
 //! * `looked_at`: the program goes to the kernel past the other functions. What is looked at before is behind the arrow.
 //! * `own`: it is a system call and nothing else, whichever library had it.
 //!
-//! After the arrow stands the function that does it for descriptors of ours; `forward` is the C library's. Reads and departures need
-//! nothing today, because the agent drains before it answers the kernel: their rows are where reads from a window's memory will be.
+//! After the arrow stands the function that does it for descriptors of ours; `forward` is the C library's. Reads and departures
+//! need nothing today, because the agent drains before it answers the kernel: their rows are where reads from a window's memory
+//! will be.
 //!
 //! Fixed arguments stand for variadic ones where the calling convention passes both alike, as it does for up to six words
 //! on x86-64. `off_t` is `off64_t` there, so both names of a call have one row each and one meaning.

@@ -21,8 +21,8 @@ impl Budget {
         Budget(Arc::new(Mutex::new(bytes)))
     }
 
-    /// The largest ring of at most `wish` bytes, or the smallest that there is, that leaves as much as it takes: so the first of many programs does not
-    /// take all, and the last still gets something. `None` when that would be no ring.
+    /// The largest ring of at most `wish` bytes, or the smallest that there is, that leaves as much as it takes: so the first of
+    /// many programs does not take all, and the last still gets something. `None` when that would be no ring.
     pub fn take(&self, wish: u64) -> Option<Share> {
         let mut left = self.0.lock();
         let most = wish.max(CAPACITY_MIN).min(*left / 2);

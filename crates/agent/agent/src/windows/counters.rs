@@ -38,8 +38,8 @@ pub struct WindowStatus {
     pub drained_bytes: u64,
     /// Bytes that needed not be brought there, because newer ones had come or their file had been cut or removed.
     pub superseded_bytes: u64,
-    /// Bytes that were acknowledged and are lost: their file was removed elsewhere while the server, or the agent before this one,
-    /// was away.
+    /// Bytes that were acknowledged and are lost: their file was removed elsewhere while the server, or the agent before this
+    /// one, was away.
     pub lost_bytes: u64,
     /// Time that programs waited for room in full windows, summed over their threads, us. Waits too short to sleep do not count.
     pub waited_us: u64,
