@@ -155,6 +155,12 @@ impl Inner {
         commits <= self.commits_synced.load(Ordering::Acquire)
     }
 
+    /// How the record of a clean file goes: where the medium may still call the file dirty, a crash of the machine must not find that
+    /// without a replica.
+    pub(crate) fn leaving(&self, clean_commit: u64) -> Durability {
+        if self.has_synced(clean_commit) { Durability::Process } else { Durability::Machine }
+    }
+
     /// Returns when the medium has the first `commits`.
     pub(crate) fn sync_commits(&self, commits: u64) -> io::Result<()> {
         if self.has_synced(commits) { Ok(()) } else { self.commit(Vec::new(), Durability::Machine) }
@@ -268,9 +274,7 @@ impl Inner {
         if had_record {
             // Whoever finds a brand takes the replica for dirty.
             version.iter().for_each(|version| self.replicas.unbrand(*version));
-            // Where the medium may still call the file dirty, a crash of the machine must not find that without a replica.
-            let synced = !unclean && self.has_synced(clean_commit);
-            let durability = if synced { Durability::Process } else { Durability::Machine };
+            let durability = if unclean { Durability::Machine } else { self.leaving(clean_commit) };
             let nobodys = version.filter(|_| !unclean || unlinked).map(|version| (version, false));
             self.disown(&file.identity, nobodys, durability)?;
         }

@@ -9,6 +9,7 @@ use global_store::{Access, Anchor, OpenFile};
 use crate::cache::Inner;
 use crate::limits::BLOCK_BYTES;
 use crate::replica::{How, read_full};
+use crate::side::here;
 use crate::sums::{self, Sums};
 
 impl Inner {
@@ -25,7 +26,7 @@ impl Inner {
         if sums.is_some() && sums == Some(self.sums_below(&*global, size)?) {
             return Ok(true);
         }
-        let replica = self.replicas.open_as(record.version, How::Read)?;
+        let replica = self.replicas.open_as(record.version, How::Read).map_err(here)?;
         Ok(rustix::fs::fstat(&replica)?.st_size as u64 == size && self.is_equal(&replica, &*global, size)?)
     }
 
@@ -47,7 +48,7 @@ impl Inner {
         for index in 0..sums::blocks_of(size) {
             let range = sums::block_range(index, size);
             let len = range.len() as usize;
-            let read = read_full(replica, &mut ours[..len], range.start)?;
+            let read = read_full(replica, &mut ours[..len], range.start).map_err(here)?;
             if read != global.read_at(&mut theirs[..len], range.start)? || ours[..read] != theirs[..read] {
                 return Ok(false);
             }

@@ -108,9 +108,12 @@ impl Inner {
             return self.drop_replica(file);
         }
         self.settle_reads(file);
-        let version = file.live.lock().version;
+        let (version, clean_commit) = {
+            let live = file.live.lock();
+            (live.version, live.clean_commit)
+        };
         version.iter().for_each(|version| self.replicas.unbrand(*version));
-        self.disown(&file.identity, version.map(|version| (version, true)), Durability::Process)?;
+        self.disown(&file.identity, version.map(|version| (version, true)), self.leaving(clean_commit))?;
         file.live.lock().record = None;
         self.expiry.forget(&file.identity);
         self.retire(file);

@@ -12,7 +12,7 @@ use crate::api::{Residency, Stuck};
 use crate::cache::{Counters, Inner, errno};
 use crate::file::File;
 use crate::limits::{BACKOFF_MAX, BACKOFF_MIN, FAILURES_MAX};
-use crate::side::Trouble;
+use crate::side::{Trouble, here};
 use crate::stage_out::End;
 
 fn backoff(tries: u32) -> Duration {
@@ -92,7 +92,7 @@ impl Inner {
                 orphaned: false,
                 error: io::Error::from_raw_os_error(libc::ESTALE),
             },
-            Err(error) => self.note_failure(file, error, None),
+            Err(error) => self.note_failure(file, here(error), None),
         }
     }
 

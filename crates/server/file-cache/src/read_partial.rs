@@ -100,8 +100,12 @@ impl Inner {
             (range, Arc::clone(&fetch.replica))
         };
         for block in range.start / BLOCK_BYTES..range.end.div_ceil(BLOCK_BYTES) {
-            if !self.fetch_block(file, block)? {
-                return Ok(None);
+            match self.fetch_block(file, block) {
+                Ok(true) => {}
+                Ok(false) => return Ok(None),
+                // All is copied and cannot be kept: whoever reads goes on in the global store.
+                Err(_) if !matches!(file.live.lock().body, Body::Partial(_)) => return Ok(None),
+                Err(error) => return Err(error),
             }
         }
         replica::read_full(&replica, &mut buffer[..range.len() as usize], range.start).map(Some)

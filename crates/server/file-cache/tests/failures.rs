@@ -225,6 +225,17 @@ fn what_failed_is_told_with_the_side_that_is_to_be_mended() {
     assert!(refused.starts_with("the burst buffer: Input/output error"), "{refused}");
     world.drain();
     assert!(world.cache.status().stuck.is_empty());
+    // And where both copies were written: what cannot be compared, or recorded.
+    world.open("f", true).write_at(b"ours", 0, false).unwrap();
+    world.store.write("f", b"theirs, longer", 0).unwrap();
+    let (replica, elsewhere) = (world.replica(), world.dir.path().join("elsewhere"));
+    std::fs::rename(&replica, &elsewhere).unwrap();
+    let refused = told();
+    assert!(refused.starts_with("the burst buffer: No such file"), "{refused}");
+    std::fs::rename(&elsewhere, &replica).unwrap();
+    world.catalogue.fail_commits(0, 1);
+    let refused = told();
+    assert!(refused.starts_with("the burst buffer: Input/output error"), "{refused}");
 }
 
 #[test]

@@ -386,3 +386,20 @@ fn a_file_that_was_staged_out_and_whose_removal_the_crash_took_back_is_whole() {
     world.drain();
     assert_eq!(read(&world.open("f", false), 4), b"data");
 }
+
+/// Its stage-out was begun on the medium, and no commit since has told that of its end.
+#[test]
+fn what_was_copied_anew_while_its_file_was_open_is_no_lost_data_after_a_crash() {
+    let mut world = World::new();
+    world.write_new("f", b"ours");
+    world.drain();
+    let reader = world.open("f", false);
+    world.store.write("f", b"theirs, longer", 0).unwrap();
+    world.advance(60);
+    assert_eq!(read(&world.open("f", false), 20), b"theirs, longer");
+    assert_eq!(read(&reader, 20), b"ours");
+    drop(reader);
+    world.machine_crash();
+    assert!(world.cache.status().stuck.is_empty(), "{:?}", world.cache.status().stuck);
+    assert_eq!(read(&world.open("f", false), 20), b"theirs, longer");
+}

@@ -348,3 +348,18 @@ fn readers_of_a_file_that_is_fetched_go_on_when_a_writer_is_refused() {
         assert_eq!(byte, [3]);
     }
 }
+
+#[test]
+fn a_reader_whose_copy_cannot_be_recorded_reads_on() {
+    let world = World::new();
+    world.store.put("f", &vec![7; 3 * MIB]);
+    let reader = world.open("f", false);
+    world.catalogue.fail_commits(0, 1);
+    assert_eq!(read(&reader, 4 * MIB), vec![7; 3 * MIB]);
+    assert_eq!(world.state("f"), Residency::Absent);
+    drop(reader);
+    assert_eq!(world.replicas(), 0);
+    // Who asks for the copy itself is told.
+    world.catalogue.fail_commits(0, u64::MAX);
+    assert!(world.cache.stage_in(&world.anchor("f"), &world.policy).is_err());
+}
