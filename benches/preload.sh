@@ -35,15 +35,15 @@ beyond() { # SIDE
   rm -r "$at"
 }
 
-# Four processes: `bare` is a file for each, the other one file for all, both through windows.
-together() { # SIDE
+# Four processes: `bare` is a file for each, the other one file for all, both in PLACE.
+together() { # SIDE PLACE LABEL
   local written all kind=own
   [ "$1" = bare ] || kind=shared
-  mkdir "$dir/together" && : >"$dir/together/shared"
-  read -r written all < <("$scratch/streams" "$dir/together" $kind 47008 4 $((1 << 29)))
-  value "four writers of 47,008 bytes, to the last write" MB/s more "$1" "$written"
-  value "four writers of 47,008 bytes, until synced" MB/s more "$1" "$all"
-  rm -r "$dir/together"
+  mkdir "$2/together" && : >"$2/together/shared"
+  read -r written all < <("$scratch/streams" "$2/together" $kind 47008 4 $((1 << 29)))
+  value "$3, to the last write" MB/s more "$1" "$written"
+  value "$3, until synced" MB/s more "$1" "$all"
+  rm -r "$2/together"
 }
 
 windowed() { # RINGS TMPFS COMMAND
@@ -67,7 +67,8 @@ bench_window() {
       done
     done
     both beyond
-    both together
+    both together "$dir" "four writers of 47,008 bytes"
+    both together "$bare" "four writers of 47,008 bytes, without windows"
     for at in "$bare" "$dir"; do head -c 128M /dev/urandom >"$at/complete" && cat "$at/complete" >/dev/null; done
     both on_complete "random read 4 KiB, preloaded" randread 128m 4k
     rm "$bare/complete" "$dir/complete"'

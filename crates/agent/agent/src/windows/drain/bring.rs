@@ -14,6 +14,8 @@ use window::plan::{Batch, Piece, RingSlot, Write};
 use super::{Drain, Ring};
 use crate::limits::WINDOW_PIECE_PARTS_MAX;
 
+const PIECE: u64 = PIECE_BYTES as u64;
+
 impl Drain {
     /// All of it is there when it returns; on an error any part of it may be.
     pub(super) fn write(&mut self, batch: &Batch) -> io::Result<()> {
@@ -21,28 +23,10 @@ impl Drain {
             let pieces: Vec<Piece> = batch.writes.iter().flat_map(|write| &write.pieces).copied().collect();
             self.write_copied(&pieces)?;
         } else {
-            batch.writes.iter().try_for_each(|write| self.write_in_pieces(write))?;
+            batch.writes.iter().flat_map(in_pieces).try_for_each(|parts| self.write_piece(&parts))?;
         }
         self.sync(true)?;
         self.tell_broken(batch);
-        Ok(())
-    }
-
-    fn write_in_pieces(&mut self, write: &Write) -> io::Result<()> {
-        let (mut parts, mut room) = (Vec::new(), PIECE_BYTES as u64);
-        for piece in &write.pieces {
-            let mut start = piece.range.start;
-            while start < piece.range.end {
-                let end = piece.range.end.min(start + room);
-                parts.push(Piece { range: ByteRange::new(start, end), ..*piece });
-                room -= end - start;
-                if room == 0 || parts.len() == WINDOW_PIECE_PARTS_MAX || end == write.range.end {
-                    self.write_piece(&parts)?;
-                    (parts, room) = (Vec::new(), PIECE_BYTES as u64);
-                }
-                start = end;
-            }
-        }
         Ok(())
     }
 
@@ -96,6 +80,26 @@ impl Drain {
     }
 }
 
+/// The parts of each piece. Pieces end at multiples of [`PIECE_BYTES`] of the file, as far as they can: where the page cache has large
+/// folios each is one then, which takes five sixths of the time of several (256 KiB at a time into ext4 of Linux 6.18).
+fn in_pieces(write: &Write) -> Vec<Vec<Piece>> {
+    let mut pieces: Vec<Vec<Piece>> = Vec::new();
+    for part in &write.pieces {
+        let mut start = part.range.start;
+        while start < part.range.end {
+            if start.is_multiple_of(PIECE) || pieces.last().is_none_or(|last| last.len() == WINDOW_PIECE_PARTS_MAX) {
+                pieces.push(Vec::new());
+            }
+            let end = part.range.end.min((start / PIECE + 1).saturating_mul(PIECE));
+            if let Some(last) = pieces.last_mut() {
+                last.push(Piece { range: ByteRange::new(start, end), ..*part });
+            }
+            start = end;
+        }
+    }
+    pieces
+}
+
 /// Where the parts are in the rings; `None` if not all of them are there.
 fn gather<'a>(rings: &'a BTreeMap<RingSlot, Ring>, parts: &[Piece]) -> Option<Gather<'a>> {
     let mut bytes = Gather::default();
@@ -115,4 +119,38 @@ fn is_broken(rings: &BTreeMap<RingSlot, Ring>, piece: &Piece) -> bool {
 pub(super) fn copy(rings: &BTreeMap<RingSlot, Ring>, piece: &Piece, to: &mut [u8]) -> io::Result<()> {
     let there = rings.get(&piece.ring).is_some_and(|ring| ring.reader.copy(&piece.record, piece.skip(), to));
     if there { Ok(()) } else { Err(io::Error::other("a record left its ring before it was drained")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use types::Epoch;
+    use window::ring::Taken;
+
+    use super::*;
+
+    fn part(start: u64, end: u64) -> Piece {
+        let range = ByteRange::new(start, end);
+        let record = Taken { position: 0, end: 1 << 30, sequence: 0, epoch: Epoch(0), range };
+        Piece { ring: RingSlot(0), record, range }
+    }
+
+    fn ranges(parts: impl Iterator<Item = Piece>) -> Vec<(u64, u64)> {
+        let pieces: Vec<Piece> = parts.collect();
+        let range = ByteRange::new(pieces[0].range.start, pieces[pieces.len() - 1].range.end);
+        let range_of = |parts: &Vec<Piece>| (parts[0].range.start, parts[parts.len() - 1].range.end);
+        let pieces = in_pieces(&Write { range, pieces });
+        assert!(pieces.iter().flatten().all(|part| part.record.range.intersection(&part.range) == part.range));
+        assert!(pieces.iter().all(|parts| parts.windows(2).all(|two| two[0].range.end == two[1].range.start)));
+        pieces.iter().map(range_of).collect()
+    }
+
+    #[test]
+    fn pieces_end_at_multiples_of_their_size_and_have_no_more_parts_than_the_system_takes() {
+        let odd = (3..20).map(|number| part(number * 47_008, (number + 1) * 47_008));
+        assert_eq!(ranges(odd), [(141_024, PIECE), (PIECE, 2 * PIECE), (2 * PIECE, 3 * PIECE), (3 * PIECE, 940_160)]);
+        assert_eq!(ranges([part(5, 3 * PIECE)].into_iter()), [(5, PIECE), (PIECE, 2 * PIECE), (2 * PIECE, 3 * PIECE)]);
+        let parts_max = WINDOW_PIECE_PARTS_MAX as u64;
+        let small = (1..=2 * parts_max).map(|number| part(number * 10, number * 10 + 10));
+        assert_eq!(ranges(small), [(10, 10 + parts_max * 10), (10 + parts_max * 10, 10 + 2 * parts_max * 10)]);
+    }
 }
