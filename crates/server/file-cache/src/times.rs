@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use catalogue::{Durability, State};
+use catalogue::{Durability, Record, State};
 use global_store::Anchor;
 use types::Version;
 
@@ -45,11 +45,17 @@ impl Inner {
         // What we know the global copy to be; an outsider's change is not followed, and stays visible.
         let known = record.as_ref().is_some_and(|record| before.same_content(&record.base));
         let clean = record.as_ref().is_some_and(|record| record.state == State::Clean);
+        let was_empty = record.as_ref().is_some_and(|record| record.base.size == 0);
         if left.is_some_and(|left| left.same_content(&before)) {
             file.live.lock().left = Some(after);
         }
         if clean && !known {
             return Ok(());
+        }
+        // Whatever becomes of the rest: that is below now, and is not to pass for an outsider's.
+        let record = record.filter(|_| known).map(|record| Record { base: after, ..record });
+        if let Some(record) = &record {
+            file.live.lock().record = Some(record.clone());
         }
         // A spill that finds our descriptor among those that may write would take it for a program's: then one for reading.
         let no_spill = file.io.try_read();
@@ -58,13 +64,10 @@ impl Inner {
             replica::set_mtime(replica.as_fd(), mtime)?;
         }
         // What is left of an unlinked file is its replica.
-        if let Some(mut record) = record.filter(|_| known) {
-            let empty = record.state == State::Dirty && record.base.size == 0 && after.size == 0;
-            record.base = after;
-            if empty {
+        if let Some(record) = record {
+            if record.state == State::Dirty && was_empty && after.size == 0 {
                 // A crash brings the former time back, and what is empty is nobody's whatever its time (`content.rs`): the
                 // next commit of the record takes it along. Who copies trees sets one time for each file.
-                file.live.lock().record = Some(record);
                 return Ok(());
             }
             self.put(file, record.clone(), Durability::Process)?;

@@ -238,3 +238,25 @@ fn a_time_set_on_a_new_file_costs_no_commit_and_is_no_conflict_after_a_crash() {
     assert_eq!(world.store.read("f").unwrap(), b"new");
     assert_eq!(world.store.attributes("f").unwrap().fingerprint.mtime, TIME);
 }
+
+/// It is set below then, and whoever staged the file out would take that for somebody else's change.
+#[test]
+fn a_time_that_could_not_be_recorded_is_no_conflict() {
+    for late in [false, true] {
+        let world = World::new();
+        world.store.put("f", b"old");
+        let writer = world.open("f", true);
+        writer.write_at(b"new", 0, false).unwrap();
+        if late {
+            world.catalogue.fail_commits_late(0, 1)
+        } else {
+            world.catalogue.fail_commits(0, 1)
+        }
+        let apply = &mut || world.store.set_mtime("f", TIME);
+        assert!(world.cache.set_times(&world.anchor("f"), SetMtime::To(TIME), apply).is_err());
+        drop(writer);
+        world.drain();
+        assert_eq!(world.store.read("f").unwrap(), b"new", "{late}");
+        assert_eq!(world.store.attributes("f").unwrap().fingerprint.mtime, TIME);
+    }
+}
