@@ -199,3 +199,6 @@ pub const NAME_ASKED: Duration = Duration::from_secs(1);
 /// that gives free memory back, ext4 of Linux 6.18 takes 2.5 to 4 GB/s at 64 to 256 KiB, 0.4 to 1.0 at 1 MiB
 /// (`dd if=/dev/zero of=FILE bs=64k count=16384` and so on, 1 GiB each, four times in turn, at a load of 6).
 pub const PIECE_BYTES: usize = 256 << 10;
+
+/// Bytes of a file's name that a saved replica of it is called by, before a dot and its version: names have at most 255.
+pub const SAVED_NAME_BYTES: usize = 200;

@@ -9,6 +9,7 @@ use catalogue::{Durability, Record, State};
 use crate::api::Keep;
 use crate::cache::{Counters, Inner};
 use crate::file::{Body, File};
+use crate::limits::SAVED_NAME_BYTES;
 
 impl Inner {
     /// See `FileCache::resolve`. Gate held.
@@ -64,6 +65,7 @@ impl Inner {
     /// A second name for the replica's file, among the saved ones.
     fn save(&self, record: &Record) -> io::Result<PathBuf> {
         let name = record.hint.file_name().map_or_else(Default::default, |name| name.to_string_lossy().into_owned());
+        let name = &name[..name.floor_char_boundary(SAVED_NAME_BYTES)];
         let path = self.replicas.saved().join(format!("{name}.{}", record.version));
         match std::fs::hard_link(self.replicas.path(record.version), &path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),

@@ -112,6 +112,19 @@ fn a_changed_global_copy_is_a_conflict_and_both_are_kept() {
 }
 
 #[test]
+fn a_file_whose_name_is_as_long_as_names_may_be_is_saved_as_well() {
+    let world = World::new();
+    for name in ["x".repeat(255), "\u{20ac}".repeat(85)] {
+        world.store.put(&name, b"base");
+        world.open(&name, true).write_at(b"ours", 0, false).unwrap();
+        world.store.put(&name, b"theirs");
+        assert_eq!(world.cache.drain_all(&mut |_| {}, &|| false).len(), 1);
+        let saved = world.cache.resolve(&world.identity(&name), Keep::Both).unwrap().unwrap();
+        assert_eq!(std::fs::read(saved).unwrap(), b"ours");
+    }
+}
+
+#[test]
 fn a_conflict_may_be_resolved_for_the_burst_buffer_or_won_by_policy() {
     let world = World::new();
     for by_policy in [false, true] {
