@@ -99,8 +99,10 @@ impl Superblock {
     pub(crate) fn next_version(&self) -> io::Result<Version> {
         let mut state = self.state.lock();
         if state.next >= state.page.reserved {
-            state.page.reserved = state.next + VERSIONS_RESERVED;
-            write_page(&self.path, &state.page)?;
+            // Only what is on disk is reserved: the next start begins behind it.
+            let reserved = state.next + VERSIONS_RESERVED;
+            write_page(&self.path, &Page { reserved, ..state.page.clone() })?;
+            state.page.reserved = reserved;
         }
         state.next += 1;
         Ok(Version(state.next - 1))
@@ -233,6 +235,24 @@ mod tests {
                 last = version;
             }
         }
+    }
+
+    #[test]
+    fn no_version_is_given_that_could_not_be_reserved() {
+        let dir = tempfile::tempdir().unwrap();
+        let block = Superblock::open(dir.path(), "a", "agent").unwrap();
+        {
+            let mut state = block.state.lock();
+            state.next = state.page.reserved;
+        }
+        let in_the_way = dir.path().join("superblock.new");
+        std::fs::create_dir(&in_the_way).unwrap();
+        assert!(block.next_version().is_err());
+        assert!(block.next_version().is_err());
+        std::fs::remove_dir(&in_the_way).unwrap();
+        let given = block.next_version().unwrap();
+        drop(block);
+        assert!(Superblock::open(dir.path(), "a", "agent").unwrap().next_version().unwrap() > given);
     }
 
     #[test]
