@@ -29,6 +29,8 @@ pub mod read_queue;
 pub mod recover;
 pub mod ring;
 pub mod sequence;
+#[cfg(not(loom))]
+mod summed_copy;
 mod sync;
 
 #[cfg(not(loom))]

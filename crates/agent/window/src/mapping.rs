@@ -19,6 +19,7 @@ use crate::layout::payload_sum;
 use crate::limits::ZERO_CHUNK;
 use crate::memory::Memory;
 use crate::persist::WriteBack;
+use crate::summed_copy::copy_summed;
 use crate::sync::AtomicU64;
 
 pub use gather::Gather;
@@ -211,6 +212,12 @@ impl Memory for Mapping {
         // checksum neither branches on them nor uses them as addresses, so that it is any number then and no more happens. A copy
         // of them first, into memory that nobody changes, takes as long again as the checksum.
         payload_sum(before, unsafe { std::slice::from_raw_parts(from, len) })
+    }
+
+    fn write_summed(&self, at: usize, bytes: &[u8], before: u64) -> u64 {
+        let to = self.check(at, bytes.len());
+        // SAFETY: inside the mapping; the caller owns these bytes of the ring, and `bytes` overlaps no mapping.
+        unsafe { copy_summed(to, bytes.as_ptr(), bytes.len(), before) }
     }
 
     fn read(&self, at: usize, bytes: &mut [u8]) {

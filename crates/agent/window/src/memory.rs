@@ -32,6 +32,13 @@ pub trait Memory {
     /// Copies `bytes` to `at`. The caller owns that part of the ring: nobody else writes it.
     fn write(&self, at: usize, bytes: &[u8]);
 
+    /// [`Memory::write`], and the checksum, continued from `before`, of what arrived: a program may change its buffer while it is copied,
+    /// which is its own affair. At most [`COPY_CHUNK`] bytes.
+    fn write_summed(&self, at: usize, bytes: &[u8], before: u64) -> u64 {
+        self.write(at, bytes);
+        self.sum(at, bytes.len(), before)
+    }
+
     /// The checksum, continued from `before`, of at most [`COPY_CHUNK`] bytes at `at`. Another process may be changing them: it is then any
     /// number.
     fn sum(&self, at: usize, len: usize, before: u64) -> u64 {
@@ -71,6 +78,10 @@ impl<M: Memory + ?Sized> Memory for std::sync::Arc<M> {
 
     fn sum(&self, at: usize, len: usize, before: u64) -> u64 {
         (**self).sum(at, len, before)
+    }
+
+    fn write_summed(&self, at: usize, bytes: &[u8], before: u64) -> u64 {
+        (**self).write_summed(at, bytes, before)
     }
 
     fn read(&self, at: usize, bytes: &mut [u8]) {

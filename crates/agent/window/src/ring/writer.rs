@@ -122,7 +122,7 @@ impl<M: Memory, S: Memory> Writer<M, S> {
         let (mut parts, mut left) = (parts.iter(), &[][..]);
         let mut sum = 0;
         for (place, bytes) in self.ring.pieces(Ring::<M>::payload(position), length) {
-            let mut done = 0;
+            let (mut done, mut summed) = (0, false);
             while done < bytes {
                 if left.is_empty() {
                     // They are as long together as the pieces, unless the program changes them now.
@@ -130,10 +130,16 @@ impl<M: Memory, S: Memory> Writer<M, S> {
                     left = part;
                 }
                 let (now, rest) = left.split_at(left.len().min(bytes - done));
-                self.ring.memory.write(place + done, now);
+                summed = now.len() == bytes;
+                match summed {
+                    true => sum = self.ring.memory.write_summed(place, now, sum),
+                    false => self.ring.memory.write(place + done, now),
+                }
                 (done, left) = (done + now.len(), rest);
             }
-            sum = self.ring.memory.sum(place, bytes, sum);
+            if !summed {
+                sum = self.ring.memory.sum(place, bytes, sum);
+            }
             self.ring.memory.flush(place, bytes);
         }
         sum as u32
