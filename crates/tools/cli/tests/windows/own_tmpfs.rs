@@ -106,7 +106,7 @@ fn what_windows_in_the_tmpfs_acknowledged_is_found_there_when_agent_and_program_
         story.until_both_die();
         unmount(OWN_TMPFS, UnmountFlags::empty()).unwrap();
         let told = story.call(&["recover", buffer]);
-        assert!(told.code == 0 && told.err.contains("are lost: the directory is gone"), "{told:?}");
+        assert!(told.code == 0 && told.err.contains("the directory of a killed agent's windows is gone"), "{told:?}");
     });
 }
 
