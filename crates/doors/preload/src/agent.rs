@@ -134,14 +134,15 @@ fn register() -> Option<&'static Registration> {
     })
 }
 
-/// The program closes descriptors `first` to `last`: if ours is among them there are no windows any more.
+/// The program closes descriptors `first` to `last`: if ours is among them all windows are given back, and there are none any
+/// more.
 pub fn closes(first: u32, last: u32) {
     let Some(registration) = registration() else { return };
     let own = registration.socket().as_raw_fd() as u32;
     if (first..=last).contains(&own) && is_owner() {
         PATH_BYTES.store(0, Relaxed);
         OWN.registration.store(core::ptr::null_mut(), Release);
-        descriptors::forget_range(0, u32::MAX);
+        give_back_all();
     }
 }
 
@@ -242,7 +243,7 @@ fn end_all() {
     }
 }
 
-/// All of them, because the program limits the size of files.
+/// All of them, because the program limits the size of files, or what it opens next would not be announced.
 pub fn give_back_all() {
     for fd in 3..DESCRIPTORS_MAX as c_int {
         // What is not drained fails the writes that follow.

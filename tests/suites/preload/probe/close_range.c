@@ -1,6 +1,25 @@
 #include "probe.h"
 
+// What was written to a descriptor that stays is seen by whoever maps it next, whichever others were closed.
+static void keeps_one(void) {
+  static char block[8192];
+  int fd = scratch("kept");
+  memset(block, 'k', sizeof block);
+  for (int n = 0; n < 8; n++) write(fd, block, sizeof block);
+  TELL(close_range(600, ~0U, 0));
+  char *seen = mmap(NULL, 8 * sizeof block, PROT_READ, MAP_SHARED, fd, 0);
+  tell_bytes("seen", seen, 8 * sizeof block);
+  TELL(write(fd, "more", 4));
+  tell_file("kept");
+}
+
 int main(void) {
+  pid_t pid = fork();
+  if (pid == 0) {
+    keeps_one();
+    _exit(0);
+  }
+  tell_child(pid);
   int a = scratch("a"), b = scratch("b"), c = scratch("c");
   int top = dup2(c, 60);
   TELL(write(a, "a", 1) + write(b, "b", 1) + write(c, "c", 1));
