@@ -75,6 +75,10 @@ pub trait BurstBuffer: Send + Sync {
     }
     /// Whether the replica holds what the global copy lacks; true where nobody can tell.
     fn is_dirty(&self, identity: &Identity) -> bool;
+    /// Whether the replica held what the global copy lacks, and is gone; false where nobody can tell.
+    fn is_lost(&self, _identity: &Identity) -> bool {
+        false
+    }
     /// Stages a file out now and waits.
     fn drain_file(&self, identity: &Identity, interrupted: &dyn Fn() -> bool) -> Result<(), Stuck>;
     /// Stages out every dirty file - with a server: that this agent opened for writing - and waits.
@@ -196,6 +200,9 @@ impl BurstBuffer for FileCache {
     }
     fn is_dirty(&self, identity: &Identity) -> bool {
         FileCache::is_dirty(self, identity)
+    }
+    fn is_lost(&self, identity: &Identity) -> bool {
+        FileCache::is_lost(self, identity)
     }
     fn drain_file(&self, identity: &Identity, interrupted: &dyn Fn() -> bool) -> Result<(), Stuck> {
         FileCache::drain_file(self, identity, interrupted)

@@ -30,7 +30,7 @@ mod interleavings;
 mod reader;
 mod writer;
 
-pub use reader::{Damage, Found, Grant, Reader, Reason, Stop, Taken, sleep_on};
+pub use reader::{Damage, Found, Grant, Reader, Reason, Stop, Taken, revoke, sleep_on};
 pub use writer::{Backpressure, Refused, Writer};
 
 use crate::layout::{HEADER_BYTES, NotThisRing, RECORD_BYTES, RingId, State, at, commit_word, identify, state_of};

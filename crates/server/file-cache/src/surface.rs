@@ -195,6 +195,11 @@ impl FileCache {
         self.inner.known(identity).is_some_and(|file| file.live.lock().is_unclean())
     }
 
+    /// Whether what a file's replica held is lost: its record says that the global copy lacks it, and the replica is not there.
+    pub fn is_lost(&self, identity: &Identity) -> bool {
+        self.inner.known(identity).is_some_and(|file| matches!(file.live.lock().body, Body::Lost))
+    }
+
     /// Stages a file out now and waits. A file that is open for writing or mapped is copied and stays dirty: no error.
     pub fn drain_file(&self, identity: &Identity, interrupted: &dyn Fn() -> bool) -> Result<(), Stuck> {
         match self.inner.known(identity) {

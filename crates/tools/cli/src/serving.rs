@@ -1,5 +1,6 @@
 //! One accelerated directory in this process: its cache, its agent, its session with the kernel, its control socket.
 
+use std::cell::Cell;
 use std::fs;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 
 use agent::control::{Listener, SOCKET};
-use agent::{Agent, BurstBuffer, PolicyTable};
+use agent::{Agent, BurstBuffer, PolicyTable, Replayed};
 use config::{Policy, PolicySet};
 use file_cache::{FileCache, OpenError, Settings};
 use global_store::posix::{Options, PosixStore};
@@ -160,16 +161,19 @@ fn prepared(
 
 /// Brings what killed agents left in windows to the burst buffer; then serves windows if that is asked for.
 fn windows(place: &Place, agent: &Agent, how: &How, identity: &str) -> Result<Option<Alive>, Failure> {
+    let loses = Cell::new(false);
     let failed = |e: io::Error| {
+        let lost = if loses.get() { "nothing more is lost" } else { "nothing is lost" };
         Failure::io("bring what a killed agent left in windows to the burst buffer", &e)
-            .remedy("nothing is lost: mend that and start again")
+            .remedy(format!("{lost}: mend that and start again"))
     };
     let left = how.server.as_ref().map(|_| left::find(&place.burst_buffer, identity)).transpose().map_err(failed)?;
     for dir in left.as_ref().map_or(std::slice::from_ref(&place.burst_buffer), |left| &left.dirs) {
-        for file in agent.recover_windows(dir).map_err(failed)? {
-            let path = file.path.display();
-            file.lost.iter().for_each(|lost| say!("forebay: {path}: {lost}"));
-        }
+        let tell = &mut |file: Replayed| {
+            loses.set(loses.get() || !file.lost.is_empty());
+            file.lost.iter().for_each(|lost| say!("forebay: {}: {lost}", file.path.display()));
+        };
+        agent.recover_windows(dir, tell).map_err(failed)?;
     }
     let Some(windows) = &how.windows else { return Ok(None) };
     let alive = left.as_ref().map(|_| left::begin(&place.burst_buffer, identity)).transpose();

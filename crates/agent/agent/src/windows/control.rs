@@ -23,11 +23,13 @@ fn errno<T>(errno: i32) -> io::Result<T> {
 
 impl Agent {
     /// Replays what killed agents left in the windows of this burst buffer. Before anything is served. An error means that
-    /// something could not be replayed and may be later: nothing must be served then.
-    pub fn recover_windows(&self, burst_buffer: &std::path::Path) -> io::Result<Vec<Replayed>> {
-        let replayed = replay(self, burst_buffer)?;
-        self.lost_windows.fetch_add(replayed.iter().map(|file| file.lost_bytes).sum(), Ordering::Relaxed);
-        Ok(replayed)
+    /// something could not be replayed and may be later: nothing must be served then. `tell` hears what became of each file, in any
+    /// case.
+    pub fn recover_windows(&self, burst_buffer: &std::path::Path, tell: &mut dyn FnMut(Replayed)) -> io::Result<()> {
+        replay(self, burst_buffer, &mut |file| {
+            self.lost_windows.fetch_add(file.lost_bytes, Ordering::Relaxed);
+            tell(file);
+        })
     }
 
     /// Serves windows from now on; once. Errors: those of making the directory and the socket.

@@ -11,7 +11,7 @@
 //!             0, 0.grant  a ring, and what was granted with it
 //!             cut         a truncation that came while the rings could not be drained
 //!             removed     a program of this node removes, or has removed, the last name
-//! DIR/SESSION.damaged-7/  one that could not be replayed, kept for people
+//! DIR/SESSION.damaged-7-RANDOM/  one that could not be replayed, kept for people
 //! ```
 
 use std::fs::{self, DirBuilder};

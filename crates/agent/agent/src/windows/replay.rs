@@ -1,5 +1,6 @@
 //! What killed agents left in rings, brought to the burst buffer before anything is served.
 
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,8 +8,9 @@ use std::sync::Arc;
 use file_cache::OpenHow;
 use global_store::GlobalStore;
 use types::{ByteRange, Epoch, Identity};
+use window::layout::{HEADER_BYTES, NotThisRing};
 use window::recover::{Bounds, Loss, Replay, Report, Why, recover};
-use window::ring::{Grant, Reader, Reason};
+use window::ring::{Grant, Reader, Reason, revoke};
 use window::sequence::{Drained, WORD_BYTES};
 use window::{Mapping, Medium, Memory};
 
@@ -93,16 +95,16 @@ impl Replay for ToNowhere<'_> {
     }
 }
 
-/// Replays every unfinished session of a burst buffer. On an error what could not be replayed stays, and nothing is lost.
-pub(crate) fn replay(agent: &Agent, burst_buffer: &Path) -> io::Result<Vec<Replayed>> {
-    let mut all = Vec::new();
+/// Replays every unfinished session of a burst buffer. `tell` hears what became of a file before its rings go. On an error what
+/// could not be replayed stays, and nothing is lost but what was told.
+pub(crate) fn replay(agent: &Agent, burst_buffer: &Path, tell: &mut dyn FnMut(Replayed)) -> io::Result<()> {
     for session in Session::unfinished(burst_buffer)? {
         let whole = session.is_whole()?;
         if session.is_wiped()? {
             let lost = "the directory of a killed agent's windows is gone: what they held, if anything, is lost";
             tracing::error!(dir = %session.path().display(), "{lost}");
             let lost = vec![lost.to_owned()];
-            all.push(Replayed { path: session.path(), lost, ..Replayed::default() });
+            tell(Replayed { path: session.path(), lost, ..Replayed::default() });
         } else if !whole {
             tracing::warn!(
                 dir = %session.path().display(),
@@ -111,36 +113,41 @@ pub(crate) fn replay(agent: &Agent, burst_buffer: &Path) -> io::Result<Vec<Repla
             );
         }
         for place in if whole { session.left()? } else { Vec::new() } {
-            all.extend(one(agent, &session, &place).map_err(|error| named(&place, &error))?);
+            one(agent, &session, &place, tell).map_err(|error| named(&place, &error))?;
             fault::point("window.removed");
         }
         session.end(burst_buffer)?;
     }
-    Ok(all)
+    Ok(())
 }
 
 fn named(place: &FilePlace, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("windows in {}: {error}", place.path().display()))
 }
 
-/// The directory of one file. Where something in it is damaged, it is kept for people.
-fn one(agent: &Agent, session: &Session, place: &FilePlace) -> io::Result<Option<Replayed>> {
-    let mut done = match left(place)? {
+/// The directory of one file. Where something in it is damaged, or there is nothing to bring it to, it is kept for people.
+fn one(agent: &Agent, session: &Session, place: &FilePlace, tell: &mut dyn FnMut(Replayed)) -> io::Result<()> {
+    let replayed = match left(place)? {
         None => None,
         Some(Left { hint, grants, known: Ok(known) }) => {
             file(agent, place, session.is_durable(), Replayed { path: hint, ..Replayed::default() }, &grants, known)?
         }
         Some(Left { hint, grants, known: Err(damage) }) => {
             // Programs go on through the kernel.
-            rings(place, &grants, &mut Vec::new()).iter_mut().for_each(Reader::revoke);
+            grants.iter().for_each(|(number, _)| end(&place.ring(*number)));
             Some(Replayed { path: hint, unreadable: vec![damage], ..Replayed::default() })
         }
     };
-    let Some(replayed) = done.as_mut().filter(|replayed| !replayed.unreadable.is_empty()) else {
+    let Some(mut replayed) = replayed else {
         place.remove();
-        return Ok(done);
+        return Ok(());
     };
-    let aside = session.aside(place);
+    if replayed.unreadable.is_empty() {
+        tell(replayed);
+        place.remove();
+        return Ok(());
+    }
+    let aside = session.aside(place)?;
     for why in std::mem::take(&mut replayed.unreadable) {
         let aside = aside.display();
         let lost =
@@ -148,8 +155,8 @@ fn one(agent: &Agent, session: &Session, place: &FilePlace) -> io::Result<Option
         tracing::error!(file = %replayed.path.display(), "{lost}");
         replayed.lost.push(lost);
     }
-    session.set_aside(place)?;
-    Ok(done)
+    tell(replayed);
+    session.set_aside(place, &aside)
 }
 
 /// `None`: everything is drained, or nothing was ever granted. Errors: what may be read another time.
@@ -199,7 +206,7 @@ fn file(
         tracing::info!(file = %hint.display(), "windows of a file that was removed on this node are dropped");
         return Ok(None);
     }
-    let mut rings = rings(place, grants, &mut replayed.unreadable);
+    let mut rings = rings(place, grants, &mut replayed.unreadable)?;
     let bounds = Bounds { cut: cut.map_or(u64::MAX, |cut| cut.keep), ..Bounds::NONE };
     let Some(anchor) = found else {
         recover(&mut rings, &drained, bounds, &mut ToNowhere(&mut replayed))?;
@@ -209,11 +216,12 @@ fn file(
     let policy = agent.policies().for_path(&hint);
     let how = OpenHow { read: false, write: true, truncate: false, created: false, sync: false, policy };
     let handle = match agent.cache.open_unless(anchor, how, &|| false) {
-        Err(error) if error.raw_os_error() == Some(libc::EIO) => {
-            replayed.lost.push(format!("{LOST}, and with them the file's data in the burst buffer"));
-            note(&mut replayed, &Report::default());
+        Err(_) if agent.cache.is_lost(&identity) => {
+            rings.iter_mut().for_each(Reader::revoke);
+            replayed.unreadable.push("its data in the burst buffer is lost, and its windows with it".to_owned());
             return Ok(Some(replayed));
         }
+        // Whatever else it is: rings are not the ones to suffer.
         handle => handle?,
     };
     if let Some(cut) = cut {
@@ -224,25 +232,49 @@ fn file(
     Ok(Some(replayed))
 }
 
-/// The rings that can be read; what is wrong with the others goes to `unreadable`.
-fn rings(place: &FilePlace, grants: &[Granted], unreadable: &mut Vec<String>) -> Vec<Reader<Arc<Mapping>>> {
-    let ring = |number: usize, record: &Result<RingRecord, String>| {
-        let record = record.as_ref().map_err(String::clone)?;
-        let path = place.ring(number);
-        let writable = ByteRange::new(0, i64::MAX as u64);
-        let grant = Grant { ring: record.ring(), capacity: record.capacity, epochs: Epoch(0)..=Epoch(0), writable };
-        let memory = Mapping::open(&path, Medium::Volatile).and_then(Mapping::guarded);
-        let memory = memory.map_err(|error| format!("{}: {error}", path.display()))?;
-        Reader::left_behind(Arc::new(memory), grant).map_err(|error| format!("{}: {error}", path.display()))
-    };
+/// The rings that can be read. What is wrong with the others for good goes to `unreadable`, and they are revoked: nobody will
+/// ever read what their programs write. Errors: a ring may be read another time.
+fn rings(place: &FilePlace, grants: &[Granted], unreadable: &mut Vec<String>) -> io::Result<Vec<Reader<Arc<Mapping>>>> {
     let mut rings = Vec::new();
     for (number, record) in grants {
-        match ring(*number, record) {
-            Ok(reader) => rings.push(reader),
-            Err(why) => unreadable.push(why),
-        }
+        let path = place.ring(*number);
+        let named = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
+        let why = match record.as_ref().map(|record| ring(&path, record)) {
+            Ok(Ok(Ok(reader))) => {
+                rings.push(reader);
+                continue;
+            }
+            Ok(Ok(Err(another))) => named(&another),
+            // Gone, or empty.
+            Ok(Err(error)) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidInput) => {
+                named(&error)
+            }
+            Ok(Err(error)) => return Err(io::Error::new(error.kind(), named(&error))),
+            Err(damage) => damage.clone(),
+        };
+        end(&path);
+        unreadable.push(why);
     }
-    rings
+    Ok(rings)
+}
+
+/// That its version is another is damage too: the record of whose it is has been looked at, and says which version it was made by.
+fn ring(path: &Path, record: &RingRecord) -> io::Result<Result<Reader<Arc<Mapping>>, NotThisRing>> {
+    // Not mapped: its program may have made it as long as it liked.
+    if fs::metadata(path)?.len() != record.capacity.saturating_add(HEADER_BYTES as u64) {
+        return Ok(Err(NotThisRing::Size));
+    }
+    let writable = ByteRange::new(0, i64::MAX as u64);
+    let grant = Grant { ring: record.ring(), capacity: record.capacity, epochs: Epoch(0)..=Epoch(0), writable };
+    let memory = Mapping::open(path, Medium::Volatile).and_then(Mapping::guarded)?;
+    Ok(Reader::left_behind(Arc::new(memory), grant))
+}
+
+/// Its program, if it lives, goes on through the kernel: as far as that can be told in a ring that is not sound.
+fn end(ring: &Path) {
+    if let Ok(memory) = Mapping::open(ring, Medium::Volatile).and_then(Mapping::guarded) {
+        revoke(&memory);
+    }
 }
 
 /// Nobody of this node removed the file, and it is not there any more.

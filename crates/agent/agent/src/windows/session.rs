@@ -181,15 +181,16 @@ impl Session {
         Ok(left)
     }
 
-    /// Where the directory of a file goes that cannot be replayed.
-    pub fn aside(&self, place: &FilePlace) -> PathBuf {
+    /// Where the directory of a file may go that cannot be replayed: a new name each time, which nobody can guess and take before, for
+    /// others may make things there.
+    pub fn aside(&self, place: &FilePlace) -> io::Result<PathBuf> {
         let number = place.path().file_name().unwrap_or_default().to_string_lossy();
-        self.dir.join(format!("{}.damaged-{number}", self.name))
+        Ok(self.dir.join(format!("{}.damaged-{number}-{:032x}", self.name, random()?)))
     }
 
     /// Puts it there: it outlives the session. Errors: those of renaming it.
-    pub fn set_aside(&self, place: &FilePlace) -> io::Result<()> {
-        fs::rename(place.path(), self.aside(place))?;
+    pub fn set_aside(&self, place: &FilePlace, aside: &Path) -> io::Result<()> {
+        fs::rename(place.path(), aside)?;
         if self.is_durable() { sync(&self.dir).and_then(|()| sync(&self.files())) } else { Ok(()) }
     }
 

@@ -7,6 +7,7 @@ mod fork;
 mod killed;
 mod number;
 mod recorder;
+mod replay;
 mod stuck;
 
 use std::path::Path;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
+use catalogue::Catalogue;
 use config::{Policy, PolicySet};
 use file_cache::{FileCache, Settings};
 use global_store::posix::{Options, PosixStore};
@@ -50,11 +52,16 @@ struct Stand {
 
 /// The agent alone, before it replays or serves anything.
 fn agent_over(root: &Path, rules: &[&str]) -> Arc<Agent> {
+    agent_with(root, rules, None)
+}
+
+fn agent_with(root: &Path, rules: &[&str], catalogue: Option<Arc<dyn Catalogue>>) -> Arc<Agent> {
     let (data, buffer) = (root.join("data"), root.join("buffer"));
     std::fs::create_dir_all(&data).unwrap();
     let below = rustix::fs::open(&data, OFlags::PATH | OFlags::DIRECTORY, Bits::empty()).unwrap();
     let store = PosixStore::new(below, Options::default()).unwrap();
-    let cache = FileCache::open(Settings::new(&buffer, Arc::new(store.clone()), "test")).unwrap();
+    let settings = Settings { catalogue, ..Settings::new(&buffer, Arc::new(store.clone()), "test") };
+    let cache = FileCache::open(settings).unwrap();
     let policy = PolicySet::parse(rules.iter().copied()).unwrap().apply(Policy::default());
     let policies = PolicyTable::load(policy, buffer.join("policies.toml")).unwrap();
     Arc::new(Agent::new(Config { cache, store, policies }).unwrap())
@@ -67,9 +74,7 @@ impl Stand {
 
     fn with_budget(root: &Path, rules: &[&str], budget_bytes: u64) -> Stand {
         let (agent, buffer) = (agent_over(root, rules), root.join("buffer"));
-        for file in agent.recover_windows(&buffer).unwrap() {
-            assert!(file.lost.is_empty(), "{file:?}");
-        }
+        agent.recover_windows(&buffer, &mut |file| assert!(file.lost.is_empty(), "{file:?}")).unwrap();
         let settings =
             WindowSettings { window_bytes: 256 << 10, ..WindowSettings::new(root.join("w"), &buffer).unwrap() };
         let medium = root.join(DURABLE).exists().then_some(Medium::Emulated);

@@ -201,9 +201,7 @@ impl<M: Memory> Reader<M> {
     /// Ends the ring: from now on only what [`Reader::take_rest`] takes is acknowledged. Wakes writers that wait for room.
     pub fn revoke(&mut self) {
         self.revoked = true;
-        self.ring.word(at::FLAGS).fetch_or(flag::REVOKED | flag::DRAINING, AcqRel);
-        fence(SeqCst);
-        self.wake_writers();
+        revoke(&self.ring.memory);
     }
 
     /// Revokes the ring if that is not done, and takes every published record that is left, over holes.
@@ -369,7 +367,21 @@ impl<M: Memory> Reader<M> {
     }
 
     fn wake_writers(&self) {
-        self.ring.word(at::ROOM_BELL).fetch_add(1, AcqRel);
-        self.ring.memory.wake(at::ROOM_BELL);
+        wake_writers(&self.ring.memory);
     }
+}
+
+/// Ends whatever ring lies in `memory`, of which nothing else need be known, or sound: what nobody has taken is not acknowledged
+/// from now on. Wakes writers that wait for room. Does nothing where there is no room for a ring's header.
+pub fn revoke<M: Memory>(memory: &M) {
+    if memory.len() >= layout::HEADER_BYTES {
+        memory.word(at::FLAGS).fetch_or(flag::REVOKED | flag::DRAINING, AcqRel);
+        fence(SeqCst);
+        wake_writers(memory);
+    }
+}
+
+fn wake_writers<M: Memory>(memory: &M) {
+    memory.word(at::ROOM_BELL).fetch_add(1, AcqRel);
+    memory.wake(at::ROOM_BELL);
 }

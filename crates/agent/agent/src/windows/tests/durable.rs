@@ -2,6 +2,7 @@
 
 use super::killed::left_with_records;
 use super::recorder::{Event, drain_on, ring};
+use super::replay::recovered;
 use super::*;
 
 #[test]
@@ -71,7 +72,7 @@ fn what_lies_on_persistent_memory_is_replayed_in_whatever_life_of_the_machine_an
     assert!(!list.contains(boot.trim()), "{list}");
     std::fs::rename(root.join("w"), root.join("elsewhere")).unwrap();
     let agent = agent_over(root, &[]);
-    let refused = agent.recover_windows(&buffer).unwrap_err().to_string();
+    let refused = recovered(&agent, &buffer).unwrap_err().to_string();
     assert!(refused.contains("mount the persistent memory"), "{refused}");
     agent.cache().shutdown();
     std::fs::rename(root.join("elsewhere"), root.join("w")).unwrap();

@@ -12,6 +12,7 @@ use window::sequence::Sequence;
 use window::{Mapping, Medium, Memory};
 
 use super::super::place::FilePlace;
+use super::replay::recovered;
 use super::{Stand, WRITE, agent_over};
 use crate::WriteHow;
 use crate::windows::fault;
@@ -186,7 +187,7 @@ pub(super) fn left_with_records(seed: u64, durable: bool) -> Story {
 }
 
 /// The one directory in another.
-fn only(dir: &Path) -> std::path::PathBuf {
+pub(super) fn only(dir: &Path) -> std::path::PathBuf {
     std::fs::read_dir(dir).unwrap().next().unwrap().unwrap().path()
 }
 
@@ -198,7 +199,7 @@ fn what_another_version_left_is_named_and_stays_until_it_can_be_replayed() {
     let record = std::fs::read_to_string(place.join("file")).unwrap();
     std::fs::write(place.join("file"), record.replace("\"format\":2", "\"format\":3")).unwrap();
     let agent = agent_over(root, &[]);
-    let refused = agent.recover_windows(&buffer).unwrap_err().to_string();
+    let refused = recovered(&agent, &buffer).unwrap_err().to_string();
     assert!(refused.contains(place.to_str().unwrap()) && refused.contains("of another version"), "{refused}");
     agent.cache().shutdown();
     std::fs::write(place.join("file"), record).unwrap();
@@ -224,10 +225,13 @@ fn what_is_damaged_beside_a_ring_is_told_as_lost_and_kept_and_stops_no_start() {
         let story = left_with_records(210 + number as u64, false);
         let (root, buffer) = (story.tree.path(), story.tree.path().join("buffer"));
         let session = only(&root.join("w"));
-        damage(&only(&session.join("files")).join(name));
+        let place = only(&session.join("files"));
+        let Ok(record) = FilePlace::of(place.clone(), false).grants().unwrap().remove(0).1 else { panic!("a ring") };
+        let first = Mapping::open(&place.join("0"), Medium::Volatile).unwrap().word(0).load(SeqCst);
+        damage(&place.join(name));
         let agent = agent_over(root, &[]);
-        let left = agent.recover_windows(&buffer).unwrap();
-        assert!(agent.recover_windows(&buffer).unwrap().is_empty());
+        let left = recovered(&agent, &buffer).unwrap();
+        assert!(recovered(&agent, &buffer).unwrap().is_empty());
         agent.cache().shutdown();
         let [file] = &left[..] else { panic!("{left:?}") };
         let aside = only(&root.join("w"));
@@ -235,14 +239,11 @@ fn what_is_damaged_beside_a_ring_is_told_as_lost_and_kept_and_stops_no_start() {
         let told = |part: &str| file.lost.iter().any(|lost| lost.contains(part));
         assert!(told(&format!("/{name}: ")) && told(aside.to_str().unwrap()), "{file:?}");
         assert!(!session.exists() && aside.to_str().unwrap().contains(".damaged-"), "{aside:?}");
-        if let (_, Ok(record)) = &FilePlace::of(aside.clone(), false).grants().unwrap()[0]
-            && name != "0"
-        {
-            let memory = |name: &str| Mapping::open(&aside.join(name), Medium::Volatile).unwrap();
-            let sequence = Sequence::new(memory("sequence"));
-            let writer = Writer::new(memory("0"), record.ring(), record.capacity, sequence).unwrap();
-            assert!(writer.is_ending(), "a program that lives goes on through the kernel");
-        }
+        let memory = |name: &str| Mapping::open(&aside.join(name), Medium::Volatile).unwrap();
+        memory("0").word(0).store(first, SeqCst);
+        let writer =
+            Writer::new(memory("0"), record.ring(), record.capacity, Sequence::new(memory("sequence"))).unwrap();
+        assert!(writer.is_ending(), "{name}: a program that lives goes on through the kernel");
     }
 }
 
@@ -257,8 +258,8 @@ fn what_an_earlier_life_of_the_machine_left_is_not_replayed_over_newer_data() {
             std::fs::write(buffer.join("windows"), list.replace(boot.trim(), "an-earlier-one")).unwrap();
         }
         let agent = agent_over(root, &[]);
-        assert_eq!(agent.recover_windows(&buffer).unwrap().is_empty(), crashed);
-        assert!(agent.recover_windows(&buffer).unwrap().is_empty());
+        assert_eq!(recovered(&agent, &buffer).unwrap().is_empty(), crashed);
+        assert!(recovered(&agent, &buffer).unwrap().is_empty());
         agent.cache().shutdown();
         assert_eq!(std::fs::read_dir(root.join("w")).unwrap().count(), 0, "nothing is left");
     }
