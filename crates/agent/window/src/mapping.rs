@@ -156,14 +156,9 @@ impl Mapping {
         Ok(self)
     }
 
-    /// Whether the file was found shorter than the mapping.
+    /// Whether the file was found shorter than the mapping, without a look at it ([`Memory::is_cut`]).
     pub fn is_broken(&self) -> bool {
         self.guard.as_ref().is_some_and(guard::Guard::is_broken)
-    }
-
-    /// Bytes of the file now; less than the mapping has when somebody cut it.
-    pub fn file_len(&self) -> io::Result<u64> {
-        Ok(self.file.as_ref().ok_or(io::ErrorKind::Unsupported)?.metadata()?.len())
     }
 
     /// Whether a flushed and fenced byte survives the machine.
@@ -240,6 +235,16 @@ impl Memory for Mapping {
         }
     }
 
+    /// Its file is looked at: the page in which it was cut reads without a signal.
+    fn is_cut(&self) -> bool {
+        if let (Some(guard), Some(file)) = (&self.guard, &self.file)
+            && rustix::fs::fstat(file).is_ok_and(|file| (file.st_size as u64) < self.len as u64)
+        {
+            guard.note_broken();
+        }
+        self.is_broken()
+    }
+
     fn sleep(&self, at: usize, value: u32, timeout: Duration) {
         let timeout = futex::Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
         // Woken, timed out, interrupted, changed already: in each case the caller looks again.
@@ -282,7 +287,13 @@ mod tests {
         assert_eq!(ours.word(512 << 10).load(Relaxed), 0);
         assert!(ours.is_broken());
         ours.word(0).store(1, Relaxed); // no further signal
-        assert_eq!(ours.file_len().unwrap(), 4096);
+        let cut_within_a_page =
+            Mapping::create(&dir.path().join("other"), 8192, Medium::Volatile).unwrap().guarded().unwrap();
+        assert!(!cut_within_a_page.is_cut());
+        OpenOptions::new().write(true).open(dir.path().join("other")).unwrap().set_len(8000).unwrap();
+        assert_eq!(cut_within_a_page.word(8184).load(Relaxed), 0);
+        assert!(!cut_within_a_page.is_broken(), "no signal tells");
+        assert!(cut_within_a_page.is_cut() && cut_within_a_page.is_broken());
     }
 
     #[test]

@@ -56,6 +56,11 @@ pub trait Memory {
     /// Waits until flushed bytes are on the medium, before any later store. Nothing on a volatile medium.
     fn fence(&self);
 
+    /// Whether its end was found cut off: what is read since then may be zeroes that nobody wrote.
+    fn is_cut(&self) -> bool {
+        false
+    }
+
     /// Sleeps while the low half of the word at `at` is `value`, until woken or `timeout`. May return early.
     fn sleep(&self, at: usize, value: u32, timeout: Duration);
 
@@ -94,6 +99,10 @@ impl<M: Memory + ?Sized> Memory for std::sync::Arc<M> {
 
     fn fence(&self) {
         (**self).fence();
+    }
+
+    fn is_cut(&self) -> bool {
+        (**self).is_cut()
     }
 
     fn sleep(&self, at: usize, value: u32, timeout: Duration) {

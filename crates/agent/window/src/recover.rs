@@ -106,13 +106,16 @@ pub fn recover<M: Memory, D: Memory>(
             }
             Found::Record(record) => offer(&mut queue, RingSlot(number), id, record, bounds, &mut report),
         });
+        if ring.memory().is_cut() {
+            // Its program lives and has cut it: nobody can tell what else it held.
+            report.lost.push(Loss { ring: id, range: None, why: Why::Damaged(Reason::Header) });
+        }
         queue.leave(RingSlot(number));
     }
     queue.cut(bounds.cut);
     while let Some(batch) = queue.batch(true) {
         for write in &batch.writes {
-            copy(rings, write, to)?;
-            report.replayed.insert(write.range);
+            copy(rings, write, to, &mut report)?;
         }
         queue.done(&batch);
     }
@@ -135,15 +138,29 @@ fn offer(queue: &mut Queue, slot: RingSlot, id: RingId, record: Taken, bounds: B
     parts.into_iter().for_each(|part| queue.offer_part(slot, record, part));
 }
 
-fn copy<M: Memory>(rings: &[Reader<M>], write: &Write, to: &mut dyn Replay) -> io::Result<()> {
+fn copy<M: Memory>(rings: &[Reader<M>], write: &Write, to: &mut dyn Replay, report: &mut Report) -> io::Result<()> {
     // At most `BATCH_BYTES_MAX`, or one record.
-    let mut bytes = vec![0; write.range.len() as usize];
+    let (mut bytes, mut start) = (Vec::with_capacity(write.range.len() as usize), write.range.start);
+    let mut send = |bytes: &[u8], start: u64, report: &mut Report| {
+        if !bytes.is_empty() {
+            to.write(start, bytes)?;
+            report.replayed.insert(ByteRange::at(start, bytes.len() as u64));
+        }
+        io::Result::Ok(())
+    };
     for piece in &write.pieces {
-        let start = (piece.range.start - write.range.start) as usize;
-        let place = &mut bytes[start..start + piece.range.len() as usize];
-        if !rings[piece.ring.0].copy(&piece.record, piece.skip(), place) {
+        let (ring, filled) = (&rings[piece.ring.0], bytes.len());
+        bytes.resize(filled + piece.range.len() as usize, 0);
+        if !ring.copy(&piece.record, piece.skip(), &mut bytes[filled..]) {
             return Err(io::Error::other("a record left the ring while it was replayed"));
         }
+        if ring.memory().is_cut() {
+            send(&bytes[..filled], start, report)?;
+            let (ring, why) = (ring.grant().ring, Why::Damaged(Reason::Payload));
+            report.lost.push(Loss { ring, range: Some(piece.range), why });
+            bytes.clear();
+            start = piece.range.end;
+        }
     }
-    to.write(write.range.start, &bytes)
+    send(&bytes, start, report)
 }

@@ -24,7 +24,7 @@ use types::{ByteRange, Epoch};
 use window::plan::{Queue, RingSlot};
 use window::ring::{Found, Grant, Reader, Stop};
 use window::sequence::{Drained, Sequence};
-use window::{Mapping, Medium, layout, sequence};
+use window::{Mapping, Medium, Memory, layout, sequence};
 
 use super::budget::Share;
 use super::counters::Counters;
@@ -187,6 +187,11 @@ impl Drain {
         ring.ended = true;
         ring.count_waits(counters);
         Counters::add(&counters.revoked, (!asked).into());
+        if ring.reader.memory().is_cut() {
+            // Nobody can tell what else it held.
+            *damaged = true;
+            tracing::error!(file = hint, "a window was cut by its program: acknowledged writes in it may be lost");
+        }
         queue.leave(slot);
         fault::point("window.revoked");
     }
@@ -260,14 +265,18 @@ impl Drain {
     /// writing the replica; `EIO` tells once that an acknowledged record was damaged.
     pub fn settle(&mut self) -> io::Result<()> {
         let goals: Vec<_> = self.rings.iter().map(|(slot, ring)| (*slot, ring.reader.head())).collect();
-        let mut patience = Instant::now() + limits::WINDOW_HOLE_WAIT;
-        let mut rushed = false;
+        let capacity: u64 = self.rings.values().map(|ring| ring.reader.grant().capacity).sum();
+        let (mut patience, mut rushed) = (Instant::now() + limits::WINDOW_HOLE_WAIT, false);
+        // Of a program that never ends what it writes: twice what its rings hold, of which each turn counts for something.
+        let (mut left, turn) = (2 * capacity, capacity / limits::WINDOW_SETTLE_TURNS);
         loop {
+            let (began, before) = (Instant::now(), self.looked_at());
             self.take();
-            while self.batch(true)? {
-                // What the drain takes is not the writer's delay.
-                patience = Instant::now() + limits::WINDOW_HOLE_WAIT;
-            }
+            while self.batch(true)? {}
+            // What the drain takes is not the writer's delay.
+            patience += began.elapsed();
+            let advanced = self.looked_at().saturating_sub(before);
+            left = left.saturating_sub(if advanced > 0 { advanced.max(turn) } else { 0 });
             let behind = |(slot, goal): &&(RingSlot, u64)| {
                 self.rings.get(slot).is_some_and(|ring| !ring.ended && ring.reader.cursor() < *goal)
             };
@@ -275,21 +284,29 @@ impl Drain {
             if late.is_empty() && self.queue.is_empty() {
                 break;
             }
-            if Instant::now() < patience {
+            if left > 0 && Instant::now() < patience {
                 std::thread::yield_now();
                 continue;
             }
             match (late.is_empty(), rushed) {
                 (false, _) => late.into_iter().for_each(|slot| self.end_ring(slot, false)),
                 // A number that no ring has: some ring lies.
-                (true, false) => self.end(None),
+                (true, false) => {
+                    self.end(None);
+                    rushed = true;
+                }
                 (true, true) => return Err(io::Error::other("the rings of a file do not drain")),
             }
-            rushed = true;
+            patience = Instant::now() + limits::WINDOW_HOLE_WAIT;
         }
         fault::point("window.drained");
         self.sweep();
         if std::mem::take(&mut self.damaged) { Err(io::Error::from_raw_os_error(libc::EIO)) } else { Ok(()) }
+    }
+
+    /// Bytes of rings that were looked at, of those that have not ended.
+    fn looked_at(&self) -> u64 {
+        self.rings.values().filter(|ring| !ring.ended).map(|ring| ring.reader.cursor()).sum()
     }
 
     /// Removes the rings that are over, once nothing is pending (3).

@@ -40,6 +40,11 @@ impl Guard {
     pub fn is_broken(&self) -> bool {
         REGIONS[self.0].broken.load(Ordering::Acquire) != 0
     }
+
+    /// It was, by a look at the file.
+    pub fn note_broken(&self) {
+        REGIONS[self.0].broken.store(1, Ordering::Release);
+    }
 }
 
 impl Drop for Guard {

@@ -130,10 +130,10 @@ impl<M: Memory> Reader<M> {
         &self.grant
     }
 
-    /// Where writers will reserve next. Everything acknowledged before this call lies below.
+    /// Where writers will reserve next, as far as there is room. Everything acknowledged before this call lies below.
     pub fn head(&self) -> u64 {
         fence(SeqCst);
-        self.ring.word(at::HEAD).load(Acquire)
+        self.ring.word(at::HEAD).load(Acquire).min(self.tail.saturating_add(self.ring.capacity))
     }
 
     /// Everything below was looked at.
@@ -212,7 +212,7 @@ impl<M: Memory> Reader<M> {
         let end = self.tail + self.ring.capacity;
         // What is acknowledged was reserved, and a writer that we do not see reserve sees that the ring is revoked. Behind that lies
         // memory that nobody has touched.
-        let reserved = self.head().min(end);
+        let reserved = self.head();
         while self.cursor < reserved {
             let position = self.cursor;
             self.cursor += RECORD_BYTES;

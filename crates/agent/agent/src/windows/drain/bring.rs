@@ -3,13 +3,13 @@
 //! Into a replica the kernel copies bytes out of the rings' memory; in between nobody does. What it does not take so, for whatever
 //! reason, goes the way of copies, which tells the reason and knows what is to be done.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use file_cache::limits::PIECE_BYTES;
 use types::ByteRange;
-use window::Gather;
 use window::plan::{Batch, Piece, RingSlot, Write};
+use window::{Gather, Memory};
 
 use super::{Drain, Ring};
 use crate::limits::WINDOW_PIECE_PARTS_MAX;
@@ -19,6 +19,7 @@ const PIECE: u64 = PIECE_BYTES as u64;
 impl Drain {
     /// All of it is there when it returns; on an error any part of it may be.
     pub(super) fn write(&mut self, batch: &Batch) -> io::Result<()> {
+        self.look(batch);
         if self.handle.is_remote() {
             let pieces: Vec<Piece> = batch.writes.iter().flat_map(|write| &write.pieces).copied().collect();
             self.write_copied(&pieces)?;
@@ -26,8 +27,18 @@ impl Drain {
             batch.writes.iter().flat_map(in_pieces).try_for_each(|parts| self.write_piece(&parts))?;
         }
         self.sync(true)?;
+        self.look(batch);
         self.tell_broken(batch);
         Ok(())
+    }
+
+    /// Whether rings of the batch were cut, which their memory knows afterwards.
+    fn look(&self, batch: &Batch) {
+        let pieces = batch.writes.iter().flat_map(|write| &write.pieces);
+        let slots: BTreeSet<RingSlot> = pieces.map(|piece| piece.ring).collect();
+        slots.iter().filter_map(|slot| self.rings.get(slot)).for_each(|ring| {
+            ring.reader.memory().is_cut();
+        });
     }
 
     /// Parts that touch.

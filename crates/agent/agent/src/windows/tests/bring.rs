@@ -3,6 +3,12 @@
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 
+use window::memory::Heap;
+use window::ring::Writer;
+use window::sequence::Sequence;
+use window::{Memory, sequence};
+
+use super::super::budget::Budget;
 use super::recorder::{Event, drain_on, ring};
 use super::*;
 
@@ -52,7 +58,9 @@ fn writes_that_overlap_in_rings_that_wrap_come_out_of_them_in_their_order() {
 
 #[test]
 fn a_ring_that_is_cut_while_it_is_drained_loses_what_was_cut_off_and_that_is_told_once() {
-    for (cut, taken) in [0, 4096, 65_536, 90_112].into_iter().flat_map(|cut| [(cut, true), (cut, false)]) {
+    // At pages, within them, and between the first record and the second.
+    let cuts = [0, 100, 4096, 44_160, 50_000, 65_536, 90_112];
+    for (cut, taken) in cuts.into_iter().flat_map(|cut| [(cut, true), (cut, false)]) {
         let tree = tempfile::tempdir().unwrap();
         let (mut drain, recorder) = drain_on(tree.path(), Medium::Volatile);
         recorder.replica.write_all_at(&[9; 200_000], 0).unwrap();
@@ -67,19 +75,54 @@ fn a_ring_that_is_cut_while_it_is_drained_loses_what_was_cut_off_and_that_is_tol
         OpenOptions::new().write(true).open(drain.place().ring(0)).unwrap().set_len(cut).unwrap();
         std::mem::forget(bad); // its memory is gone
         assert_eq!(taken, drain.batch(true).unwrap(), "there is an end");
-        // What is not taken yet is found damaged, but for a ring that does not say any more that it has anything.
-        let told = drain.settle().map_err(|error| error.raw_os_error());
-        assert!(told == Err(Some(libc::EIO)) || !taken && cut <= 4096, "cut to {cut}: {told:?}");
+        assert_eq!(drain.settle().unwrap_err().raw_os_error(), Some(libc::EIO), "cut to {cut}, taken {taken}");
         drain.settle().unwrap();
         assert_eq!(drain.windows(), 1, "that of the other program goes on");
         good.append(160_000, &[5; 40_000], &mut || false).unwrap();
         drain.settle().unwrap();
         let replica = std::fs::read(tree.path().join("replica")).unwrap();
         for (number, part) in (1..).zip(replica.chunks(40_000)) {
-            let lost = number < 4 && (!taken || 4096 + number * 40_064 > cut);
+            let lost = number < 4;
             let left = part.iter().filter(|byte| u64::from(**byte) != number).count();
             assert!(part.iter().all(|byte| [9, number].contains(&(*byte).into())), "cut to {cut}: part {number}");
             assert!(lost || left == 0, "cut to {cut}: {left} bytes of part {number} are not there");
         }
+    }
+}
+
+#[test]
+fn a_program_that_publishes_for_ever_keeps_nobody_waiting() {
+    const HEAD: usize = 128;
+    for _ in 0..10 {
+        let tree = tempfile::tempdir().unwrap();
+        let (mut drain, _) = drain_on(tree.path(), Medium::Volatile);
+        let granted = drain.add(1, Budget::new(1 << 20).take(64 << 10).unwrap()).unwrap();
+        // The first of all numbers, again and again, which can always be drained, and at times one that comes never.
+        let counter = Arc::new(Heap::zeroed(sequence::WORD_BYTES));
+        let memory = Arc::clone(&granted.ring);
+        let writer =
+            Writer::new(granted.ring, granted.id, granted.capacity, Sequence::new(Arc::clone(&counter))).unwrap();
+        memory.word(HEAD).store(u64::MAX, Relaxed);
+        let program = std::thread::spawn(move || {
+            let mut head = 0;
+            for number in 0.. {
+                counter.word(0).store(if number % 100 == 7 { 1 << 40 } else { 0 }, Relaxed);
+                memory.word(HEAD).store(head, Relaxed);
+                if writer.append(0, &[1; 100], &mut || true).is_err() {
+                    break;
+                }
+                head = memory.word(HEAD).load(Relaxed);
+                memory.word(HEAD).store(u64::MAX, Relaxed);
+            }
+        });
+        let (told, tells) = std::sync::mpsc::channel();
+        let settles = std::thread::spawn(move || {
+            while drain.windows() > 0 {
+                told.send(drain.settle().is_ok()).unwrap();
+            }
+        });
+        tells.recv_timeout(PATIENCE).expect("an end");
+        settles.join().unwrap();
+        program.join().unwrap();
     }
 }
