@@ -25,7 +25,7 @@ const HUGE: &str = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
 const FIRST_PROCESSES: u64 = 0xEFFF_FFFC;
 /// `TMPFS_MAGIC` of linux/magic.h.
 const TMPFS: i64 = 0x0102_1994;
-/// Set by tests, which have namespaces of their own: theirs count as those of the machine.
+/// Set by tests, which have namespaces of their own: theirs count as those of the machine. Programs for use do not look at it.
 const TEST: &str = "FOREBAY_TEST_MACHINE";
 
 /// Why rings cannot lie there.
@@ -41,7 +41,7 @@ pub enum Unfit {
     #[error("the kernel is told to make no huge pages for shared memory ({HUGE}: deny)")]
     Denied,
     /// Something is there already.
-    #[error("{OWN_TMPFS} is neither an empty directory nor a tmpfs of root's alone")]
+    #[error("{OWN_TMPFS} is neither an empty directory nor a tmpfs of root's in which others replace nothing")]
     Occupied,
     /// The step that failed.
     #[error("cannot mount {OWN_TMPFS}")]
@@ -69,17 +69,24 @@ pub fn provide() -> Result<&'static Path, Unfit> {
 
 /// Whether this process sees the mounts that process 1 of the machine sees. No, if that cannot be told.
 pub fn sees_mounts_of_the_machine() -> bool {
-    if std::env::var_os(TEST).is_some() {
+    if cfg!(debug_assertions) && std::env::var_os(TEST).is_some() {
         return true;
     }
-    // Numbers of mounts are the machine's, and each mount is in one namespace. Process 1 of a container is not the machine's.
-    let numbers = |process: &str| -> Option<Vec<u64>> {
-        let table = fs::read_to_string(format!("/proc/{process}/mountinfo")).ok()?;
-        table.lines().map(|line| line.split(' ').next()?.parse().ok()).collect()
-    };
+    // Process 1 of a container is not the machine's.
     let is_first = fs::metadata("/proc/self/ns/pid").is_ok_and(|namespace| namespace.ino() == FIRST_PROCESSES);
-    let (Some(ours), Some(machines)) = (numbers("self"), numbers("1")) else { return false };
-    is_first && ours.iter().any(|number| machines.contains(number))
+    let ours = roots("self");
+    is_first && !ours.is_empty() && ours == roots("1")
+}
+
+/// The numbers of the mounts at a process's root. They are the machine's, and each mount is in one namespace; who has changed his root to a
+/// directory sees none there, or another.
+fn roots(process: &str) -> Vec<String> {
+    let table = fs::read_to_string(format!("/proc/{process}/mountinfo")).unwrap_or_default();
+    let words = table.lines().map(|line| line.split(' '));
+    words
+        .filter(|words| words.clone().nth(4) == Some("/"))
+        .filter_map(|mut words| words.next().map(str::to_owned))
+        .collect()
 }
 
 fn is_mounted(point: &Path) -> Result<bool, Unfit> {
@@ -87,8 +94,11 @@ fn is_mounted(point: &Path) -> Result<bool, Unfit> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         found => found.map_err(Unfit::Mount)?,
     };
-    let around = fs::metadata(point.parent().unwrap_or(point)).map_err(Unfit::Mount)?;
-    if !found.is_dir() || found.uid() != 0 || session::is_open_to_others(&found) {
+    let around = point.parent().unwrap_or(point);
+    // Notes of rings name it by this path.
+    let is_its_path = fs::canonicalize(around).map_err(Unfit::Mount)? == around;
+    let around = fs::metadata(around).map_err(Unfit::Mount)?;
+    if !is_its_path || !found.is_dir() || found.uid() != 0 || session::is_open_to_others(&found) {
         return Err(Unfit::Occupied);
     }
     if found.dev() != around.dev() {
@@ -106,16 +116,12 @@ fn provide_at(point: &Path) -> Result<(), Unfit> {
     let lock = lock.write(true).create(true).truncate(false).mode(0o600).open(point.with_extension("lock"));
     let lock = lock.map_err(Unfit::Mount)?;
     flock(&lock, FlockOperation::LockExclusive).map_err(|error| Unfit::Mount(error.into()))?;
-    if is_mounted(point)? {
-        return Ok(());
-    }
     match DirBuilder::new().mode(0o711).create(point) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(Unfit::Mount(error)),
         _ => {}
     }
-    // Notes of rings name it by this path.
-    if fs::canonicalize(point).map_err(Unfit::Mount)? != point {
-        return Err(Unfit::Occupied);
+    if is_mounted(point)? {
+        return Ok(());
     }
     // Not `huge=always`, which makes a huge page of every note beside a ring, and of the smallest ring.
     let options = format!("huge=within_size,size={WINDOW_TMPFS_PERCENT}%,mode=0711,uid=0,gid=0");
@@ -184,6 +190,12 @@ mod tests {
                 assert!(refused.iter().all(|refused| matches!(refused, Err(Unfit::Occupied))), "{what}: {refused:?}");
                 assert!(mounted(&point).is_empty());
             };
+            let parent = point.parent().unwrap();
+            std::os::unix::fs::symlink(parent, parent.with_extension("link")).unwrap();
+            fs::create_dir(&point).unwrap();
+            let through_a_link = parent.with_extension("link").join("forebay-windows");
+            assert!(matches!(is_mounted(&through_a_link), Err(Unfit::Occupied)));
+            fs::remove_dir(&point).unwrap();
             std::os::unix::fs::symlink("elsewhere", &point).unwrap();
             refused("a link");
             fs::remove_file(&point).unwrap();

@@ -130,7 +130,7 @@ fn windows_lie_in_dev_shm_where_the_tmpfs_cannot_be_and_the_doctor_says_why() {
 
         let story = Story { rings: SHARED.into(), ..Story::unnamed(true) };
         fs::create_dir_all(Path::new(OWN_TMPFS).join("something")).unwrap();
-        in_dev_shm(&story, "is neither an empty directory nor a tmpfs of root's alone");
+        in_dev_shm(&story, "is neither an empty directory nor a tmpfs of root's");
 
         let story = Story { rings: SHARED.into(), ..Story::unnamed(true) };
         let denied = story.bench.tree.file("denied", "always within_size advise never [deny] force\n");
