@@ -3,7 +3,7 @@
 # and in an accelerated one, without the library, with it, and with it and windows. Random operations by two processes,
 # either or both of them with windows, end in the same bytes. Real programs print and leave the same.
 #
-#   tests/suites/preload.sh [loading|windows|full|probes|chance|programs]...
+#   tests/suites/preload.sh [loading|windows|full|mapped|failing|probes|chance|programs]...
 cd "$(dirname "$0")" || exit 1
 . ./report.sh
 
@@ -41,7 +41,8 @@ compile() {
     gcc -O1 -w -pthread -o "$scratch/bin/$(basename "$source" .c)" "$source" -lutil || return 1
   done
   gcc -O1 -Wall -o "$scratch/chance" preload/chance.c && gcc -O1 -Wall -o "$scratch/windowed" preload/windowed.c &&
-    gcc -O1 -Wall -o "$scratch/full" preload/full.c && gcc -O1 -Wall -pthread -o "$scratch/forked" preload/forked.c
+    gcc -O1 -Wall -o "$scratch/full" preload/full.c && gcc -O1 -Wall -pthread -o "$scratch/forked" preload/forked.c &&
+    gcc -O1 -Wall -pthread -o "$scratch/mapped" preload/mapped.c
 }
 
 # Proves that the rest of this suite is about windows at all.
@@ -130,6 +131,57 @@ told = window(f.fileno(), 0)
 print(told[4], told[2])
 PYTHON
   } >"$scratch/documented.py"
+}
+
+# A story of mapped.c in a new accelerated directory, and what it is to tell.
+mapped() { # WITH WANT STORY...
+  local with=$1 want=$2 have name
+  shift 2
+  name=mapped::$1${2:+_${2##*/}}${with#windows}
+  # shellcheck disable=SC2046
+  have=$(in_new_directory accelerated timeout --kill-after=2 $CHANCE_SECONDS_MAX env $(environment windows) \
+    FOREBAY_MAPPED_READS="${with#windows}" "$scratch/mapped" "$@" 2>&1)
+  if [ "$have" = "$want" ]; then pass "$name"; else fail "$name" "'$have', not '$want'"; fi
+}
+
+# A program that looks at what all signals do when it begins.
+mapped_in_python() {
+  local have
+  # shellcheck disable=SC2046
+  have=$(in_new_directory accelerated env $(environment windows) python3 -c '
+import os
+open("file", "wb").write(bytes(range(256)) * 4096)
+fd = os.open("file", os.O_RDONLY)
+right = all(os.pread(fd, 100, 256 * n) == bytes(range(100)) for n in range(100))
+print(right, sum(" r--s " in line and "/file" in line for line in open("/proc/self/maps")))' 2>&1)
+  if [ "$have" = "True 1" ]; then pass mapped::python; else fail mapped::python "$have"; fi
+}
+
+# Files are mapped when they are to be, and at no other time; what that could be noticed by.
+inside_mapped() {
+  mapped windows "1 2 1 0" used 64
+  mapped windows "0 0 0 0" used 63
+  mapped off "0 0 0 0" used 70
+  mapped windows "1 707 1 1 0" plain
+  mapped windows "0 0 1 0 1" own
+  mapped windows "1 0 1 0 0" asked
+  mapped windows "1 0 1 0 1" late
+  mapped windows "0 0 1 0 0" masked
+  mapped windows "1 0 1 1 0" blocked "$scratch/buffer/replicas"
+  mapped windows "1 46 1 1 0" forked
+  mapped windows "0 0 1 0 0" limited
+  mapped windows "1 0 1 0 0" limits
+  mapped windows "0 0 1 0 0" locked
+  mapped windows "1 0 1 0 0" filtered
+  mapped windows "1 0 1 0 0" unshared
+  mapped windows "1 0 1 1 0" queried
+  mapped windows "1 0 1 0 0" vforked
+  mapped windows "1 0 1 1 0" lent
+  mapped windows "1 0 1 1 0" suspended "$scratch/buffer/replicas"
+  mapped_in_python
+  mapped windows "1 3000 1" between
+  mapped windows "1 1 0 96 1" cut "$scratch/buffer/replicas"
+  mapped windows right beside 200
 }
 
 probe() { # NAME
@@ -236,6 +288,19 @@ run_full() {
   fi
 }
 
+# A medium that gives nothing any more: the loop device behind the burst buffer's file system is cut off.
+run_failing() {
+  local image=$scratch/image disk=$scratch/disk told
+  truncate -s 64M "$image" && mkdir -p "$disk" "$global/here" && mkfs.ext4 -q "$image" && mount -o loop "$image" "$disk" &&
+    mkdir "$disk/buffer" || return
+  told=$(cd "$global/here" && timeout --kill-after=5 $CHANCE_SECONDS_MAX "$forebay" run --quiet --window --policy stage_out=manual \
+    --dir "$global" --burst-buffer "$disk/buffer" -- "$scratch/mapped" failing "$disk/buffer/replicas" "$image" 2>"$scratch/failing.stderr")
+  umount --lazy "$disk"
+  if [ "$told" = "1 -1 EIO" ]; then pass "failing::what_cannot_be_read_is_told_as_an_error"; else
+    fail "failing::what_cannot_be_read_is_told_as_an_error" "$told $(tail -n 5 "$scratch/failing.stderr")"
+  fi
+}
+
 # How a command comes to load the library, and how not.
 run_loading() {
   local other=$scratch/other told
@@ -278,11 +343,11 @@ library=$FOREBAY_PRELOAD global=$scratch/global buffer=$scratch/buffer
 mkdir -p "$global" "$buffer" "$scratch/bin"
 [ -e "$library" ] || { fail "library" "$library is not there"; finish; }
 compile && compile_examples || { fail "programs of this suite" "they do not compile"; finish; }
-[ $# -gt 0 ] || set -- loading windows full probes chance programs
+[ $# -gt 0 ] || set -- loading windows full mapped failing probes chance programs
 for part in "$@"; do
   case $part in
-    windows | probes) run_inside "$part" ;;
-    loading | full | chance | programs) "run_$part" ;;
+    windows | mapped | probes) run_inside "$part" ;;
+    loading | full | failing | chance | programs) "run_$part" ;;
     *) fail "$part" "no such part" ;;
   esac
 done

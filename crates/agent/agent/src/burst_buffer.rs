@@ -99,6 +99,9 @@ pub trait BurstBuffer: Send + Sync {
     fn quiesce(&self, on: bool) -> io::Result<()>;
     /// Has `tell` called before each removal of a replica that the kernel may have; the first one stays.
     fn before_removals(&self, tell: Box<dyn Fn(Version) + Send + Sync>);
+    /// Has `tell` called with true before a whole replica of this node becomes shorter or gets a hole, and with false after that; the first
+    /// one stays.
+    fn on_cuts(&self, tell: Box<dyn Fn(Version, bool) + Send + Sync>);
     /// Counters; with a server: of all that it serves.
     fn status(&self) -> io::Result<Status>;
     /// The same without those that mean to read the whole catalogue.
@@ -234,6 +237,9 @@ impl BurstBuffer for FileCache {
     }
     fn before_removals(&self, tell: Box<dyn Fn(Version) + Send + Sync>) {
         FileCache::before_removals(self, tell);
+    }
+    fn on_cuts(&self, tell: Box<dyn Fn(Version, bool) + Send + Sync>) {
+        FileCache::on_cuts(self, tell);
     }
     fn status(&self) -> io::Result<Status> {
         Ok(FileCache::status(self))

@@ -3,7 +3,8 @@
 //! Three small surfaces, all little-endian, all with a version and a size; `docs/window.md` tells how they are used:
 //!
 //! * [`Message`]: 64 bytes on a `SOCK_SEQPACKET` Unix socket. `Hello` is answered `Welcome` with one descriptor (the
-//!   [`page`]), `Fetch` is answered `Ring` with two (ring, sequence counter); either may be answered `Refused`.
+//!   [`page`]), `Fetch` is answered `Ring` with two (ring, sequence counter), `Watch` is answered `Cuts` with one
+//!   (the page of [`crate::cuts`]); each may be answered `Refused`.
 //! * [`Control`]: the argument of the ioctl [`CONTROL`] on a descriptor of an accelerated file.
 //! * [`page`]: memory in which a thread says that it is about to open a file.
 
@@ -36,6 +37,10 @@ pub enum Kind {
     Ring = 4,
     /// Agent: no, and why in `status`.
     Refused = 5,
+    /// Program: the page that tells of cuts.
+    Watch = 6,
+    /// Agent: here it is.
+    Cuts = 7,
 }
 
 /// One message. What its kind does not use is zero.
@@ -102,7 +107,7 @@ impl Message {
             return Err(NotAMessage::Foreign);
         }
         let kind = u16::from_le_bytes([bytes[6], bytes[7]]);
-        let kinds = [Kind::Hello, Kind::Welcome, Kind::Fetch, Kind::Ring, Kind::Refused];
+        let kinds = [Kind::Hello, Kind::Welcome, Kind::Fetch, Kind::Ring, Kind::Refused, Kind::Watch, Kind::Cuts];
         let kind = kinds.into_iter().find(|known| *known as u16 == kind).ok_or(NotAMessage::Kind(kind))?;
         Ok(Message {
             kind,
@@ -129,6 +134,9 @@ pub enum Command {
     Size = 3,
     /// A token for [`Kind::Fetch`].
     Attach = 4,
+    /// Whether a mapping of the open file has at any time what its reads give, but for the size: then `token` names the page of
+    /// [`crate::cuts`] and the group there ([`reads_token`]), and `bytes` is the size now.
+    Reads = 5,
 }
 
 /// Bits of [`Control::state`].
@@ -139,6 +147,16 @@ pub mod state {
     pub const HAS: u32 = 2;
     /// What it has survives a crash of the machine: every write of it that was acknowledged, without a sync.
     pub const DURABLE: u32 = 4;
+}
+
+/// The token of [`Command::Reads`]: the page's name, whose low 16 bits are zero, and the group.
+pub const fn reads_token(name: u64, pair: usize) -> u64 {
+    name | pair as u64
+}
+
+/// Page and group of a token.
+pub const fn page_and_pair(token: u64) -> (u64, usize) {
+    (token & !0xffff, (token & 0xffff) as usize)
 }
 
 /// The argument of [`CONTROL`]: `struct forebay_window` of `docs/window.md`.
@@ -179,7 +197,7 @@ impl Control {
         if u32_at(bytes, 0) as usize != CONTROL_BYTES || u32_at(bytes, 28) != u32::from(VERSION) {
             return None;
         }
-        let commands = [Command::Get, Command::On, Command::Off, Command::Size, Command::Attach];
+        let commands = [Command::Get, Command::On, Command::Off, Command::Size, Command::Attach, Command::Reads];
         let command = commands.into_iter().find(|known| *known as u32 == u32_at(bytes, 4))?;
         Some(Control { command, bytes: u64_at(bytes, 8), token: u64_at(bytes, 16), state: u32_at(bytes, 24) })
     }
@@ -285,7 +303,7 @@ mod tests {
         let golden = "2000000003000000000010000000000007000000000000000300000001000000";
         assert_eq!(hex(&size.to_bytes()), golden);
         assert_eq!(Control::from_bytes(&size.to_bytes()), Some(size));
-        for (at, value) in [(0, 31), (4, 5), (28, 2)] {
+        for (at, value) in [(0, 31), (4, 6), (28, 2)] {
             let mut bytes = size.to_bytes();
             bytes[at] = value;
             assert_eq!(Control::from_bytes(&bytes), None);

@@ -7,6 +7,7 @@
 //! * [`sequence`]: the order of a file's writes over the rings of several programs.
 //! * [`plan`]: which bytes to drain next, superseded ones dropped, neighbours merged, files in turn.
 //! * [`recover`]: what is left after a kill, replayed.
+//! * [`cuts`]: how programs that read replicas in mappings learn that one becomes shorter.
 //! * [`attach`]: what programs and the agent say to each other; [`client`]: the half that lives in programs.
 //! * [`read_queue`], [`detector`]: blocks fetched ahead, and what to fetch next.
 //!
@@ -15,6 +16,8 @@
 pub mod attach;
 #[cfg(not(loom))]
 pub mod client;
+#[cfg(not(loom))]
+pub mod cuts;
 pub mod detector;
 pub mod environment;
 pub mod layout;

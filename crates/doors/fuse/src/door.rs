@@ -248,7 +248,12 @@ impl Door {
                 let _ = notifier.inval_inode(known.id, -1, 0);
             }
         }
-        opened.handle = self.handles.add_file(FileOf { known: known.clone(), open, bypasses: opened.bypasses() });
+        opened.handle = self.handles.add_file(FileOf {
+            known: known.clone(),
+            open,
+            bypasses: opened.bypasses(),
+            passed: opened.is_passed(),
+        });
         Ok(opened)
     }
 

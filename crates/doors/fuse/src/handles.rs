@@ -18,6 +18,8 @@ pub struct FileOf {
     pub open: OpenFile,
     /// It was answered past a page cache that others may use.
     pub bypasses: bool,
+    /// The kernel reads and writes the replica for it, and nothing reaches us.
+    pub passed: bool,
 }
 
 /// All handles. A number is never used twice.

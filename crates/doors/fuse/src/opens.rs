@@ -105,15 +105,21 @@ pub struct Abilities {
     pub direct_mmap: bool,
 }
 
-/// Whether an open was answered past a page cache that others may use.
+/// How an open was answered: past a page cache that others may use.
 pub trait Bypasses {
     /// It was.
     fn bypasses(&self) -> bool;
+    /// Whether it was answered with the replica, and nothing of it is to reach us.
+    fn is_passed(&self) -> bool;
 }
 
 impl Bypasses for Opened {
     fn bypasses(&self) -> bool {
         self.backing.is_none() && self.flags & (fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES) == fopen::DIRECT_IO
+    }
+
+    fn is_passed(&self) -> bool {
+        self.backing.is_some() && self.flags & fopen::DIRECT_IO == 0
     }
 }
 

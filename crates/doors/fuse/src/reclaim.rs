@@ -54,7 +54,8 @@ impl Door {
         let open = self.agent.reopen(&known.node, Mode::from_flags(flags))?;
         // Nothing is passed through to another machine, so the kernel goes on as it was told when it opened the file.
         let answer = known.open.lock().admit(&open, 0, self.abilities(), None, false)?;
-        self.handles.reclaim_file(handle, FileOf { known: known.clone(), open, bypasses: answer.bypasses() });
+        self.handles
+            .reclaim_file(handle, FileOf { known: known.clone(), open, bypasses: answer.bypasses(), passed: false });
         Ok(())
     }
 }

@@ -8,14 +8,16 @@ use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::thread::futex;
-use window::attach::{Command, Control, LIBRARY_MARK};
+use window::attach::{Command, Control, LIBRARY_MARK, page_and_pair};
 use window::client::{Announcement, Registration, control};
+use window::cuts::Watch;
 use window::environment::{Wish, wish};
 
-use crate::limits::{DESCRIPTORS_MAX, OWN_DESCRIPTORS_FROM, RETRY_AFTER_WRITES, SOCKET_PATH_MAX};
+use crate::limits::{DESCRIPTORS_MAX, MAPPING_BYTES_MAX, OWN_DESCRIPTORS_FROM, RETRY_AFTER_WRITES, SOCKET_PATH_MAX};
 use crate::own::{self, DONE, OWN};
+use crate::reads::{Asked, View};
 use crate::signals::{AbortOnPanic, Blocked, KeptErrno, Uncancelled};
-use crate::{allocator, asynchronous, descriptors, lifetime};
+use crate::{allocator, asynchronous, descriptors, faults, lifetime, reads};
 
 /// By which `forebay` knows the library.
 #[used]
@@ -58,9 +60,13 @@ pub fn configure() {
         // `forebay run` has refused what is none.
         Some(Wish::Policy) | None => 0,
     };
-    let wiped = own::wipe_on_fork(&OWN) && allocator::wipe_on_fork() && descriptors::wipe_on_fork();
+    let wiped =
+        own::wipe_on_fork(&OWN) && allocator::wipe_on_fork() && descriptors::wipe_on_fork() && reads::wipe_on_fork();
     if !wiped || asynchronous::has_liburing() {
         return;
+    }
+    if value(c"FOREBAY_MAPPED_READS") == Some(b"off") {
+        reads::end();
     }
     WINDOW_BYTES.store(bytes, Relaxed);
     // SAFETY: nobody reads it before PATH_BYTES is stored.
@@ -74,7 +80,7 @@ pub fn is_offered() -> bool {
 }
 
 /// Whether this process, not a child that shares its memory, is the one that registered.
-fn is_owner() -> bool {
+pub fn is_owner() -> bool {
     OWN.owner.load(Relaxed) == rustix::process::getpid().as_raw_nonzero().get() as u64
 }
 
@@ -113,25 +119,73 @@ pub fn announce(mildly: bool) -> Option<Announcement<'static>> {
 
 #[cold]
 fn register() -> Option<&'static Registration> {
-    talk(|| {
-        if let Some(registration) = registration() {
-            return Some(registration);
-        }
-        let length = PATH_BYTES.load(Acquire);
-        // SAFETY: written before the length was stored, and never again.
-        let path = unsafe { &(&*PATH.0.get())[..length] };
-        if HAS_REGISTERED.swap(true, Relaxed) {
-            descriptors::abandon_inherited();
-        }
-        let Ok(registration) = Registration::connect_from(path, OWN_DESCRIPTORS_FROM) else {
-            PATH_BYTES.store(0, Relaxed); // no agent, or one of another version: no second try
-            return None;
-        };
-        OWN.owner.store(rustix::process::getpid().as_raw_nonzero().get() as u64, Relaxed);
-        let registration: &'static Registration = Box::leak(Box::new(registration));
-        OWN.registration.store(core::ptr::from_ref(registration).cast_mut(), Release);
-        Some(registration)
-    })
+    talk(registered)
+}
+
+/// The registration, made if there is none. Within [`talk`].
+fn registered() -> Option<&'static Registration> {
+    if let Some(registration) = registration() {
+        return Some(registration);
+    }
+    let length = PATH_BYTES.load(Acquire);
+    // SAFETY: written before the length was stored, and never again.
+    let path = unsafe { &(&*PATH.0.get())[..length] };
+    if HAS_REGISTERED.swap(true, Relaxed) {
+        descriptors::abandon_inherited();
+    }
+    let Ok(registration) = Registration::connect_from(path, OWN_DESCRIPTORS_FROM) else {
+        PATH_BYTES.store(0, Relaxed); // no agent, or one of another version: no second try
+        return None;
+    };
+    OWN.owner.store(rustix::process::getpid().as_raw_nonzero().get() as u64, Relaxed);
+    let registration: &'static Registration = Box::leak(Box::new(registration));
+    OWN.registration.store(core::ptr::from_ref(registration).cast_mut(), Release);
+    Some(registration)
+}
+
+/// The page that tells of cuts. Within [`talk`].
+fn watch() -> Option<&'static Watch> {
+    // SAFETY: never freed once it was stored.
+    if let Some(watch) = unsafe { OWN.watch.load(Acquire).as_ref() } {
+        return Some(watch);
+    }
+    let registration = registered().filter(|registration| is_owner() && registration.is_here())?;
+    let watch: &'static Watch = Box::leak(Box::new(registration.watch().ok()?));
+    OWN.watch.store(core::ptr::from_ref(watch).cast_mut(), Release);
+    Some(watch)
+}
+
+/// Maps the replica behind a descriptor, if the agent says that it is one that the kernel reads by itself.
+#[cold]
+pub fn view(fd: c_int) -> Asked {
+    talk(|| Some(view_of(fd))).unwrap_or(Asked::Soon)
+}
+
+fn view_of(fd: c_int) -> Asked {
+    // SAFETY: the program's descriptor, which a call of its own is using.
+    let file = unsafe { BorrowedFd::borrow_raw(fd) };
+    let regular =
+        || rustix::fs::fstat(file).is_ok_and(|status| rustix::fs::FileType::from_raw_mode(status.st_mode).is_file());
+    let limited = || rustix::process::getrlimit(rustix::process::Resource::As).current.is_some();
+    if GIVEN_UP.load(Acquire) || reads::is_off() || !is_offered() || limited() || !regular() {
+        return Asked::Never;
+    }
+    let ask = || control(file, &Control::new(Command::Reads, 0));
+    let Ok(told) = ask() else { return Asked::Never };
+    let (page, pair) = page_and_pair(told.token);
+    let Some(watch) = watch().filter(|watch| watch.name() == page && is_owner() && faults::prepare()) else {
+        return Asked::Never;
+    };
+    // First this, then the size.
+    let Some(standing) = watch.stand(pair) else { return Asked::Later };
+    let Some(size) = ask().ok().filter(|again| again.token == told.token).map(|again| again.bytes) else {
+        return Asked::Later;
+    };
+    if !(1..=MAPPING_BYTES_MAX).contains(&size) {
+        return Asked::Later;
+    }
+    let size = size as usize;
+    reads::map(file, size).map_or(Asked::Later, |base| Asked::Mapped(View { watch, standing, base, size }))
 }
 
 /// The program closes descriptors `first` to `last`: if ours is among them all windows are given back, and there are none any
@@ -206,6 +260,8 @@ pub fn give_up() {
         return;
     }
     GIVEN_UP.store(true, Release);
+    // What closes descriptors by requests is seen by nobody.
+    reads::end();
     if is_offered() {
         give_up_once();
     }

@@ -2,15 +2,22 @@
 //! appended to a window since: a process that uses them has no windows from then on. Nothing of `liburing` is in the table, for
 //! there are many of that name, of versions and copies of their own: a program that comes with one has no windows at all.
 
-use core::ffi::{CStr, c_int, c_long, c_void};
+use core::ffi::{CStr, c_int, c_long, c_uint, c_void};
 
-use crate::agent;
 use crate::signals::KeptErrno;
+use crate::{agent, faults, lifetime, sharing};
 
 /// Before `syscall(2)`. What else it does is the kernel's alone.
-pub extern "C" fn before_system_call(number: c_long) {
-    if matches!(number, libc::SYS_io_submit | libc::SYS_io_uring_setup) {
-        agent::give_up();
+pub extern "C" fn before_system_call(number: c_long, first: c_long, second: c_long, third: c_long) {
+    sharing::before_system_call(number, first, third);
+    match number {
+        libc::SYS_io_submit | libc::SYS_io_uring_setup => agent::give_up(),
+        libc::SYS_close => lifetime::closes(first as c_int),
+        libc::SYS_dup2 | libc::SYS_dup3 if first != second => lifetime::closes(second as c_int),
+        libc::SYS_close_range => lifetime::closes_range(first as c_uint, second as c_uint),
+        libc::SYS_rt_sigaction | libc::SYS_seccomp => faults::end(),
+        libc::SYS_rt_sigprocmask => faults::mask_behind_our_back(),
+        _ => {}
     }
 }
 

@@ -16,6 +16,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32};
 
 use window::client::Window;
 
+use crate::life::Life;
 use crate::limits::{ATTACH_AT_WRITE, DESCRIPTORS_MAX, LARGE_WRITE, OPENS_MAX};
 
 /// In a page of its own, and nothing else in its pages.
@@ -24,11 +25,6 @@ struct Table([AtomicPtr<Open>; DESCRIPTORS_MAX]);
 
 static TABLE: Table = Table([const { AtomicPtr::new(null_mut()) }; DESCRIPTORS_MAX]);
 static OPENS: [Open; OPENS_MAX] = [const { Open::new() }; OPENS_MAX];
-
-/// In use, by a descriptor or by a call that still runs.
-const OCCUPIED: u32 = 1 << 31;
-/// Its descriptor has let go of it.
-const LEFT: u32 = 1 << 30;
 
 /// No window yet.
 const WITHOUT: u32 = 0;
@@ -39,22 +35,21 @@ const WITH: u32 = 2;
 
 /// One open file that may have a window.
 pub struct Open {
-    /// [`OCCUPIED`], [`LEFT`], and the number of calls that look at it.
-    life: AtomicU32,
+    life: Life,
     stage: AtomicU32,
     /// Writes until it is asked for.
     patience: AtomicU32,
     window: UnsafeCell<Option<Window>>,
 }
 
-// SAFETY: `window` is written by the one thread that moved `stage` to ASKING, read after it is WITH, and taken by the one that
-// moved `life` from its last state, when nobody looks at it.
+// SAFETY: `window` is written by the one thread that moved `stage` to ASKING, read after it is WITH, and taken by the one to whom
+// `life` said that it is the last, when nobody looks at it.
 unsafe impl Sync for Open {}
 
 impl Open {
     const fn new() -> Open {
         Open {
-            life: AtomicU32::new(0),
+            life: Life::new(),
             stage: AtomicU32::new(WITHOUT),
             patience: AtomicU32::new(0),
             window: UnsafeCell::new(None),
@@ -90,30 +85,24 @@ impl Open {
 
     /// The call that held it is over.
     pub fn release(&self) {
-        let now = self.life.fetch_sub(1, AcqRel) - 1;
-        if now == OCCUPIED | LEFT {
+        if self.life.exit() {
             self.reclaim();
         }
     }
 
     fn leave(&self) {
-        let before = self.life.fetch_or(LEFT, AcqRel);
-        if before == OCCUPIED {
+        if self.life.leave() {
             self.reclaim();
         }
     }
 
     #[cold]
     fn reclaim(&self) {
-        // Of several that see it abandoned, one.
-        if self.life.compare_exchange(OCCUPIED | LEFT, OCCUPIED, AcqRel, Relaxed).is_err() {
-            return;
-        }
         // SAFETY: no descriptor leads here, and nobody who came by an old one looks further than the table.
         let window = unsafe { (*self.window.get()).take() };
         drop(window);
         self.stage.store(WITHOUT, Relaxed);
-        self.life.fetch_and(!OCCUPIED, Release);
+        self.life.end();
     }
 }
 
@@ -133,7 +122,7 @@ pub fn hold(fd: c_int) -> Option<&'static Open> {
     let found = slot.load(Acquire);
     // SAFETY: entries lead into OPENS.
     let open = unsafe { found.as_ref() }?;
-    open.life.fetch_add(1, SeqCst);
+    open.life.enter();
     // Against `forget`: either it sees us, or we see that it was here.
     if slot.load(SeqCst) == found {
         return Some(open);
@@ -146,7 +135,7 @@ pub fn hold(fd: c_int) -> Option<&'static Open> {
 pub fn adopt(fd: c_int, patience: u32) {
     forget(fd);
     let Some(slot) = slot(fd).filter(|_| fd > 2) else { return };
-    let Some(open) = OPENS.iter().find(|open| open.life.compare_exchange(0, OCCUPIED, AcqRel, Relaxed).is_ok()) else {
+    let Some(open) = OPENS.iter().find(|open| open.life.occupy()) else {
         return;
     };
     open.patience.store(patience, Relaxed);
@@ -191,5 +180,5 @@ pub fn wipe_on_fork() -> bool {
 /// may be one of the thread that forked.
 #[cold]
 pub fn abandon_inherited() {
-    OPENS.iter().filter(|open| open.life.load(Relaxed) & OCCUPIED != 0).for_each(Open::leave);
+    OPENS.iter().filter(|open| open.life.is_occupied()).for_each(Open::leave);
 }

@@ -7,6 +7,8 @@ use window::client::Announcement;
 
 use crate::agent;
 use crate::descriptors;
+use crate::reads;
+use crate::sharing;
 
 /// Flags whose writes are not for a window: at the end, durable one by one, past the page cache, or no file at all.
 const NOT_FOR_WINDOWS: c_int = libc::O_APPEND | libc::O_DSYNC | libc::O_DIRECT | libc::O_PATH | libc::O_DIRECTORY;
@@ -23,7 +25,8 @@ pub fn before_open(flags: c_int) -> Option<Announcement<'static>> {
 }
 
 /// After it.
-pub fn after_open(announced: Option<Announcement<'static>>, fd: c_int) {
+pub fn after_open(announced: Option<Announcement<'static>>, fd: c_int, flags: c_int) {
+    reads::opened(fd, flags);
     if !descriptors::is_foreign(fd) {
         descriptors::forget(fd); // closed behind our back
     }
@@ -32,11 +35,25 @@ pub fn after_open(announced: Option<Announcement<'static>>, fd: c_int) {
     }
 }
 
-/// `close` of a descriptor of ours.
+/// `close`.
 pub unsafe fn close(original: unsafe extern "C-unwind" fn(c_int) -> c_int, fd: c_int) -> c_int {
-    descriptors::forget(fd);
+    closes(fd);
     // SAFETY: the call as it came.
     unsafe { original(fd) }
+}
+
+/// Before a descriptor means nothing any more, or something else.
+pub fn closes(fd: c_int) {
+    agent::closes(fd as c_uint, fd as c_uint);
+    descriptors::forget(fd);
+    reads::forget(fd);
+}
+
+/// The same for all from `first` to `last`.
+pub fn closes_range(first: c_uint, last: c_uint) {
+    agent::closes(first, last);
+    descriptors::forget_range(first, last);
+    reads::forget_range(first, last);
 }
 
 /// `close_range`.
@@ -46,9 +63,9 @@ pub unsafe fn close_range(
     last: c_uint,
     flags: c_int,
 ) -> c_int {
+    sharing::before_close_range(flags);
     if first <= last && flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 {
-        agent::closes(first, last);
-        descriptors::forget_range(first, last);
+        closes_range(first, last);
     }
     // SAFETY: the call as it came.
     unsafe { original(first, last, flags) }
@@ -56,14 +73,14 @@ pub unsafe fn close_range(
 
 /// `closefrom`.
 pub unsafe fn closefrom(original: unsafe extern "C-unwind" fn(c_int), first: c_int) {
-    agent::closes(first.max(0) as c_uint, c_uint::MAX);
-    descriptors::forget_range(first.max(0) as c_uint, c_uint::MAX);
+    closes_range(first.max(0) as c_uint, c_uint::MAX);
     // SAFETY: the call as it came.
     unsafe { original(first) }
 }
 
 /// `dup2`. The duplicate is the kernel's; what its number meant before is closed.
 pub unsafe fn dup2(original: unsafe extern "C-unwind" fn(c_int, c_int) -> c_int, from: c_int, to: c_int) -> c_int {
+    replaces(from, to);
     // SAFETY: the call as it came.
     let result = unsafe { original(from, to) };
     replaced(from, to, result)
@@ -76,15 +93,22 @@ pub unsafe fn dup3(
     to: c_int,
     flags: c_int,
 ) -> c_int {
+    replaces(from, to);
     // SAFETY: the call as it came.
     let result = unsafe { original(from, to, flags) };
     replaced(from, to, result)
 }
 
+/// Before: nobody is to map what the number means then by what it meant.
+fn replaces(from: c_int, to: c_int) {
+    if from != to {
+        reads::forget(to);
+    }
+}
+
 fn replaced(from: c_int, to: c_int, result: c_int) -> c_int {
     if result >= 0 && from != to {
-        agent::closes(to as c_uint, to as c_uint);
-        descriptors::forget(to);
+        closes(to);
     }
     result
 }
@@ -123,6 +147,9 @@ pub unsafe fn fcntl(
     command: c_int,
     argument: usize,
 ) -> c_int {
+    if command == libc::F_SETFL && argument & libc::O_DIRECT as usize != 0 {
+        reads::forget(fd);
+    }
     let elsewhere = (libc::O_APPEND | libc::O_DIRECT) as usize;
     if command == libc::F_SETFL && (argument & elsewhere != 0 || !descriptors::is_foreign(fd)) {
         // What could not be drained fails the writes that follow.
@@ -132,12 +159,13 @@ pub unsafe fn fcntl(
     unsafe { original(fd, command, argument) }
 }
 
-/// `fdopen` of a descriptor of ours: stdio closes it behind our back.
+/// `fdopen`: stdio closes it behind our back.
 pub unsafe fn fdopen(
     original: unsafe extern "C-unwind" fn(c_int, *const c_char) -> *mut c_void,
     fd: c_int,
     mode: *const c_char,
 ) -> *mut c_void {
+    reads::forget(fd);
     // What could not be drained fails the writes that follow.
     let _ = agent::give_back(fd);
     // SAFETY: the call as it came.
@@ -154,7 +182,7 @@ pub unsafe fn fopen(
     let stream = unsafe { original(path, mode) };
     if !stream.is_null() && agent::is_offered() {
         // SAFETY: the stream just opened.
-        descriptors::forget(unsafe { libc::fileno(stream.cast()) });
+        closes(unsafe { libc::fileno(stream.cast()) });
     }
     stream
 }
@@ -300,6 +328,10 @@ pub unsafe fn prlimit(
 fn limited(resource: c_int, result: c_int) -> c_int {
     if resource as c_uint == libc::RLIMIT_FSIZE as c_uint && agent::is_offered() {
         agent::give_back_all();
+    }
+    if resource as c_uint == libc::RLIMIT_AS as c_uint {
+        // Mappings take of what the program may have.
+        reads::end();
     }
     result
 }

@@ -1,29 +1,72 @@
 //! Moments in which no handler of a signal may run, the thread's `errno`, and the end of a panic.
 
-use core::ffi::c_int;
-use core::mem::MaybeUninit;
+use core::ffi::{c_int, c_long, c_void};
 
 /// All signals of this thread wait until it is dropped.
-pub struct Blocked(libc::sigset_t);
+pub struct Blocked(u64);
+
+/// Those that the C library keeps for itself: cancellation, and the change of the user.
+const ITS_OWN: u64 = 1 << 31 | 1 << 32;
+
+/// A system call about signals, which are sets of 8 bytes: the C library's functions are in the table, where they say something of
+/// the program.
+///
+/// # Safety
+/// What the call does to the memory that it is given is as the caller wants it.
+unsafe fn call(number: c_long, first: c_int, new: *const c_void, old: *mut c_void) -> c_long {
+    let result;
+    // SAFETY: as the caller says; the kernel keeps all other registers.
+    unsafe {
+        core::arch::asm!(
+            "syscall",
+            inlateout("rax") number => result,
+            in("rdi") c_long::from(first),
+            in("rsi") new,
+            in("rdx") old,
+            in("r10") size_of::<u64>(),
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+    result
+}
+
+fn mask(how: c_int, set: *const u64) -> u64 {
+    let mut before = 0_u64;
+    // SAFETY: the kernel reads a set, if there is one, and writes one.
+    unsafe { call(libc::SYS_rt_sigprocmask, how, set.cast(), (&raw mut before).cast()) };
+    before
+}
+
+/// Gives a signal the action that it has in a new process, and no flags, as a program that never set one finds it.
+pub fn set_default(signal: c_int) {
+    // Handler, flags, the way back, mask.
+    let untouched = [0_u64; 4];
+    // SAFETY: the kernel reads an action of that size.
+    unsafe { call(libc::SYS_rt_sigaction, signal, untouched.as_ptr().cast(), core::ptr::null_mut()) };
+}
+
+/// What this thread blocks.
+pub fn blocked_now() -> u64 {
+    mask(libc::SIG_BLOCK, core::ptr::null())
+}
+
+/// A signal in a set.
+pub const fn bit(signal: c_int) -> u64 {
+    1 << (signal - 1)
+}
 
 impl Blocked {
     /// From now on.
     pub fn all() -> Blocked {
-        let mut every = MaybeUninit::uninit();
-        let mut before = MaybeUninit::uninit();
-        // SAFETY: both sets live through the calls, which fill them.
-        unsafe {
-            libc::sigfillset(every.as_mut_ptr());
-            libc::pthread_sigmask(libc::SIG_SETMASK, every.as_ptr(), before.as_mut_ptr());
-            Blocked(before.assume_init())
-        }
+        Blocked(mask(libc::SIG_BLOCK, &!ITS_OWN))
     }
 }
 
 impl Drop for Blocked {
     fn drop(&mut self) {
-        // SAFETY: the set that the kernel told.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, core::ptr::null_mut()) };
+        mask(libc::SIG_SETMASK, &raw const self.0);
     }
 }
 

@@ -4,15 +4,15 @@
 //! file, which compares the names with its dynamic symbols.
 //!
 //! * `by_descriptor`: the first argument is a descriptor; one that is not ours goes straight to the C library.
+//! * `reads`: the same, of descriptors whose small reads are counted or served from a mapping.
 //! * `opens`: with the flags of the open. What they open may become ours.
 //! * `always`: what closes, replaces, maps or passes on descriptors that may be ours.
 //! * `departures`: the program copies or replaces itself. Their arguments are nobody's business here, some are variadic.
 //! * `looked_at`: the program goes to the kernel past the other functions. What is looked at before is behind the arrow.
 //! * `own`: it is a system call and nothing else, whichever library had it.
 //!
-//! After the arrow stands the function that does it for descriptors of ours; `forward` is the C library's. Reads and departures
-//! need nothing today, because the agent drains before it answers the kernel: their rows are where reads from a window's memory
-//! will be.
+//! After the arrow stands the function that does it for descriptors of ours; `forward` is the C library's. Other reads and departures
+//! need nothing, because the agent drains before it answers the kernel.
 //!
 //! Fixed arguments stand for variadic ones where the calling convention passes both alike, as it does for up to six words
 //! on x86-64. `off_t` is `off64_t` there, so both names of a call have one row each and one meaning.
@@ -28,11 +28,6 @@ macro_rules! table {
                 read(fd: c_int, buffer: *mut c_void, length: size_t) -> ssize_t => forward;
                 __read(fd: c_int, buffer: *mut c_void, length: size_t) -> ssize_t => forward;
                 __read_chk(fd: c_int, buffer: *mut c_void, length: size_t, room: size_t) -> ssize_t => forward;
-                pread(fd: c_int, buffer: *mut c_void, length: size_t, offset: off_t) -> ssize_t => forward;
-                pread64(fd: c_int, buffer: *mut c_void, length: size_t, offset: off_t) -> ssize_t => forward;
-                __pread64(fd: c_int, buffer: *mut c_void, length: size_t, offset: off_t) -> ssize_t => forward;
-                __pread_chk(fd: c_int, buffer: *mut c_void, length: size_t, offset: off_t, room: size_t) -> ssize_t => forward;
-                __pread64_chk(fd: c_int, buffer: *mut c_void, length: size_t, offset: off_t, room: size_t) -> ssize_t => forward;
                 readv(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t => forward;
                 preadv(fd: c_int, parts: *const iovec, count: c_int, offset: off_t) -> ssize_t => forward;
                 preadv64(fd: c_int, parts: *const iovec, count: c_int, offset: off_t) -> ssize_t => forward;
@@ -51,10 +46,14 @@ macro_rules! table {
                 lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t => forward;
                 lseek64(fd: c_int, offset: off_t, whence: c_int) -> off_t => forward;
                 __lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t => forward;
-                fdopen(fd: c_int, mode: *const c_char) -> *mut c_void => lifetime::fdopen;
                 dup(fd: c_int) -> c_int => forward;
-                close(fd: c_int) -> c_int => lifetime::close;
-                __close(fd: c_int) -> c_int => lifetime::close;
+            }
+            reads {
+                pread(fd: c_int, buffer: *mut c_void, length: size_t, offset: off_t) -> ssize_t => reads::pread;
+                pread64(fd: c_int, buffer: *mut c_void, length: size_t, offset: off_t) -> ssize_t => reads::pread;
+                __pread64(fd: c_int, buffer: *mut c_void, length: size_t, offset: off_t) -> ssize_t => reads::pread;
+                __pread_chk(fd: c_int, buffer: *mut c_void, length: size_t, offset: off_t, room: size_t) -> ssize_t => reads::pread_chk;
+                __pread64_chk(fd: c_int, buffer: *mut c_void, length: size_t, offset: off_t, room: size_t) -> ssize_t => reads::pread_chk;
             }
             opens {
                 open(path: *const c_char, flags: c_int, mode: mode_t) => flags;
@@ -71,6 +70,9 @@ macro_rules! table {
                 creat64(path: *const c_char, mode: mode_t) => libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC;
             }
             always {
+                fdopen(fd: c_int, mode: *const c_char) -> *mut c_void => lifetime::fdopen;
+                close(fd: c_int) -> c_int => lifetime::close;
+                __close(fd: c_int) -> c_int => lifetime::close;
                 fopen(path: *const c_char, mode: *const c_char) -> *mut c_void => lifetime::fopen;
                 fopen64(path: *const c_char, mode: *const c_char) -> *mut c_void => lifetime::fopen;
                 dup2(from: c_int, to: c_int) -> c_int => lifetime::dup2;
@@ -89,16 +91,42 @@ macro_rules! table {
                 copy_file_range(from: c_int, at: *mut off_t, to: c_int, there: *mut off_t, length: size_t, flags: c_uint) -> ssize_t => lifetime::splice;
                 sendmsg(socket: c_int, message: *const c_void, flags: c_int) -> ssize_t => lifetime::sendmsg;
                 sendmmsg(socket: c_int, messages: *mut c_void, count: c_uint, flags: c_int) -> c_int => lifetime::sendmmsg;
+                pthread_sigmask(how: c_int, set: *const c_void, old: *mut c_void) -> c_int => faults::mask;
+                sigprocmask(how: c_int, set: *const c_void, old: *mut c_void) -> c_int => faults::mask;
+                sigsuspend(set: *const c_void) -> c_int => faults::sigsuspend;
+                ppoll(fds: *mut c_void, count: size_t, time: *const c_void, set: *const c_void) -> c_int => faults::waiting_of_four;
+                pselect(count: c_int, reading: *mut c_void, writing: *mut c_void, failing: *mut c_void, time: *const c_void, set: *const c_void) -> c_int => faults::waiting_of_six;
+                epoll_pwait(fd: c_int, events: *mut c_void, count: c_int, time: c_int, set: *const c_void) -> c_int => faults::waiting_of_five;
+                epoll_pwait2(fd: c_int, events: *mut c_void, count: c_int, time: *const c_void, set: *const c_void) -> c_int => faults::waiting_of_five;
                 setrlimit(resource: c_int, limit: *const c_void) -> c_int => lifetime::setrlimit;
                 setrlimit64(resource: c_int, limit: *const c_void) -> c_int => lifetime::setrlimit;
                 prlimit(process: c_int, resource: c_int, limit: *const c_void, before: *mut c_void) -> c_int => lifetime::prlimit;
                 prlimit64(process: c_int, resource: c_int, limit: *const c_void, before: *mut c_void) -> c_int => lifetime::prlimit;
             }
             departures {
-                fork __fork _Fork vfork __vfork clone __clone daemon forkpty posix_spawn posix_spawnp system popen execve execveat fexecve execv execvp execvpe execl execle execlp
+                fork __fork _Fork vfork __vfork daemon forkpty posix_spawn posix_spawnp system popen execve execveat fexecve execv execvp execvpe execl execle execlp
             }
             looked_at {
                 syscall => asynchronous::before_system_call;
+                clone => sharing::before_clone;
+                __clone => sharing::before_clone;
+                unshare => sharing::before_unshare;
+                sigaction => faults::before_sigaction;
+                __sigaction => faults::before_sigaction;
+                signal => faults::before_signal;
+                ssignal => faults::before_signal;
+                bsd_signal => faults::before_signal;
+                sysv_signal => faults::before_signal;
+                __sysv_signal => faults::before_signal;
+                sigset => faults::before_signal;
+                sigignore => faults::before_signal;
+                sighold => faults::before_signal;
+                sigpause => faults::before_signal;
+                siginterrupt => faults::before_signal;
+                sigblock => faults::before_old_mask;
+                sigsetmask => faults::before_old_mask;
+                prctl => faults::before_prctl;
+                mlockall => faults::before_mlockall;
             }
             own {
                 io_submit(context: usize, count: c_long, requests: *mut c_void) -> c_int => asynchronous::io_submit;

@@ -11,6 +11,7 @@ mod table;
 macro_rules! names {
     (
         by_descriptor { $( $call:ident ( $($a:ident : $t:ty),* ) -> $r:ty => $how:tt $(:: $what:ident)?; )* }
+        reads { $( $reading:ident ( $($e:ident : $y:ty),* ) -> $z:ty => $mapped:ident :: $reads:ident; )* }
         opens { $( $open:ident ( $($c:ident : $v:ty),* ) => $flags:expr; )* }
         always { $( $other:ident ( $($b:ident : $u:ty),* ) -> $s:ty => $by:tt $(:: $it:ident)?; )* }
         departures { $( $leaving:ident )* }
@@ -18,7 +19,7 @@ macro_rules! names {
         own { $( $whole:ident ( $($d:ident : $w:ty),* ) -> $x:ty => $mine:ident :: $does:ident; )* }
     ) => {
         [
-            $( stringify!($call), )* $( stringify!($open), )* $( stringify!($other), )* $( stringify!($leaving), )*
+            $( stringify!($call), )* $( stringify!($reading), )* $( stringify!($open), )* $( stringify!($other), )* $( stringify!($leaving), )*
             $( stringify!($past), )* $( stringify!($whole), )*
         ]
     };

@@ -22,7 +22,7 @@ use crate::file::{Body, File};
 use crate::lease::{self, Nobody};
 use crate::open::is_full;
 use crate::read_partial::Foresee;
-use crate::replica::{self, How};
+use crate::replica::{self, Cutting, How};
 use route::Route;
 
 /// One open file description. Dropping it is its release.
@@ -185,6 +185,7 @@ impl FileHandle {
         // Part of an append that failed must not stay: it is tried again at the same end. What the kernel appended since
         // must.
         if result.is_err() && end.is_some() && self.file.live.lock().passthrough == 0 {
+            let _cutting = self.cutting();
             let _ = rustix::fs::ftruncate(fd, offset);
         }
         result.map(|()| WriteResult { written: data.len(), offset })
@@ -204,12 +205,18 @@ impl FileHandle {
         match self.route(true)? {
             Route::Global(global) => still_wanted().and_then(|()| global.set_len(len)),
             Route::Replica(fd) => {
+                let _cutting = self.cutting();
                 rustix::fs::ftruncate(&fd, len)?;
                 self.file.live.lock().changes += 1;
                 Ok(())
             }
             Route::Partial => errno(libc::EIO),
         }
+    }
+
+    fn cutting(&self) -> Cutting<'_> {
+        let version = self.file.live.lock().version;
+        self.inner.replicas.cutting(version)
     }
 
     /// `fallocate`; `mode` holds the `FALLOC_FL_*` bits. `EOPNOTSUPP` for what the route cannot do: a file that goes
@@ -219,6 +226,7 @@ impl FileHandle {
         let flags = FallocateFlags::from_bits_retain(mode);
         match self.route(true)? {
             Route::Replica(fd) => {
+                let _cutting = (mode != 0).then(|| self.cutting());
                 let mut done = rustix::fs::fallocate(&fd, flags, offset, len).map_err(io::Error::from);
                 if done.as_ref().is_err_and(is_full) {
                     self.inner.make_room(len);

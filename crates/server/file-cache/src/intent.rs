@@ -122,7 +122,9 @@ impl Inner {
             still_wanted()?;
             // Last: what is refused to the program did not happen.
             let version = file.live.lock().version.unwrap_or(Version(0));
-            rustix::fs::ftruncate(&self.replicas.open_as(version, How::Write)?, 0)?;
+            let replica = self.replicas.open_as(version, How::Write)?;
+            let _cutting = self.replicas.cutting(Some(version));
+            rustix::fs::ftruncate(&replica, 0)?;
             fault::point("w0.truncated");
         }
         Ok(())

@@ -56,6 +56,12 @@ impl FileCache {
         let _ = self.inner.replicas.before_removal.set(tell);
     }
 
+    /// Has `tell` called with true before a whole replica becomes shorter or gets a hole, and with false after that, before whoever asked
+    /// for it is answered; from whatever thread. It must not call back. The first one stays.
+    pub fn on_cuts(&self, tell: Box<dyn Fn(Version, bool) + Send + Sync>) {
+        let _ = self.inner.replicas.on_cut.set(tell);
+    }
+
     /// What `stat` must say instead of the global copy's attributes; `None`: these are true. Never blocks on I/O of
     /// the global store.
     pub fn attributes(&self, identity: &Identity) -> Option<Overlay> {

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use file_cache::OpenHow;
-use window::attach::{Command, Control, state};
+use window::attach::{Command, Control, reads_token, state};
+use window::cuts::pair_of;
 
 use super::drain::Pending;
 use super::{Announced, Replayed, WindowRight, WindowService, WindowSettings, WindowStatus, Windows, replay};
@@ -41,6 +42,8 @@ impl Agent {
     /// The same together with other agents of this process; `settings.budget_bytes` is the service's matter then.
     pub fn join_windows(&self, settings: WindowSettings, service: &Arc<WindowService>) -> io::Result<()> {
         let windows = Windows::start(settings, service, self.cache.is_shared())?;
+        let of = Arc::clone(service);
+        self.cache.on_cuts(Box::new(move |version, begins| of.cut(version, begins)));
         self.windows.set(windows).map_err(|_| io::ErrorKind::AlreadyExists.into())
     }
 
@@ -129,18 +132,26 @@ impl Agent {
     }
 
     /// The ioctl [`window::attach::CONTROL`]. `thread`: who asks. `exclusive`: every open description of the file may have
-    /// a window. `EINVAL`: not that structure; `EOPNOTSUPP`: this open file can have no window; `EAGAIN`: not now.
+    /// a window. `passed`: the kernel reads the replica for this open file, and nothing of it reaches us. `EINVAL`: not that structure; `EOPNOTSUPP`: this open file can have no window; `EAGAIN`: not now.
     pub fn window_control(
         &self,
         open: &OpenFile,
         thread: u32,
         exclusive: bool,
+        passed: bool,
         argument: &[u8],
     ) -> io::Result<Vec<u8>> {
         let Some(asked) = Control::from_bytes(argument) else { return errno(libc::EINVAL) };
         let right = open.window_right();
         match (asked.command, right) {
             (Command::Get, _) | (Command::Off, None) => {}
+            (Command::Reads, _) => {
+                let cuts = self.windows.get().and_then(|windows| windows.service.cuts.as_ref());
+                let (Some(cuts), true) = (cuts, passed) else { return errno(libc::EOPNOTSUPP) };
+                let (version, size) = open.mappable()?;
+                let token = reads_token(cuts.name(), pair_of(version.0));
+                return Ok(Control { token, ..Control::new(Command::Reads, size) }.to_bytes().to_vec());
+            }
             (_, None) => return errno(libc::EOPNOTSUPP),
             (Command::On, Some(right)) => right.off.store(false, Ordering::Release),
             (Command::Off, Some(right)) => {

@@ -15,6 +15,7 @@ use rustix::net::{
 use super::home::Home;
 use super::window::Window;
 use crate::attach::{CONTROL, CONTROL_BYTES, Command, Control, Kind, MESSAGE_BYTES, Message, page};
+use crate::cuts::Watch;
 use crate::limits::{AGENT_ANSWERS_WITHIN, DESCRIPTORS_PER_MESSAGE};
 use crate::mapping::{Mapping, Medium};
 use crate::memory::Memory;
@@ -161,6 +162,15 @@ impl Registration {
         let writer = Writer::new(ring, answer.ring, answer.capacity, sequence)
             .map_err(|_| io::Error::from_raw_os_error(libc::EPROTO))?;
         Ok(Window::new(writer, Arc::clone(&self.link)))
+    }
+
+    /// The page that tells of cuts. `EPROTO`, or the end of the connection: an agent without one.
+    pub fn watch(&self) -> io::Result<Watch> {
+        let (answer, descriptors) = self.link.ask(&Message::new(Kind::Watch))?;
+        match <[OwnedFd; 1]>::try_from(descriptors) {
+            Ok([page]) if answer.kind == Kind::Cuts => Watch::of(page),
+            _ => Err(io::Error::from_raw_os_error(libc::EPROTO)),
+        }
     }
 
     /// Whether this is the process that registered, not a forked child of it.

@@ -60,6 +60,7 @@ impl FileHandle {
                 let write = |data: &[u8], at| {
                     let written = replica::write_full(&to, data, at);
                     if written.is_err() && self.file.live.lock().passthrough == 0 {
+                        let _cutting = self.cutting();
                         let _ = rustix::fs::ftruncate(&to, at);
                     }
                     written

@@ -1,0 +1,45 @@
+//! What has an address space and a table of descriptors shared apart: what is known here of a number is then known of two tables, so
+//! nothing may be known any more. Children of `fork` have tables of words of their own, and those of `vfork` make no words.
+
+use core::ffi::{c_int, c_long, c_void};
+
+use crate::agent;
+
+/// One of memory and descriptors is shared and the other is not, and the parent does not wait.
+fn parts(flags: c_int) -> bool {
+    let (memory, descriptors) = (flags & libc::CLONE_VM != 0, flags & libc::CLONE_FILES != 0);
+    memory != descriptors && flags & libc::CLONE_VFORK == 0
+}
+
+/// Before `clone`.
+pub extern "C" fn before_clone(_: *const c_void, _: *const c_void, flags: c_int) {
+    if parts(flags) {
+        agent::give_up();
+    }
+}
+
+/// Before `unshare`.
+pub extern "C" fn before_unshare(flags: c_int) {
+    if flags & libc::CLONE_FILES != 0 {
+        agent::give_up();
+    }
+}
+
+/// Before one of these by `syscall(2)`.
+pub fn before_system_call(number: c_long, first: c_long, third: c_long) {
+    match number {
+        libc::SYS_unshare => before_unshare(first as c_int),
+        libc::SYS_close_range => before_close_range(third as c_int),
+        libc::SYS_clone if parts(first as c_int) => agent::give_up(),
+        // SAFETY: the caller's structure, which begins with its flags.
+        libc::SYS_clone3 if first != 0 && parts(unsafe { (first as *const u64).read() } as c_int) => agent::give_up(),
+        _ => {}
+    }
+}
+
+/// Before `close_range`.
+pub fn before_close_range(flags: c_int) {
+    if flags & libc::CLOSE_RANGE_UNSHARE as c_int != 0 {
+        agent::give_up();
+    }
+}

@@ -1,0 +1,366 @@
+// Small reads that the library copies out of a mapping. Each story prints one line; where it says "wrong", bytes or answers were.
+//   mapped used READS          how many mappings of the file there are after so many reads, after a second descriptor's, after its close
+//   mapped beside ROUNDS       another process cuts the file and makes it longer again: what begins after a cut sees it
+//   mapped cut REPLICAS        the replica is cut behind the agent's back while it is mapped
+//   mapped failing REPLICAS IMAGE  the medium of the replica fails
+//   mapped between             the file is cut in the middle of a copy
+//   mapped blocked REPLICAS    the same, for a thread that blocks the signal of a fault
+//   mapped suspended REPLICAS  the same, for a handler under a mask that blocks it
+//   mapped plain|own|asked|late|masked|forked|limited|limits|locked|filtered|unshared|queried|vforked|lent   what ends mappings, or keeps them from being used
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/seccomp.h>
+#include <ftw.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { PAGE = 4096, PAGES = 256, WARM = 70 };
+
+static char expected(size_t at) { return (char)(at * 131 ^ at >> 8 ^ at >> 16); }
+
+static int right(const char *got, size_t at, size_t length) {
+  for (size_t n = 0; n < length; n++)
+    if (got[n] != expected(at + n)) return 0;
+  return 1;
+}
+
+static void fill(int fd, size_t from, size_t to) {
+  static char bytes[PAGE];
+  for (size_t at = from; at < to;) {
+    size_t length = to - at < PAGE ? to - at : PAGE;
+    for (size_t n = 0; n < length; n++) bytes[n] = expected(at + n);
+    if (pwrite(fd, bytes, length, at) != (ssize_t)length) exit(90);
+    at += length;
+  }
+}
+
+static void make(void) {
+  int fd = open("file", O_WRONLY | O_CREAT | O_TRUNC, 0644);
+  fill(fd, 0, PAGES * PAGE);
+  if (fd < 0 || close(fd)) exit(91);
+}
+
+static int mappings(void) {
+  char line[1000];
+  int found = 0;
+  FILE *maps = fopen("/proc/self/maps", "r");
+  while (fgets(line, sizeof line, maps)) found += strstr(line, " r--s ") && strstr(line, "/file");
+  fclose(maps);
+  return found;
+}
+
+// A descriptor of the file after so many small reads at its beginning.
+static int warm(int reads) {
+  static char got[PAGE];
+  int fd = open("file", O_RDONLY);
+  for (int n = 0; n < reads; n++)
+    if (pread(fd, got, 100, n * 10) != 100 || !right(got, n * 10, 100)) exit(92);
+  return fd;
+}
+
+static int check(int fd) {
+  static char got[PAGE];
+  return pread(fd, got, PAGE, 50) == PAGE && right(got, 50, PAGE);
+}
+
+static int used(int reads) {
+  make();
+  int fd = warm(reads), one = mappings(), other = warm(reads), two = mappings();
+  close(other);
+  int again = mappings();
+  close(fd);
+  printf("%d %d %d %d\n", one, two, again, mappings());
+  return 0;
+}
+
+struct shared {
+  volatile unsigned turn; // odd while the file is being cut or filled
+  volatile size_t size;
+  volatile int over;
+};
+
+static void cutter(struct shared *shared, int rounds) {
+  unsigned random = 7;
+  int fd = open("file", O_WRONLY);
+  for (int round = 0; round < rounds; round++) {
+    random = random * 1103515245 + 12345;
+    size_t size = 1 + (random >> 8) % (PAGES * PAGE - 1);
+    __atomic_add_fetch(&shared->turn, 1, __ATOMIC_SEQ_CST);
+    if (round % 3 == 2) {
+      int again = open("file", O_WRONLY | O_TRUNC);
+      fill(again, 0, size);
+      close(again);
+    } else if (round % 3 == 1) {
+      if (truncate("file", size)) exit(93);
+    } else if (ftruncate(fd, size)) exit(93);
+    shared->size = size;
+    __atomic_add_fetch(&shared->turn, 1, __ATOMIC_SEQ_CST);
+    usleep(500);
+    __atomic_add_fetch(&shared->turn, 1, __ATOMIC_SEQ_CST);
+    fill(fd, size, PAGES * PAGE);
+    shared->size = PAGES * PAGE;
+    __atomic_add_fetch(&shared->turn, 1, __ATOMIC_SEQ_CST);
+    usleep(500);
+  }
+  shared->over = 1;
+  _exit(0);
+}
+
+// A read around the end, beginning and ending while the file stays as it is.
+static int look(struct shared *shared, int fd, unsigned random, int *still) {
+  static char got[PAGE];
+  unsigned turn = __atomic_load_n(&shared->turn, __ATOMIC_SEQ_CST);
+  size_t size = shared->size, at = random % (PAGES * PAGE), length = 1 + (random >> 20) % PAGE;
+  if (random & 1) at = size > 300 ? size - 300 : 0;
+  memset(got, 'x', sizeof got);
+  ssize_t read = pread(fd, got, length, at);
+  if (turn % 2 || turn != __atomic_load_n(&shared->turn, __ATOMIC_SEQ_CST)) return 0;
+  ++*still;
+  ssize_t want = at >= size ? 0 : size - at < length ? size - at : length;
+  return read != want || !right(got, at, want) || (read < PAGE && got[read > 0 ? read : 0] != 'x');
+}
+
+static int beside(int rounds) {
+  struct shared *shared = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  make();
+  shared->size = PAGES * PAGE;
+  pid_t pid = fork();
+  if (pid == 0) cutter(shared, rounds);
+  int wrong = 0, still = 0, mapped = 0, opens = 0;
+  for (unsigned random = 1; !shared->over; opens++) {
+    int fd = open("file", O_RDONLY);
+    for (int n = 0; n < WARM; n++) {
+      char byte;
+      (void)!pread(fd, &byte, 1, 0);
+    }
+    mapped += mappings() > 0;
+    for (int n = 0; n < 2000; n++) wrong += look(shared, fd, random = random * 1664525 + 1013904223, &still);
+    close(fd);
+  }
+  waitpid(pid, NULL, 0);
+  if (wrong || still < 1000 || mapped * 4 < opens)
+    printf("%d of %d wrong, %d of %d mapped\n", wrong, still, mapped, opens);
+  else
+    printf("right\n");
+  return 0;
+}
+
+static char replica[4096];
+static struct timespec newest;
+
+static int is_replica(const char *path, const struct stat *status, int kind, struct FTW *walk) {
+  (void)walk;
+  struct timespec of = status->st_mtim;
+  if (kind != FTW_F || status->st_size != PAGES * PAGE) return 0;
+  if (of.tv_sec < newest.tv_sec || (of.tv_sec == newest.tv_sec && of.tv_nsec < newest.tv_nsec)) return 0;
+  newest = of;
+  strcpy(replica, path);
+  return 0;
+}
+
+static void find(const char *replicas) {
+  if (nftw(replicas, is_replica, 16, FTW_PHYS) || !replica[0]) exit(94);
+}
+
+static int cut(const char *replicas) {
+  static char got[PAGE];
+  make();
+  int fd = warm(WARM), mapped = mappings();
+  find(replicas);
+  int right_before = check(fd);
+  if (truncate(replica, 20 * PAGE)) return 95;
+  ssize_t behind = pread(fd, got, PAGE, 100 * PAGE), across = pread(fd, got, PAGE, 20 * PAGE - 96);
+  printf("%d %d %zd %zd %d\n", mapped, right_before, behind, across, right(got, 20 * PAGE - 96, 96));
+  return 0;
+}
+
+static int failing(const char *replicas, const char *image) {
+  static char got[PAGE];
+  make();
+  find(replicas);
+  int of = open(replica, O_RDWR);
+  if (fsync(of) || posix_fadvise(of, 0, 0, POSIX_FADV_DONTNEED)) return 95;
+  int fd = warm(WARM), mapped = mappings();
+  // The loop device has nothing behind it any more.
+  if (posix_fadvise(of, 0, 0, POSIX_FADV_DONTNEED) || truncate(image, 1 << 20)) return 96;
+  errno = 0;
+  ssize_t read = pread(fd, got, PAGE, 200 * PAGE);
+  printf("%d %zd %s\n", mapped, read, strerrorname_np(errno));
+  return 0;
+}
+
+static char *room;
+
+// The second half of the buffer is not there: it comes when the file has been cut.
+static void cut_between(int number) {
+  (void)number;
+  if (truncate("file", 3000) || mprotect(room + PAGE, PAGE, PROT_READ | PROT_WRITE)) _exit(98);
+}
+
+static int between(void) {
+  make();
+  signal(SIGSEGV, cut_between);
+  room = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  int fd = warm(WARM), mapped = mappings();
+  mprotect(room + PAGE, PAGE, PROT_NONE);
+  ssize_t read = pread(fd, room + PAGE / 2, PAGE, 0);
+  printf("%d %zd %d\n", mapped, read, right(room + PAGE / 2, 0, 3000));
+  return 0;
+}
+
+static volatile int caught;
+static void handler(int number) { caught += number == SIGBUS; }
+
+// A page behind the end of a mapping of the program's own.
+static void fault(void) {
+  int fd = open("short", O_RDWR | O_CREAT | O_TRUNC, 0644);
+  if (fd < 0 || ftruncate(fd, PAGE)) exit(97);
+  volatile char *map = mmap(NULL, 2 * PAGE, PROT_READ, MAP_SHARED, fd, 0);
+  (void)map[PAGE];
+}
+
+static int dies_of(void (*of)(void)) {
+  int status;
+  pid_t pid = fork();
+  if (pid == 0) {
+    of();
+    _exit(0);
+  }
+  waitpid(pid, &status, 0);
+  return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+}
+
+static void be_killed(void) { kill(getpid(), SIGBUS); }
+
+static void *blocking_thread(void *number) {
+  char got[8];
+  int fd = (int)(long)number, bad = pread(fd, got, 8, 0) != 8;
+  sigset_t bus;
+  sigemptyset(&bus);
+  sigaddset(&bus, SIGBUS);
+  pthread_sigmask(SIG_BLOCK, &bus, NULL);
+  bad += truncate(replica, 10 * PAGE) != 0;
+  for (int n = 0; n < 3; n++) bad += pread(fd, got, 8, 100 * PAGE) != 0;
+  return (void *)(long)bad;
+}
+
+static int read_by_handler = -1, wrong_in_handler = 1;
+
+static void reading_handler(int number) {
+  char got[8];
+  (void)number;
+  wrong_in_handler = truncate(replica, 10 * PAGE) || pread(read_by_handler, got, 8, 100 * PAGE) != 0;
+}
+
+// A handler that runs while the thread waits with all signals blocked but that one.
+static int suspended(int fd) {
+  sigset_t one, others;
+  read_by_handler = fd;
+  sigemptyset(&one);
+  sigaddset(&one, SIGUSR1);
+  sigfillset(&others);
+  sigdelset(&others, SIGUSR1);
+  signal(SIGUSR1, reading_handler);
+  sigprocmask(SIG_BLOCK, &one, NULL);
+  raise(SIGUSR1);
+  int wrong = !check(fd);
+  sigsuspend(&others);
+  return wrong + wrong_in_handler;
+}
+
+// A child that shares the memory opens a file; the number means a duplicate here, which is not counted.
+static int lent(int fd) {
+  static char got[PAGE];
+  int status;
+  pid_t pid = vfork();
+  if (pid == 0) _exit(open("file", O_RDONLY));
+  waitpid(pid, &status, 0);
+  int number = dup(fd), before = mappings();
+  for (int n = 0; n < WARM; n++)
+    if (pread(number, got, 100, 0) != 100) return 99;
+  return number != WEXITSTATUS(status) ? 98 : mappings() - before;
+}
+
+static int signals(const char *story, const char *replicas) {
+  make();
+  struct rlimit limit = {1L << 40, RLIM_INFINITY};
+  struct sigaction old = {.sa_flags = 77}, new = {.sa_handler = handler};
+  if (!strcmp(story, "own")) signal(SIGBUS, handler);
+  if (!strcmp(story, "masked")) {
+    sigfillset(&new.sa_mask);
+    sigaction(SIGUSR1, &new, NULL);
+  }
+  if (!strcmp(story, "queried")) sigaction(SIGBUS, NULL, &old);
+  if (!strcmp(story, "locked")) mlockall(MCL_CURRENT);
+  if (!strcmp(story, "limited")) {
+    // As one that the program was started with.
+    syscall(SYS_setrlimit, RLIMIT_AS, &limit);
+  }
+  int fd = warm(WARM), mapped = mappings(), told = 0;
+  if (!strcmp(story, "limits")) setrlimit(RLIMIT_AS, &limit);
+  // Refused: an address that is not there for the filter.
+  if (!strcmp(story, "filtered")) prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, NULL);
+  if (!strcmp(story, "unshared")) told = unshare(CLONE_FILES);
+  if (!strcmp(story, "vforked")) {
+    pid_t pid = vfork();
+    if (pid == 0) {
+      signal(SIGBUS, SIG_IGN);
+      _exit(0);
+    }
+    waitpid(pid, NULL, 0);
+    told = mappings() != 1 || sigaction(SIGBUS, NULL, &old) || old.sa_handler != SIG_DFL;
+  }
+  if (!strcmp(story, "suspended")) {
+    find(replicas);
+    told = suspended(fd);
+  }
+  if (!strcmp(story, "lent")) told = lent(fd);
+  if (!strcmp(story, "asked")) told = sigaction(SIGBUS, NULL, &old) || old.sa_handler != SIG_DFL || old.sa_flags;
+  if (!strcmp(story, "late")) told = signal(SIGBUS, handler) != SIG_DFL;
+  if (!strcmp(story, "plain")) told = dies_of(fault) * 100 + dies_of(be_killed);
+  if (!strcmp(story, "blocked")) {
+    pthread_t thread;
+    void *result;
+    find(replicas);
+    pthread_create(&thread, NULL, blocking_thread, (void *)(long)fd);
+    pthread_join(thread, &result);
+    told = (long)result;
+  }
+  if (!strcmp(story, "forked")) {
+    int status;
+    pid_t pid = fork();
+    if (pid == 0) {
+      int inherited = mappings(), same = check(fd), own = warm(WARM), mine = mappings(), right = check(own), again = check(fd);
+      sigaction(SIGBUS, NULL, &old);
+      _exit(inherited | same << 1 | mine << 2 | right << 3 | (old.sa_handler != SIG_DFL) << 4 | again << 5);
+    }
+    waitpid(pid, &status, 0);
+    told = WEXITSTATUS(status);
+  }
+  int fine = check(fd), after = mappings();
+  if (!strcmp(story, "late") || !strcmp(story, "own")) raise(SIGBUS);
+  printf("%d %d %d %d %d\n", mapped, told, fine, after, caught);
+  return 0;
+}
+
+int main(int count, char **words) {
+  (void)count;
+  if (!strcmp(words[1], "used")) return used(atoi(words[2]));
+  if (!strcmp(words[1], "beside")) return beside(atoi(words[2]));
+  if (!strcmp(words[1], "cut")) return cut(words[2]);
+  if (!strcmp(words[1], "between")) return between();
+  if (!strcmp(words[1], "failing")) return failing(words[2], words[3]);
+  return signals(words[1], words[2]);
+}
