@@ -98,6 +98,15 @@ impl Replay for ToNowhere<'_> {
 /// Replays every unfinished session of a burst buffer. `tell` hears what became of a file before its rings go. On an error what
 /// could not be replayed stays, and nothing is lost but what was told.
 pub(crate) fn replay(agent: &Agent, burst_buffer: &Path, tell: &mut dyn FnMut(Replayed)) -> io::Result<()> {
+    let (list, lines) = Session::strange(burst_buffer)?;
+    if !lines.is_empty() {
+        let why = |line| {
+            format!("what this line stands for, if anything, is not replayed until it is mended or removed: {line}")
+        };
+        let lost: Vec<String> = lines.iter().map(why).collect();
+        lost.iter().for_each(|lost| tracing::error!(list = %list.display(), "{lost}"));
+        tell(Replayed { path: list, lost, ..Replayed::default() });
+    }
     for session in Session::unfinished(burst_buffer)? {
         let whole = session.is_whole()?;
         if session.is_wiped()? {

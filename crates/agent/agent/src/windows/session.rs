@@ -1,10 +1,11 @@
 //! One run of one agent that has windows: its directory, and the burst buffer's list of those that are not over.
 //!
-//! The burst buffer keeps the list of sessions that are not over (`windows`, one `SESSION BOOT DIR` a line), so that the next
+//! The burst buffer keeps the list of sessions that are not over (`windows`, one `SESSION BOOT:DEVICE DIR` a line), so that the next
 //! agent on it replays them before it serves, whether it has windows or not, and nobody replays them later over newer data.
 //! BOOT names the life of the machine: after a crash of it a directory that is on no tmpfs may hold any mixture of old and
 //! new rings, of which nothing may be replayed. On persistent memory it is [`DURABLE`]: everything here is on the medium before
-//! it is relied upon, and a crash makes no difference.
+//! it is relied upon, and a crash makes no difference. DEVICE is the file system of DIR (`st_dev`): a container or a job may have
+//! another at the same path, and then a session that is not there is not gone. Lines without it are of earlier versions.
 
 use std::fs;
 use std::io;
@@ -30,12 +31,55 @@ const DURABLE: &str = "durable";
 pub(super) struct Session {
     name: String,
     boot: String,
+    device: Option<u64>,
     dir: PathBuf,
+}
+
+/// A list of sessions.
+#[derive(Default)]
+struct List {
+    sessions: Vec<Session>,
+    /// Lines that are none of ours. They stay: nobody knows what they stand for.
+    strange: Vec<Vec<u8>>,
+}
+
+impl List {
+    fn of(burst_buffer: &Path) -> io::Result<List> {
+        let bytes = match fs::read(burst_buffer.join(SESSIONS)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(List::default()),
+            bytes => bytes?,
+        };
+        let mut list = List::default();
+        for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            match Session::from_line(line) {
+                Some(session) => list.sessions.push(session),
+                None => list.strange.push(line.to_owned()),
+            }
+        }
+        Ok(list)
+    }
+
+    fn note(&self, burst_buffer: &Path) -> io::Result<()> {
+        let lines = self.sessions.iter().map(Session::line).chain(self.strange.iter().cloned());
+        let bytes: Vec<u8> = lines.flat_map(|line| line.into_iter().chain([b'\n'])).collect();
+        put(&burst_buffer.join(SESSIONS), &bytes, true)
+    }
 }
 
 /// Names the life of the machine that lasts now.
 fn this_boot() -> io::Result<String> {
     Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
+}
+
+/// The file system of a directory, or of what is left of its path.
+fn device_of(dir: &Path) -> io::Result<u64> {
+    for dir in dir.ancestors() {
+        match fs::metadata(dir) {
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {}
+            found => return Ok(found?.dev()),
+        }
+    }
+    Err(io::ErrorKind::NotFound.into())
 }
 
 /// 16 bytes that nobody can guess.
@@ -53,7 +97,8 @@ pub(super) fn is_open_to_others(dir: &fs::Metadata) -> bool {
 
 impl Session {
     /// Begins a session in the window directory `dir`, which is made if it is missing, and notes it durably in the burst
-    /// buffer. What keeps its bytes is as told, or found out. `EPERM`: others may replace what lies in that directory.
+    /// buffer. What keeps its bytes is as told, or found out. `EPERM`: others may replace what lies in that directory;
+    /// `InvalidInput`: its path has a line break, and cannot be noted.
     pub fn begin(dir: &Path, name: &str, burst_buffer: &Path, medium: Option<Medium>) -> io::Result<(Session, Medium)> {
         match make(dir, 0o711) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -64,52 +109,66 @@ impl Session {
         if (meta.uid() != us && meta.uid() != 0) || is_open_to_others(&meta) || !meta.is_dir() {
             return Err(io::Error::from_raw_os_error(libc::EPERM));
         }
-        let mut session = Session { name: name.to_owned(), boot: this_boot()?, dir: fs::canonicalize(dir)? };
+        let dir = fs::canonicalize(dir)?;
+        if dir.as_os_str().as_bytes().contains(&b'\n') {
+            let why = format!("{}: a path with a line break cannot be noted", dir.display());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        let mut session = Session { name: name.to_owned(), boot: this_boot()?, device: Some(meta.dev()), dir };
         make(&session.path(), 0o711)?;
         make(&session.files(), 0o700)?;
         let medium = medium.map_or_else(|| Medium::of(&session.files()), Ok)?;
         if medium.is_durable() {
-            session.boot = DURABLE.to_owned();
+            (session.boot, session.device) = (DURABLE.to_owned(), None);
             sync(&session.path())?;
             sync(&session.dir)?;
             session.dir.parent().map_or(Ok(()), sync)?;
         }
-        let mut all = Session::unfinished(burst_buffer)?;
-        all.push(session.clone());
-        Session::note(burst_buffer, &all)?;
+        let mut all = List::of(burst_buffer)?;
+        all.sessions.push(session.clone());
+        all.note(burst_buffer)?;
         Ok((session, medium))
     }
 
     /// The sessions of a burst buffer that were not ended.
     pub fn unfinished(burst_buffer: &Path) -> io::Result<Vec<Session>> {
-        let bytes = match fs::read(burst_buffer.join(SESSIONS)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            bytes => bytes?,
-        };
-        let session = |line: &[u8]| {
-            let mut words = line.splitn(3, |byte| *byte == b' ');
-            let mut word = || String::from_utf8(words.next()?.to_vec()).ok().filter(|word| !word.contains('/'));
-            let (name, boot) = (word()?, word()?);
-            Some(Session { name, boot, dir: std::ffi::OsString::from_vec(words.next()?.to_vec()).into() })
-        };
-        Ok(bytes.split(|byte| *byte == b'\n').filter_map(session).collect())
+        Ok(List::of(burst_buffer)?.sessions)
     }
 
-    fn note(burst_buffer: &Path, sessions: &[Session]) -> io::Result<()> {
-        let mut bytes = Vec::new();
-        for session in sessions {
-            bytes.extend_from_slice(format!("{} {} ", session.name, session.boot).as_bytes());
-            bytes.extend_from_slice(session.dir.as_os_str().as_bytes());
-            bytes.push(b'\n');
-        }
-        put(&burst_buffer.join(SESSIONS), &bytes, true)
+    /// The list of them, and its lines that nobody understands.
+    pub fn strange(burst_buffer: &Path) -> io::Result<(PathBuf, Vec<String>)> {
+        let strange = List::of(burst_buffer)?.strange;
+        let lines = strange.iter().map(|line| String::from_utf8_lossy(line).into_owned()).collect();
+        Ok((burst_buffer.join(SESSIONS), lines))
+    }
+
+    fn from_line(line: &[u8]) -> Option<Session> {
+        let mut words = line.splitn(3, |byte| *byte == b' ');
+        let mut word = || {
+            let word = String::from_utf8(words.next()?.to_vec()).ok()?;
+            (!word.is_empty() && !word.contains('/')).then_some(word)
+        };
+        let (name, life) = (word()?, word()?);
+        let (boot, device) = match life.split_once(':') {
+            Some((boot, device)) => (boot.to_owned(), Some(device.parse().ok()?)),
+            None => (life, None),
+        };
+        let dir = PathBuf::from(std::ffi::OsString::from_vec(words.next()?.to_vec()));
+        dir.is_absolute().then_some(Session { name, boot, device, dir })
+    }
+
+    fn line(&self) -> Vec<u8> {
+        let device = self.device.map(|device| format!(":{device}")).unwrap_or_default();
+        let mut line = format!("{} {}{device} ", self.name, self.boot).into_bytes();
+        line.extend_from_slice(self.dir.as_os_str().as_bytes());
+        line
     }
 
     /// Ends a session whose rings are all drained: the burst buffer forgets it, then its directory goes.
     pub fn end(&self, burst_buffer: &Path) -> io::Result<()> {
-        let mut all = Session::unfinished(burst_buffer)?;
-        all.retain(|one| one != self);
-        Session::note(burst_buffer, &all)?;
+        let mut all = List::of(burst_buffer)?;
+        all.sessions.retain(|one| one != self);
+        all.note(burst_buffer)?;
         match fs::remove_dir_all(self.path()) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
@@ -132,13 +191,24 @@ impl Session {
                 "{path} is not there: mount the persistent memory that it lies on; if that is lost with what it held, \
                  remove the line from the file `{SESSIONS}` in the burst buffer"
             )
-        } else if self.dir == Path::new(OWN_TMPFS) && !own_tmpfs::sees_mounts_of_the_machine() {
+        } else if self.dir == Path::new(OWN_TMPFS) {
+            if own_tmpfs::sees_mounts_of_the_machine() {
+                return Ok(false);
+            }
             format!(
                 "{path} is not seen from here: do this outside of containers and jobs, among the mounts of the machine's \
                  process 1"
             )
         } else {
-            return Ok(false);
+            let here = device_of(&self.dir)?;
+            if self.device.is_none_or(|noted| noted == here) {
+                return Ok(false);
+            }
+            format!(
+                "{path} is not seen from here, where its directory is on another file system: do this where it is that of \
+                 the agent that was killed, inside or outside of containers and jobs; if that file system is gone, with what \
+                 it held, remove the line from the file `{SESSIONS}` in the burst buffer"
+            )
         };
         Err(io::Error::new(io::ErrorKind::NotFound, why))
     }
@@ -252,6 +322,54 @@ mod tests {
         fs::rename(tree.path().join("w"), tree.path().join("elsewhere")).unwrap();
         let missed = noted.is_whole().unwrap_err();
         assert!(missed.kind() == io::ErrorKind::NotFound && missed.to_string().contains("mount"), "{missed}");
+    }
+
+    #[test]
+    fn a_session_is_missed_where_its_directory_is_on_another_file_system() {
+        let tree = testkit::TempTree::new();
+        let dir = tree.mount_tmpfs("w", 1 << 20);
+        let (session, _) = Session::begin(&dir, "one", tree.root(), Some(Medium::Volatile)).unwrap();
+        let [noted] = &Session::unfinished(tree.root()).unwrap()[..] else { panic!("one session") };
+        assert!(*noted == session && noted.is_whole().unwrap());
+        let of_before = Session { device: None, ..noted.clone() };
+        let hide = || {
+            let flags = rustix::mount::MountFlags::empty();
+            rustix::mount::mount("another", &dir, "tmpfs", flags, None::<&std::ffi::CStr>).unwrap();
+        };
+        let unmount = || rustix::mount::unmount(&dir, rustix::mount::UnmountFlags::empty()).unwrap();
+        hide();
+        let missed = noted.is_whole().unwrap_err();
+        assert!(
+            missed.kind() == io::ErrorKind::NotFound && missed.to_string().contains("another file system"),
+            "{missed}"
+        );
+        assert!(windows_left(tree.root()).is_err());
+        assert!(!of_before.is_whole().unwrap(), "an earlier version wrote its line");
+        assert!(!Session { boot: "another".into(), ..noted.clone() }.is_whole().unwrap(), "the machine crashed");
+        unmount();
+        assert!(noted.is_whole().unwrap());
+        fs::remove_dir_all(session.path()).unwrap();
+        assert!(!noted.is_whole().unwrap() && noted.is_wiped().unwrap(), "taken away where it was");
+        unmount();
+        assert!(noted.is_whole().is_err(), "nobody knows what the file system held");
+    }
+
+    #[test]
+    fn lines_that_nobody_understands_stay_and_none_is_made_by_a_path() {
+        let tree = tempfile::tempdir().unwrap();
+        let list = tree.path().join(SESSIONS);
+        let strange = b"what is this\n\xff\xff x /y\nname boot:device /dir\n";
+        fs::write(&list, [b"old boot /dir with space\n", &strange[..]].concat()).unwrap();
+        let old = Session { name: "old".into(), boot: "boot".into(), device: None, dir: "/dir with space".into() };
+        assert_eq!(Session::unfinished(tree.path()).unwrap(), std::slice::from_ref(&old));
+        let (session, _) = Session::begin(&tree.path().join("w"), "one", tree.path(), None).unwrap();
+        assert_eq!(Session::unfinished(tree.path()).unwrap(), [old, session.clone()]);
+        session.end(tree.path()).unwrap();
+        assert!(fs::read(&list).unwrap().ends_with(strange));
+        assert_eq!(Session::strange(tree.path()).unwrap().1.len(), 3);
+        let refused = Session::begin(&tree.path().join("two\nlines"), "one", tree.path(), None).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
+        assert!(!tree.path().join("two\nlines/one").exists());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What can be replayed another time stays until then, and what never can is told and kept.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::Arc;
@@ -121,11 +121,13 @@ fn what_is_lost_is_told_before_the_start_stops_at_another_file_and_nobody_can_be
     // As every user may in /dev/shm.
     let number = place.file_name().unwrap().to_str().unwrap();
     fs::create_dir_all(format!("{}.damaged-{number}/in the way", session.display())).unwrap();
+    fs::OpenOptions::new().append(true).open(buffer.join("windows")).unwrap().write_all(b"who wrote this\n").unwrap();
     let agent = agent_over(root, &[]);
     let mut told = Vec::new();
     let refused = agent.recover_windows(&buffer, &mut |file| told.push(file)).unwrap_err().to_string();
     assert!(refused.contains(other.to_str().unwrap()), "{refused}");
-    let [file] = &told[..] else { panic!("{told:?}") };
+    let [list, file] = &told[..] else { panic!("{told:?}") };
+    assert!(list.path.ends_with("buffer/windows") && list.lost[0].contains("who wrote this"), "{list:?}");
     assert!(file.lost.iter().any(|lost| lost.contains("0.grant")), "{file:?}");
     assert!(!place.exists());
     agent.cache().shutdown();
