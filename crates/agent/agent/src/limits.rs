@@ -157,6 +157,10 @@ pub const WINDOW_SLEEP: Duration = Duration::from_millis(200);
 /// How long `status` waits for the drain of one file before it does without its numbers of this moment.
 pub const WINDOW_STATUS_WAIT: Duration = Duration::from_millis(100);
 
+/// How long the drain of all that was written at a server waits for files that are being closed: the program is gone, and the last call to
+/// the server under way. What is open longer than that is in use.
+pub const CLOSES_WAIT: Duration = Duration::from_millis(500);
+
 /// How often who waits for the rings of a file, which may be on their way to a server, looks whether it was interrupted.
 pub const WINDOW_LOOK: Duration = Duration::from_millis(50);
 

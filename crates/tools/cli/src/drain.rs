@@ -83,9 +83,14 @@ pub fn plain(reason: &str) -> &str {
     }
 }
 
+/// Whether the data of a file is where it is said to be. What is no absolute path is a server's, which tells if it has lost it.
+fn is_there(replica: &Path) -> bool {
+    replica.is_relative() || replica.is_file()
+}
+
 /// Says where the data of a file is, or that it is not there.
 pub fn tell_data(replica: &Path) {
-    if replica.is_file() {
+    if is_there(replica) {
         say!("    data: {}", replica.display());
     } else {
         say!(
@@ -153,7 +158,7 @@ pub fn list(stuck: &[Stuck], dir: &Path, burst_buffer: &Path) {
     let left = stuck.iter().map(|one| {
         let decide = one.orphaned || matches!(one.state, Residency::Conflict | Residency::Failed);
         let file = || if one.orphaned { one.identity.to_string().into() } else { dir.join(&one.path_hint) };
-        let words = || resolve_words(&file(), one.orphaned, one.replica.is_file(), Some(burst_buffer));
+        let words = || resolve_words(&file(), one.orphaned, is_there(&one.replica), Some(burst_buffer));
         Left {
             path: &one.path_hint,
             state: one.state_name(),

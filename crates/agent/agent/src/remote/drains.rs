@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use config::Policy;
 use file_cache::{Anchor, DrainProgress, Residency, Stuck};
@@ -14,6 +14,7 @@ use wire::{Message, Text, job};
 
 use super::written::Written;
 use super::{Inner, hint_of, residency, unexpected};
+use crate::limits;
 
 /// Brings what a client of a server has written to the global store.
 pub struct Drainer<'a> {
@@ -103,7 +104,7 @@ impl Drainer<'_> {
                 orphaned,
                 reason: reason.as_str().to_owned(),
                 errno: code.errno(),
-                replica: path(&replica),
+                replica: PathBuf::from(format!("{}:{}", self.client.address(), path(&replica).display())),
             }),
             Ok(other) => Err(self.stuck(identity, libc::EPROTO, unexpected(&other).to_string())),
             Err(error) => Err(self.stuck(identity, error.errno(), error.to_string())),
@@ -123,10 +124,19 @@ impl Drainer<'_> {
         }
     }
 
+    /// Returns when nothing is open for writing any more, or is for so long that it is in use.
+    fn wait_for_closes(&self, interrupted: &dyn Fn() -> bool) {
+        let bound = Instant::now() + limits::CLOSES_WAIT;
+        while !self.written.open().is_empty() && Instant::now() < bound && !interrupted() {
+            std::thread::sleep(limits::WINDOW_POLL);
+        }
+    }
+
     /// Every file that was opened for writing; what did not reach the global store. The server stages them out by itself and several at a time: most are
     /// clean when their turn comes.
     pub fn drain_all(&self, progress: &mut dyn FnMut(DrainProgress), interrupted: &dyn Fn() -> bool) -> Vec<Stuck> {
         let mut stuck = Vec::new();
+        self.wait_for_closes(interrupted);
         let all = self.written.all();
         for (done, identity) in all.iter().enumerate() {
             progress(DrainProgress { files_done: done as u64, files_left: (all.len() - done) as u64, bytes_left: 0 });
