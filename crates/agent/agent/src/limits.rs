@@ -161,6 +161,9 @@ pub const WINDOW_STATUS_WAIT: Duration = Duration::from_millis(100);
 /// the server under way. What is open longer than that is in use.
 pub const CLOSES_WAIT: Duration = Duration::from_millis(500);
 
+/// How often it looks: a call to the server takes no less.
+pub const CLOSES_WAIT_STEP: Duration = Duration::from_millis(2);
+
 /// How often who waits for the rings of a file, which may be on their way to a server, looks whether it was interrupted.
 pub const WINDOW_LOOK: Duration = Duration::from_millis(50);
 

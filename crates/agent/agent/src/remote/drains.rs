@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use config::Policy;
 use file_cache::{Anchor, DrainProgress, Residency, Stuck};
@@ -124,19 +124,11 @@ impl Drainer<'_> {
         }
     }
 
-    /// Returns when nothing is open for writing any more, or is for so long that it is in use.
-    fn wait_for_closes(&self, interrupted: &dyn Fn() -> bool) {
-        let bound = Instant::now() + limits::CLOSES_WAIT;
-        while !self.written.open().is_empty() && Instant::now() < bound && !interrupted() {
-            std::thread::sleep(limits::WINDOW_POLL);
-        }
-    }
-
     /// Every file that was opened for writing; what did not reach the global store. The server stages them out by itself and several at a time: most are
     /// clean when their turn comes.
     pub fn drain_all(&self, progress: &mut dyn FnMut(DrainProgress), interrupted: &dyn Fn() -> bool) -> Vec<Stuck> {
         let mut stuck = Vec::new();
-        self.wait_for_closes(interrupted);
+        self.written.wait_for_ends(limits::CLOSES_WAIT, interrupted);
         let all = self.written.all();
         for (done, identity) in all.iter().enumerate() {
             progress(DrainProgress { files_done: done as u64, files_left: (all.len() - done) as u64, bytes_left: 0 });

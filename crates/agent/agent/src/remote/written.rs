@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use types::Identity;
 
-use crate::limits::SERVER_WRITTEN;
+use crate::limits::{CLOSES_WAIT_STEP, SERVER_WRITTEN};
 
 #[derive(Default)]
 struct One {
@@ -44,6 +45,16 @@ impl Written {
     pub fn end(&self, identity: &Identity) {
         if let Some(one) = self.0.lock().files.get_mut(identity) {
             one.writers = one.writers.saturating_sub(1);
+        }
+    }
+
+    /// Waits until nothing is open for writing: the last call of a close may be under way. Returns early when something still is after
+    /// `bound`, so that it is in use, or when nobody waits any more.
+    pub fn wait_for_ends(&self, bound: Duration, interrupted: &dyn Fn() -> bool) {
+        let start = Instant::now();
+        let in_use = || self.0.lock().files.values().any(|one| one.writers > 0);
+        while in_use() && start.elapsed() < bound && !interrupted() {
+            std::thread::sleep(CLOSES_WAIT_STEP);
         }
     }
 
@@ -88,5 +99,36 @@ impl Written {
     fn those(&self, which: impl Fn(&One) -> bool) -> Vec<Identity> {
         let table = self.0.lock();
         table.files.iter().filter(|(_, one)| which(one)).map(|(identity, _)| identity.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn who_waits_for_files_to_be_closed_waits_for_the_last_but_not_for_ever() {
+        let written = Written::default();
+        let [one, other] = [1, 2].map(|byte| Identity::new(vec![byte]).unwrap());
+        for identity in [&one, &other] {
+            written.begin(identity, Path::new("file"));
+        }
+        written.wait_for_ends(Duration::ZERO, &|| false);
+        written.wait_for_ends(Duration::MAX, &|| true);
+        assert_eq!(written.open().len(), 2, "they are in use");
+        let asked = Cell::new(0);
+        let closing = || {
+            asked.set(asked.get() + 1);
+            match asked.get() {
+                2 => written.end(&one),
+                4 => written.end(&other),
+                _ => {}
+            }
+            false
+        };
+        written.wait_for_ends(Duration::MAX, &closing);
+        assert_eq!((asked.get(), written.open().len()), (4, 0));
     }
 }
