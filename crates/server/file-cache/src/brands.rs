@@ -3,18 +3,53 @@
 //! An intent that was only told to the process's catalogue is lost with the machine, and with it what programs have synced
 //! through mappings since, of which nobody told us. The brand of the replica lies beside the data and went to the medium
 //! with it. The same serves where the whole catalogue is lost.
+//!
+//! Where a brand is refused (a full file system has no room for one that does not fit beside the inode, say) the data is as safe as
+//! its record, and that alone: a catalogue that is lost then is rebuilt without the file. So it is a matter of that file, and
+//!
+//! 1. housekeeping tries it again until it is written or the file is not dirty any more, in later lives of the agent too;
+//! 2. meanwhile the brand stands for nothing: who may map the file waits until the record is on the medium.
+//!
+//! Only where the file system says that it has no such attributes at all is no other tried.
 
+use std::collections::BTreeSet;
 use std::io;
+use std::ops::Bound;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 
 use catalogue::{Change, Durability, Record, State};
-use types::{Fingerprint, Version};
+use types::{Fingerprint, Identity, Version};
 
 use crate::brand::Brand;
-use crate::cache::{Inner, broken};
+use crate::cache::{Inner, broken, errno};
 use crate::clock;
-use crate::replica::mtime_of;
+use crate::file::File;
+use crate::limits::{BRAND_BYTES, BRAND_BYTES_MAX, BRANDS_ROUND};
+use crate::replica::{How, mtime_of};
 use crate::withdrawal::is_void;
+
+/// Dirty files whose replicas do not say so, or not as it is now. As many as there are dirty files, at most, but for those that became
+/// clean since the last round.
+#[derive(Default)]
+pub(crate) struct Unbranded {
+    pub(crate) files: BTreeSet<Identity>,
+    /// The last that was tried again: where the next round goes on.
+    tried: Option<Identity>,
+}
+
+impl Unbranded {
+    /// Those of the next round.
+    fn next(&mut self) -> Vec<Identity> {
+        let from = self.tried.clone().map_or(Bound::Unbounded, Bound::Excluded);
+        let rest = self.files.range((from, Bound::Unbounded));
+        let next: Vec<Identity> = rest.take(BRANDS_ROUND).cloned().collect();
+        // After the last the first.
+        self.tried = next.last().filter(|_| next.len() == BRANDS_ROUND).cloned();
+        next
+    }
+}
 
 /// Whether nobody had asked to keep what a record tells of, should the machine crash: a replica of it that is missing after that is
 /// no loss.
@@ -23,6 +58,87 @@ pub fn may_go_with_crash(record: &Record) -> bool {
 }
 
 impl Inner {
+    /// Marks a dirty replica with its identity, as its record says. Gate held.
+    pub(crate) fn brand(&self, file: &File, replica: BorrowedFd<'_>, record: &Record) {
+        if !self.xattrs.load(Ordering::Relaxed) {
+            return;
+        }
+        let brand = Brand {
+            identity: file.identity.clone(),
+            epoch: record.epoch,
+            base: record.base,
+            hint: record.hint.clone(),
+        };
+        let most = if self.store.finds_by_identity() { BRAND_BYTES } else { BRAND_BYTES_MAX };
+        let branded = self.replicas.brand(replica, &brand, most);
+        // A cut hint finds no file, but what is left of it tells a person whose the data is.
+        let branded = branded.or_else(|error| match most {
+            BRAND_BYTES => Err(error),
+            _ => self.replicas.brand(replica, &brand, BRAND_BYTES),
+        });
+        match branded {
+            Ok(()) => _ = self.unbranded.lock().files.remove(&file.identity),
+            Err(error) if errno(&error) == libc::EOPNOTSUPP => {
+                tracing::warn!(%error, "the burst buffer keeps no extended attributes: a lost catalogue could not be rebuilt");
+                self.xattrs.store(false, Ordering::Relaxed);
+                self.unbranded.lock().files.clear();
+            }
+            Err(error) => self.lacks_brand(file, &error),
+        }
+    }
+
+    /// `brand` for a replica that nobody holds open for it.
+    pub(crate) fn brand_again(&self, file: &File, record: &Record) {
+        match self.replicas.open_as(record.version, How::Read) {
+            Ok(replica) => self.brand(file, replica.as_fd(), record),
+            Err(error) => self.lacks_brand(file, &error),
+        }
+    }
+
+    fn lacks_brand(&self, file: &File, error: &io::Error) {
+        let mut unbranded = self.unbranded.lock();
+        let first = unbranded.files.is_empty();
+        let fresh = unbranded.files.insert(file.identity.clone());
+        drop(unbranded);
+        if first {
+            tracing::warn!(
+                %error,
+                file = %file.identity,
+                "a dirty replica could not be told whose it is: if the catalogue were lost now its data would not be found; it is \
+                 tried again every second, for this file and others"
+            );
+        } else if fresh {
+            tracing::debug!(%error, file = %file.identity, "a dirty replica could not be told whose it is");
+        }
+    }
+
+    /// Whether the brand of a dirty file that was branded says what its record does.
+    pub(crate) fn is_branded(&self, file: &File) -> bool {
+        self.xattrs.load(Ordering::Relaxed) && !self.unbranded.lock().files.contains(&file.identity)
+    }
+
+    /// Tries again what was refused. Waits for no gate.
+    pub(crate) fn look_after_brands(&self) {
+        let next = self.unbranded.lock().next();
+        for identity in &next {
+            let Some(file) = self.known(identity) else {
+                self.unbranded.lock().files.remove(identity);
+                continue;
+            };
+            let Some(_gate) = file.gate.try_lock() else { continue };
+            let record = file.live.lock().record.clone().filter(|record| record.state != State::Clean);
+            match record {
+                None => _ = self.unbranded.lock().files.remove(identity),
+                // A file that goes must not say that it is somebody's. If it stays it is tried then.
+                Some(record) if record.removing => {}
+                Some(record) => self.brand_again(&file, &record),
+            }
+        }
+        if !next.is_empty() && self.unbranded.lock().files.is_empty() && self.xattrs.load(Ordering::Relaxed) {
+            tracing::info!("all dirty replicas say whose they are again");
+        }
+    }
+
     /// Takes branded replicas into the catalogue that it does not call dirty. Reads every replica's attributes: for
     /// after a crash of the machine, or where records may be lost. Nothing else runs yet.
     /// `crashed`: the machine died and nobody has looked since.
@@ -135,5 +251,143 @@ impl Inner {
         let (Ok(found), Ok(stat)) = (anchor.attributes(), self.replicas.stat(version)) else { return false };
         let ours = Fingerprint { size: stat.st_size as u64, mtime: mtime_of(&stat), ctime: brand.base.ctime };
         found.fingerprint.same_content(&ours) && !found.fingerprint.same_content(&brand.base)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+    use types::Timestamp;
+
+    use super::*;
+    use crate::world::World;
+    use crate::{Residency, SetMtime};
+
+    /// Brands of more bytes fail from now on.
+    fn refuse(world: &World, room: usize, error: Errno) {
+        *world.cache.inner.replicas.refused_brands.lock() = Some((room, error));
+    }
+
+    fn refuse_none(world: &World) {
+        *world.cache.inner.replicas.refused_brands.lock() = None;
+    }
+
+    fn brand_of(world: &World, name: &str) -> Option<Brand> {
+        let file = world.cache.inner.known(&world.store.identity(name).unwrap()).unwrap();
+        let version = file.live.lock().version.unwrap();
+        world.cache.inner.replicas.read_brand(version)
+    }
+
+    fn written(names: &[&str]) -> World {
+        let world = World::new();
+        refuse(&world, 0, Errno::NOSPC);
+        for name in names {
+            world.store.put(name, b"old");
+            world.open_named(name, true, false).unwrap().write_at(b"new", 0, false).unwrap();
+        }
+        world
+    }
+
+    #[test]
+    fn a_brand_that_was_refused_is_written_later_and_those_of_other_files_at_once() {
+        let mut world = written(&["f"]);
+        world.cache.housekeep();
+        assert_eq!((brand_of(&world, "f"), world.cache.status().unbranded), (None, 1));
+        refuse_none(&world);
+        world.store.put("g", b"old");
+        world.open_named("g", true, true).unwrap().write_at(b"NEW", 0, false).unwrap();
+        assert!(brand_of(&world, "g").is_some(), "one failure made an end of it");
+        assert!(world.cache.status().xattrs);
+        world.cache.housekeep();
+        assert_eq!(world.cache.status().unbranded, 0);
+        world.lose_catalogue();
+        assert_eq!(world.state(), Residency::Queued, "nothing tells that it is dirty");
+        assert_eq!(world.drain(), 0);
+        assert_eq!(["f", "g"].map(|name| world.store.read(name).unwrap()), [b"new", b"NEW"]);
+    }
+
+    #[test]
+    fn a_dirty_file_without_a_brand_gets_one_in_the_next_life_of_the_agent() {
+        let mut world = written(&["f"]);
+        world.crash();
+        assert_eq!(world.cache.status().unbranded, 1);
+        world.cache.housekeep();
+        world.lose_catalogue();
+        assert_eq!(world.drain(), 0);
+        assert_eq!(world.store.read("f").unwrap(), b"new");
+    }
+
+    /// With the former one, what the time was set on below would pass for what a stage-out left there.
+    #[test]
+    fn a_brand_that_could_not_follow_the_time_of_its_file_follows_it_later() {
+        let mut world = World::new();
+        world.store.put("f", b"old");
+        world.write(b"new");
+        refuse(&world, 0, Errno::IO);
+        let (anchor, time) = (world.store.anchor("f").unwrap(), Timestamp { seconds: 5, nanos: 0 });
+        world.cache.set_times(&anchor, SetMtime::To(time), &mut || world.store.set_mtime("f", time)).unwrap();
+        refuse_none(&world);
+        world.cache.housekeep();
+        world.lose_catalogue();
+        assert_eq!(world.drain(), 0);
+        assert_eq!(world.store.read("f").unwrap(), b"new");
+    }
+
+    #[test]
+    fn who_may_map_a_file_without_a_brand_has_its_record_on_the_medium() {
+        for truncate in [false, true] {
+            let world = World::new();
+            world.store.put("f", b"old");
+            refuse(&world, 0, Errno::NOSPC);
+            let _writer = world.open(true, truncate).unwrap();
+            let file = world.cache.inner.known(&world.store.identity("f").unwrap()).unwrap();
+            let live = file.live.lock();
+            assert!(live.intent_synced && !live.brand_synced, "truncate: {truncate}");
+            assert!(live.record.as_ref().is_some_and(|record| record.synced), "truncate: {truncate}");
+        }
+    }
+
+    #[test]
+    fn what_is_clean_or_unknown_wants_no_brand_any_more() {
+        let world = written(&["f", "g", "h"]);
+        assert_eq!(world.drain(), 0);
+        assert_eq!(world.cache.status().unbranded, 3);
+        world.cache.inner.table.lock().files.remove(&world.store.identity("h").unwrap());
+        world.cache.housekeep();
+        assert_eq!(world.cache.status().unbranded, 0);
+    }
+
+    #[test]
+    fn a_brand_that_is_too_long_for_the_file_system_has_less_of_the_path() {
+        let world = World::new();
+        let name = "a/path/of/many/parts/which/fits/beside/no/inode/run-17/output.h5";
+        world.store.set_finds_by_identity(false);
+        world.store.put(name, b"old");
+        refuse(&world, BRAND_BYTES, Errno::NOSPC);
+        let _writer = world.open_named(name, true, false).unwrap();
+        let brand = brand_of(&world, name).expect("a long path costs the file its brand");
+        assert!(brand.encode(BRAND_BYTES_MAX).len() <= BRAND_BYTES);
+        assert_eq!(world.cache.status().unbranded, 0);
+    }
+
+    #[test]
+    fn where_there_are_no_attributes_no_other_is_tried() {
+        let world = World::new();
+        world.store.put("f", b"old");
+        refuse(&world, 0, Errno::OPNOTSUPP);
+        world.write(b"new");
+        let status = world.cache.status();
+        assert_eq!((status.xattrs, status.unbranded), (false, 0));
+    }
+
+    #[test]
+    fn each_of_more_than_a_round_takes_has_its_turn() {
+        let mut unbranded = Unbranded::default();
+        let file = |number: usize| Identity::new(number.to_be_bytes()).unwrap();
+        unbranded.files.extend((0..BRANDS_ROUND + 3).map(file));
+        let rounds: Vec<_> = (0..3).map(|_| unbranded.next()).collect();
+        assert_eq!(rounds.iter().map(Vec::len).collect::<Vec<_>>(), [BRANDS_ROUND, 3, BRANDS_ROUND]);
+        assert_eq!((&rounds[1][0], &rounds[2][0]), (&file(BRANDS_ROUND), &file(0)));
+        assert_eq!(Unbranded::default().next(), []);
     }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -14,7 +13,7 @@ use global_store::{Anchor, GlobalStore};
 use parking_lot::{Mutex, MutexGuard};
 use types::{Identity, Version};
 
-use crate::brand::Brand;
+use crate::brands::Unbranded;
 use crate::budget::Budget;
 use crate::busy::Busy;
 use crate::clock::Clock;
@@ -22,7 +21,7 @@ use crate::expiry::Expiry;
 use crate::fault;
 use crate::fetches::Fetches;
 use crate::file::{Body, Descriptors, File, Live};
-use crate::limits::{BRAND_BYTES, BRAND_BYTES_MAX, IDLE_FILES};
+use crate::limits::IDLE_FILES;
 use crate::medium::Medium;
 use crate::publish::Places;
 use crate::queue::Queue;
@@ -107,7 +106,9 @@ pub(crate) struct Inner {
     pub(crate) dead: AtomicBool,
     /// Some file was opened whose reads are noted.
     pub(crate) notes_reads: AtomicBool,
+    /// The burst buffer's file system keeps extended attributes, as far as anybody noticed.
     pub(crate) xattrs: AtomicBool,
+    pub(crate) unbranded: Mutex<Unbranded>,
     pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
     pub(crate) table: Mutex<Table>,
 }
@@ -303,32 +304,6 @@ impl Inner {
         }
         fault::point("evict.replica");
         Ok(())
-    }
-
-    /// `brand` for a replica that nobody holds open for it.
-    pub(crate) fn brand_again(&self, file: &File, record: &Record) {
-        match self.replicas.open_as(record.version, How::Read) {
-            Ok(replica) => self.brand(file, replica.as_fd(), record),
-            Err(error) => tracing::debug!(%error, "a replica keeps its old brand"),
-        }
-    }
-
-    /// Marks a dirty replica with its identity, where the file system can.
-    pub(crate) fn brand(&self, file: &File, replica: BorrowedFd<'_>, record: &Record) {
-        if !self.xattrs.load(Ordering::Relaxed) {
-            return;
-        }
-        let brand = Brand {
-            identity: file.identity.clone(),
-            epoch: record.epoch,
-            base: record.base,
-            hint: record.hint.clone(),
-        };
-        let most = if self.store.finds_by_identity() { BRAND_BYTES } else { BRAND_BYTES_MAX };
-        if let Err(error) = Replicas::brand(replica, &brand, most) {
-            tracing::warn!(%error, "the burst buffer keeps no extended attributes: a lost catalogue could not be rebuilt");
-            self.xattrs.store(false, Ordering::Relaxed);
-        }
     }
 
     /// The file's anchor, found again if nobody holds it. `None`: it is not in the store.

@@ -146,6 +146,7 @@ impl Inner {
             self.settle_doubts();
             self.look_after_removals();
         }
+        self.look_after_brands();
         self.condense_catalogue();
         while let Some(identity) = self.expiry.pop(self.now()) {
             let expired = self.gated(&identity, false, |file, _| self.evict_gated(file));

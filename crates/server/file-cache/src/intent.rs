@@ -3,7 +3,6 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use catalogue::{Durability, Record, State};
 use global_store::calls::still_wanted;
@@ -39,7 +38,7 @@ impl Inner {
         file.live.lock().version = Some(version);
         let intended = self.record_intent(file, anchor, how, (version, &fd), found.fingerprint, false).and_then(|()| {
             // Every byte of an empty file changes its length or its blocks, after the brand.
-            file.live.lock().brand_synced = self.xattrs.load(Ordering::Relaxed);
+            file.live.lock().brand_synced = self.is_branded(file);
             self.secure_for_mappings(file, how)?;
             if how.truncate { still_wanted() } else { Ok(()) }
         });
@@ -65,7 +64,7 @@ impl Inner {
         };
         let Some(record) = record else { return Ok(()) };
         self.sync_replica(file, self.replicas.open_as(record.version, How::Read)?.as_fd(), false)?;
-        if self.xattrs.load(Ordering::Relaxed) {
+        if self.is_branded(file) {
             file.live.lock().brand_synced = true;
         } else {
             self.put(file, Record { synced: true, ..record }, Durability::Machine)?;

@@ -133,6 +133,10 @@ pub const ROUND: Duration = Duration::from_secs(1);
 /// 5 % of 10 GB lasts half a second.
 pub const ROUND_SHORT: Duration = Duration::from_millis(50);
 
+/// Dirty replicas whose brand was refused that are tried again in one round: what refuses one for want of room refuses all, and each
+/// costs an open and up to two calls, together a few milliseconds.
+pub const BRANDS_ROUND: usize = 256;
+
 /// How often a wait that can be interrupted looks whether it was.
 pub const POLL: Duration = Duration::from_millis(20);
 

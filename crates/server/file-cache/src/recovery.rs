@@ -109,6 +109,7 @@ pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
         dead: AtomicBool::new(false),
         notes_reads: AtomicBool::new(false),
         xattrs: AtomicBool::new(true),
+        unbranded: Default::default(),
         threads: Mutex::default(),
         table: Mutex::new(Table::default()),
     });
@@ -178,6 +179,9 @@ impl Inner {
             }
             if !there {
                 tracing::error!(file = %record.hint.display(), "the data of a dirty file is not in the burst buffer: it is lost");
+            }
+            if there && !self.replicas.is_branded(record.version) {
+                self.unbranded.lock().files.insert(identity.clone());
             }
             let conflict = record.state == State::Conflict;
             let file = self.adopt(identity, record, if there { Body::Whole } else { Body::Lost });

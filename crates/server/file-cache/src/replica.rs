@@ -48,6 +48,9 @@ pub(crate) struct Replicas {
     pub(crate) before_removal: OnceLock<Box<dyn Fn(Version) + Send + Sync>>,
     /// Hears when a whole replica is about to become shorter or to get a hole (true), and when that is over.
     pub(crate) on_cut: OnceLock<Box<dyn Fn(Version, bool) + Send + Sync>>,
+    /// Brands of more bytes fail so.
+    #[cfg(test)]
+    pub(crate) refused_brands: parking_lot::Mutex<Option<(usize, rustix::io::Errno)>>,
 }
 
 /// A whole replica is being made shorter, or a hole in it.
@@ -75,6 +78,8 @@ impl Replicas {
             noting: Noting::default(),
             before_removal: OnceLock::new(),
             on_cut: OnceLock::new(),
+            #[cfg(test)]
+            refused_brands: Default::default(),
         })
     }
 
@@ -173,10 +178,15 @@ impl Replicas {
         Ok(())
     }
 
-    /// Marks a replica as holding somebody's dirt, in at most so many bytes if that can be. An error means that the file
-    /// system has no such attributes.
-    pub(crate) fn brand(replica: BorrowedFd<'_>, brand: &Brand, most: usize) -> io::Result<()> {
-        Ok(rustix::fs::fsetxattr(replica, BRAND, &brand.encode(most), XattrFlags::empty())?)
+    /// Marks a replica as holding somebody's dirt, in at most so many bytes if that can be; what it said before is replaced, or
+    /// stays if it fails. `EOPNOTSUPP`: the file system has no such attributes.
+    pub(crate) fn brand(&self, replica: BorrowedFd<'_>, brand: &Brand, most: usize) -> io::Result<()> {
+        let bytes = brand.encode(most);
+        #[cfg(test)]
+        if let Some((_, error)) = self.refused_brands.lock().filter(|(room, _)| bytes.len() > *room) {
+            return Err(error.into());
+        }
+        Ok(rustix::fs::fsetxattr(replica, BRAND, &bytes, XattrFlags::empty())?)
     }
 
     /// Takes the brand away.
@@ -372,7 +382,7 @@ mod tests {
             base: types::Fingerprint { size: 9, mtime: time, ctime: time },
             hint: "a/b".into(),
         };
-        Replicas::brand(replica.as_fd(), &brand, BRAND_BYTES_MAX).unwrap();
+        replicas.brand(replica.as_fd(), &brand, BRAND_BYTES_MAX).unwrap();
         assert_eq!(replicas.read_brand(version), Some(brand));
         Replicas::unbrand_open(replica.as_fd());
         assert_eq!(replicas.read_brand(version), None);

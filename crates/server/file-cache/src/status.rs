@@ -85,6 +85,10 @@ pub struct Status {
     pub quiesced: bool,
     /// Whether replicas carry their identity, so that a lost catalogue can be rebuilt.
     pub xattrs: bool,
+    /// Of the dirty ones: whose replicas could not be told that, for the file system refused the attribute, or not what has changed since.
+    /// It is tried again; a catalogue that is lost before would be rebuilt without them.
+    #[serde(default)]
+    pub unbranded: u64,
     /// What needs somebody's attention; at most 1,000.
     pub stuck: Vec<StuckStatus>,
 }
@@ -156,6 +160,7 @@ impl FileCache {
             full: read(&counters.full),
             quiesced: inner.quiesced.load(std::sync::atomic::Ordering::Relaxed),
             xattrs: inner.xattrs.load(std::sync::atomic::Ordering::Relaxed),
+            unbranded: inner.unbranded.lock().files.len() as u64,
             ..Status::default()
         };
         if let Some(error) = inner.refusal() {

@@ -31,9 +31,13 @@ impl World {
 
     /// Opens `f`.
     pub(crate) fn open(&self, write: bool, truncate: bool) -> io::Result<FileHandle> {
+        self.open_named("f", write, truncate)
+    }
+
+    pub(crate) fn open_named(&self, name: &str, write: bool, truncate: bool) -> io::Result<FileHandle> {
         let policy = Arc::new(Policy::default());
         let how = OpenHow { read: true, write, truncate, created: false, sync: false, policy };
-        self.cache.open_file(self.store.anchor("f").unwrap(), how)
+        self.cache.open_file(self.store.anchor(name).unwrap(), how)
     }
 
     pub(crate) fn write(&self, data: &[u8]) {
@@ -53,5 +57,14 @@ impl World {
     pub(crate) fn crash(&mut self) {
         self.cache.abandon();
         self.cache = FileCache::open(self.settings.clone()).unwrap();
+    }
+
+    /// The same, and the catalogue is lost.
+    pub(crate) fn lose_catalogue(&mut self) {
+        self.catalogue = MemoryCatalogue::new();
+        self.settings.catalogue = Some(Arc::new(self.catalogue.clone()));
+        self.settings.thorough = true;
+        self.crash();
+        self.cache.sweep().unwrap();
     }
 }
