@@ -42,7 +42,7 @@ compile() {
   done
   gcc -O1 -Wall -o "$scratch/chance" preload/chance.c && gcc -O1 -Wall -o "$scratch/windowed" preload/windowed.c &&
     gcc -O1 -Wall -o "$scratch/full" preload/full.c && gcc -O1 -Wall -pthread -o "$scratch/forked" preload/forked.c &&
-    gcc -O1 -Wall -pthread -o "$scratch/mapped" preload/mapped.c
+    gcc -O1 -Wall -pthread -o "$scratch/mapped" preload/mapped.c && gcc -O1 -Wall -pthread -o "$scratch/numbers" preload/numbers.c
 }
 
 # Proves that the rest of this suite is about windows at all.
@@ -135,12 +135,21 @@ PYTHON
 
 # A story of mapped.c in a new accelerated directory, and what it is to tell.
 mapped() { # WITH WANT STORY...
-  local with=$1 want=$2 have name
-  shift 2
+  story mapped "$@"
+}
+
+# The same of numbers.c.
+numbers() { # WANT STORY...
+  story numbers windows "$@"
+}
+
+story() { # PROGRAM WITH WANT STORY...
+  local program=$1 with=$2 want=$3 have name
+  shift 3
   name=mapped::$1${2:+_${2##*/}}${with#windows}
   # shellcheck disable=SC2046
   have=$(in_new_directory accelerated timeout --kill-after=2 $CHANCE_SECONDS_MAX env $(environment windows) \
-    FOREBAY_MAPPED_READS="${with#windows}" "$scratch/mapped" "$@" 2>&1)
+    FOREBAY_MAPPED_READS="${with#windows}" "$scratch/$program" "$@" 2>&1)
   if [ "$have" = "$want" ]; then pass "$name"; else fail "$name" "'$have', not '$want'"; fi
 }
 
@@ -177,6 +186,13 @@ inside_mapped() {
   mapped windows "1 0 1 1 0" queried
   mapped windows "1 0 1 0 0" vforked
   mapped windows "1 0 1 1 0" lent
+  mapped windows "1 0 1 0 0" holed
+  numbers "64 4" crowded
+  numbers "1 0 0 0" apart memory
+  numbers "1 0 0 0" apart descriptors
+  numbers "1 0 0 0" apart call
+  numbers "1 0 0 0" apart clone3
+  numbers "1 0 0" replaced 40
   mapped windows "1 0 1 1 0" suspended "$scratch/buffer/replicas"
   mapped_in_python
   mapped windows "1 3000 1" between

@@ -6,7 +6,7 @@
 //   mapped between             the file is cut in the middle of a copy
 //   mapped blocked REPLICAS    the same, for a thread that blocks the signal of a fault
 //   mapped suspended REPLICAS  the same, for a handler under a mask that blocks it
-//   mapped plain|own|asked|late|masked|forked|limited|limits|locked|filtered|unshared|queried|vforked|lent   what ends mappings, or keeps them from being used
+//   mapped plain|own|asked|late|masked|forked|limited|limits|locked|filtered|unshared|queried|vforked|lent|holed   what ends mappings, or keeps them from being used
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -26,54 +26,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { PAGE = 4096, PAGES = 256, WARM = 70 };
-
-static char expected(size_t at) { return (char)(at * 131 ^ at >> 8 ^ at >> 16); }
-
-static int right(const char *got, size_t at, size_t length) {
-  for (size_t n = 0; n < length; n++)
-    if (got[n] != expected(at + n)) return 0;
-  return 1;
-}
-
-static void fill(int fd, size_t from, size_t to) {
-  static char bytes[PAGE];
-  for (size_t at = from; at < to;) {
-    size_t length = to - at < PAGE ? to - at : PAGE;
-    for (size_t n = 0; n < length; n++) bytes[n] = expected(at + n);
-    if (pwrite(fd, bytes, length, at) != (ssize_t)length) exit(90);
-    at += length;
-  }
-}
-
-static void make(void) {
-  int fd = open("file", O_WRONLY | O_CREAT | O_TRUNC, 0644);
-  fill(fd, 0, PAGES * PAGE);
-  if (fd < 0 || close(fd)) exit(91);
-}
-
-static int mappings(void) {
-  char line[1000];
-  int found = 0;
-  FILE *maps = fopen("/proc/self/maps", "r");
-  while (fgets(line, sizeof line, maps)) found += strstr(line, " r--s ") && strstr(line, "/file");
-  fclose(maps);
-  return found;
-}
-
-// A descriptor of the file after so many small reads at its beginning.
-static int warm(int reads) {
-  static char got[PAGE];
-  int fd = open("file", O_RDONLY);
-  for (int n = 0; n < reads; n++)
-    if (pread(fd, got, 100, n * 10) != 100 || !right(got, n * 10, 100)) exit(92);
-  return fd;
-}
-
-static int check(int fd) {
-  static char got[PAGE];
-  return pread(fd, got, PAGE, 50) == PAGE && right(got, 50, PAGE);
-}
+#include "mapped.h"
 
 static int used(int reads) {
   make();
@@ -312,6 +265,13 @@ static int signals(const char *story, const char *replicas) {
   if (!strcmp(story, "limits")) setrlimit(RLIMIT_AS, &limit);
   // Refused: an address that is not there for the filter.
   if (!strcmp(story, "filtered")) prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, NULL);
+  if (!strcmp(story, "holed")) {
+    char got[8] = "notzero";
+    int writer = open("file", O_WRONLY);
+    if (fallocate(writer, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 8 * PAGE, 8 * PAGE)) exit(98);
+    told = pread(fd, got, sizeof got, 10 * PAGE) != sizeof got || memcmp(got, "\0\0\0\0\0\0\0\0", sizeof got);
+    close(writer);
+  }
   if (!strcmp(story, "unshared")) told = unshare(CLONE_FILES);
   if (!strcmp(story, "vforked")) {
     pid_t pid = vfork();
