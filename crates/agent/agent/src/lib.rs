@@ -41,4 +41,7 @@ pub use reader::Bytes;
 pub use remote::fault as remote_fault;
 pub use remote::{Drainer, Interruption, Reads, RemoteBuffer, Written, set_interruption};
 pub use windows::own_tmpfs;
-pub use windows::{Announced, Replayed, WindowMedium, WindowService, WindowSettings, WindowStatus, windows_left};
+pub use windows::{
+    Announced, OutOfSight, Replayed, WindowMedium, WindowService, WindowSettings, WindowStatus, forget_windows,
+    windows_left,
+};

@@ -1,6 +1,7 @@
 //! The command line.
 
 mod files;
+mod left;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ use crate::server::{NamesAt, ServerArgs};
 use crate::window::WindowArgs;
 
 pub use files::{DrainArgs, PolicyCommand, StageArgs, StageCommand};
+pub use left::{CheckArgs, RecoverArgs};
 
 /// The whole command line.
 #[derive(Debug, Parser)]
@@ -71,7 +73,8 @@ pub enum Command {
     #[command(subcommand, after_help = "Example: forebay policy set results/ stage_out=idle:10m")]
     Policy(PolicyCommand),
     /// Drain what an agent that was killed, or a machine that crashed, left in a burst buffer
-    #[command(after_help = "Example: forebay recover /nvme/buffer")]
+    #[command(after_help = "Example: forebay recover /nvme/buffer\n\
+        Where windows lay on a file system that is gone: forebay recover /nvme/buffer --forget-windows /dev/shm")]
     Recover(RecoverArgs),
     /// Check a burst buffer that no agent uses
     #[command(after_help = "Example: forebay check /nvme/buffer")]
@@ -280,31 +283,6 @@ pub struct ResolveArgs {
     pub keep: KeepArg,
     #[command(flatten)]
     pub burst_buffer: BurstBuffer,
-}
-
-/// `forebay recover`
-#[derive(Debug, Args)]
-pub struct RecoverArgs {
-    /// The burst buffer that was left
-    #[arg(value_name = "BB")]
-    pub burst_buffer: PathBuf,
-    /// The directory that it served [default: as the burst buffer says]
-    #[arg(long, value_name = "DIR")]
-    pub dir: Option<PathBuf>,
-}
-
-/// `forebay check`
-#[derive(Debug, Args)]
-pub struct CheckArgs {
-    /// A burst buffer that no agent uses
-    #[arg(value_name = "BB")]
-    pub burst_buffer: PathBuf,
-    /// Mend what can be mended; dirty data is never removed
-    #[arg(long)]
-    pub repair: bool,
-    /// The directory that it served, for --repair [default: as the burst buffer says]
-    #[arg(long, value_name = "DIR")]
-    pub dir: Option<PathBuf>,
 }
 
 /// `forebay doctor`

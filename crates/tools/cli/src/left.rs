@@ -51,6 +51,11 @@ pub fn has_windows(dir: &Path) -> bool {
     fs::metadata(dir.join(WINDOWS)).is_ok_and(|found| found.len() > 0)
 }
 
+/// Whether it is the directory of an agent at a server that noted some.
+pub fn is_of_agent(dir: &Path) -> bool {
+    dir.join(SERVES).exists() && has_windows(dir)
+}
+
 /// What killed agents for the same directory have left. Waits while another agent looks at it.
 pub fn find(own: &Path, directory: &str) -> io::Result<Left> {
     let all = own.parent().unwrap_or(own);
@@ -63,17 +68,22 @@ pub fn find(own: &Path, directory: &str) -> io::Result<Left> {
         if dir == own || !serves || !has_windows(&dir) {
             continue;
         }
-        let lock = create(&dir.join(ALIVE))?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {
-                left.dirs.push(dir);
-                left._dead.push(lock);
-            }
-            Err(Errno::WOULDBLOCK) => {}
-            Err(error) => return Err(error.into()),
+        if let Some(lock) = of_dead(&dir)? {
+            left.dirs.push(dir);
+            left._dead.push(lock);
         }
     }
     Ok(left)
+}
+
+/// The right to be the only one who looks at the directory of an agent; `None` while that lives, or somebody else looks.
+pub fn of_dead(dir: &Path) -> io::Result<Option<File>> {
+    let lock = create(&dir.join(ALIVE))?;
+    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(lock)),
+        Err(Errno::WOULDBLOCK) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ mod commands;
 mod doctor;
 mod drain;
 mod exit;
+mod forget;
 mod guest;
 mod heap;
 mod holders;

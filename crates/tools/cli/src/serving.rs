@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::fs;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +18,7 @@ use global_store::posix::{Options, PosixStore};
 
 use crate::drain::Requests;
 use crate::exit::{self, Failure, reason, say};
+use crate::forget;
 use crate::guest::Place;
 use crate::left::{self, Alive};
 use crate::limits::POLL;
@@ -162,18 +163,19 @@ fn prepared(
 /// Brings what killed agents left in windows to the burst buffer; then serves windows if that is asked for.
 fn windows(place: &Place, agent: &Agent, how: &How, identity: &str) -> Result<Option<Alive>, Failure> {
     let loses = Cell::new(false);
-    let failed = |e: io::Error| {
+    let failed = |dir: &Path, e: io::Error| {
         let lost = if loses.get() { "nothing more is lost" } else { "nothing is lost" };
         Failure::io("bring what a killed agent left in windows to the burst buffer", &e)
-            .remedy(format!("{lost}: mend that and start again"))
+            .remedy(format!("{lost}: mend that and start again{}", forget::words(dir, &e)))
     };
-    let left = how.server.as_ref().map(|_| left::find(&place.burst_buffer, identity)).transpose().map_err(failed)?;
+    let own = &place.burst_buffer;
+    let left = how.server.as_ref().map(|_| left::find(own, identity)).transpose().map_err(|e| failed(own, e))?;
     for dir in left.as_ref().map_or(std::slice::from_ref(&place.burst_buffer), |left| &left.dirs) {
         let tell = &mut |file: Replayed| {
             loses.set(loses.get() || !file.lost.is_empty());
             file.lost.iter().for_each(|lost| say!("forebay: {}: {lost}", file.path.display()));
         };
-        agent.recover_windows(dir, tell).map_err(failed)?;
+        agent.recover_windows(dir, tell).map_err(|e| failed(dir, e))?;
     }
     let Some(windows) = &how.windows else { return Ok(None) };
     let alive = left.as_ref().map(|_| left::begin(&place.burst_buffer, identity)).transpose();

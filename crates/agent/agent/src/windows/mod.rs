@@ -16,6 +16,7 @@ pub mod fault;
 mod file;
 mod grant;
 mod listener;
+mod out_of_sight;
 pub mod own_tmpfs;
 mod place;
 mod processes;
@@ -38,6 +39,7 @@ use window::Medium;
 
 pub use control::attaches;
 pub use counters::WindowStatus;
+pub use out_of_sight::{OutOfSight, forget_windows};
 pub use processes::Announced;
 pub(crate) use replay::replay;
 pub use replay::{Replayed, windows_left};

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use types::Identity;
 use window::Medium;
 
+use super::out_of_sight::OutOfSight;
 use super::own_tmpfs::{self, OWN_TMPFS};
 use super::place::{FilePlace, make, put, sync};
 
@@ -166,9 +167,7 @@ impl Session {
 
     /// Ends a session whose rings are all drained: the burst buffer forgets it, then its directory goes.
     pub fn end(&self, burst_buffer: &Path) -> io::Result<()> {
-        let mut all = List::of(burst_buffer)?;
-        all.sessions.retain(|one| one != self);
-        all.note(burst_buffer)?;
+        self.forget(burst_buffer)?;
         match fs::remove_dir_all(self.path()) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
@@ -176,41 +175,44 @@ impl Session {
     }
 
     /// Whether its rings are what they were: they are there, and the machine did not crash since, or that makes no difference.
-    /// `ENOENT`: they may be somewhere, and are not seen from here.
+    /// `ENOENT`, with an [`OutOfSight`]: they may be somewhere, and are not seen from here.
     pub fn is_whole(&self) -> io::Result<bool> {
-        let (path, is_durable) = (self.path(), self.is_durable());
-        if !is_durable && self.boot != this_boot()? {
+        if !self.is_durable() && self.boot != this_boot()? {
             return Ok(false);
         }
-        if path.try_exists()? {
+        if self.path().try_exists()? {
             return Ok(true);
         }
-        let path = path.display();
-        let why = if is_durable {
-            format!(
-                "{path} is not there: mount the persistent memory that it lies on; if that is lost with what it held, \
-                 remove the line from the file `{SESSIONS}` in the burst buffer"
-            )
-        } else if self.dir == Path::new(OWN_TMPFS) {
+        if self.is_durable() {
+            return Err(OutOfSight::of(self, "is not there: mount the persistent memory that it lies on", true).into());
+        }
+        if self.dir == Path::new(OWN_TMPFS) {
             if own_tmpfs::sees_mounts_of_the_machine() {
                 return Ok(false);
             }
-            format!(
-                "{path} is not seen from here: do this outside of containers and jobs, among the mounts of the machine's \
-                 process 1"
-            )
-        } else {
-            let here = device_of(&self.dir)?;
-            if self.device.is_none_or(|noted| noted == here) {
-                return Ok(false);
-            }
-            format!(
-                "{path} is not seen from here, where its directory is on another file system: do this where it is that of \
-                 the agent that was killed, inside or outside of containers and jobs; if that file system is gone, with what \
-                 it held, remove the line from the file `{SESSIONS}` in the burst buffer"
-            )
-        };
-        Err(io::Error::new(io::ErrorKind::NotFound, why))
+            let why = "is not seen from here: do this outside of containers and jobs, among the mounts of the machine's \
+                       process 1";
+            return Err(OutOfSight::of(self, why, false).into());
+        }
+        let here = device_of(&self.dir)?;
+        if self.device.is_none_or(|noted| noted == here) {
+            return Ok(false);
+        }
+        let why = "is not seen from here, where its directory is on another file system: do this where it is that of the \
+                   agent that was killed, inside or outside of containers and jobs";
+        Err(OutOfSight::of(self, why, true).into())
+    }
+
+    /// The burst buffer knows of it no more, durably.
+    pub fn forget(&self, burst_buffer: &Path) -> io::Result<()> {
+        let mut all = List::of(burst_buffer)?;
+        all.sessions.retain(|one| one != self);
+        all.note(burst_buffer)
+    }
+
+    /// Whether it is the one in that directory, or one of those below.
+    pub fn is_in(&self, path: &Path) -> bool {
+        self.dir == path || self.path() == path
     }
 
     /// Whether its rings were taken away although the machine lives.

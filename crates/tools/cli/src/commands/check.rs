@@ -18,7 +18,7 @@ use crate::exit::{self, Failure, out};
 use crate::guest::Place;
 use crate::limits::LISTED_MAX;
 use crate::serving::{self, How};
-use crate::{lower, place, shell};
+use crate::{forget, lower, place, shell};
 
 /// The catalogue's directory in a burst buffer.
 const CATALOGUE: &str = "catalogue";
@@ -73,7 +73,7 @@ fn look(buffer: &Path) -> Result<Findings, Failure> {
     let mut findings = Findings::default();
     match agent::windows_left(buffer) {
         Ok(left) => findings.windows = left,
-        Err(error) => findings.problems.push(format!("its windows: {error}")),
+        Err(error) => findings.problems.push(format!("its windows: {error}{}", forget::words(buffer, &error))),
     }
     let mut files = replicas(buffer, &mut findings);
     if file_cache::is_damaged(buffer) {
@@ -196,7 +196,7 @@ pub fn undrained(buffer: &Path) -> Result<u64, Failure> {
 }
 
 /// The lock that an agent holds.
-fn lock(buffer: &Path) -> Result<File, Failure> {
+pub fn lock(buffer: &Path) -> Result<File, Failure> {
     file_cache::lock(buffer).map_err(|error| match error {
         OpenError::InUse { .. } => {
             Failure::new(exit::UNAVAILABLE, format!("the burst buffer {} is in use", buffer.display()))

@@ -9,7 +9,7 @@ use crate::exit::{self, Failure, say};
 use crate::guest::Place;
 use crate::serving::{self, How};
 use crate::signals::Signals;
-use crate::{log, lower, mounts, open_files, place, privilege, shell};
+use crate::{forget, log, lower, mounts, open_files, place, privilege, shell};
 
 /// Recovers every burst buffer in the directory. 75 if data is left.
 pub fn run(args: &RecoverArgs) -> Result<u8, Failure> {
@@ -18,6 +18,12 @@ pub fn run(args: &RecoverArgs) -> Result<u8, Failure> {
     let _ = open_files::raise();
     log::start(&root);
     privilege::keep_within_quotas();
+    if let Some(path) = &args.forget_windows {
+        forget::windows(&root, path)?;
+        if place::formatted(&root).is_empty() {
+            return Ok(0); // of an agent at a server, whose next one does the rest
+        }
+    }
     let requests = Requests::none(&signals);
     let mut code = 0;
     let mut served = 0;

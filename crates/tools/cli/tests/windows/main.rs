@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod out_of_sight;
 mod own_tmpfs;
 
 use std::fs::OpenOptions;

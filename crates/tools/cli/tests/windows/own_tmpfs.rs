@@ -20,7 +20,7 @@ impl Story {
         Story { window: "--window".into(), rings: rings.into(), on_machine, ..Story::new() }
     }
 
-    fn call(&self, words: &[&str]) -> Done {
+    pub fn call(&self, words: &[&str]) -> Done {
         start(self.forebay().args(words), "").wait()
     }
 
@@ -34,7 +34,7 @@ impl Story {
     }
 
     /// Kills the agent once its program has written, and the program.
-    fn until_both_die(&self) {
+    pub fn until_both_die(&self) {
         let mut running = self.until_it_writes();
         kill(running.pid(), libc::SIGKILL);
         kill(self.ledger.word(8).load(SeqCst) as i32, libc::SIGKILL);

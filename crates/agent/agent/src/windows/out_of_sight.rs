@@ -1,0 +1,107 @@
+//! Windows that a killed agent left where nobody sees them from here, and how they are given up.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::session::Session;
+
+/// A session that may be somewhere. Nothing is served on its burst buffer until it is seen, or given up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OutOfSight {
+    /// Its directory.
+    pub path: PathBuf,
+    /// What it lay on may have ended for good: then only [`forget_windows`] helps.
+    pub may_be_gone: bool,
+    why: &'static str,
+}
+
+impl OutOfSight {
+    pub(super) fn of(session: &Session, why: &'static str, may_be_gone: bool) -> OutOfSight {
+        OutOfSight { path: session.path(), may_be_gone, why }
+    }
+
+    /// The one that an error of this crate is about.
+    pub fn behind(error: &io::Error) -> Option<&OutOfSight> {
+        error.get_ref()?.downcast_ref()
+    }
+}
+
+impl fmt::Display for OutOfSight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.path.display(), self.why)
+    }
+}
+
+impl Error for OutOfSight {}
+
+impl From<OutOfSight> for io::Error {
+    fn from(out_of_sight: OutOfSight) -> io::Error {
+        io::Error::new(io::ErrorKind::NotFound, out_of_sight)
+    }
+}
+
+/// Gives up what killed agents left in windows in `path`, a session's directory or the one in which it was made, with whatever it
+/// held: those that are out of sight and [may be gone](OutOfSight::may_be_gone). Their directories, as far as there were any noted;
+/// empty if there were none. `InvalidInput`: nothing there needs to be given up. Else the errors of reading and writing the list.
+///
+/// `noted` is the burst buffer that they belong to, or the directory of an agent at a server, and nobody else uses it meanwhile.
+pub fn forget_windows(noted: &Path, path: &Path) -> io::Result<Vec<PathBuf>> {
+    let sessions: Vec<Session> = Session::unfinished(noted)?.into_iter().filter(|one| one.is_in(path)).collect();
+    let mut given_up = Vec::new();
+    let mut why_not = None;
+    for session in &sessions {
+        match session.is_whole() {
+            Err(error) if OutOfSight::behind(&error).is_some_and(|gone| gone.may_be_gone) => {
+                session.forget(noted)?;
+                tracing::error!(dir = %session.path().display(), "windows out of sight are given up: what they held is lost");
+                given_up.push(session.path());
+            }
+            Err(error) => why_not = Some(error),
+            Ok(true) => why_not = Some(not_gone(session, "is there, and what it holds is replayed without this")),
+            Ok(false) => why_not = Some(not_gone(session, "is known to be gone, and is in nobody's way")),
+        }
+    }
+    match why_not.filter(|_| given_up.is_empty()) {
+        Some(error) => Err(error),
+        None => Ok(given_up),
+    }
+}
+
+fn not_gone(session: &Session, why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, format!("{} {why}", session.path().display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::super::own_tmpfs::OWN_TMPFS;
+    use super::*;
+
+    #[test]
+    fn only_what_is_out_of_sight_and_may_be_gone_is_given_up() {
+        let tree = tempfile::tempdir().unwrap();
+        let (noted, rings) = (tree.path(), tree.path().join("rings"));
+        let (there, _) = Session::begin(&rings, "there", noted, None).unwrap();
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+        let (boot, dir) = (boot.trim(), rings.display());
+        let sessions = || fs::read_to_string(noted.join("windows")).unwrap().lines().count();
+        let lines =
+            format!("elsewhere {boot}:1 {dir}\nwiped {boot} {dir}\ncrashed other:1 {dir}\nours {boot}:1 {OWN_TMPFS}\n");
+        fs::write(noted.join("windows"), fs::read_to_string(noted.join("windows")).unwrap() + &lines).unwrap();
+        for kept in [there.path(), rings.join("wiped"), rings.join("crashed")] {
+            let refused = forget_windows(noted, &kept).unwrap_err();
+            assert!(refused.kind() == io::ErrorKind::InvalidInput, "{refused}");
+        }
+        assert_eq!(forget_windows(noted, Path::new("/elsewhere")).unwrap(), Vec::<PathBuf>::new());
+        assert_eq!(sessions(), 5);
+        assert_eq!(forget_windows(noted, &rings).unwrap(), [rings.join("elsewhere")]);
+        assert_eq!(sessions(), 4);
+        if !super::super::own_tmpfs::sees_mounts_of_the_machine() {
+            let refused = forget_windows(noted, Path::new(OWN_TMPFS)).unwrap_err();
+            assert!(OutOfSight::behind(&refused).is_some_and(|seen| !seen.may_be_gone), "{refused}");
+        }
+    }
+}
