@@ -173,7 +173,7 @@ pub enum SeekFor {
 /// Where a write went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WriteResult {
-    /// Bytes written, all of the data.
+    /// Bytes written: all of the data, but for an append that found no more room.
     pub written: usize,
     /// Where they begin: the end of the file for an append.
     pub offset: u64,

@@ -2,14 +2,15 @@
 //!
 //! Locks, in the order in which they are taken; only `live` is ever taken while the cache's table is locked:
 //!
-//! 1. `io`: shared by writes through the agent, exclusive while the file moves out of the burst buffer.
-//! 2. `drain`: one stage-out of the file at a time. Held over I/O on the global store.
-//! 3. `names` (`publish.rs`): shared by changes of names and attributes, exclusive while a file takes another's place.
-//! 4. `gate`: one transition of the file's residency at a time: opens, intents, the ends of copies. Held over commits,
+//! 1. `append`: one append at a time, with all that is done to find room for it.
+//! 2. `io`: shared by writes through the agent, exclusive while the file moves out of the burst buffer.
+//! 3. `drain`: one stage-out of the file at a time. Held over I/O on the global store.
+//! 4. `names` (`publish.rs`): shared by changes of names and attributes, exclusive while a file takes another's place.
+//! 5. `gate`: one transition of the file's residency at a time: opens, intents, the ends of copies. Held over commits,
 //!    single metadata calls of the global store and the copy of a small file; never over a long copy. A batch holds many
 //!    gates at once; nobody else who holds one waits for another.
-//! 5. the table of files (`cache.rs`).
-//! 6. `live`: the fields. Held for moments, over no I/O but the lease probe.
+//! 6. the table of files (`cache.rs`).
+//! 7. `live`: the fields. Held for moments, over no I/O but the lease probe.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;

@@ -11,7 +11,6 @@ use std::sync::{Arc, OnceLock};
 
 use catalogue::{Durability, Record};
 use config::Policy;
-use global_store::OpenFile;
 use global_store::calls::still_wanted;
 use rustix::fs::{FallocateFlags, SeekFrom};
 use types::{ByteRange, Version};
@@ -114,25 +113,39 @@ impl FileHandle {
         }
     }
 
-    /// Writes all of `data` at `offset`, or atomically at the end if `append`. A full burst buffer moves the file to the
-    /// global store; `ENOSPC` comes only if that is full as well, or if the kernel writes the replica past us.
-    /// Tells a failed stage-out once.
+    /// Writes all of `data` at `offset`, or at the end if `append`, where no other append comes between. A full burst buffer moves the
+    /// file to the global store; `ENOSPC` comes only if that is full as well, or if the kernel writes the replica past us. An append of
+    /// which a part stands then says how much. Tells a failed stage-out once.
     pub fn write_at(&self, data: &[u8], offset: u64, append: bool) -> io::Result<WriteResult> {
         self.tell()?;
+        if append {
+            return self.append(data);
+        }
+        self.write_with_room(data.len(), &mut |to| match to {
+            Route::Replica(fd) => replica::write_full(fd, data, offset),
+            Route::Global(global) => still_wanted().and_then(|()| global.write_at(data, offset)),
+            Route::Partial => errno(libc::EIO),
+        })?;
+        Ok(WriteResult { written: data.len(), offset })
+    }
+
+    /// Has `write` write some of `bytes` to where the file is, and again when room was made for what found none.
+    fn write_with_room(&self, bytes: usize, write: &mut dyn FnMut(&Route) -> io::Result<()>) -> io::Result<()> {
         let mut evicted = false;
         loop {
             let outcome = {
                 let _io = self.file.io.read();
-                match self.route(true)? {
-                    Route::Global(global) => return self.write_global(&*global, data, offset, append),
-                    Route::Replica(fd) => self.write_replica(&fd, data, offset, append),
-                    Route::Partial => return errno(libc::EIO),
+                let to = self.route(true)?;
+                let outcome = write(&to);
+                if !matches!(to, Route::Replica(_)) {
+                    return outcome;
                 }
+                outcome
             };
             match outcome {
                 Err(error) if is_full(&error) && !evicted => {
                     evicted = true;
-                    self.inner.make_room(data.len() as u64);
+                    self.inner.make_room(bytes as u64);
                 }
                 Err(error) if is_full(&error) && self.inner.spill(&self.file)? => {}
                 Err(error) if self.inner.refuses(&error) => return Err(self.inner.refused(&self.file, error)),
@@ -176,27 +189,6 @@ impl FileHandle {
     pub fn is_last_of_removed(&self) -> bool {
         let live = self.file.live.lock();
         live.unlinked && live.handles == 1
-    }
-
-    fn write_replica(&self, fd: &OwnedFd, data: &[u8], offset: u64, append: bool) -> io::Result<WriteResult> {
-        let end = append.then(|| self.file.append.lock());
-        let offset = if end.is_some() { rustix::fs::fstat(fd)?.st_size as u64 } else { offset };
-        let result = replica::write_full(fd, data, offset);
-        // Part of an append that failed must not stay: it is tried again at the same end. What the kernel appended since
-        // must.
-        if result.is_err() && end.is_some() && self.file.live.lock().passthrough == 0 {
-            let _cutting = self.cutting();
-            let _ = rustix::fs::ftruncate(fd, offset);
-        }
-        result.map(|()| WriteResult { written: data.len(), offset })
-    }
-
-    fn write_global(&self, global: &dyn OpenFile, data: &[u8], offset: u64, append: bool) -> io::Result<WriteResult> {
-        let end = append.then(|| self.file.append.lock());
-        let offset = if end.is_some() { global.attributes()?.fingerprint.size } else { offset };
-        still_wanted()?;
-        global.write_at(data, offset)?;
-        Ok(WriteResult { written: data.len(), offset })
     }
 
     /// `ftruncate`

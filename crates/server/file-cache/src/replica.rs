@@ -319,11 +319,15 @@ pub(crate) fn read_full(fd: impl AsFd, buffer: &mut [u8], offset: u64) -> io::Re
 
 /// Writes all of it.
 pub(crate) fn write_full(fd: impl AsFd, data: &[u8], offset: u64) -> io::Result<()> {
-    let mut done = 0;
-    while done < data.len() {
-        match rustix::io::pwrite(&fd, &data[done..], offset + done as u64) {
+    write_on(fd, data, offset, &mut 0)
+}
+
+/// Writes what is behind the first `done` bytes, of data whose first goes to `offset`, and counts it there also if it fails.
+pub(crate) fn write_on(fd: impl AsFd, data: &[u8], offset: u64, done: &mut usize) -> io::Result<()> {
+    while *done < data.len() {
+        match rustix::io::pwrite(&fd, &data[*done..], offset + *done as u64) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(written) => done += written,
+            Ok(written) => *done += written,
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }

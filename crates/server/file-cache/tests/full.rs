@@ -3,7 +3,8 @@
 mod support;
 
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use config::{Atime, Policy, StageOut};
@@ -93,6 +94,82 @@ fn clean_replicas_make_room_for_a_write() {
     });
 }
 
+/// Bytes that tell where they belong.
+fn pattern(bytes: usize) -> Vec<u8> {
+    (0..bytes as u32 / 4).flat_map(u32::to_le_bytes).collect()
+}
+
+#[test]
+fn an_append_goes_on_behind_what_stands_of_it_when_there_is_room_again() {
+    in_private_namespace(|| {
+        let tree = TempTree::new();
+        let world = world(&tree, 0);
+        stage_in(&world, &["a", "b"], 5 * MIB);
+        let handle = world.create("f");
+        handle.write_at(b"first", 0, true).unwrap();
+        let data = pattern(12 * MIB);
+        let result = handle.write_at(&data, 0, true).unwrap();
+        assert_eq!((result.offset, result.written), (5, data.len()));
+        assert_eq!((world.cache.status().evicted > 0, world.cache.status().spilled), (true, 0));
+        // And in the global store, where no room was left.
+        let result = handle.write_at(&data, 0, true).unwrap();
+        assert_eq!(
+            (result.offset, result.written, world.cache.status().spilled),
+            (5 + data.len() as u64, data.len(), 1)
+        );
+        assert!(read(&handle, 25 * MIB) == [b"first".as_slice(), &data, &data].concat());
+    });
+}
+
+#[test]
+fn an_append_that_finds_no_more_room_says_how_much_stands_and_takes_nothing_back() {
+    in_private_namespace(|| {
+        let tree = TempTree::new();
+        let world = world(&tree, 0);
+        let handle = world.create("f");
+        let cuts = Arc::new(AtomicU64::new(0));
+        let told = Arc::clone(&cuts);
+        world.cache.on_cuts(Box::new(move |_, _| _ = told.fetch_add(1, Ordering::Relaxed)));
+        // What has no name goes nowhere else.
+        let identity = world.identity("f");
+        world.cache.removing(&identity);
+        world.store.unlink("f").unwrap();
+        world.cache.unlinked(&identity);
+        handle.write_at(b"first", 0, true).unwrap();
+        let data = pattern(20 * MIB);
+        let result = handle.write_at(&data, 0, true).unwrap();
+        assert_eq!(result.offset, 5);
+        assert!((8 * MIB..16 * MIB).contains(&result.written), "{}", result.written);
+        let refused = handle.write_at(&data, 0, true).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::ENOSPC));
+        assert!(read(&handle, 20 * MIB) == [b"first", &data[..result.written]].concat());
+        assert_eq!(cuts.load(Ordering::Relaxed), 0, "others may have written there since");
+    });
+}
+
+#[test]
+fn an_append_ends_where_others_have_grown_the_file_since_it_found_no_room() {
+    in_private_namespace(|| {
+        let tree = TempTree::new();
+        let world = world(&tree, 0);
+        stage_in(&world, &["a"], 5 * MIB);
+        let handle = world.create("f");
+        let other = Mutex::new(Some(world.open("f", true)));
+        world.cache.before_removals(Box::new(move |_| {
+            let other = other.lock().unwrap().take();
+            other.iter().for_each(|other| other.set_len(20 << 20).unwrap());
+        }));
+        let data = pattern(14 * MIB);
+        let result = handle.write_at(&data, 0, true).unwrap();
+        assert!((8 * MIB..14 * MIB).contains(&result.written), "{}", result.written);
+        let found = read(&handle, 21 * MIB);
+        assert_eq!((result.offset, found.len()), (0, 20 * MIB));
+        assert!(found[..result.written] == data[..result.written]);
+        assert!(found[result.written..].iter().all(|&byte| byte == 0), "over what another was told is written");
+        assert_eq!(handle.write_at(b"next", 0, true).unwrap().offset, 20 << 20);
+    });
+}
+
 /// A file of 10 MiB is written, synced and removed: the global store may take that back until it was synced.
 fn remove_synced(world: &World) {
     let handle = world.create("removed");
@@ -133,7 +210,7 @@ fn a_store_that_hangs_keeps_nobody_from_the_room_of_removed_files_for_long() {
     in_private_namespace(|| {
         let tree = TempTree::new();
         let world = world(&tree, 0);
-        let answers = Arc::new(std::sync::Mutex::new(()));
+        let answers = Arc::new(Mutex::new(()));
         let hangs = answers.lock().unwrap();
         let awaited = Arc::clone(&answers);
         world.store.set_hook(Some(Arc::new(move |operation, _| {

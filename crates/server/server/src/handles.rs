@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
-use file_cache::{FileHandle, OpenHow, SeekFor};
+use file_cache::{FileHandle, OpenHow, SeekFor, WriteResult};
 use parking_lot::RwLock;
 use transport::InFile;
 use types::Identity;
@@ -122,6 +122,11 @@ impl Handles {
     }
 }
 
+/// An append of which a part alone found room failed: the answer has no place for how much.
+fn appended(data: &[u8], result: WriteResult) -> io::Result<Message> {
+    if result.written < data.len() { errno(libc::ENOSPC) } else { Ok(Message::Written { offset: result.offset }) }
+}
+
 fn perform(handle: &FileHandle, message: Message, data: &[u8], out: &mut Vec<u8>) -> io::Result<Message> {
     match message {
         Message::Read { offset, len, .. } => {
@@ -134,11 +139,9 @@ fn perform(handle: &FileHandle, message: Message, data: &[u8], out: &mut Vec<u8>
             handle.write_at(data, offset, false).map(|result| Message::Written { offset: result.offset })
         }
         Message::Append { end, again: true, .. } => {
-            handle.append_again(data, end).map(|result| Message::Written { offset: result.offset })
+            handle.append_again(data, end).and_then(|result| appended(data, result))
         }
-        Message::Append { .. } => {
-            handle.write_at(data, 0, true).map(|result| Message::Written { offset: result.offset })
-        }
+        Message::Append { .. } => handle.write_at(data, 0, true).and_then(|result| appended(data, result)),
         Message::SetLen { len, .. } => handle.set_len(len).map(|()| Message::Done {}),
         Message::Allocate { mode, offset, len, .. } => handle.fallocate(mode, offset, len).map(|()| Message::Done {}),
         Message::Seek { offset, target, .. } => {
@@ -153,5 +156,17 @@ fn perform(handle: &FileHandle, message: Message, data: &[u8], out: &mut Vec<u8>
         Message::Flush { .. } => handle.flush().map(|()| Message::Done {}),
         Message::End { .. } => handle.size().map(|offset| Message::Position { offset }),
         _ => errno(libc::EPROTO),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_append_of_which_a_part_alone_found_room_failed() {
+        let written = |written| appended(b"data", WriteResult { written, offset: 7 });
+        assert!(matches!(written(4), Ok(Message::Written { offset: 7 })));
+        assert_eq!(written(3).unwrap_err().raw_os_error(), Some(libc::ENOSPC));
     }
 }

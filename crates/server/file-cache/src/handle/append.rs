@@ -1,6 +1,9 @@
-//! Appending once, although a process that ended in the middle may have done it already.
+//! Appending: at one place, whoever makes room for it, and once, although a process that ended in the middle may have done it already.
 
 use std::io;
+use std::os::fd::OwnedFd;
+
+use global_store::calls::still_wanted;
 
 use super::{FileHandle, Route, errno};
 use crate::api::WriteResult;
@@ -34,65 +37,90 @@ fn find(data: &[u8], there: &[u8], end: u64) -> Done {
     Done::Nothing
 }
 
+/// What stands of an append that is under way.
+#[derive(Debug, Clone, Copy, Default)]
+struct Standing {
+    start: u64,
+    bytes: usize,
+}
+
+impl Standing {
+    /// Whether it goes on in a file of `size` bytes, where it begins if nothing of it stands. Not where others have grown or cut the
+    /// file since: what they were told is written is not to be overwritten, and what stands cannot move.
+    fn goes_on(&mut self, size: u64) -> bool {
+        if self.bytes == 0 {
+            self.start = size;
+        }
+        self.start + self.bytes as u64 == size
+    }
+}
+
 impl FileHandle {
+    /// Appends. What stands of an append that found no room is not taken away again: others may have written behind it since, or
+    /// into it.
+    pub(super) fn append(&self, data: &[u8]) -> io::Result<WriteResult> {
+        let _append = self.file.append.lock();
+        self.append_rest(data, Standing::default())
+    }
+
     /// Appends data whose first try was lost with the process that had it; the file had `end` bytes when that was begun. If the
     /// data stands somewhere behind them it was done; if nothing but a first part of it stands there, it is completed.
     pub fn append_again(&self, data: &[u8], end: u64) -> io::Result<WriteResult> {
-        let outcome = {
+        // Nobody appends between the look and the write.
+        let _append = self.file.append.lock();
+        let found = {
             let _io = self.file.io.read();
-            self.append_if_missing(data, end)
+            match self.route(true)? {
+                Route::Replica(fd) => {
+                    look(data, end, size_of(&fd)?, &|buffer, at| replica::read_full(&fd, buffer, at))?
+                }
+                Route::Global(global) => {
+                    let size = global.attributes()?.fingerprint.size;
+                    look(data, end, size, &|buffer, at| global.read_at(buffer, at))?
+                }
+                Route::Partial => return errno(libc::EIO),
+            }
         };
-        match outcome {
-            // Nothing of it is left.
-            Err(error) if is_full(&error) => self.write_at(data, 0, true),
-            outcome => outcome,
+        match found {
+            Done::At(offset) => Ok(WriteResult { written: data.len(), offset }),
+            Done::Part(part) => self.append_rest(data, Standing { start: end, bytes: part as usize }),
+            Done::Nothing => self.append_rest(data, Standing::default()),
         }
     }
 
-    fn append_if_missing(&self, data: &[u8], end: u64) -> io::Result<WriteResult> {
-        let routes = (self.route(false)?, self.route(true)?);
-        // Nobody appends between the look and the write.
-        let _append = self.file.append.lock();
-        match routes {
-            (Route::Replica(from), Route::Replica(to)) => {
-                let size = rustix::fs::fstat(&to)?.st_size as u64;
-                let read = |buffer: &mut [u8], at| replica::read_full(&from, buffer, at);
-                let write = |data: &[u8], at| {
-                    let written = replica::write_full(&to, data, at);
-                    if written.is_err() && self.file.live.lock().passthrough == 0 {
-                        let _cutting = self.cutting();
-                        let _ = rustix::fs::ftruncate(&to, at);
-                    }
-                    written
-                };
-                look_and_append(data, (end, size), &read, &write)
+    /// The `append` lock is held.
+    fn append_rest(&self, data: &[u8], mut standing: Standing) -> io::Result<WriteResult> {
+        let written = self.write_with_room(data.len(), &mut |to| match to {
+            Route::Replica(fd) if standing.goes_on(size_of(fd)?) => {
+                replica::write_on(fd, data, standing.start, &mut standing.bytes)
             }
-            (_, Route::Global(global)) => {
-                let size = global.attributes()?.fingerprint.size;
-                let read = |buffer: &mut [u8], at| global.read_at(buffer, at);
-                look_and_append(data, (end, size), &read, &|data, at| global.write_at(data, at))
+            Route::Global(global) if standing.goes_on(global.attributes()?.fingerprint.size) => {
+                still_wanted()?;
+                global.write_at(&data[standing.bytes..], standing.start + standing.bytes as u64)?;
+                standing.bytes = data.len();
+                Ok(())
             }
-            _ => errno(libc::EIO),
+            Route::Replica(_) | Route::Global(_) => Ok(()),
+            Route::Partial => errno(libc::EIO),
+        });
+        match written {
+            Err(error) if standing.bytes == 0 || !is_full(&error) => Err(error),
+            _ => Ok(WriteResult { written: standing.bytes, offset: standing.start }),
         }
     }
 }
 
-fn look_and_append(
-    data: &[u8],
-    (end, size): (u64, u64),
-    read: &dyn Fn(&mut [u8], u64) -> io::Result<usize>,
-    write: &dyn Fn(&[u8], u64) -> io::Result<()>,
-) -> io::Result<WriteResult> {
+fn size_of(replica: &OwnedFd) -> io::Result<u64> {
+    Ok(rustix::fs::fstat(replica)?.st_size as u64)
+}
+
+/// What stands of `data` in a file of `size` bytes, which had `end` before it was appended.
+fn look(data: &[u8], end: u64, size: u64, read: &dyn Fn(&mut [u8], u64) -> io::Result<usize>) -> io::Result<Done> {
     // It was cut since: then what is there now is all newer.
     let end = if size < end { 0 } else { end };
     let mut there = vec![0; (size - end).min(APPEND_SEARCHED_BYTES) as usize];
     let got = read(&mut there, end)?;
-    let written = data.len();
-    match find(data, &there[..got], end) {
-        Done::At(offset) => Ok(WriteResult { written, offset }),
-        Done::Part(part) => write(&data[part as usize..], end + part).map(|()| WriteResult { written, offset: end }),
-        Done::Nothing => write(data, size).map(|()| WriteResult { written, offset: size }),
-    }
+    Ok(find(data, &there[..got], end))
 }
 
 #[cfg(test)]
