@@ -33,10 +33,12 @@ install_tool() { # CRATE VERSION
   return 1
 }
 
-# Accelerates GLOBAL in place, in this mount namespace.
-mount_accelerated() { # GLOBAL BUFFER [OPTION...]
+# Accelerates GLOBAL in place, in this mount namespace, by the burst buffer BUFFER or the server BUFFER.
+mount_accelerated() { # GLOBAL BUFFER|unix:PATH [OPTION...]
   [ -n "${FOREBAY_PLAIN:-}" ] && return 0
-  timeout --kill-after=5 60 "$forebay" mount "$1" --burst-buffer "$2" "${@:3}" >"$scratch/mount.log" 2>&1 </dev/null && return 0
+  local place=--burst-buffer
+  [[ $2 == unix:* ]] && place=--server
+  timeout --kill-after=5 60 "$forebay" mount "$1" $place "$2" "${@:3}" >"$scratch/mount.log" 2>&1 </dev/null && return 0
   cat "$scratch/mount.log"
   return 1
 }
@@ -49,16 +51,31 @@ unmount_accelerated() { # GLOBAL
   return 1
 }
 
-# Serves GLOBAL with BUFFER and shows it at DIR, as on a node that does not see it.
-mount_names() { # GLOBAL BUFFER DIR
-  [ -n "${FOREBAY_PLAIN:-}" ] && { mount --bind "$1" "$3"; return; }
+# Serves GLOBAL with BUFFER at unix:BUFFER.sock.
+serve() { # GLOBAL BUFFER
   "$forebay" serve "$1" --burst-buffer "$2" --listen "unix:$2.sock" >"$scratch/serve.log" 2>&1 </dev/null &
   server=$!
   local tries
   for ((tries = 0; tries < 200; tries++)); do
-    grep -q serving "$scratch/serve.log" && break
+    grep -qs serving "$scratch/serve.log" && return 0
     sleep 0.1
   done
+  cat "$scratch/serve.log"
+  return 1
+}
+
+# Ends the server, which drains.
+end_server() {
+  kill "$server"
+  wait "$server" && return 0
+  cat "$scratch/serve.log"
+  return 1
+}
+
+# Serves GLOBAL with BUFFER and shows it at DIR, as on a node that does not see it.
+mount_names() { # GLOBAL BUFFER DIR
+  [ -n "${FOREBAY_PLAIN:-}" ] && { mount --bind "$1" "$3"; return; }
+  serve "$1" "$2" || return 1
   timeout --kill-after=5 60 "$forebay" mount "$3" --server "unix:$2.sock" --names server >"$scratch/mount.log" 2>&1 </dev/null && return 0
   cat "$scratch/serve.log" "$scratch/mount.log"
   return 1
@@ -68,8 +85,5 @@ mount_names() { # GLOBAL BUFFER DIR
 unmount_names() { # DIR
   [ -n "${FOREBAY_PLAIN:-}" ] && { umount "$1"; return; }
   timeout --kill-after=5 60 "$forebay" umount "$1" >"$scratch/umount.log" 2>&1 </dev/null || cat "$scratch/umount.log"
-  kill "$server"
-  wait "$server" && return 0
-  cat "$scratch/serve.log"
-  return 1
+  end_server
 }

@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # Random operations on one file, each read checked against a model in memory: fsx, by system calls and by mappings, with
-# room in the burst buffer and with almost none, by each way that data goes, where files take others' places, and through a server that has the
-# names. After the drain the global store
-# must hold what the program last saw.
+# room in the burst buffer and with almost none, by each way that data goes, through windows, where files take others' places, and through a
+# server that has the names. After the drain the global store must hold what the program last saw.
 #
 #   tests/suites/fsx.sh [RUN...]               FOREBAY_PLAIN=1 runs in the plain directory
 cd "$(dirname "$0")" || exit 1
@@ -26,12 +25,18 @@ configuration() { # FILE LENGTH WEIGHT...
 
 calls=(read=10 write=10 truncate=2 mapread=0 mapwrite=0 invalidate=0)
 mapped=(read=10 write=10 truncate=2 mapread=10 mapwrite=10 invalidate=1)
+# What ends the window of a file is rare, or it would have none for long.
+windowed=(read=10 write=10 truncate=2 invalidate=0 fsync=0.2 fdatasync=0.2 punch_hole=2 posix_fallocate=2)
+unmapped=(mapread=0 mapwrite=0)
+ending=(close_open=0.5 mapread=0.01 mapwrite=0.01 sendfile=0.01 copy_file_range=0.01)
+# Environment of fsx: what loads the library that writes through windows.
+loaded=()
 wide=(fsync=0.2 fdatasync=0.2 close_open=1 punch_hole=2 posix_fallocate=2 sendfile=2 copy_file_range=2 posix_fadvise=1)
 
 run_fsx() { # NAME GLOBAL FILES
   local name=$1 global=$2 files=$3 n children=() bad=0
   for n in $(seq "$files"); do
-    timeout --kill-after=5 $RUN_SECONDS_MAX "$tools/bin/fsx" -q -N "$OPERATIONS" -S $((SEED + n)) -P "$scratch/artifacts" \
+    env "${loaded[@]}" timeout --kill-after=5 $RUN_SECONDS_MAX "$tools/bin/fsx" -q -N "$OPERATIONS" -S $((SEED + n)) -P "$scratch/artifacts" \
       -f "$scratch/$name.toml" "$global/$name.$n" >"$scratch/$name.$n.log" 2>&1 </dev/null &
     children+=($!)
   done
@@ -52,6 +57,28 @@ exercise() { # NAME GLOBAL BUFFER FILES [OPTION...]
     return
   fi
   run_and_compare "$name" "$global" "$global" "$files" unmount_accelerated
+}
+
+# The same through windows, of which there must have been some.
+exercise_windows() { # NAME GLOBAL BUFFER|unix:PATH FILES [OPTION...]
+  local rings=$scratch/memory/rings.$1 library=${FOREBAY_PRELOAD:-$top/target/debug/libforebay_preload.so} before=$failed_count socket writes
+  mkdir -p "$2" "$rings" && chmod 700 "$rings"
+  if ! mount_accelerated "$2" "$3" "${@:5}" --window="$rings"; then
+    fail "fsx::$1" "cannot mount"
+    return
+  fi
+  socket=$(sed -n 's/^export FOREBAY_WINDOW_SOCKET=\([^ ]*\).*/\1/p' "$scratch/mount.log")
+  loaded=(LD_PRELOAD="$library" FOREBAY_WINDOW_SOCKET="$socket")
+  run_and_compare "$1" "$2" "$2" "$4" unmount_windows
+  loaded=()
+  writes=$(cat "$scratch/windowed")
+  [ "$failed_count" != "$before" ] || [ "${writes:-0}" -ge $((OPERATIONS / 10)) ] ||
+    fail "fsx::$1.windows" "only '$writes' writes went through windows"
+}
+
+unmount_windows() { # GLOBAL
+  "$forebay" status --json "$1" | sed -n 's/.*"acknowledged_writes": *\([0-9]*\).*/\1/p' | head -n 1 >"$scratch/windowed"
+  unmount_accelerated "$1"
 }
 
 # As on a node that does not see GLOBAL: names and data through a server.
@@ -128,6 +155,20 @@ selected memory && exercise memory "$scratch/memory/global" "$scratch/memory/buf
 # Each close is followed by another file that takes the place.
 selected published &&
   OPERATIONS=$((OPERATIONS / 2)) exercise published "$scratch/memory/global" "$scratch/memory/buffer" 2 --policy publish=atomic
+if selected windows; then
+  mkdir -p "$scratch/global" "$scratch/buffer"
+  configuration "$scratch/windows.toml" 262144 "${windowed[@]/=/ = }" "${unmapped[@]/=/ = }"
+  exercise_windows windows "$scratch/global" "$scratch/buffer" 2 --policy window=1MiB
+  # Behind a server windows come back after what ends them.
+  configuration "$scratch/windows_at_a_server.toml" 262144 "${windowed[@]/=/ = }" "${ending[@]/=/ = }"
+  mkdir -p "$scratch/memory/windowed" "$scratch/memory/remote"
+  if serve "$scratch/memory/windowed" "$scratch/memory/remote"; then
+    exercise_windows windows_at_a_server "$scratch/memory/windowed" "unix:$scratch/memory/remote.sock" 2
+    end_server || fail fsx::windows_at_a_server.end "the server does not end well"
+  else
+    fail fsx::windows_at_a_server "no server"
+  fi
+fi
 if selected names; then
   configuration "$scratch/names.toml" 262144 "${mapped[@]/=/ = }" "${wide[@]/=/ = }"
   OPERATIONS=$((OPERATIONS / 2)) exercise_names names "$scratch/memory/served" "$scratch/memory/server" "$scratch/names" 2
