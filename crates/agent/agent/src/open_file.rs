@@ -198,6 +198,12 @@ impl OpenFile {
         self.handle.use_passthrough()
     }
 
+    /// The program said how it will read: one of [`window::attach::advice`]; what it will need begins at `start` and has `len` bytes, 0
+    /// for all up to the end. `EINVAL`: no such advice; `EOPNOTSUPP`: that is the kernel's to do.
+    pub fn advise(&self, advice: u32, start: u64, len: u64) -> io::Result<()> {
+        self.reader.advise(&*self.handle, advice, start, len)
+    }
+
     /// Reads; fewer bytes than asked only at the end of the file.
     pub fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         self.reader.reads(&*self.handle, ByteRange::at(offset, buffer.len() as u64));

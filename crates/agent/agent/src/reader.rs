@@ -1,11 +1,14 @@
 //! What an open file's reads say of those to come: the detector of the window, for files that are being staged in and for those
 //! at a server.
 
+use std::io;
+
 use config::Policy;
 use file_cache::Fared;
 use parking_lot::Mutex;
 use types::ByteRange;
-use window::detector::{Detector, Outcome};
+use window::attach::advice;
+use window::detector::{Advice, Detector, Outcome};
 use window::read_queue::Part;
 
 use crate::burst_buffer::OpenData;
@@ -56,7 +59,7 @@ impl Reader {
                 Fared::Miss => Outcome::Miss,
             };
             let mut detector = self.detector.lock();
-            let detector = detector.get_or_insert_with(|| Box::new(Detector::new(self.budget)));
+            let detector = self.made(&mut detector);
             detector.set_budget(self.budget.min(share));
             let request = range.intersection(&ByteRange::new(0, size));
             let following = detector.read(request, outcome, size, absent);
@@ -67,5 +70,43 @@ impl Reader {
         if let Some(spent) = spent {
             data.spent(spent);
         }
+    }
+
+    fn made<'a>(&self, detector: &'a mut Option<Box<Detector>>) -> &'a mut Detector {
+        detector.get_or_insert_with(|| Box::new(Detector::new(self.budget)))
+    }
+
+    /// The program said how it will read; see [`crate::OpenFile::advise`].
+    pub fn advise(&self, data: &dyn OpenData, said: u32, start: u64, len: u64) -> io::Result<()> {
+        let said = match said {
+            advice::NORMAL => Advice::Normal,
+            advice::RANDOM => Advice::Random,
+            advice::SEQUENTIAL => Advice::Sequential,
+            advice::WILL_NEED => return self.will_need(data, start, len),
+            _ => return Err(io::Error::from_raw_os_error(libc::EINVAL)),
+        };
+        if self.budget > 0 {
+            self.made(&mut self.detector.lock()).advise(said);
+        }
+        Ok(())
+    }
+
+    /// What is on this node the kernel reads into its own memory.
+    fn will_need(&self, data: &dyn OpenData, start: u64, len: u64) -> io::Result<()> {
+        if self.budget == 0 || !data.is_remote() {
+            return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
+        }
+        if start > i64::MAX as u64 {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        let end = if len == 0 { u64::MAX } else { start.saturating_add(len) };
+        data.read_ahead(ByteRange::at(start, 0), &mut |size, _, absent| {
+            let mut detector = self.detector.lock();
+            let detector = self.made(&mut detector);
+            detector.set_budget(self.budget);
+            detector.will_need(ByteRange::new(start, end), size, absent)
+        });
+        data.fetch();
+        Ok(())
     }
 }

@@ -137,6 +137,21 @@ pub enum Command {
     /// Whether a mapping of the open file has at any time what its reads give, but for the size: then `token` names the page of
     /// [`crate::cuts`] and the group there ([`reads_token`]), and `bytes` is the size now.
     Reads = 5,
+    /// How the program will read the open file: `state` is one of [`advice`]; of what will be needed soon `token` is the first byte, and
+    /// `bytes` says how many, 0 for all up to the end.
+    Advise = 6,
+}
+
+/// What [`Command::Advise`] says, in the numbers of `posix_fadvise` on Linux.
+pub mod advice {
+    /// Nothing of itself.
+    pub const NORMAL: u32 = 0;
+    /// Here and there.
+    pub const RANDOM: u32 = 1;
+    /// In order.
+    pub const SEQUENTIAL: u32 = 2;
+    /// These bytes, soon.
+    pub const WILL_NEED: u32 = 3;
 }
 
 /// Bits of [`Control::state`].
@@ -166,9 +181,9 @@ pub struct Control {
     pub command: Command,
     /// In: the wanted window in bytes, 0 for what the policy says. Out: the window's size, 0 if it has none.
     pub bytes: u64,
-    /// Out, of `Attach`.
+    /// Out, of `Attach` and `Reads`. In, of `Advise`: the first byte.
     pub token: u64,
-    /// Out: bits of [`state`].
+    /// Out: bits of [`state`]. In, of `Advise`: one of [`advice`].
     pub state: u32,
 }
 
@@ -197,7 +212,8 @@ impl Control {
         if u32_at(bytes, 0) as usize != CONTROL_BYTES || u32_at(bytes, 28) != u32::from(VERSION) {
             return None;
         }
-        let commands = [Command::Get, Command::On, Command::Off, Command::Size, Command::Attach, Command::Reads];
+        use Command::{Advise, Attach, Get, Off, On, Reads, Size};
+        let commands = [Get, On, Off, Size, Attach, Reads, Advise];
         let command = commands.into_iter().find(|known| *known as u32 == u32_at(bytes, 4))?;
         Some(Control { command, bytes: u64_at(bytes, 8), token: u64_at(bytes, 16), state: u32_at(bytes, 24) })
     }
@@ -303,7 +319,7 @@ mod tests {
         let golden = "2000000003000000000010000000000007000000000000000300000001000000";
         assert_eq!(hex(&size.to_bytes()), golden);
         assert_eq!(Control::from_bytes(&size.to_bytes()), Some(size));
-        for (at, value) in [(0, 31), (4, 6), (28, 2)] {
+        for (at, value) in [(0, 31), (4, 7), (28, 2)] {
             let mut bytes = size.to_bytes();
             bytes[at] = value;
             assert_eq!(Control::from_bytes(&bytes), None);

@@ -18,6 +18,7 @@
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
+mod advice;
 mod agent;
 mod allocator;
 mod asynchronous;

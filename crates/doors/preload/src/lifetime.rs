@@ -134,7 +134,8 @@ fn fails<T>(errno: c_int, result: T) -> T {
     result
 }
 
-fn is_regular(fd: c_int) -> bool {
+/// Whether it is a regular file's descriptor.
+pub fn is_regular(fd: c_int) -> bool {
     // SAFETY: the program's descriptor, in a call on it.
     let file = unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) };
     rustix::fs::fstat(file).is_ok_and(|status| rustix::fs::FileType::from_raw_mode(status.st_mode).is_file())

@@ -6,7 +6,7 @@
 //! * `by_descriptor`: the first argument is a descriptor; one that is not ours goes straight to the C library.
 //! * `reads`: the same, of descriptors whose small reads are counted or served from a mapping.
 //! * `opens`: with the flags of the open. What they open may become ours.
-//! * `always`: what closes, replaces, maps or passes on descriptors that may be ours.
+//! * `always`: what closes, replaces, maps, passes on or advises of descriptors that may be ours.
 //! * `departures`: the program copies or replaces itself. Their arguments are nobody's business here, some are variadic.
 //! * `looked_at`: the program goes to the kernel past the other functions. What is looked at before is behind the arrow.
 //! * `own`: it is a system call and nothing else, whichever library had it.
@@ -98,6 +98,8 @@ macro_rules! table {
                 pselect(count: c_int, reading: *mut c_void, writing: *mut c_void, failing: *mut c_void, time: *const c_void, set: *const c_void) -> c_int => faults::waiting_of_six;
                 epoll_pwait(fd: c_int, events: *mut c_void, count: c_int, time: c_int, set: *const c_void) -> c_int => faults::waiting_of_five;
                 epoll_pwait2(fd: c_int, events: *mut c_void, count: c_int, time: *const c_void, set: *const c_void) -> c_int => faults::waiting_of_five;
+                posix_fadvise(fd: c_int, offset: off_t, length: off_t, advice: c_int) -> c_int => advice::advise;
+                posix_fadvise64(fd: c_int, offset: off_t, length: off_t, advice: c_int) -> c_int => advice::advise;
                 setrlimit(resource: c_int, limit: *const c_void) -> c_int => lifetime::setrlimit;
                 setrlimit64(resource: c_int, limit: *const c_void) -> c_int => lifetime::setrlimit;
                 prlimit(process: c_int, resource: c_int, limit: *const c_void, before: *mut c_void) -> c_int => lifetime::prlimit;

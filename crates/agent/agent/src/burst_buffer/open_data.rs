@@ -29,6 +29,8 @@ pub trait OpenData: Send + Sync {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
     /// Before a read of `range`: what will be read next may be fetched first. Nothing where that is for somebody else to see.
     fn read_ahead(&self, _range: ByteRange, _foresee: Foresee<'_>) {}
+    /// What is to be read next is fetched, also if nobody reads now.
+    fn fetch(&self) {}
     /// The bytes of a read of `range`, up to the end of the file, where they lie in memory of this node; `None` where not all of them
     /// do, or in more than `parts_max` places.
     fn read_in_place(&self, _range: ByteRange, _parts_max: usize) -> Option<Vec<Part>> {

@@ -297,6 +297,10 @@ impl OpenData for RemoteHandle {
         }
     }
 
+    fn fetch(&self) {
+        self.ahead().iter().for_each(|ahead| self.fetch_wanted(ahead, true));
+    }
+
     fn write_at(&self, data: &[u8], offset: u64, append: bool) -> io::Result<WriteResult> {
         let range = if append { ahead::ALL } else { ByteRange::at(offset, data.len() as u64) };
         self.changed(range, self.write_there(data, offset, append, false))

@@ -152,6 +152,7 @@ impl Agent {
                 let token = reads_token(cuts.name(), pair_of(version.0));
                 return Ok(Control { token, ..Control::new(Command::Reads, size) }.to_bytes().to_vec());
             }
+            (Command::Advise, _) => open.advise(asked.state, asked.token, asked.bytes)?,
             (_, None) => return errno(libc::EOPNOTSUPP),
             (Command::On, Some(right)) => right.off.store(false, Ordering::Release),
             (Command::Off, Some(right)) => {

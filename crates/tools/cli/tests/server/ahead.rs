@@ -40,6 +40,55 @@ fn a_sequential_reader_at_a_server_finds_its_bytes_in_memory_of_its_node() {
     });
 }
 
+/// By `posix_fadvise`, of which the library tells the agent, and by the ioctl, which needs no library.
+#[test]
+fn who_says_how_he_will_read_is_believed() {
+    in_private_namespace(|| {
+        let cluster = Cluster::new(1);
+        let len = 8 << 20;
+        fs::write(cluster.data.join("file"), Random(7).bytes(len)).unwrap();
+        let (address, secret) = (cluster.address(), cluster.secret.display().to_string());
+        let (report, window) = (cluster.tree.path("report"), format!("--window={}", cluster.tree.path("w").display()));
+        let all = (len / REQUEST) as u64;
+        for library in ["--window", "--no-preload"] {
+            let fares = |before: &str, backwards: bool| {
+                let options = ["--server", &address, "--secret", &secret, "--report", report.to_str().unwrap()];
+                let more = ["--policy", "revalidate=60s", &window, "--no-preload"];
+                let more = if library == "--window" { &more[..3] } else { &more[..] };
+                let script = format!(
+                    r#"python3 -c '
+import fcntl, os, struct
+fd = os.open("file", os.O_RDONLY)
+def advise(advice, start=0, len=0):
+    if "{library}" == "--window":
+        os.posix_fadvise(fd, start, len, advice)
+    else:
+        fcntl.ioctl(fd, 0xC020FB01, struct.pack("<IIQQII", 32, 6, len, start, advice, 1))
+{before}
+places = range(0, {len}, {REQUEST})
+for at in reversed(places) if {backwards} else places:
+    assert len(os.pread(fd, {REQUEST}, at)) == {REQUEST}
+'"#,
+                    backwards = if backwards { "True" } else { "False" },
+                );
+                let done = cluster.run(1, &[&options[..], more].concat(), &script);
+                assert!(done.status.success(), "{done:?}");
+                let report: serde_json::Value = serde_json::from_slice(&fs::read(&report).unwrap()).unwrap();
+                let counters = &report["directories"][0]["counters"];
+                ["read_hits", "read_late", "read_misses"].map(|name| counters[name].as_u64().unwrap())
+            };
+            assert_eq!(fares("advise(os.POSIX_FADV_RANDOM)", false), [0, 0, all], "{library}");
+            let [_, _, misses] = fares("advise(os.POSIX_FADV_RANDOM); advise(os.POSIX_FADV_NORMAL)", false);
+            assert!(misses * 5 < all, "{library}: {misses} misses");
+            let [_, _, misses] = fares("advise(os.POSIX_FADV_SEQUENTIAL)", false);
+            assert!(misses * 5 < all, "{library}: {misses} misses");
+            let need = "advise(os.POSIX_FADV_RANDOM); advise(os.POSIX_FADV_WILLNEED)";
+            let [hits, late, misses] = fares(need, true);
+            assert_eq!((hits + late, misses), (all, 0), "{library}: {late} late");
+        }
+    });
+}
+
 /// More readers than threads that fetch: what a reader waits for has often not been begun.
 #[test]
 fn readers_that_outrun_what_is_fetched_for_them_still_ask_for_large_parts() {

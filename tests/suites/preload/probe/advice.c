@@ -1,0 +1,25 @@
+#include "probe.h"
+
+int main(void) {
+  char block[5000], back[5000] = "";
+  int fd = scratch("file"), pipes[2];
+  for (int n = 0; n < 8; n++) TELL(write(fd, pattern(block, sizeof block, n), sizeof block));
+  for (int advice = -1; advice < 8; advice++) TELL(posix_fadvise(fd, 0, 0, advice));
+  TELL(posix_fadvise64(fd, 4096, 8192, POSIX_FADV_WILLNEED));
+  TELL(posix_fadvise(fd, -1, 5, POSIX_FADV_WILLNEED));
+  TELL(posix_fadvise(fd, 5, -1, POSIX_FADV_RANDOM));
+  TELL(posix_fadvise(fd, 1LL << 62, 1LL << 62, POSIX_FADV_WILLNEED));
+  TELL(write(fd, "after", 5));
+  TELL(pread(fd, back, sizeof back, 39000));
+  tell_bytes("read after advice", back, sizeof back);
+  int reader = open("file", O_RDONLY);
+  TELL(posix_fadvise(reader, 0, 0, POSIX_FADV_SEQUENTIAL));
+  TELL(posix_fadvise(reader, 0, 0, POSIX_FADV_WILLNEED));
+  TELL(read(reader, back, sizeof back));
+  tell_bytes("read", back, sizeof back);
+  TELL(pipe(pipes));
+  TELL(posix_fadvise(pipes[0], 0, 0, POSIX_FADV_RANDOM));
+  TELL(posix_fadvise(pipes[0], 0, 0, POSIX_FADV_WILLNEED));
+  TELL(posix_fadvise(777, 0, 0, POSIX_FADV_WILLNEED));
+  tell_file("file");
+}
