@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use catalogue::{Durability, State};
+use catalogue::{Durability, Record, State};
 use types::Identity;
 
-use crate::cache::{Counters, Inner};
+use crate::cache::{Counters, Inner, errno};
 use crate::file::{Body, File};
 use crate::lease::{self, Nobody};
-use crate::limits::{EVICT_ROUND, REPLAY_BYTES_IDLE, REPLAY_BYTES_MAX, ROUND, ROUND_SHORT};
+use crate::limits::{BACKOFF_MAX, EVICT_ROUND, REPLAY_BYTES_IDLE, REPLAY_BYTES_MAX, ROUND, ROUND_SHORT};
 use crate::replica::How;
 use crate::stage_out::End;
 
@@ -72,33 +72,51 @@ impl Inner {
 
     /// Evicts one file, or says why not. Returns the bytes freed. Gate held.
     pub(crate) fn evict_gated(&self, file: &Arc<File>) -> io::Result<u64> {
-        let errno = |code| Err(io::Error::from_raw_os_error(code));
+        let refused = |code| Err(io::Error::from_raw_os_error(code));
         let version = {
             let live = file.live.lock();
             let Some(record) = &live.record else {
-                return if matches!(live.body, Body::Partial(_)) { errno(libc::EBUSY) } else { Ok(0) };
+                return if matches!(live.body, Body::Partial(_)) { refused(libc::EBUSY) } else { Ok(0) };
             };
             if record.state != State::Clean {
-                return errno(libc::EINVAL);
+                return refused(libc::EINVAL);
             }
             if record.pinned && !live.medium.lacks_some() {
-                return errno(libc::EPERM);
+                return refused(libc::EPERM);
             }
             if live.handles > 0 {
-                return errno(libc::EBUSY);
+                return refused(libc::EBUSY);
             }
             record.version
         };
-        let replica = self.replicas.open_as(version, How::Read)?;
-        if !lease::probe(replica.as_fd(), Nobody::Uses)? {
-            return errno(libc::EBUSY);
-        }
-        let freed = rustix::fs::fstat(&replica)?.st_blocks as u64 * 512;
-        drop(replica);
+        let freed = match self.replicas.open_as(version, How::Read) {
+            Ok(replica) if !lease::probe(replica.as_fd(), Nobody::Uses)? => return refused(libc::EBUSY),
+            Ok(replica) => rustix::fs::fstat(&replica)?.st_blocks as u64 * 512,
+            // Somebody else took it away: its record goes.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+            Err(error) => return Err(error),
+        };
         self.drop_replica(file)?;
         Counters::add(&self.counters.evicted, 1);
         // An empty replica frees its inode: progress all the same.
         Ok(freed.max(1))
+    }
+
+    /// A replica that was to go could not: that is tried again, but not of a file which became dirty or pinned, and gets a deadline when it
+    /// is neither. Gate held.
+    pub(crate) fn evict_later(&self, file: &File, error: &io::Error, after: Duration) {
+        let stays = {
+            let live = file.live.lock();
+            let pinned = |record: &Record| record.pinned && !live.medium.lacks_some();
+            live.record.as_ref().is_none_or(|record| record.state != State::Clean || pinned(record))
+        };
+        if stays {
+            return;
+        }
+        if errno(error) != libc::EBUSY {
+            tracing::warn!(%error, file = %file.identity, "a clean replica could not be dropped: it is tried again");
+        }
+        self.expiry.set(&file.identity, self.now().saturating_add(after));
     }
 
     /// The global copy is not what the clean replica was copied from. Open handles keep their version. Gate held.
@@ -149,11 +167,16 @@ impl Inner {
         self.look_after_brands();
         self.condense_catalogue();
         while let Some(identity) = self.expiry.pop(self.now()) {
-            let expired = self.gated(&identity, false, |file, _| self.evict_gated(file));
-            if let Ok(Err(error)) = expired
-                && error.raw_os_error() == Some(libc::EBUSY)
-            {
-                self.expiry.set(&identity, self.now() + crate::limits::BACKOFF_MAX);
+            let expired = self.gated(&identity, false, |file, _| {
+                let evicted = self.evict_gated(file);
+                evicted.unwrap_or_else(|error| {
+                    self.evict_later(file, &error, BACKOFF_MAX);
+                    0
+                })
+            });
+            if let Err(error) = expired {
+                tracing::warn!(%error, %identity, "a file whose replica is to go cannot be looked up: it is tried again");
+                self.expiry.set(&identity, self.now().saturating_add(BACKOFF_MAX));
             }
         }
         let excess = self.spaces.excess();
@@ -228,7 +251,7 @@ impl Inner {
         // Held until the file has moved: a later stage-out would bring old bytes back over new ones.
         let _drain = file.drain.lock();
         if let Some(End::Stuck { error, .. }) = self.drain_locked(&[file], false, &|| false).pop() {
-            return Err(io::Error::from_raw_os_error(crate::cache::errno(&error)));
+            return Err(io::Error::from_raw_os_error(errno(&error)));
         }
         let Some(anchor) = self.anchor_of(file, false)? else { return Ok(false) };
         let global = Arc::from(anchor.open(global_store::Access::Write)?);

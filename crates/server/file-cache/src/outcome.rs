@@ -110,12 +110,8 @@ impl Inner {
     /// Drops a clean replica that nobody has open, or tries again later: what is written next must be seen through the
     /// mappings that are left. Gate held.
     pub(crate) fn drop_clean(&self, file: &Arc<File>) {
-        match self.evict_gated(file) {
-            Ok(_) => {}
-            Err(error) if errno(&error) == libc::EBUSY => {
-                self.expiry.set(&file.identity, self.now().saturating_add(BACKOFF_MIN));
-            }
-            Err(error) => tracing::warn!(%error, "a clean replica could not be dropped"),
+        if let Err(error) = self.evict_gated(file) {
+            self.evict_later(file, &error, BACKOFF_MIN);
         }
     }
 

@@ -2,7 +2,10 @@
 
 mod support;
 
+use std::sync::Arc;
+
 use catalogue::{Catalogue, Durability};
+use config::{KeepAfter, Policy};
 use file_cache::{OpenHow, Residency};
 use global_store::memory::{Fault, Operation};
 use support::{MIB, World, read};
@@ -345,4 +348,40 @@ fn what_failed_on_its_way_to_the_medium_during_the_copy_is_written_again() {
     world.drain();
     assert_eq!(world.writes().len() - before, 40, "all of it, though what was written reads back");
     assert_eq!(world.store.read("f").unwrap(), data);
+}
+
+#[test]
+fn a_clean_replica_that_could_not_be_dropped_when_its_time_was_over_is_tried_again() {
+    let world = World::new();
+    for (name, fails) in [("f", true), ("g", false)] {
+        world.store.put(name, b"data");
+        drop(world.open(name, false));
+        world.advance(3601);
+        if fails {
+            world.catalogue.fail_commits(0, 1);
+        } else {
+            // Somebody took it away: there is nothing to be dropped but the record.
+            std::fs::remove_file(world.replica()).unwrap();
+        }
+        world.cache.housekeep();
+        assert_eq!(world.state(name), if fails { Residency::Clean } else { Residency::Absent }, "{name}");
+        world.advance(61);
+        world.cache.housekeep();
+        assert_eq!(world.state(name), Residency::Absent, "{name}: it would stay until room is needed");
+    }
+}
+
+#[test]
+fn a_replica_that_is_to_go_once_clean_and_could_not_is_tried_again() {
+    let mut world = World::new();
+    world.policy = Arc::new(Policy { keep_after: KeepAfter::Delete, ..Policy::default() });
+    world.write_new("f", b"data");
+    // The stage-out has two, and then its replica goes.
+    world.catalogue.fail_commits(2, 1);
+    world.drain();
+    assert_eq!(world.state("f"), Residency::Clean);
+    world.advance(2);
+    world.cache.housekeep();
+    assert_eq!(world.state("f"), Residency::Absent);
+    assert_eq!(world.replicas(), 0);
 }
