@@ -81,13 +81,7 @@ impl Inner {
     fn verdict(&self, job: &Job<'_>, left: Fingerprint, done: bool) -> Record {
         let mut summed = true;
         if job.size > SMALL_BYTES && (job.copied.changed || job.copied.sums.size == job.size) {
-            let path = self.replicas.sums_path(job.record.version);
-            let stored = job.copied.sums.store(&path).inspect_err(|error| {
-                tracing::warn!(%error, "cannot keep checksums");
-                // Those of an earlier content must not be taken for these.
-                let _ = std::fs::remove_file(&path);
-            });
-            summed = stored.is_ok();
+            summed = job.copied.sums.keep(&self.replicas.sums_path(job.record.version));
         }
         fault::point("w7.sums");
         if done && left.mtime != job.mtime {

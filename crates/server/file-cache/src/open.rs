@@ -228,7 +228,7 @@ impl Inner {
                 Ok(()) => self.opened(file, how),
             };
         }
-        if !self.fetch_small(file, anchor, &found)? {
+        if !self.fetch_small(file, anchor, &found, how.write)? {
             return self.open_through(file, anchor, how);
         }
         if how.write {

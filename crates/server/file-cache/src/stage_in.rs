@@ -41,9 +41,10 @@ impl Claim {
     }
 }
 
-/// Whose error ended the copy of a block.
+/// Whose error ended a copy.
 enum Broken {
     Source(io::Error),
+    /// The burst buffer's.
     Replica(io::Error),
 }
 
@@ -80,49 +81,64 @@ impl Inner {
         Ok(())
     }
 
-    /// All of P0 to P4 for a small file. False: it cannot be had in one piece, or there is no room. Gate held.
-    pub(crate) fn fetch_small(&self, file: &File, anchor: &Arc<dyn Anchor>, found: &Attributes) -> io::Result<bool> {
+    /// All of P0 to P4 for a small file. False: it cannot be had in one piece, there is no room, or the burst buffer cannot keep it and
+    /// who opens it needs no replica, for it only reads. Gate held.
+    pub(crate) fn fetch_small(
+        &self,
+        file: &File,
+        anchor: &Arc<dyn Anchor>,
+        found: &Attributes,
+        write: bool,
+    ) -> io::Result<bool> {
         let start = Instant::now();
         let mut base = found.fingerprint;
         for _ in 0..FETCH_TRIES {
             if base.size > SMALL_BYTES {
                 return Ok(false);
             }
-            let version = self.superblock.next_version()?;
-            let copied = self.copy_small(&**anchor, version, &base);
-            let after = anchor.attributes();
-            match (copied, after) {
-                (Ok(()), Ok(after)) if after.fingerprint.same_content(&base) => {
-                    fault::point("p3.checked");
-                    let record = clean_record(&**anchor, version, after.fingerprint);
-                    if let Err(error) = self.put(file, record, Durability::Process) {
-                        self.replicas.remove(version)?;
-                        return Err(error);
-                    }
-                    fault::point("p4.clean");
-                    let mut live = file.live.lock();
-                    live.version = Some(version);
-                    live.body = Body::Whole;
-                    live.checked = Some(self.now());
-                    live.synced = false;
-                    live.verified = true;
+            match self.fetch_once(file, anchor, &mut base) {
+                Ok(false) => {}
+                Ok(true) => {
                     self.count_in(base.size, start);
                     Counters::add(&self.counters.in_files, 1);
                     return Ok(true);
                 }
-                (Ok(()), Ok(after)) => base = after.fingerprint,
-                (Err(Broken::Replica(error)), _) if is_full(&error) => {
-                    self.replicas.remove(version)?;
+                Err(Broken::Replica(error)) if is_full(&error) || (!write && !self.refuses(&error)) => {
+                    tracing::debug!(%error, file = %file.identity, "a stage-in that cannot be kept: the file goes through");
                     return Ok(false);
                 }
-                (Err(Broken::Source(error) | Broken::Replica(error)), _) | (Ok(()), Err(error)) => {
-                    self.replicas.remove(version)?;
-                    return Err(error);
-                }
+                Err(Broken::Source(error) | Broken::Replica(error)) => return Err(error),
             }
-            self.replicas.remove(version)?;
         }
         Ok(false)
+    }
+
+    /// One try. False: the file was changed meanwhile, and is `base` now.
+    fn fetch_once(&self, file: &File, anchor: &Arc<dyn Anchor>, base: &mut Fingerprint) -> Result<bool, Broken> {
+        let version = self.superblock.next_version().map_err(Broken::Replica)?;
+        let copied = self.copy_small(&**anchor, version, base);
+        let fetched = copied.and_then(|()| anchor.attributes().map_err(Broken::Source)).and_then(|after| {
+            if !after.fingerprint.same_content(base) {
+                *base = after.fingerprint;
+                return Ok(false);
+            }
+            fault::point("p3.checked");
+            let record = clean_record(&**anchor, version, after.fingerprint);
+            self.put(file, record, Durability::Process).map_err(Broken::Replica)?;
+            fault::point("p4.clean");
+            let mut live = file.live.lock();
+            live.version = Some(version);
+            live.body = Body::Whole;
+            live.checked = Some(self.now());
+            live.synced = false;
+            live.verified = true;
+            Ok(true)
+        });
+        if !matches!(fetched, Ok(true)) {
+            // It is garbage now; a failure leaves it to the next start's sweep.
+            let _ = self.replicas.remove(version);
+        }
+        fetched
     }
 
     fn copy_small(&self, anchor: &dyn Anchor, version: types::Version, base: &Fingerprint) -> Result<(), Broken> {
@@ -196,9 +212,9 @@ impl Inner {
     fn finish_fetch(&self, file: &Arc<File>) -> io::Result<()> {
         let _gate = file.gate.lock();
         let Err(error) = self.complete(file) else { return Ok(()) };
-        // Readers go on in the global store.
+        // Readers go on in the global store, and so does who opened it for writing if what lacks is room.
         self.abandon_fetch(file);
-        if self.refuses(&error) { Ok(()) } else { Err(error) }
+        if is_full(&error) || self.refuses(&error) { Ok(()) } else { Err(error) }
     }
 
     /// P3 and P4 of a large file. Gate held.
@@ -225,7 +241,7 @@ impl Inner {
         }
         replica::set_mtime(replica.as_fd(), base.mtime)?;
         drop(replica);
-        sums.store(&self.replicas.sums_path(version))?;
+        sums.keep(&self.replicas.sums_path(version));
         fault::point("p3.sums");
         let unlinked = file.live.lock().unlinked;
         if !unlinked {

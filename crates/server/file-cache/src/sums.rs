@@ -65,6 +65,16 @@ impl Sums {
         }
     }
 
+    /// Writes them, if there is room: without them a change is found by reading the global copy. Returns whether it could.
+    pub(crate) fn keep(&self, path: &Path) -> bool {
+        let stored = self.store(path).inspect_err(|error| {
+            tracing::warn!(%error, "cannot keep checksums");
+            // Those of an earlier content must not be taken for these.
+            let _ = std::fs::remove_file(path);
+        });
+        stored.is_ok()
+    }
+
     /// Reads them; `None` if they are missing or damaged.
     pub(crate) fn load(path: &Path) -> Option<Sums> {
         let bytes = std::fs::read(path).ok()?;

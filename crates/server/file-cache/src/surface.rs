@@ -221,7 +221,7 @@ impl FileCache {
     }
 
     /// Copies a whole file up and waits. `EBUSY`: it changed each time we copied it, or is open for writing in the
-    /// global store; `ENOSPC`: the burst buffer has no room for it.
+    /// global store; `ENOSPC`: the burst buffer has no room for it; `EIO`: its catalogue takes no changes.
     pub fn stage_in(&self, anchor: &Arc<dyn Anchor>, policy: &Arc<Policy>) -> io::Result<()> {
         let policy = Arc::new(Policy { cache: config::Cache::Both, ..Policy::clone(policy) });
         for _ in 0..FETCH_TRIES {
@@ -244,6 +244,9 @@ impl FileCache {
             };
             if through && !self.inner.spaces.admit(anchor.attributes()?.fingerprint.size, &policy) {
                 return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+            }
+            if through && self.inner.catalogue.trouble().is_some() {
+                return Err(io::Error::from_raw_os_error(libc::EIO));
             }
             self.inner.fetch_rest(&file, &|| self.inner.is_dead())?;
             if matches!(file.live.lock().body, Body::Whole) {

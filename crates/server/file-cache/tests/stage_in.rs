@@ -351,15 +351,41 @@ fn readers_of_a_file_that_is_fetched_go_on_when_a_writer_is_refused() {
 
 #[test]
 fn a_reader_whose_copy_cannot_be_recorded_reads_on() {
+    for size in [5, 3 * MIB] {
+        let world = World::new();
+        world.store.put("f", &vec![7; size]);
+        world.catalogue.fail_commits(0, 1);
+        let reader = world.open("f", false);
+        assert_eq!(read(&reader, 4 * MIB), vec![7; size]);
+        assert_eq!(world.state("f"), Residency::Absent);
+        drop(reader);
+        assert_eq!(world.replicas(), 0);
+        // Who asks for the copy itself is told.
+        world.catalogue.fail_commits(0, u64::MAX);
+        let refused = world.cache.stage_in(&world.anchor("f"), &world.policy).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::EIO), "{size}");
+        assert!(world.cache.open_file(world.anchor("f"), world.how(true)).is_err(), "{size}");
+    }
+}
+
+#[test]
+fn a_file_whose_checksums_find_no_room_is_opened_for_writing_all_the_same() {
     let world = World::new();
-    world.store.put("f", &vec![7; 3 * MIB]);
-    let reader = world.open("f", false);
-    world.catalogue.fail_commits(0, 1);
-    assert_eq!(read(&reader, 4 * MIB), vec![7; 3 * MIB]);
-    assert_eq!(world.state("f"), Residency::Absent);
-    drop(reader);
-    assert_eq!(world.replicas(), 0);
-    // Who asks for the copy itself is told.
-    world.catalogue.fail_commits(0, u64::MAX);
-    assert!(world.cache.stage_in(&world.anchor("f"), &world.policy).is_err());
+    world.store.put("before", b"data");
+    drop(world.open("before", false));
+    let last = world.replica().file_name().unwrap().to_str().unwrap().to_owned();
+    let next = u64::from_str_radix(&last, 16).unwrap() + 1;
+    let sums = world.dir.path().join(format!("sums/{:02x}", next & 0xff));
+    std::fs::create_dir_all(&sums).unwrap();
+    std::os::unix::fs::symlink("/dev/full", sums.join(format!("{next:0width$x}", width = last.len()))).unwrap();
+    let content = vec![3; 3 * MIB];
+    world.store.put("f", &content);
+    let handle = world.open("f", true);
+    assert_eq!(world.state("f"), Residency::Dirty);
+    handle.write_at(b"new", MIB as u64, false).unwrap();
+    drop(handle);
+    world.drain();
+    assert!(world.store.read("f").unwrap() == [&content[..MIB], b"new", &content[MIB + 3..]].concat());
+    assert_eq!(world.writes().len(), 1, "what changed is found by reading what is below");
+    assert!(world.cache.check(true, false).unwrap().findings.is_empty());
 }
