@@ -112,8 +112,9 @@ pub trait BurstBuffer: Send + Sync {
     fn reads(&self) -> Option<Reads> {
         None
     }
-    /// Lets it go; nothing may be used afterwards.
-    fn shutdown(&self);
+    /// Lets it go; nothing may be used afterwards. False: calls to the global store have not come back, and it is kept until this
+    /// process has ended.
+    fn shutdown(&self) -> bool;
     /// Whether other nodes open the same files through the same burst buffer: the kernel must ask before it believes.
     fn is_shared(&self) -> bool;
 }
@@ -250,8 +251,8 @@ impl BurstBuffer for FileCache {
     fn server(&self) -> Option<ServerState> {
         None
     }
-    fn shutdown(&self) {
-        FileCache::shutdown(self);
+    fn shutdown(&self) -> bool {
+        FileCache::shutdown(self)
     }
     fn is_shared(&self) -> bool {
         false

@@ -351,7 +351,9 @@ impl BurstBuffer for RemoteBuffer {
         Some(self.inner.ahead.kept().reads())
     }
 
-    fn shutdown(&self) {}
+    fn shutdown(&self) -> bool {
+        true
+    }
 
     fn is_shared(&self) -> bool {
         true

@@ -4,7 +4,6 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use catalogue::{Catalogue, Change, Durability, Record, State};
@@ -32,6 +31,7 @@ use crate::settings::Settings;
 use crate::side;
 use crate::space::Spaces;
 use crate::superblock::Superblock;
+use crate::threads::Threads;
 use crate::throttle::Throttle;
 use crate::withdrawal::{Doubts, is_void};
 
@@ -109,7 +109,7 @@ pub(crate) struct Inner {
     /// The burst buffer's file system keeps extended attributes, as far as anybody noticed.
     pub(crate) xattrs: AtomicBool,
     pub(crate) unbranded: Mutex<Unbranded>,
-    pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
+    pub(crate) threads: Threads,
     pub(crate) table: Mutex<Table>,
 }
 

@@ -1,44 +1,16 @@
 //! Who stages out: the background workers, and commands that wait for it.
 
-use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
-use types::Identity;
+use parking_lot::MutexGuard;
 
 use crate::api::{DrainProgress, Residency, Stuck};
 use crate::cache::Inner;
 use crate::file::File;
-use crate::limits::{BATCH_BYTES, DRAIN_BATCH_FILES_MIN, POLL, SMALL_BYTES, TURN_MAX, TURN_PAUSE_MAX};
-use crate::stage_out::{End, clone_error};
-
-/// Files with their sizes, small ones by the batch.
-type Batches = VecDeque<Vec<(Arc<File>, u64)>>;
-
-/// The files that a drain is at, with their sizes.
-#[derive(Default)]
-struct UnderWay(Mutex<HashMap<Identity, (Arc<File>, u64)>>);
-
-impl UnderWay {
-    fn begin(&self, batch: &[(Arc<File>, u64)]) {
-        let one = |(file, size): &(Arc<File>, u64)| (file.identity().clone(), (Arc::clone(file), *size));
-        self.0.lock().extend(batch.iter().map(one));
-    }
-
-    /// Its size.
-    fn end(&self, file: &File) -> u64 {
-        self.0.lock().remove(file.identity()).map_or(0, |(_, size)| size)
-    }
-
-    /// Bytes of them that have been passed.
-    fn passed(&self) -> u64 {
-        self.0.lock().values().map(|(file, size)| file.passed.load(Ordering::Relaxed).min(*size)).sum()
-    }
-}
+use crate::limits::{BATCH_BYTES, POLL, SMALL_BYTES, TURN_MAX, TURN_PAUSE_MAX};
+use crate::stage_out::End;
 
 /// Passes over files that changed while they were copied and that nobody writes now.
 const PASSES: usize = 3;
@@ -100,7 +72,7 @@ impl Inner {
 
     /// Stages out those of the files that nobody else stages out now; returns the others. Those that are published come first, each
     /// on its own: that takes long, and nobody's locks are held meanwhile.
-    fn drain_batch(
+    pub(crate) fn drain_batch(
         &self,
         files: &[Arc<File>],
         patient: bool,
@@ -178,7 +150,7 @@ impl Inner {
 
     /// Stages out everything; returns what still is not.
     pub(crate) fn drain_everything(
-        &self,
+        self: &Arc<Inner>,
         progress: &mut dyn FnMut(DrainProgress),
         interrupted: &dyn Fn() -> bool,
     ) -> Vec<Stuck> {
@@ -195,124 +167,7 @@ impl Inner {
             }
             files = again;
         }
-        self.settle_open_reads();
+        self.settle_open_reads_unless(interrupted);
         stuck
-    }
-
-    /// Returns the files that are copied and still dirty.
-    fn drain_pass(
-        &self,
-        files: &[Arc<File>],
-        state: &mut DrainProgress,
-        progress: &mut dyn FnMut(DrainProgress),
-        interrupted: &dyn Fn() -> bool,
-        stuck: &mut Vec<Stuck>,
-    ) -> Vec<Arc<File>> {
-        let (batches, bytes) = self.batches(files);
-        state.files_left = files.len() as u64;
-        state.bytes_left = bytes;
-        progress(*state);
-        let (stop, under_way) = (AtomicBool::new(false), UnderWay::default());
-        let work = Mutex::new(batches);
-        let (tell, told) = mpsc::channel::<(Arc<File>, End)>();
-        let mut again = Vec::new();
-        let mut told_at = Instant::now();
-        std::thread::scope(|scope| {
-            for _ in 0..self.settings.streams.clamp(1, 64) {
-                let (tell, work, stop, under_way) = (tell.clone(), &work, &stop, &under_way);
-                scope.spawn(move || self.drain_share(work, under_way, stop, &tell));
-            }
-            drop(tell);
-            loop {
-                match told.recv_timeout(POLL) {
-                    Ok((file, end)) => {
-                        state.files_left = state.files_left.saturating_sub(1);
-                        state.bytes_left = state.bytes_left.saturating_sub(under_way.end(&file));
-                        match end {
-                            End::Clean | End::Nothing => state.files_done += 1,
-                            End::StillDirty => again.push(file),
-                            End::Stuck { state, orphaned, error } => {
-                                stuck.push(self.stuck(&file, state, orphaned, &error))
-                            }
-                        }
-                    }
-                    Err(mpsc::RecvTimeoutError::Disconnected) => break,
-                    Err(mpsc::RecvTimeoutError::Timeout) => {}
-                }
-                // A word for each of many small files would cost more than the file.
-                if told_at.elapsed() >= POLL {
-                    told_at = Instant::now();
-                    let bytes_left = state.bytes_left.saturating_sub(under_way.passed());
-                    progress(DrainProgress { bytes_left, ..*state });
-                    if interrupted() {
-                        stop.store(true, Ordering::Relaxed);
-                    }
-                }
-            }
-        });
-        progress(*state);
-        again
-    }
-
-    fn drain_share(
-        &self,
-        work: &Mutex<Batches>,
-        under_way: &UnderWay,
-        stop: &AtomicBool,
-        tell: &mpsc::Sender<(Arc<File>, End)>,
-    ) {
-        let interrupted = || stop.load(Ordering::Relaxed);
-        let next = || work.lock().pop_front();
-        while let Some(batch) = next() {
-            under_way.begin(&batch);
-            let files: Vec<Arc<File>> = batch.into_iter().map(|(file, _)| file).collect();
-            let mut done = Vec::new();
-            let skipped = self.drain_batch(&files, false, &interrupted, &mut |file, end| {
-                done.push((Arc::clone(file), copy_of(end)));
-            });
-            for file in skipped {
-                let end = self.drain_one(&file, &interrupted);
-                done.push((file, end));
-            }
-            // The receiver lives as long as the scope.
-            done.into_iter().for_each(|ended| _ = tell.send(ended));
-        }
-    }
-
-    /// Small files by the batch, large ones alone, and the sum of their sizes.
-    fn batches(&self, files: &[Arc<File>]) -> (Batches, u64) {
-        let (mut batches, mut batch, mut held, mut total) = (VecDeque::new(), Vec::new(), 0, 0);
-        // Two for each stream: while one is synced another is copied, and none waits long for the last.
-        let share = files.len() / (2 * self.settings.streams.clamp(1, 64));
-        let most = share.max(DRAIN_BATCH_FILES_MIN).min(self.budget.batch);
-        for file in files {
-            let size = self.replica_size(file);
-            total += size;
-            if size > SMALL_BYTES {
-                batches.push_back(vec![(Arc::clone(file), size)]);
-                continue;
-            }
-            if batch.len() == most || held + size > BATCH_BYTES {
-                batches.push_back(std::mem::take(&mut batch));
-                held = 0;
-            }
-            held += size;
-            batch.push((Arc::clone(file), size));
-        }
-        if !batch.is_empty() {
-            batches.push_back(batch);
-        }
-        (batches, total)
-    }
-}
-
-fn copy_of(end: &End) -> End {
-    match end {
-        End::Clean => End::Clean,
-        End::StillDirty => End::StillDirty,
-        End::Nothing => End::Nothing,
-        End::Stuck { state, orphaned, error } => {
-            End::Stuck { state: *state, orphaned: *orphaned, error: clone_error(error) }
-        }
     }
 }

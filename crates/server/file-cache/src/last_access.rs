@@ -12,12 +12,13 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::{self, RecvTimeoutError};
 
 use types::{Identity, Timestamp, Version};
 
 use crate::cache::{Counters, Inner};
 use crate::file::File;
-use crate::limits::UNITS_NS;
+use crate::limits::{POLL, UNITS_NS};
 use crate::noting::atime_of;
 
 /// The version of a replica and the time of last access that it has without a read that we do not know of.
@@ -113,8 +114,24 @@ impl Inner {
         }
     }
 
-    /// Those of all files that are open go below.
-    pub(crate) fn settle_open_reads(&self) {
+    /// Those of all files that are open go below, if the store answers before somebody interrupts.
+    pub(crate) fn settle_open_reads_unless(self: &Arc<Inner>, interrupted: &dyn Fn() -> bool) {
+        if !self.notes_reads.load(Ordering::Acquire) || interrupted() {
+            return;
+        }
+        let (end, ended) = mpsc::channel::<()>();
+        let inner = Arc::clone(self);
+        let settle = move || {
+            let _end = end;
+            inner.settle_open_reads();
+        };
+        if let Err(error) = self.threads.start("reads", settle) {
+            tracing::debug!(%error, "times of last access wait for the close of their files");
+        }
+        while ended.recv_timeout(POLL) == Err(RecvTimeoutError::Timeout) && !interrupted() {}
+    }
+
+    fn settle_open_reads(&self) {
         let files: Vec<Arc<File>> = self.table.lock().files.values().cloned().collect();
         for file in files.iter().filter(|file| self.last_read(file).is_some()) {
             let _gate = file.gate.lock();

@@ -85,6 +85,12 @@ pub const REMOVALS_TRIES: u32 = 3;
 /// Longest that who needs their room waits for the store to make their removal last, and the end of the agent.
 pub const REMOVALS_WAIT: Duration = Duration::from_secs(2);
 
+/// Longest that who has given up a drain waits for the files that are under way: what a store that answers needs to end a call.
+pub const GIVEN_UP_WAIT: Duration = Duration::from_secs(1);
+
+/// Longest that the end of the agent waits for threads that a call into the store holds: as long as for a sync of it.
+pub const STOP_WAIT: Duration = Duration::from_secs(2);
+
 /// Tries of a stage-in whose global copy changes under it, before the file is served from the global store.
 pub const FETCH_TRIES: u32 = 3;
 

@@ -19,7 +19,7 @@ use crate::clock;
 use crate::fetches::Fetches;
 use crate::file::{Body, File};
 use crate::lease::{self, Nobody};
-use crate::limits::SWEEP_AFTER;
+use crate::limits::{STOP_WAIT, SWEEP_AFTER};
 use crate::queue::Queue;
 use crate::replica::{How, Replicas};
 use crate::settings::{OpenError, Settings};
@@ -110,7 +110,7 @@ pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
         notes_reads: AtomicBool::new(false),
         xattrs: AtomicBool::new(true),
         unbranded: Default::default(),
-        threads: Mutex::default(),
+        threads: Default::default(),
         table: Mutex::new(Table::default()),
     });
     // Whatever the process before us was told is on the medium from here on.
@@ -291,12 +291,10 @@ impl Inner {
     }
 
     fn start(self: &Arc<Inner>) {
-        let mut threads = self.threads.lock();
-        let mut spawn = |name: &str, work: Box<dyn FnOnce(Arc<Inner>) + Send>| {
+        let spawn = |name: &str, work: Box<dyn FnOnce(Arc<Inner>) + Send>| {
             let inner = Arc::clone(self);
-            match std::thread::Builder::new().name(name.to_owned()).spawn(move || work(inner)) {
-                Ok(thread) => threads.push(thread),
-                Err(error) => tracing::error!(%error, name, "cannot start a thread"),
+            if let Err(error) = self.threads.start(name, move || work(inner)) {
+                tracing::error!(%error, name, "cannot start a thread");
             }
         };
         for _ in 0..self.settings.streams.clamp(1, 64) {
@@ -322,16 +320,17 @@ impl Inner {
         );
     }
 
-    /// Stops the threads. `orderly`: everything is written to the medium, and the next start trusts it.
-    pub(crate) fn stop(&self, orderly: bool) {
+    /// Stops the threads. `orderly`: everything is written to the medium, and the next start trusts it. Not if a call into the
+    /// store holds one of them: then it is as if the process had been killed, which it must not outlive for long, and it keeps the
+    /// burst buffer until then, for such a call may still write below: false.
+    pub(crate) fn stop(&self, orderly: bool) -> bool {
         self.dead.store(true, Ordering::Release);
         self.queue.close();
         self.fetches.close();
-        let threads = std::mem::take(&mut *self.threads.lock());
-        for thread in threads {
-            if thread.join().is_err() {
-                tracing::error!("a background thread panicked");
-            }
+        let living = self.threads.join(STOP_WAIT);
+        if living > 0 {
+            tracing::warn!("the global store does not answer: {living} threads are left in calls to it");
+            return false;
         }
         if orderly {
             // What is left is dropped by the next start.
@@ -350,5 +349,6 @@ impl Inner {
             }
         }
         self.superblock.unlock();
+        true
     }
 }

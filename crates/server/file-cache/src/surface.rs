@@ -333,9 +333,10 @@ impl FileCache {
     }
 
     /// Stops the background threads, writes the burst buffer to its medium and lets it go; dirty data stays for the next
-    /// start. Drain first. Nothing may be used afterwards.
-    pub fn shutdown(&self) {
-        self.inner.stop(true);
+    /// start. Drain first. Nothing may be used afterwards. False: calls to the global store have not come back, and the end is that
+    /// of a process that is killed: this one must end, and keeps the burst buffer until then.
+    pub fn shutdown(&self) -> bool {
+        self.inner.stop(true)
     }
 
     /// Stops as a crash of the process would: nothing is written, handles that are dropped later do nothing. For tests.

@@ -1,12 +1,50 @@
-//! Waits that a signal ends.
+//! Waits that a signal ends, or a bound.
 
 mod support;
 
 use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use file_cache::Residency;
-use global_store::memory::{Fault, Operation};
+use file_cache::{FileCache, OpenError, Residency, Stuck};
+use global_store::memory::{Fault, MemoryStore, Operation};
+use parking_lot::{Mutex, MutexGuard};
 use support::{MIB, World};
+use testkit::{PATIENCE, wait_until};
+
+/// A store some of whose calls hang.
+struct Hang {
+    answers: Arc<Mutex<()>>,
+    reached: Arc<AtomicBool>,
+}
+
+impl Hang {
+    fn new(store: &MemoryStore, hangs: fn(&Operation) -> bool) -> Hang {
+        let hang = Hang { answers: Arc::default(), reached: Arc::default() };
+        let (answers, reached) = (Arc::clone(&hang.answers), Arc::clone(&hang.reached));
+        store.set_hook(Some(Arc::new(move |operation, _| {
+            if hangs(operation) && answers.is_locked() {
+                reached.store(true, Ordering::Release);
+                drop(answers.lock());
+            }
+        })));
+        hang
+    }
+
+    /// As long as what this gives lives.
+    fn hang(&self) -> MutexGuard<'_, ()> {
+        self.answers.lock()
+    }
+
+    /// Whether somebody has waited.
+    fn is_reached(&self) -> bool {
+        self.reached.load(Ordering::Acquire)
+    }
+}
+
+fn writes(operation: &Operation) -> bool {
+    matches!(operation, Operation::Write(_))
+}
 
 /// Says "interrupted" when it is asked for the third time.
 fn third() -> impl Fn() -> bool {
@@ -51,4 +89,65 @@ fn an_open_for_writing_whose_copy_fails_leaves_nothing_behind() {
     assert_eq!(refused.raw_os_error(), Some(libc::EIO));
     assert_eq!((world.state("f"), world.replicas()), (Residency::Absent, 0));
     assert_eq!(support::read(&world.open("f", true), 8 * MIB), vec![5; 8 * MIB]);
+}
+
+#[test]
+fn who_gives_up_a_drain_waits_for_no_store_that_hangs_and_is_told_of_every_file() {
+    let world = World::new();
+    let content = vec![7; 2 * MIB];
+    ["one", "two", "three"].iter().for_each(|name| world.write_new(name, &content));
+    let hang = Hang::new(&world.store, writes);
+    let hangs = hang.hang();
+    let stuck = world.cache.drain_all(&mut |_| {}, &|| hang.is_reached());
+    assert!(stuck.iter().all(|one| one.errno == libc::EINTR && one.replica.is_file()), "{stuck:?}");
+    let states = |of: Residency| stuck.iter().filter(|one| one.state == of).collect::<Vec<&Stuck>>();
+    assert_eq!((states(Residency::Draining).len(), states(Residency::Queued).len()), (1, 2), "{stuck:?}");
+    assert_eq!(states(Residency::Draining)[0].reason, "a call to the global store has not come back");
+    drop(hangs);
+    world.drain();
+    for name in ["one", "two", "three"] {
+        assert!(world.store.read(name).unwrap() == content, "{name}");
+    }
+}
+
+#[test]
+fn a_drain_that_is_given_up_while_times_of_last_access_hang_ends() {
+    let mut world = World::new();
+    world.policy = Arc::new(config::Policy { atime: config::Atime::Strict, ..(*world.policy).clone() });
+    if !world.cache.notes_reads(config::Atime::Strict) {
+        return;
+    }
+    world.store.put("f", b"data");
+    let handle = world.open("f", false);
+    assert_eq!(support::read(&handle, 4), b"data");
+    let hang = Hang::new(&world.store, |operation| matches!(operation, Operation::SetAtime(_)));
+    let hangs = hang.hang();
+    assert!(world.cache.drain_all(&mut |_| {}, &|| hang.is_reached()).is_empty());
+    assert!(hang.is_reached());
+    drop(hangs);
+}
+
+/// A call that hangs may still write below: until the process is gone nobody else gets the burst buffer.
+#[test]
+fn the_end_waits_for_no_store_that_hangs_and_keeps_the_burst_buffer_until_it_answers() {
+    let world = World::with(|settings| settings.background = true);
+    let hang = Hang::new(&world.store, writes);
+    let hangs = hang.hang();
+    world.write_new("f", b"data");
+    wait_until("the stage-out hangs", PATIENCE, || hang.is_reached());
+    world.cache.shutdown();
+    let again = FileCache::open(world.settings.clone());
+    assert!(matches!(again, Err(OpenError::InUse { .. })), "{:?}", again.err());
+    drop(hangs);
+    let World { dir: _dir, store, settings, cache, .. } = world;
+    drop(cache);
+    let mut again = None;
+    wait_until("the call has come back", PATIENCE, || {
+        again = FileCache::open(settings.clone()).ok();
+        again.is_some()
+    });
+    let again = again.unwrap();
+    assert!(again.drain_all(&mut |_| {}, &|| false).is_empty());
+    assert_eq!(store.read("f").unwrap(), b"data");
+    again.shutdown();
 }

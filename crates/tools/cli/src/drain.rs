@@ -1,15 +1,19 @@
 //! Draining a cache that this process owns, with progress, until the second request to end.
 
 use std::cell::Cell;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
 
 use agent::BurstBuffer;
+use file_cache::limits::GIVEN_UP_WAIT;
 use file_cache::{DrainProgress, Keep, Residency, Stuck};
 
 use crate::exit::say;
-use crate::limits::LISTED_MAX;
+use crate::limits::{LISTED_MAX, POLL};
 use crate::progress::{Progress, State};
 use crate::shell;
 use crate::signals::{Signal, Signals};
@@ -48,6 +52,47 @@ impl<'a> Requests<'a> {
         }
         self.count.get() > 1
     }
+
+    /// Does `work`, which may wait for a global store, in a thread of its own. Too many requests are told to it, and it has a moment
+    /// then. `None`: it did not end, and is left: this process should end as if it were killed.
+    pub fn unless<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(Arc<AtomicBool>) -> T + Send + 'static,
+    ) -> io::Result<Option<T>> {
+        let (sender, receiver) = mpsc::channel();
+        let asked = Arc::new(AtomicBool::new(false));
+        let theirs = Arc::clone(&asked);
+        let run = move || {
+            // Nobody listens any more when it was left.
+            let _ = sender.send(work(theirs));
+        };
+        std::thread::Builder::new().name("end".to_string()).spawn(run)?;
+        let mut given_up: Option<Instant> = None;
+        while given_up.is_none_or(|then| then.elapsed() < GIVEN_UP_WAIT) {
+            match receiver.recv_timeout(POLL) {
+                Ok(done) => return Ok(Some(done)),
+                Err(RecvTimeoutError::Disconnected) => return Err(io::Error::other("it ended in a panic")),
+                Err(RecvTimeoutError::Timeout) if self.give_up() => {
+                    given_up.get_or_insert_with(Instant::now);
+                    asked.store(true, Ordering::Release);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Lets a burst buffer go; what is dirty stays in it. Then this process should end. `left`: something that works on it was left.
+pub fn let_go(cache: &dyn BurstBuffer, burst_buffer: &Path, left: bool) {
+    if left || !cache.shutdown() {
+        say!(
+            "forebay: calls to the global store have not come back; process {} is gone when the system lets go of them, and keeps {} \
+             until then",
+            std::process::id(),
+            burst_buffer.display()
+        );
+    }
 }
 
 /// Stages out everything dirty, until there are too many `requests` to end. Returns what did not reach the global
@@ -79,6 +124,7 @@ pub fn advice(burst_buffer: &Path) -> String {
 pub fn plain(reason: &str) -> &str {
     match reason.split(" (os error").next().unwrap_or_default() {
         "Device or resource busy" => "a process still has it open for writing, or mapped",
+        "Interrupted system call" => "it was not waited for",
         other => other,
     }
 }

@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError};
 
 use agent::control::{Listener, SOCKET};
 use agent::{Agent, BurstBuffer, PolicyTable, Replayed};
@@ -16,12 +15,11 @@ use config::{Policy, PolicySet};
 use file_cache::{FileCache, OpenError, Settings};
 use global_store::posix::{Options, PosixStore};
 
-use crate::drain::Requests;
+use crate::drain::{self, Requests};
 use crate::exit::{self, Failure, reason, say};
 use crate::forget;
 use crate::guest::Place;
 use crate::left::{self, Alive};
-use crate::limits::POLL;
 use crate::privilege;
 use crate::server::ServerAt;
 use crate::shell;
@@ -226,10 +224,14 @@ pub fn directory_of(burst_buffer: &std::path::Path) -> Option<PathBuf> {
 fn cannot_open(place: &Place, error: &OpenError) -> Failure {
     let buffer = place.burst_buffer.display();
     match error {
-        OpenError::InUse { pid, .. } => {
-            Failure::new(exit::UNAVAILABLE, format!("the burst buffer {buffer} is in use by process {pid}"))
-                .remedy("wait for it, or name another directory with --burst-buffer")
-        }
+        OpenError::InUse { pid, .. } => Failure::new(
+            exit::UNAVAILABLE,
+            format!("the burst buffer {buffer} is in use by process {pid}"),
+        )
+        .remedy(
+            "wait for it, or name another directory with --burst-buffer; one that was ended lives on while a call of \
+                     its to the global store has not come back",
+        ),
         OpenError::OtherStore { .. } => {
             let served = directory_of(&place.burst_buffer);
             let other =
@@ -271,6 +273,8 @@ pub struct Serving {
     ended: Arc<AtomicBool>,
     asked_to_end: Arc<AtomicBool>,
     forced: Arc<AtomicBool>,
+    /// The drain of its windows did not end.
+    left: AtomicBool,
     agent: Arc<Agent>,
     control: Listener,
     server: Option<ServerAt>,
@@ -314,7 +318,8 @@ impl Prepared {
         let started = std::thread::Builder::new().name("session".to_string()).spawn(served);
         started.map_err(|e| Failure::io("start a thread", &e))?;
         let Prepared { place, cache, server, alive, .. } = self;
-        Ok(Serving { place, cache, ended, asked_to_end, forced, agent, control, server, _alive: alive })
+        let left = AtomicBool::default();
+        Ok(Serving { place, cache, ended, asked_to_end, forced, left, agent, control, server, _alive: alive })
     }
 }
 
@@ -340,13 +345,20 @@ impl Serving {
     }
 
     /// Before everything is staged out: what windows acknowledged goes to the burst buffer. False, and it is told: not all does,
-    /// and stays where it is for the next start. Where a server is waited for, no longer than there are too many `requests`.
+    /// and stays where it is for the next start. A server, or a store, is waited for no longer than there are too many `requests`.
     pub fn drain_windows(&self, requests: &Requests<'_>) -> bool {
-        let drained = match (&self.server, self.windows()) {
-            (_, None) => return true,
-            (None, _) => self.agent.drain_windows(),
-            (Some(_), _) => self.drain_windows_unless(&|| requests.give_up()),
-        };
+        if self.windows().is_none() {
+            return true;
+        }
+        let agent = Arc::clone(&self.agent);
+        let drained = requests.unless(move |asked| {
+            agent::set_interruption(Some(Rc::new(move || asked.load(Ordering::Acquire))));
+            agent.drain_windows()
+        });
+        let drained = drained.and_then(|ended| {
+            self.left.store(ended.is_none(), Ordering::Release);
+            ended.unwrap_or_else(|| Err(io::Error::from_raw_os_error(libc::EINTR)))
+        });
         let Err(error) = drained else { return true };
         let (dir, waiting) = (self.place.dir.display(), self.agent.window_status().unwrap_or_default().waiting_bytes);
         say!(
@@ -363,29 +375,10 @@ impl Serving {
         false
     }
 
-    fn drain_windows_unless(&self, interrupted: &dyn Fn() -> bool) -> io::Result<()> {
-        let asked = Arc::new(AtomicBool::new(false));
-        let (ours, agent) = (Arc::clone(&asked), Arc::clone(&self.agent));
-        let (sender, receiver) = mpsc::channel();
-        let drain = move || {
-            agent::set_interruption(Some(Rc::new(move || ours.load(Ordering::Acquire))));
-            // Whoever asked waits for it.
-            let _ = sender.send(agent.drain_windows());
-        };
-        std::thread::Builder::new().name("windows".to_string()).spawn(drain)?;
-        loop {
-            match receiver.recv_timeout(POLL) {
-                Ok(drained) => return drained,
-                Err(RecvTimeoutError::Timeout) => asked.store(interrupted(), Ordering::Release),
-                Err(RecvTimeoutError::Disconnected) => return Err(io::Error::other("the drain ended in a panic")),
-            }
-        }
-    }
-
     /// Lets the burst buffer go; what is dirty stays in it. Then this process should end.
     pub fn stop(self) {
         self.agent.stop_windows();
-        self.cache.shutdown();
+        drain::let_go(&*self.cache, &self.place.burst_buffer, self.left.load(Ordering::Acquire));
         // Not dropped: that would wait for its thread, which the end of this process stops at once.
         let _ = fs::remove_file(self.place.burst_buffer.join(SOCKET));
         std::mem::forget(self.control);

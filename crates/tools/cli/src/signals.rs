@@ -4,7 +4,11 @@
 //! started later needs only its mask back.
 
 use std::mem::MaybeUninit;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
+
+use crate::exit::{self, Failure};
+use crate::limits::START_LOOK;
 
 /// The signals that are taken.
 const TAKEN: [i32; 9] = [
@@ -71,6 +75,31 @@ impl Signals {
             (number, info.assume_init())
         };
         (number > 0).then_some(Signal { number, from_kernel: info.si_code == libc::SI_KERNEL })
+    }
+
+    /// Does `work`, which may wait for a global store, in a thread of its own: a request to end is heard meanwhile, and then `work` is
+    /// left, and this process should end. Silent then, with the status that shells give a program that a signal ended.
+    pub fn unless_asked_to_end<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, Failure> {
+        let (sender, receiver) = mpsc::channel();
+        std::thread::spawn(move || {
+            // Nobody listens any more when this process is about to end.
+            let _ = sender.send(work());
+        });
+        loop {
+            match receiver.recv_timeout(START_LOOK) {
+                Ok(result) => return result,
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Failure::new(exit::SOFTWARE, "the agent could not start"));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if let Some(signal) = self.next(Duration::ZERO).filter(|signal| signal.asks_to_end()) {
+                return Err(Failure::silent((128 + signal.number) as u8));
+            }
+        }
     }
 
     /// Gives this thread the mask from before, and SIGPIPE its default: for a child about to become another program.

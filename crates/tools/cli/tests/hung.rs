@@ -5,14 +5,14 @@ mod common;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Bench, call, ok};
+use common::{Bench, Running, call, forebay, kill, ok, start};
 use testkit::{PATIENCE, ProcessGuard, TempTree, in_private_namespace, wait_until};
 
 /// The rule of these tests, and how much later than that a call may end here: two looks of a tenth of a second, and a busy
@@ -81,6 +81,31 @@ impl Drop for Hung {
         // Who is left in it could not be killed.
         let _ = fs::remove_file(self.bench.tree.path("hangs"));
     }
+}
+
+/// Has every open of a file hang until what this gives is dropped; who waits can be killed. `None`, which is said, where the
+/// kernel has no such thing.
+fn hang_opens(file: &Path) -> Option<OwnedFd> {
+    let path = std::ffi::CString::new(file.as_os_str().as_bytes()).unwrap();
+    // SAFETY: calls on a C string that lives through them, and a descriptor that is nobody else's.
+    let (asked, marked) = unsafe {
+        let asked = libc::fanotify_init(libc::FAN_CLASS_CONTENT | libc::FAN_CLOEXEC, libc::O_RDONLY as u32);
+        let marked = libc::fanotify_mark(asked, libc::FAN_MARK_ADD, libc::FAN_OPEN_PERM, libc::AT_FDCWD, path.as_ptr());
+        (asked, marked)
+    };
+    if asked < 0 || marked != 0 {
+        eprintln!("skipped: the kernel asks nobody before it opens a file");
+        return None;
+    }
+    // SAFETY: it was opened just now.
+    Some(unsafe { OwnedFd::from_raw_fd(asked) })
+}
+
+/// A first request to end, which is answered, and a second one.
+fn interrupt_twice(running: &mut Running) {
+    kill(running.pid(), libc::SIGINT);
+    running.complains("once more leaves it");
+    kill(running.pid(), libc::SIGINT);
 }
 
 /// Not a test: the store.
@@ -241,4 +266,87 @@ fn what_is_being_staged_out_while_the_store_hangs_is_shown_and_arrives() {
             assert!(read(&hung.lower.join(format!("file-{number}"))) == content);
         }
     });
+}
+
+#[test]
+fn a_second_interrupt_ends_a_run_whose_store_hangs_and_says_where_the_data_is() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let (written, go) = (bench.tree.path("written"), bench.tree.path("go"));
+        let script = format!(
+            "printf content > f; : > {}; until [ -e {} ]; do sleep 0.01; done",
+            written.display(),
+            go.display()
+        );
+        let mut running = bench.start_run(&["--policy", "stage_out=exit"], &script);
+        wait_until("the command has written", PATIENCE, || written.exists());
+        let Some(hangs) = hang_opens(&bench.dir.join("f")) else { return };
+        fs::write(go, b"").unwrap();
+        wait_until("the command has ended", PATIENCE, || !has_children(running.pid()));
+        interrupt_twice(&mut running);
+        let done = running.wait();
+        assert_eq!(done.code, 75, "{done:?}");
+        let told = ["1 files of", "f: draining: a call to the global store has not come back", "forebay recover"];
+        assert!(told.iter().all(|part| done.err.contains(part)), "{done:?}");
+        drop(hangs);
+        assert_eq!(bench.read("f"), "");
+        ok(call(["recover", bench.buffer.to_str().unwrap()]));
+        assert_eq!(bench.read("f"), "content");
+    });
+}
+
+/// A FUSE server that has read a request and does not answer it: the kernel lets no signal reach who waits.
+#[test]
+fn what_a_run_leaves_is_told_though_the_kernel_keeps_its_process_in_a_store_that_hangs() {
+    in_private_namespace(|| {
+        let hung = Hung::new("write");
+        hung.hang();
+        let mut running = hung.bench.start_run(&["--policy", "stage_out=exit"], "printf content > f");
+        wait_until("the command has written", PATIENCE, || hung.lower.join("f").exists());
+        wait_until("the command has ended", PATIENCE, || !has_children(running.pid()));
+        interrupt_twice(&mut running);
+        running.complains("calls to the global store have not come back");
+        assert!(running.err().contains("forebay recover"), "{}", running.err());
+        let buffer = hung.bench.buffer.to_str().unwrap();
+        let early = call(["recover", buffer]);
+        assert_eq!(early.code, 69, "a call that hangs may still write: {early:?}");
+        assert!(early.err.contains("has not come back"), "{early:?}");
+        hung.answer();
+        assert_eq!(running.wait().code, 75);
+        ok(call(["recover", buffer]));
+        assert_eq!(read(&hung.lower.join("f")), b"content");
+    });
+}
+
+#[test]
+fn a_recover_whose_store_hangs_from_the_start_ends_when_it_is_asked_to() {
+    in_private_namespace(|| {
+        let hung = Hung::new("any");
+        let killed =
+            hung.bench.run(&["--policy", "stage_out=manual"], "printf content > f; kill -KILL $PPID; sleep 0.1");
+        assert_eq!(killed.code, 137, "{killed:?}");
+        hung.hang();
+        let mut running = start(forebay().arg("recover").arg(&hung.bench.buffer), "");
+        wait_until("it takes signals by itself", PATIENCE, || takes_signals(running.pid()));
+        kill(running.pid(), libc::SIGINT);
+        let told = running.complains("forebay recover");
+        assert!(told.contains("ended before it was looked at"), "{told}");
+        hung.answer();
+        assert_eq!(running.wait().code, 130);
+        ok(call(["recover", hung.bench.buffer.to_str().unwrap()]));
+        assert_eq!(read(&hung.lower.join("f")), b"content");
+    });
+}
+
+/// Whether it blocks SIGINT, and so looks for it.
+fn takes_signals(pid: i32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
+    blocked.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).is_some_and(|set| set & 2 != 0)
+}
+
+fn has_children(pid: i32) -> bool {
+    let children = |task: fs::DirEntry| fs::read_to_string(task.path().join("children")).unwrap_or_default();
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    tasks.map(children).any(|list| !list.trim().is_empty())
 }

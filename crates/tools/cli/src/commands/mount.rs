@@ -99,10 +99,13 @@ fn agent(place: &Place, claim: Option<Claim>, how: &How, started: Option<&Channe
     let _ = std::env::set_current_dir("/");
     log::start(&place.burst_buffer);
     privilege::keep_within_quotas();
-    let busy = |e: io::Error| Failure::io(format_args!("use {}", place.dir.display()), &e);
-    let below = lower::open(&place.dir).map_err(busy)?;
+    let dir = place.dir.clone();
+    let busy = move |e: io::Error| Failure::io(format_args!("use {}", dir.display()), &e);
+    let (dir, failed) = (place.dir.clone(), busy.clone());
+    let below = signals.unless_asked_to_end(move || lower::open(&dir).map_err(failed))?;
     let (submounts, mut lost) = Submounts::take(&place.dir).map_err(busy)?;
-    let prepared = serving::prepare(place, below, how)?;
+    let (ours, served) = (place.clone(), how.clone());
+    let prepared = signals.unless_asked_to_end(move || serving::prepare(&ours, below, &served))?;
     drop(claim);
     stay_below(place);
     let device = guest::open_device()?;
@@ -190,13 +193,14 @@ fn finish(place: &Place, serving: Serving, signals: &Signals, left: Option<Vec<S
     let requests = if left.is_some() { Requests::over(signals) } else { Requests::one(signals, true) };
     let windows_drained = serving.drain_windows(&requests);
     let stuck = left.unwrap_or_else(|| drain::drain(&serving.cache, &requests, false).0);
-    serving.stop();
     if stuck.is_empty() && windows_drained {
+        serving.stop();
         tracing::info!("ended; everything is in the global store");
         return Ok(0);
     }
     drain::list(&stuck, &place.dir, &place.burst_buffer);
     stuck.iter().for_each(|one| tracing::error!("not drained: {}: {}", one.path_hint.display(), one.reason));
+    serving.stop();
     Ok(exit::UNDRAINED)
 }
 

@@ -7,9 +7,12 @@ use crate::commands::check;
 use crate::drain::{self, Requests};
 use crate::exit::{self, Failure, say};
 use crate::guest::Place;
-use crate::serving::{self, How};
+use crate::serving::{self, How, Prepared};
 use crate::signals::Signals;
 use crate::{forget, log, lower, mounts, open_files, place, privilege, shell};
+
+/// An exit status above it tells of a signal, as shells do.
+const ENDED_BY_SIGNAL: u8 = 128;
 
 /// Recovers every burst buffer in the directory. 75 if data is left.
 pub fn run(args: &RecoverArgs) -> Result<u8, Failure> {
@@ -31,10 +34,13 @@ pub fn run(args: &RecoverArgs) -> Result<u8, Failure> {
         let done = directory(&buffer, args.dir.as_deref()).and_then(|dir| {
             let Some(dir) = dir else { return Ok(0) };
             served += 1;
-            one(&Place { dir, burst_buffer: buffer }, &requests)
+            one(&Place { dir, burst_buffer: buffer }, &signals, &requests)
         });
         // What is wrong with one directory's place keeps no other from being recovered.
         code = code.max(exit::status(done));
+        if code > ENDED_BY_SIGNAL || requests.give_up() {
+            break;
+        }
     }
     if served == 0 && code == 0 {
         let message = format!("{} holds no data of Forebay", root.display());
@@ -78,7 +84,7 @@ fn directory(buffer: &Path, asked: Option<&Path>) -> Result<Option<PathBuf>, Fai
     Ok((single || known.is_none_or(|known| known == dir)).then_some(dir))
 }
 
-fn one(place: &Place, requests: &Requests<'_>) -> Result<u8, Failure> {
+fn one(place: &Place, signals: &Signals, requests: &Requests<'_>) -> Result<u8, Failure> {
     let seen = mounts::all().map_err(|e| Failure::io("read the mounts", &e))?;
     if let Some(mount) = mounts::ours_over(&seen, &place.dir) {
         let message = format!("{} is accelerated now, with {}", mount.point.display(), mount.source.display());
@@ -87,20 +93,33 @@ fn one(place: &Place, requests: &Requests<'_>) -> Result<u8, Failure> {
             shell::word(&mount.point)
         )));
     }
-    let below = lower::open(&place.dir).map_err(|e| Failure::io(format_args!("use {}", place.dir.display()), &e))?;
-    let prepared = serving::prepare(place, below, &How { thorough: true, ..How::default() })?;
+    let prepared = prepare(place, signals)?;
     let (stuck, _) = drain::drain(&prepared.cache, requests, false);
     let counters = prepared.cache.activity().unwrap_or_default();
-    prepared.cache.shutdown();
     say!(
         "forebay: {}: staged out {} files, {} bytes",
         place.dir.display(),
         counters.staged_out_files,
         counters.staged_out_bytes
     );
-    if stuck.is_empty() {
-        return Ok(0);
+    if !stuck.is_empty() {
+        drain::list(&stuck, &place.dir, &place.burst_buffer);
     }
-    drain::list(&stuck, &place.dir, &place.burst_buffer);
-    Ok(exit::UNDRAINED)
+    drain::let_go(&*prepared.cache, &place.burst_buffer, false);
+    Ok(if stuck.is_empty() { 0 } else { exit::UNDRAINED })
+}
+
+/// Opens it, as long as nobody asks for the end.
+fn prepare(place: &Place, signals: &Signals) -> Result<Prepared, Failure> {
+    let ours = place.clone();
+    let prepared = signals.unless_asked_to_end(move || {
+        let below = lower::open(&ours.dir).map_err(|e| Failure::io(format_args!("use {}", ours.dir.display()), &e))?;
+        serving::prepare(&ours, below, &How { thorough: true, ..How::default() })
+    });
+    prepared.inspect_err(|failure| {
+        if failure.code > ENDED_BY_SIGNAL {
+            say!("forebay: {}: ended before it was looked at; its data is kept", place.dir.display());
+            say!("  {}", drain::advice(&place.burst_buffer));
+        }
+    })
 }

@@ -6,7 +6,6 @@
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use file_cache::Status;
@@ -18,7 +17,6 @@ use crate::commands::run_names;
 use crate::drain::{self, Requests};
 use crate::exit::{self, Failure, say};
 use crate::guest::{Guest, Place, Plan};
-use crate::limits::START_LOOK;
 use crate::mounts::{self, Mount};
 use crate::report::{self, Directory, Report};
 use crate::server::NamesAt;
@@ -110,24 +108,10 @@ pub fn start<T: Send + 'static>(
     signals: &Signals,
     bring_up: impl FnOnce() -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Failure> {
-    let (sender, receiver) = mpsc::channel();
-    std::thread::spawn(move || {
-        // Nobody listens any more when this process is about to end.
-        let _ = sender.send(bring_up());
-    });
-    loop {
-        match receiver.recv_timeout(START_LOOK) {
-            Ok(result) => return result,
-            Err(RecvTimeoutError::Disconnected) => {
-                return Err(Failure::new(exit::SOFTWARE, "the agent could not start"));
-            }
-            Err(RecvTimeoutError::Timeout) => {}
-        }
-        if let Some(signal) = signals.next(Duration::ZERO).filter(|signal| signal.asks_to_end()) {
-            let _ = kill_process(child, OsSignal::KILL);
-            return Err(Failure::silent((128 + signal.number) as u8));
-        }
-    }
+    signals.unless_asked_to_end(bring_up).inspect_err(|_| {
+        // It may have ended already.
+        let _ = kill_process(child, OsSignal::KILL);
+    })
 }
 
 fn bring_up(
@@ -231,7 +215,7 @@ fn finish(
     let mut drained = Duration::ZERO;
     let mut undrained = false;
     let requests = outcome.requests(signals);
-    for serving in servings {
+    for serving in &servings {
         let place = serving.place.clone();
         undrained |= !serving.drain_windows(&requests);
         let (stuck, took) = drain::drain(&serving.cache, &requests, args.quiet);
@@ -240,11 +224,13 @@ fn finish(
             undrained = true;
             drain::list(&stuck, &place.dir, &place.burst_buffer);
         }
-        let counters = counters(&serving, file.is_some()).unwrap_or_default();
+        let counters = counters(serving, file.is_some()).unwrap_or_default();
         let windows = serving.windows();
         let directory = Directory::new(&place.dir, &place.burst_buffer, counters, &stuck, outcome.took);
         directories.push(Directory { windows, ..directory });
-        serving.stop();
     }
-    outcome.report(args, file, (drained, !undrained), directories)
+    let ended = outcome.report(args, file, (drained, !undrained), directories);
+    // What is told is told before anything may wait for a store again.
+    servings.into_iter().for_each(Serving::stop);
+    ended
 }

@@ -59,10 +59,13 @@ pub fn run(args: &ServeArgs) -> Result<u8, Failure> {
     log::start(&place.burst_buffer);
     privilege::keep_within_quotas();
     let how = How { rules: args.rules.set(), exclusive: args.exclusive, in_place: true, ..How::default() };
-    let below = lower::open(&place.dir).map_err(|e| Failure::io(format_args!("use {}", place.dir.display()), &e))?;
-    let opened = serving::open(place, below, &how)?;
-    let (cache, store, identity) = (opened.cache.clone(), opened.store.clone(), opened.identity.clone());
-    let prepared = opened.prepared(place, &how)?;
+    let ours = place.clone();
+    let (prepared, cache, store, identity) = signals.unless_asked_to_end(move || {
+        let below = lower::open(&ours.dir).map_err(|e| Failure::io(format_args!("use {}", ours.dir.display()), &e))?;
+        let opened = serving::open(&ours, below, &how)?;
+        let (cache, store, identity) = (opened.cache.clone(), opened.store.clone(), opened.identity.clone());
+        Ok((opened.prepared(&ours, &how)?, cache, store, identity))
+    })?;
     prepared.can_keep_policies()?;
     drop(claim);
     let asked = Arc::new(AtomicBool::new(false));
@@ -84,17 +87,17 @@ pub fn run(args: &ServeArgs) -> Result<u8, Failure> {
     }
     while !asked.swap(false, Ordering::AcqRel) && !signals.next(POLL).is_some_and(|signal| signal.asks_to_end()) {}
     // What agents had open is closed with it, and staged out with the rest.
-    drop(server);
-    let (stuck, _) = drain::drain(&prepared.cache, &drain::Requests::one(&signals, false), false);
-    prepared.cache.shutdown();
+    let requests = drain::Requests::one(&signals, false);
+    let closed = requests.unless(move |_| drop(server)).map_err(|e| Failure::io("start a thread", &e))?;
+    let (stuck, _) = drain::drain(&prepared.cache, &requests, false);
+    if !stuck.is_empty() {
+        drain::list(&stuck, &place.dir, &place.burst_buffer);
+    }
+    drain::let_go(&*prepared.cache, &place.burst_buffer, closed.is_none());
     let _ = std::fs::remove_file(place.burst_buffer.join(SOCKET));
     // Not dropped: that would wait for its thread, which the end of this process stops at once.
     std::mem::forget(control);
-    if stuck.is_empty() {
-        return Ok(0);
-    }
-    drain::list(&stuck, &place.dir, &place.burst_buffer);
-    Ok(exit::UNDRAINED)
+    Ok(if stuck.is_empty() { 0 } else { exit::UNDRAINED })
 }
 
 fn cannot_listen(error: &io::Error) -> Failure {

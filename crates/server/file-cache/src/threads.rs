@@ -1,0 +1,69 @@
+//! The threads of a cache, whose end is waited for no longer than a bound.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+/// Threads that end by themselves once they are told to, unless a call into a store holds them.
+#[derive(Default)]
+pub(crate) struct Threads(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    ended: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    handles: Vec<JoinHandle<()>>,
+    living: usize,
+}
+
+/// A thread that lives, however it ends.
+struct Living(Arc<Shared>);
+
+impl Drop for Living {
+    fn drop(&mut self) {
+        self.0.state.lock().living -= 1;
+        self.0.ended.notify_all();
+    }
+}
+
+impl Threads {
+    /// Starts one.
+    pub(crate) fn start(&self, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        self.0.state.lock().living += 1;
+        let living = Living(Arc::clone(&self.0));
+        let run = move || {
+            let _living = living;
+            work();
+        };
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run)?;
+        let mut state = self.0.state.lock();
+        state.handles.retain(|thread| !thread.is_finished());
+        state.handles.push(thread);
+        Ok(())
+    }
+
+    /// Waits until all have ended, at most `longest`. How many have not.
+    pub(crate) fn join(&self, longest: Duration) -> usize {
+        let until = Instant::now() + longest;
+        let mut state = self.0.state.lock();
+        while state.living > 0 && !self.0.ended.wait_until(&mut state, until).timed_out() {}
+        if state.living > 0 {
+            return state.living;
+        }
+        let handles = std::mem::take(&mut state.handles);
+        drop(state);
+        for thread in handles {
+            if thread.join().is_err() {
+                tracing::error!("a background thread panicked");
+            }
+        }
+        0
+    }
+}
