@@ -3,7 +3,7 @@
 # and in an accelerated one, without the library, with it, and with it and windows. Random operations by two processes,
 # either or both of them with windows, end in the same bytes. Real programs print and leave the same.
 #
-#   tests/suites/preload.sh [loading|windows|full|mapped|failing|probes|chance|programs]...
+#   tests/suites/preload.sh [loading|windows|full|mapped|hung|failing|probes|chance|programs]...
 cd "$(dirname "$0")" || exit 1
 . ./report.sh
 
@@ -42,7 +42,8 @@ compile() {
   done
   gcc -O1 -Wall -o "$scratch/chance" preload/chance.c && gcc -O1 -Wall -o "$scratch/windowed" preload/windowed.c &&
     gcc -O1 -Wall -o "$scratch/full" preload/full.c && gcc -O1 -Wall -pthread -o "$scratch/forked" preload/forked.c &&
-    gcc -O1 -Wall -pthread -o "$scratch/mapped" preload/mapped.c && gcc -O1 -Wall -pthread -o "$scratch/numbers" preload/numbers.c
+    gcc -O1 -Wall -pthread -o "$scratch/mapped" preload/mapped.c && gcc -O1 -Wall -pthread -o "$scratch/numbers" preload/numbers.c &&
+    gcc -O1 -Wall -o "$scratch/hung" preload/hung.c
 }
 
 # Proves that the rest of this suite is about windows at all.
@@ -143,10 +144,15 @@ numbers() { # WANT STORY...
   story numbers windows "$@"
 }
 
+# The same of hung.c.
+hung() { # WANT STORY
+  story hung windows "$@"
+}
+
 story() { # PROGRAM WITH WANT STORY...
   local program=$1 with=$2 want=$3 have name
   shift 3
-  name=mapped::$1${2:+_${2##*/}}${with#windows}
+  name=${program/numbers/mapped}::$1${2:+_${2##*/}}${with#windows}
   # shellcheck disable=SC2046
   have=$(in_new_directory accelerated timeout --kill-after=2 $CHANCE_SECONDS_MAX env $(environment windows) \
     FOREBAY_MAPPED_READS="${with#windows}" "$scratch/$program" "$@" 2>&1)
@@ -164,6 +170,12 @@ fd = os.open("file", os.O_RDONLY)
 right = all(os.pread(fd, 100, 256 * n) == bytes(range(100)) for n in range(100))
 print(right, sum(" r--s " in line and "/file" in line for line in open("/proc/self/maps")))' 2>&1)
   if [ "$have" = "True 1" ]; then pass mapped::python; else fail mapped::python "$have"; fi
+}
+
+# An agent that hangs is waited for no longer than a program that asks it nothing would.
+inside_hung() {
+  hung "1 2 0 2" read
+  hung "1 1" write
 }
 
 # Files are mapped when they are to be, and at no other time; what that could be noticed by.
@@ -359,10 +371,10 @@ library=$FOREBAY_PRELOAD global=$scratch/global buffer=$scratch/buffer
 mkdir -p "$global" "$buffer" "$scratch/bin"
 [ -e "$library" ] || { fail "library" "$library is not there"; finish; }
 compile && compile_examples || { fail "programs of this suite" "they do not compile"; finish; }
-[ $# -gt 0 ] || set -- loading windows full mapped failing probes chance programs
+[ $# -gt 0 ] || set -- loading windows full mapped hung failing probes chance programs
 for part in "$@"; do
   case $part in
-    windows | mapped | probes) run_inside "$part" ;;
+    windows | mapped | hung | probes) run_inside "$part" ;;
     loading | full | failing | chance | programs) "run_$part" ;;
     *) fail "$part" "no such part" ;;
   esac

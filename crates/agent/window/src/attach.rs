@@ -4,7 +4,8 @@
 //!
 //! * [`Message`]: 64 bytes on a `SOCK_SEQPACKET` Unix socket. `Hello` is answered `Welcome` with one descriptor (the
 //!   [`page`]), `Fetch` is answered `Ring` with two (ring, sequence counter), `Watch` is answered `Cuts` with one
-//!   (the page of [`crate::cuts`]); each may be answered `Refused`.
+//!   (the page of [`crate::cuts`]), `Here` is answered `Here`; each may be answered `Refused`. One is asked after the other has been
+//!   answered, so that no answer needs to say of what it is one.
 //! * [`Control`]: the argument of the ioctl [`CONTROL`] on a descriptor of an accelerated file.
 //! * [`page`]: memory in which a thread says that it is about to open a file.
 
@@ -41,6 +42,8 @@ pub enum Kind {
     Watch = 6,
     /// Agent: here it is.
     Cuts = 7,
+    /// Program: do you answer? Agent: yes.
+    Here = 8,
 }
 
 /// One message. What its kind does not use is zero.
@@ -107,7 +110,8 @@ impl Message {
             return Err(NotAMessage::Foreign);
         }
         let kind = u16::from_le_bytes([bytes[6], bytes[7]]);
-        let kinds = [Kind::Hello, Kind::Welcome, Kind::Fetch, Kind::Ring, Kind::Refused, Kind::Watch, Kind::Cuts];
+        use Kind::{Cuts, Fetch, Hello, Here, Refused, Ring, Watch, Welcome};
+        let kinds = [Hello, Welcome, Fetch, Ring, Refused, Watch, Cuts, Here];
         let kind = kinds.into_iter().find(|known| *known as u16 == kind).ok_or(NotAMessage::Kind(kind))?;
         Ok(Message {
             kind,

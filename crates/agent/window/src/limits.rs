@@ -75,6 +75,10 @@ pub const STRIDES_AHEAD_MAX: u64 = 64;
 /// How long a program waits for the agent's answer on the socket before it does without windows: the answer needs no disk.
 pub const AGENT_ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
+/// How long a program waits to learn whether the agent answers at all, before it asks what it would wait for however long, with
+/// signals blocked: no longer than a person takes to press a key twice, and much longer than a busy node keeps an agent from running.
+pub const AGENT_IS_THERE_WITHIN: Duration = Duration::from_millis(500);
+
 /// Descriptors that come with one message at most: ring and counter, and room to notice a third.
 pub const DESCRIPTORS_PER_MESSAGE: usize = 4;
 

@@ -164,11 +164,12 @@ pub fn view(fd: c_int) -> Asked {
 fn view_of(fd: c_int) -> Asked {
     // SAFETY: the program's descriptor, which a call of its own is using.
     let file = unsafe { BorrowedFd::borrow_raw(fd) };
-    let regular =
-        || rustix::fs::fstat(file).is_ok_and(|status| rustix::fs::FileType::from_raw_mode(status.st_mode).is_file());
     let limited = || rustix::process::getrlimit(rustix::process::Resource::As).current.is_some();
-    if GIVEN_UP.load(Acquire) || reads::is_off() || !is_offered() || limited() || !regular() {
+    if GIVEN_UP.load(Acquire) || reads::is_off() || !is_offered() || limited() || !may_be_accelerated(file) {
         return Asked::Never;
+    }
+    if !registered().is_some_and(Registration::is_answered) {
+        return Asked::Later;
     }
     let ask = || control(file, &Control::new(Command::Reads, 0));
     let Ok(told) = ask() else { return Asked::Never };
@@ -188,6 +189,13 @@ fn view_of(fd: c_int) -> Asked {
     reads::map(file, size).map_or(Asked::Later, |base| Asked::Mapped(View { watch, standing, base, size }))
 }
 
+/// A regular file, and of no file system that has a device of its own. Asks no agent, who may have stopped.
+fn may_be_accelerated(file: BorrowedFd<'_>) -> bool {
+    use rustix::fs::{AtFlags, FileType, StatxFlags, statx};
+    statx(file, c"", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE)
+        .is_ok_and(|found| found.stx_dev_major == 0 && FileType::from_raw_mode(found.stx_mode.into()).is_file())
+}
+
 /// The program closes descriptors `first` to `last`: if ours is among them all windows are given back, and there are none any
 /// more.
 pub fn closes(first: u32, last: u32) {
@@ -205,6 +213,9 @@ pub fn closes(first: u32, last: u32) {
 pub fn attach(fd: c_int, open: &descriptors::Open) {
     let answer = talk(|| {
         let registration = registration().filter(|_| !size_is_limited() && !GIVEN_UP.load(Acquire))?;
+        if !registration.is_answered() {
+            return None;
+        }
         // SAFETY: the program's descriptor, which a call of its own is using.
         let file = unsafe { BorrowedFd::borrow_raw(fd) };
         Some(registration.attach(file, WINDOW_BYTES.load(Relaxed)))

@@ -6,7 +6,7 @@ pub const DESCRIPTORS_MAX: usize = 1 << 16;
 /// Open files that may have windows at once in one process; at 16 MiB a window, more than a node's budget.
 pub const OPENS_MAX: usize = 1024;
 
-/// The write of a descriptor at which its window is asked for: that costs two round trips to the agent and the pages of the ring,
+/// The write of a descriptor at which its window is asked for: that costs three round trips to the agent and the pages of the ring,
 /// which files written in one piece never earn.
 pub const ATTACH_AT_WRITE: u32 = 3;
 
@@ -17,7 +17,7 @@ pub const LARGE_WRITE: usize = 64 << 10;
 /// Writes between two tries when the agent said "not now".
 pub const RETRY_AFTER_WRITES: u32 = 256;
 
-/// Small reads of a descriptor before it is mapped: that costs two round trips to the agent and a few pages, which files read once never
+/// Small reads of a descriptor before it is mapped: that costs three round trips to the agent and a few pages, which files read once never
 /// earn.
 pub const READS_BEFORE_MAPPING: usize = 64;
 

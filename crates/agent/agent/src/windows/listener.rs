@@ -150,6 +150,7 @@ fn answer(peer: &mut Peer, service: &WindowService) -> bool {
         Ok(message) if message.kind == Kind::Hello && peer.process.is_none() => hello(peer, &service.processes).is_ok(),
         Ok(message) if message.kind == Kind::Fetch => fetch(peer, service, message.token).is_ok(),
         Ok(message) if message.kind == Kind::Watch => watch(peer, service).is_ok(),
+        Ok(message) if message.kind == Kind::Here => send(&peer.socket, &Message::new(Kind::Here), &[]).is_ok(),
         Err(NotAMessage::Version(version)) => {
             // Whoever may connect could fill the log.
             if service.refuse_version().is_power_of_two() {

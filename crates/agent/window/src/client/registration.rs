@@ -4,9 +4,10 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendFlags,
     SocketAddrUnix, SocketFlags, SocketType, connect, recvmsg, sendmsg, socket_with, sockopt,
@@ -16,7 +17,7 @@ use super::home::Home;
 use super::window::Window;
 use crate::attach::{CONTROL, CONTROL_BYTES, Command, Control, Kind, MESSAGE_BYTES, Message, page};
 use crate::cuts::Watch;
-use crate::limits::{AGENT_ANSWERS_WITHIN, DESCRIPTORS_PER_MESSAGE};
+use crate::limits::{AGENT_ANSWERS_WITHIN, AGENT_IS_THERE_WITHIN, DESCRIPTORS_PER_MESSAGE};
 use crate::mapping::{Mapping, Medium};
 use crate::memory::Memory;
 use crate::ring::Writer;
@@ -28,8 +29,17 @@ use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 pub(super) struct Link {
     socket: OwnedFd,
     pub(super) home: Home,
-    /// One question at a time; true once an answer was not understood.
-    asking: Mutex<bool>,
+    /// One question at a time.
+    asking: Mutex<Asking>,
+}
+
+/// What was asked and answered.
+#[derive(Debug, Default)]
+struct Asking {
+    /// The answer to the last question has not come in time: nothing more is asked before it has come, and been thrown away.
+    is_late: bool,
+    /// An answer was not understood, or the connection has ended.
+    is_broken: bool,
 }
 
 impl Link {
@@ -43,15 +53,16 @@ impl Link {
         }
     }
 
-    /// Sends a question and waits for its answer; at most [`AGENT_ANSWERS_WITHIN`].
-    fn ask(&self, question: &Message) -> io::Result<(Message, Vec<OwnedFd>)> {
-        let mut broken = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
-        if *broken || !self.home.is_here() {
+    /// Sends a question and waits for its answer, no longer than `within`: `TimedOut`. Then there is nothing to be had until that
+    /// answer has come: `WouldBlock`, at once.
+    fn ask(&self, question: &Message, within: Duration) -> io::Result<(Message, Vec<OwnedFd>)> {
+        let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        if asking.is_broken || !self.home.is_here() {
             return Err(io::ErrorKind::NotConnected.into());
         }
-        let answer = self.exchange(question);
-        // An answer that comes too late would be taken for that to the next question.
-        *broken = answer.is_err();
+        let answer = self.exchange(&mut asking, question, within);
+        let waits = [io::ErrorKind::TimedOut, io::ErrorKind::WouldBlock];
+        asking.is_broken = answer.as_ref().is_err_and(|error| !waits.contains(&error.kind()));
         let (answer, descriptors) = answer?;
         match answer.kind {
             Kind::Refused => Err(io::Error::from_raw_os_error(answer.status)),
@@ -59,10 +70,43 @@ impl Link {
         }
     }
 
-    fn exchange(&self, question: &Message) -> io::Result<(Message, Vec<OwnedFd>)> {
+    fn exchange(
+        &self,
+        asking: &mut Asking,
+        question: &Message,
+        within: Duration,
+    ) -> io::Result<(Message, Vec<OwnedFd>)> {
+        if asking.is_late {
+            if !self.is_readable(Duration::ZERO)? {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            self.receive()?;
+            asking.is_late = false;
+        }
         let bytes = question.to_bytes();
         let mut nothing = SendAncillaryBuffer::default();
         sendmsg(&self.socket, &[IoSlice::new(&bytes)], &mut nothing, SendFlags::NOSIGNAL)?;
+        if !self.is_readable(within)? {
+            asking.is_late = true;
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.receive()
+    }
+
+    /// Whether something comes within that time, or the connection ends.
+    fn is_readable(&self, within: Duration) -> io::Result<bool> {
+        let until = Instant::now() + within;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+            match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&left)) {
+                Err(Errno::INTR) => {}
+                ready => return Ok(ready? > 0),
+            }
+        }
+    }
+
+    fn receive(&self) -> io::Result<(Message, Vec<OwnedFd>)> {
         let mut answer = [0; MESSAGE_BYTES];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_PER_MESSAGE))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -98,14 +142,15 @@ impl Registration {
     pub fn connect_from(path: &[u8], lowest: i32) -> io::Result<Registration> {
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         let socket = rustix::io::fcntl_dupfd_cloexec(&socket, lowest).unwrap_or(socket);
+        // For the connection itself, where an agent that hangs has as many waiting as it takes.
+        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(AGENT_ANSWERS_WITHIN))?;
         connect(&socket, &SocketAddrUnix::new(path)?)?;
         let peer = sockopt::socket_peercred(&socket)?.uid;
         if !peer.is_root() && peer != rustix::process::geteuid() {
             return Err(io::Error::from_raw_os_error(libc::EPERM));
         }
-        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(AGENT_ANSWERS_WITHIN))?;
-        let link = Arc::new(Link { socket, home: Home::here()?, asking: Mutex::new(false) });
-        let (answer, mut descriptors) = link.ask(&Message::new(Kind::Hello))?;
+        let link = Arc::new(Link { socket, home: Home::here()?, asking: Mutex::default() });
+        let (answer, mut descriptors) = link.ask(&Message::new(Kind::Hello), AGENT_ANSWERS_WITHIN)?;
         let (Kind::Welcome, 1, Some(page)) = (answer.kind, descriptors.len(), descriptors.pop()) else {
             return Err(io::Error::from_raw_os_error(libc::EPROTO));
         };
@@ -150,7 +195,8 @@ impl Registration {
 
     /// The second half of [`Registration::attach`]: the window behind a token.
     pub fn fetch(&self, token: u64) -> io::Result<Window> {
-        let (answer, descriptors) = self.link.ask(&Message { token, ..Message::new(Kind::Fetch) })?;
+        let (answer, descriptors) =
+            self.link.ask(&Message { token, ..Message::new(Kind::Fetch) }, AGENT_ANSWERS_WITHIN)?;
         let right = answer.kind == Kind::Ring && answer.token == token;
         let [ring, sequence]: [OwnedFd; 2] = match descriptors.try_into() {
             Ok(both) if right => both,
@@ -166,11 +212,17 @@ impl Registration {
 
     /// The page that tells of cuts. `EPROTO`, or the end of the connection: an agent without one.
     pub fn watch(&self) -> io::Result<Watch> {
-        let (answer, descriptors) = self.link.ask(&Message::new(Kind::Watch))?;
+        let (answer, descriptors) = self.link.ask(&Message::new(Kind::Watch), AGENT_ANSWERS_WITHIN)?;
         match <[OwnedFd; 1]>::try_from(descriptors) {
             Ok([page]) if answer.kind == Kind::Cuts => Watch::of(page),
             _ => Err(io::Error::from_raw_os_error(libc::EPROTO)),
         }
+    }
+
+    /// Whether the agent answers just now, within [`AGENT_IS_THERE_WITHIN`]: the ioctl waits for it however long. After a no it
+    /// is no at once until the agent has answered.
+    pub fn is_answered(&self) -> bool {
+        self.link.ask(&Message::new(Kind::Here), AGENT_IS_THERE_WITHIN).is_ok()
     }
 
     /// Whether this is the process that registered, not a forked child of it.
@@ -221,5 +273,3 @@ pub fn control(fd: BorrowedFd<'_>, ask: &Control) -> io::Result<Control> {
     }
     Control::from_bytes(&argument).ok_or_else(|| io::Error::from_raw_os_error(libc::EPROTO))
 }
-
-const _: () = assert!(AGENT_ANSWERS_WITHIN.as_nanos() > Duration::ZERO.as_nanos(), "0 would wait for ever");

@@ -1,0 +1,116 @@
+//! An agent that answers late: programs do without it, and take no answer for another's.
+
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    SocketAddrUnix, SocketFlags, SocketType, accept, bind, connect, listen, recvmsg, sendmsg, socket_with,
+};
+use window::attach::{Kind, MESSAGE_BYTES, Message, page};
+use window::client::Registration;
+use window::limits::{AGENT_ANSWERS_WITHIN, AGENT_IS_THERE_WITHIN};
+use window::{Mapping, Medium, Memory};
+
+/// Not in a hurry, on a busy machine.
+const AT_ONCE: Duration = Duration::from_millis(AGENT_IS_THERE_WITHIN.as_millis() as u64 / 2);
+
+/// The agent's end of a connection.
+struct End(OwnedFd);
+
+impl End {
+    fn question(&self, flags: RecvFlags) -> Result<Kind, Errno> {
+        let mut bytes = [0; MESSAGE_BYTES];
+        let mut nothing: [MaybeUninit<u8>; 0] = [];
+        let mut control = RecvAncillaryBuffer::new(&mut nothing);
+        recvmsg(&self.0, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags)?;
+        Ok(Message::from_bytes(&bytes).unwrap().kind)
+    }
+
+    fn answer(&self, message: &Message, descriptors: &[BorrowedFd<'_>]) {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        assert!(descriptors.is_empty() || control.push(SendAncillaryMessage::ScmRights(descriptors)));
+        sendmsg(&self.0, &[IoSlice::new(&message.to_bytes())], &mut control, SendFlags::NOSIGNAL).unwrap();
+    }
+}
+
+fn socket(flags: SocketFlags) -> OwnedFd {
+    socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags | SocketFlags::CLOEXEC, None).unwrap()
+}
+
+fn listening(path: &Path) -> OwnedFd {
+    let socket = socket(SocketFlags::empty());
+    bind(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
+    listen(&socket, 1).unwrap();
+    socket
+}
+
+fn registered(dir: &Path) -> (End, Registration) {
+    let path = dir.join("socket");
+    let socket = listening(&path);
+    thread::scope(|scope| {
+        let program = scope.spawn(|| Registration::connect(path.as_os_str().as_encoded_bytes()).unwrap());
+        let end = End(accept(&socket).unwrap());
+        assert_eq!(end.question(RecvFlags::empty()), Ok(Kind::Hello));
+        let memory = memfd_create("opens", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&memory, page::BYTES as u64).unwrap();
+        let opens = Mapping::of(File::from(memory), Medium::Volatile).unwrap();
+        opens.word(0).store(page::identification(), std::sync::atomic::Ordering::Release);
+        end.answer(&Message::new(Kind::Welcome), &[opens.as_fd()]);
+        (end, program.join().unwrap())
+    })
+}
+
+#[test]
+fn who_is_not_answered_in_time_asks_nothing_more_until_the_late_answer_has_come() {
+    let tree = tempfile::tempdir().unwrap();
+    let (end, registration) = registered(tree.path());
+    assert!(!registration.is_answered());
+    let began = Instant::now();
+    assert!(!registration.is_answered());
+    assert_eq!(registration.watch().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    assert!(began.elapsed() < AT_ONCE);
+    assert_eq!(end.question(RecvFlags::empty()), Ok(Kind::Here));
+    assert_eq!(end.question(RecvFlags::DONTWAIT), Err(Errno::AGAIN), "asked again");
+
+    end.answer(&Message::new(Kind::Here), &[]);
+    let refused = Message { status: libc::EOPNOTSUPP, ..Message::new(Kind::Refused) };
+    thread::scope(|scope| {
+        let asks = scope.spawn(|| (registration.watch().unwrap_err(), registration.is_answered()));
+        assert_eq!(end.question(RecvFlags::empty()), Ok(Kind::Watch));
+        end.answer(&refused, &[]);
+        assert_eq!(end.question(RecvFlags::empty()), Ok(Kind::Here));
+        end.answer(&Message::new(Kind::Here), &[]);
+        let (watch, answered) = asks.join().unwrap();
+        assert_eq!((watch.raw_os_error(), answered), (Some(libc::EOPNOTSUPP), true));
+    });
+
+    drop(end);
+    assert!(!registration.is_answered(), "the agent has gone");
+    assert_eq!(registration.watch().unwrap_err().kind(), io::ErrorKind::NotConnected);
+}
+
+#[test]
+fn a_connection_that_nobody_accepts_is_given_up() {
+    let tree = tempfile::tempdir().unwrap();
+    let path = tree.path().join("socket");
+    let _listening = listening(&path);
+    let address = SocketAddrUnix::new(&path).unwrap();
+    let waiting: Vec<OwnedFd> = std::iter::repeat_with(|| socket(SocketFlags::NONBLOCK))
+        .take(100)
+        .take_while(|socket| connect(socket, &address).is_ok())
+        .collect();
+    assert!(waiting.len() < 100);
+    let (told, tells) = std::sync::mpsc::channel();
+    thread::spawn(move || told.send(Registration::connect(path.as_os_str().as_encoded_bytes()).map(drop)));
+    let given_up = tells.recv_timeout(AGENT_ANSWERS_WITHIN * 3).expect("it waits").unwrap_err();
+    assert_eq!(given_up.kind(), io::ErrorKind::WouldBlock);
+}
