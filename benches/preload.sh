@@ -18,9 +18,11 @@ bench_preload() {
 
 # `bare` is write(2) to a tmpfs.
 acknowledged() { # SIDE BYTES LABEL
-  local file=$tmpfs/forebay-bench.$$
+  local file=$tmpfs/forebay-bench.$$ took synced
   [ "$1" = bare ] || file=$dir/acknowledged
-  value "$3" us less "$1" "$("$scratch/acknowledged" "$file" "$2")"
+  read -r took synced < <("$scratch/acknowledged" "$file" "$2")
+  value "$3" us less "$1" "$took"
+  [ "$1" = bare ] || value "$3, until synced" us less "$1" "$synced"
   rm -f "$file"
 }
 
@@ -63,7 +65,8 @@ bench_window() {
     both acknowledged 131072 "acknowledged write of 128 KiB"
     for bytes in 8192 131072; do
       for round in $(seq "$ROUNDS"); do
-        value "memcpy of $bytes bytes" us less forebay "$("$scratch/acknowledged" - $bytes)"
+        read -r took _ < <("$scratch/acknowledged" - $bytes)
+        value "memcpy of $bytes bytes" us less forebay "$took"
       done
     done
     both beyond

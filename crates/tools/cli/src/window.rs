@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use agent::{WindowMedium, WindowService, WindowSettings, WindowStatus};
 use clap::Args;
-use window::environment::{SOCKET, WISH, WISHES, wish};
+use window::environment::{SOCKET, WISH, WISHES, Wish, wish};
 
 use crate::exit::{self, Failure, reason, say};
 use crate::mounts;
@@ -21,6 +21,13 @@ pub struct WindowArgs {
     /// memory
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true)]
     window: Option<Option<PathBuf>>,
+    /// Memory that all windows together may take; a new one gets at most half of what is left [default: 1GiB]
+    #[arg(long, value_name = "SIZE", requires = "window", value_parser = size)]
+    window_memory: Option<u64>,
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    config::parse_size(text)
 }
 
 /// Where the windows of this run lie: programs register at the first directory's socket, whatever directories there are.
@@ -45,7 +52,7 @@ impl WindowArgs {
         quiet: bool,
     ) -> Result<Option<WindowPlace>, Failure> {
         let Some(named) = &self.window else { return Ok(None) };
-        check_wish()?;
+        let wish = wished()?;
         let dir = &named.clone().unwrap_or_else(|| RingMemory::provide().dir());
         let failed = |e| Failure::io(format_args!("use {} for windows", dir.display()), &e);
         let dir = std::path::absolute(dir).map_err(failed)?;
@@ -63,17 +70,28 @@ impl WindowArgs {
                 dir.display()
             );
         }
-        let first = WindowSettings::new(&dir, "").map_err(failed)?;
+        let mut first = WindowSettings::new(&dir, "").map_err(failed)?;
+        first.budget_bytes = self.window_memory.unwrap_or(first.budget_bytes);
+        if let Wish::Bytes(bytes) = wish
+            && bytes > first.budget_bytes / 2
+            && !quiet
+        {
+            say!(
+                "forebay: no window will have the {} of {WISH}: one takes at most half of the memory for all, {} (--window-memory)",
+                config::format_size(bytes),
+                config::format_size(first.budget_bytes)
+            );
+        }
         let service = WindowService::new(first.budget_bytes);
         Ok(Some(WindowPlace { first, service, served: Arc::default() }))
     }
 }
 
-/// What the library would pass over: it has nobody to say it to.
-fn check_wish() -> Result<(), Failure> {
+/// What the environment wishes. Refused is what the library would pass over: it has nobody to say it to.
+fn wished() -> Result<Wish, Failure> {
     let text = std::env::var_os(WISH).unwrap_or_default();
-    if wish(text.as_encoded_bytes()).is_some() {
-        return Ok(());
+    if let Some(wish) = wish(text.as_encoded_bytes()) {
+        return Ok(wish);
     }
     let why = format!("{WISH}: `{}` is no size of a window", text.display());
     Err(Failure::new(exit::USAGE, why).remedy(format!("{WISHES}; unset: as the policy says")))
@@ -140,7 +158,7 @@ impl WindowPlace {
 
 #[cfg(test)]
 mod tests {
-    use window::environment::{Wish, wish};
+    use super::*;
 
     #[test]
     fn a_wish_of_the_environment_is_a_size_that_policies_take() {

@@ -313,6 +313,31 @@ fn windows_that_cannot_be_are_refused_or_it_is_said_why_there_was_none() {
 }
 
 #[test]
+fn windows_have_the_memory_that_all_of_them_may_take() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let script = r#"python3 -c '
+import fcntl, os, struct
+fd = os.open("file", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+for n in range(20): os.write(fd, b"12345678")
+print(struct.unpack("<IIQQII", fcntl.ioctl(fd, 0xC020FB01, struct.pack("<IIQQII", 32, 0, 0, 0, 0, 1)))[2] >> 20)'"#;
+        for (memory, wish, has, told) in
+            [("64MiB", "64MiB", "32", true), ("8MiB", "4MiB", "4", false), ("256MiB", "128MiB", "128", false)]
+        {
+            let mut command = forebay();
+            command.arg("run").arg("--burst-buffer").arg(&bench.buffer).arg("--dir").arg(&bench.dir);
+            command.arg(format!("--window={}", bench.tree.path("rings").display())).args(["--window-memory", memory]);
+            command.args(["--", "sh", "-c", script]).current_dir(&bench.dir).env("FOREBAY_WINDOW", wish);
+            let done = start(&mut command, "").wait();
+            assert!(done.code == 0 && done.out.trim() == has, "{memory}: {done:?}");
+            assert_eq!(done.err.contains("no window will have the 64MiB of FOREBAY_WINDOW"), told, "{done:?}");
+        }
+        let alone = bench.run(&["--window-memory", "1GiB"], "true");
+        assert!(alone.code == 64 && alone.err.contains("--window"), "{alone:?}");
+    });
+}
+
+#[test]
 fn rings_that_were_taken_away_are_told_as_lost() {
     in_private_namespace(|| {
         let story = Story::new();

@@ -293,7 +293,13 @@ impl Bench<'_> {
         rows.push(row("tier efficiency", quick / native, case.bar.efficiency, case.paper.efficiency, what));
         let what = format!("of the wire's {}", format_rate(most));
         rows.push(row("eta", quick / most, case.bar.eta, case.paper.eta, what));
+        let memory = self.limits.memory;
+        let of_memory = |what: String| {
+            let what = format!("of one thread's {}{what}", format_rate(memory));
+            row("share of a memory copy", quick / memory, None, None, what)
+        };
         if work.reads {
+            rows.push(of_memory(String::new()));
             let what = format!(
                 "of the reads after the first {} of each process; {} waited for what was on its way, the others asked themselves",
                 case.ramp,
@@ -302,13 +308,11 @@ impl Bench<'_> {
             rows.push(row("hits", median(&fast.hits), case.bar.hits, case.paper.hits, what));
         } else {
             let reached = median(&fast.reached_s);
-            let what = format!(
-                "of one thread's {}; {} of the bytes were acknowledged by windows, all had reached the burst buffer after {}",
-                format_rate(self.limits.memory),
+            rows.push(of_memory(format!(
+                "; {} of the bytes were acknowledged by windows, all had reached the burst buffer after {}",
                 format_share(median(&fast.windowed)),
                 format_seconds(reached)
-            );
-            rows.push(row("share of a memory copy", quick / self.limits.memory, None, None, what));
+            )));
         }
         let rejected = rejected(quick, most, slow, self.page.wire.bandwidth);
         rows.iter_mut().for_each(|row| row.rejected = rejected.clone().or(row.rejected.take()));

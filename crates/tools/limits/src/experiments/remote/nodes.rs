@@ -81,6 +81,9 @@ impl Fared {
     }
 }
 
+/// What all windows may take: all of the bed's memory for them.
+const WINDOWS: &str = "2GiB";
+
 /// The nodes.
 pub struct Nodes {
     _bed: Bed,
@@ -191,7 +194,7 @@ impl Nodes {
             command.arg("--policy").arg(rule);
         }
         if side.windows {
-            command.arg(format!("--window={}", self.rings.display()));
+            command.arg(format!("--window={}", self.rings.display())).args(["--window-memory", WINDOWS]);
         }
         command.arg("--").arg(self.launcher.program()).args(self.launcher.words());
         let words = serde_json::to_string(work).map_err(|error| Failure::defect(error.to_string()))?;
