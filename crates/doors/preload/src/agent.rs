@@ -13,7 +13,9 @@ use window::client::{Announcement, Registration, control};
 use window::cuts::Watch;
 use window::environment::{Wish, wish};
 
-use crate::limits::{DESCRIPTORS_MAX, MAPPING_BYTES_MAX, OWN_DESCRIPTORS_FROM, RETRY_AFTER_WRITES, SOCKET_PATH_MAX};
+use crate::limits::{
+    DESCRIPTORS_MAX, DIRECTORY_BYTES, MAPPING_BYTES_MAX, OWN_DESCRIPTORS_FROM, RETRY_AFTER_WRITES, SOCKET_PATH_MAX,
+};
 use crate::own::{self, DONE, OWN};
 use crate::reads::{Asked, View};
 use crate::signals::{AbortOnPanic, Blocked, KeptErrno, Uncancelled};
@@ -55,7 +57,7 @@ pub fn configure() {
         return;
     };
     let bytes = match wish(size) {
-        Some(Wish::Off) => return,
+        Some(Wish::Off) => return end_inherited(),
         Some(Wish::Bytes(bytes)) => bytes,
         // `forebay run` has refused what is none.
         Some(Wish::Policy) | None => 0,
@@ -63,7 +65,7 @@ pub fn configure() {
     let wiped =
         own::wipe_on_fork(&OWN) && allocator::wipe_on_fork() && descriptors::wipe_on_fork() && reads::wipe_on_fork();
     if !wiped || asynchronous::has_liburing() {
-        return;
+        return end_inherited();
     }
     if value(c"FOREBAY_MAPPED_READS") == Some(b"off") {
         reads::end();
@@ -307,6 +309,24 @@ fn end_all() {
     for fd in 0..most.min(DESCRIPTORS_MAX as u64) as c_int {
         // What is not drained fails the writes that follow.
         let _ = lifetime::look_past(fd);
+    }
+}
+
+/// The same in a program that is to have none: those of who started it, for good, because nobody sees it look past them. Called by the
+/// loader, when there is one thread: the descriptor that it takes for a moment is in nobody's way.
+#[cold]
+fn end_inherited() {
+    use rustix::fs::{Mode, OFlags, RawDir, open};
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(dir) = open(c"/proc/self/fd", flags, Mode::empty()) else { return };
+    let mut room = [core::mem::MaybeUninit::uninit(); DIRECTORY_BYTES];
+    let mut entries = RawDir::new(&dir, &mut room);
+    while let Some(Ok(entry)) = entries.next() {
+        let number = core::str::from_utf8(entry.file_name().to_bytes()).ok().and_then(|name| name.parse().ok());
+        if let Some(fd) = number.filter(|fd| lifetime::is_regular(*fd)) {
+            // As above.
+            let _ = end(fd);
+        }
     }
 }
 

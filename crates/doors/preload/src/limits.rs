@@ -56,5 +56,8 @@ pub const ADDRESS_MIN: usize = 1 << 16;
 /// Buffers of one vector call; the kernel's own limit (`IOV_MAX`).
 pub const PARTS_MAX: usize = 1024;
 
+/// Bytes of a directory that are read at once: of `/proc/self/fd` some forty descriptors.
+pub const DIRECTORY_BYTES: usize = 1024;
+
 /// Bytes that the allocator takes from the kernel at once: a registration and some hundred windows.
 pub const ARENA_BYTES: usize = 1 << 18;

@@ -123,6 +123,63 @@ static void linked(void) {
   tell_file("liburing");
 }
 
+// A program that has no windows reads what the one that started it goes on writing to a file that both have open: past the agent,
+// by a ring or by the kernel alone.
+enum { ROUNDS = 5 };
+static void of_an_heir(const char *variable, const char *value) {
+  char itself[4096], numbers[3][16], *before = getenv(variable), all[4096], go;
+  int fd = written(value), to[2], from[2];
+  pipe(to);
+  pipe(from);
+  pid_t pid = fork();
+  if (pid == 0) {
+    close(to[1]);
+    close(from[0]);
+    itself[readlink("/proc/self/exe", itself, sizeof itself - 1)] = 0;
+    snprintf(all, sizeof all, "%s%s%s", before && *value == 'l' ? before : "", before && *value == 'l' ? " " : "", value);
+    setenv(variable, all, 1);
+    snprintf(numbers[0], 16, "%d", fd);
+    snprintf(numbers[1], 16, "%d", to[0]);
+    snprintf(numbers[2], 16, "%d", from[1]);
+    execl(itself, itself, numbers[0], numbers[1], numbers[2], (char *)NULL);
+  }
+  close(to[0]);
+  close(from[1]);
+  while (read(from[0], &go, 1) == 1) {
+    write(fd, block, BLOCK);
+    write(to[1], &go, 1);
+  }
+  tell_child(pid);
+  tell_file(value);
+  close(fd);
+}
+
+static void heir(int fd, int from, int to) {
+  int through[2];
+  char go = 'g';
+  pipe(through);
+  for (int n = 0; n < ROUNDS; n++) {
+    off_t at = (8 + 2 * n) * BLOCK;
+    write(to, &go, 1);
+    read(from, &go, 1);
+    TELL(ring(0, IORING_OP_READ, fd, at));
+    TELL(memcmp(got, block, BLOCK));
+    write(to, &go, 1);
+    read(from, &go, 1);
+    at += BLOCK;
+    TELL(sendfile(through[1], fd, &at, BLOCK));
+    memset(got, 0, BLOCK);
+    fcntl(through[0], F_SETFL, O_NONBLOCK);
+    read(through[0], got, BLOCK);
+    TELL(memcmp(got, block, BLOCK));
+  }
+}
+
+static void of_heirs(void) {
+  of_an_heir("FOREBAY_WINDOW", "off");
+  if (is_there("liburing.so.2")) of_an_heir("LD_PRELOAD", "liburing.so.2");
+}
+
 // One that it loads for itself alone is its own.
 static void of_a_library(void) {
   static long room[1024];
@@ -191,6 +248,10 @@ static void of_the_c_library(void) {
 
 int main(int count, char **words) {
   pattern(block, sizeof block, 3);
+  if (count > 3) {
+    heir(atoi(words[1]), atoi(words[2]), atoi(words[3]));
+    return 0;
+  }
   if (count > 1) {
     linked();
     return 0;
@@ -198,6 +259,7 @@ int main(int count, char **words) {
   in_child(of_libaio);
   in_child(of_syscall);
   in_child(of_a_ring);
+  in_child(of_heirs);
   for (int n = 0; n < 4; n++) in_child(of_two_threads);
   in_child(of_a_child);
   in_child(of_liburing);
