@@ -316,8 +316,12 @@ impl Inner {
             (live.record.as_ref().map(|record| record.hint.clone()).unwrap_or_default(), live.spared)
         };
         let anchor = self.store.locate(&file.identity, &hint, scan || spared)?;
-        file.live.lock().anchor = anchor.clone();
-        Ok(anchor)
+        let mut live = file.live.lock();
+        // Whoever opened it meanwhile knows what it is called now.
+        Ok(live.anchor.clone().or_else(|| {
+            live.anchor = anchor;
+            live.anchor.clone()
+        }))
     }
 
     /// Whether a replica that was made before a crash of the machine is still what it was. Gate held, record clean.

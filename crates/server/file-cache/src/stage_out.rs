@@ -12,7 +12,8 @@ use std::sync::atomic::Ordering;
 
 use catalogue::{Record, State};
 use config::{OnConflict, Policy};
-use global_store::{Access, Anchor, OpenFile};
+use global_store::{Access, Anchor, Attributes, OpenFile};
+use parking_lot::MutexGuard;
 use types::{Fingerprint, Timestamp};
 
 use crate::announce::{Announcer, is_wanted};
@@ -164,13 +165,10 @@ impl Inner {
         if let Some(end) = nothing_to_do(&file.live.lock()) {
             return Err(end);
         }
-        let gate = file.gate.lock();
-        let anchor = match self.anchor_of(file, false) {
-            Ok(Some(anchor)) => anchor,
-            Ok(None) => return Err(self.end_doubt(file, true).unwrap_or_else(|| self.orphan(file))),
-            Err(error) => return Err(fail(error)),
+        let (gate, below) = self.look_below(file);
+        let Some((anchor, found, foreign)) = below.map_err(fail)? else {
+            return Err(self.end_doubt(file, true).unwrap_or_else(|| self.orphan(file)));
         };
-        let found = anchor.attributes().map_err(fail)?;
         self.end_doubt(file, found.links == 0).map_or(Ok(()), Err)?;
         let (record, policy, left, changes, idle) = {
             let mut live = file.live.lock();
@@ -184,12 +182,9 @@ impl Inner {
         if found.links == 0 {
             return Err(self.orphan(file));
         }
-        if self.store.is_shared() {
-            let other = crate::marks::foreign(&*anchor, &self.settings.agent_id).map_err(fail)?;
-            if let Some(whose) = other {
-                let reason = format!("the global copy is marked as dirty by {whose}");
-                return Err(self.record_conflict(file, record, &reason));
-            }
+        if let Some(whose) = foreign {
+            let reason = format!("the global copy is marked as dirty by {whose}");
+            return Err(self.record_conflict(file, record, &reason));
         }
         // After a sync that failed the system takes the bytes for written: only writing them again makes a sync tell.
         let rewrite = file.live.lock().unsynced_below;
@@ -235,6 +230,23 @@ impl Inner {
         })
     }
 
+    /// The gate, and what is below: the global copy, its attributes, and whose mark is on it if another agent's is.
+    fn look_below<'a>(&self, file: &'a Arc<File>) -> (MutexGuard<'a, ()>, io::Result<Option<Below>>) {
+        let look = || {
+            let Some(anchor) = self.anchor_of(file, false)? else { return Ok(None) };
+            let shared = self.store.is_shared();
+            let foreign = if shared { crate::marks::foreign(&*anchor, &self.settings.agent_id)? } else { None };
+            let found = anchor.attributes()?;
+            Ok(Some((anchor, found, foreign)))
+        };
+        // What has no name may be getting one.
+        let is_final = |found: &io::Result<Option<Below>>| match found {
+            Ok(found) => found.as_ref().is_some_and(|(_, found, _)| found.links > 0),
+            Err(_) => true,
+        };
+        ask_ungated(file, look, is_final)
+    }
+
     fn extent_of(&self, record: &Record) -> Extent {
         match record.state {
             State::Draining => Extent::Differing,
@@ -276,8 +288,8 @@ impl Inner {
 
     /// The copy did not end: what it left below is remembered, so that the next try does not take it for an outsider's.
     fn failed(&self, job: Job<'_>, error: io::Error) -> End {
-        // Our own changes of attributes wait meanwhile: one that came between would pass for an outsider's.
-        let _gate = job.file.gate.lock();
+        let look = || if job.begun { job.anchor.attributes().ok() } else { None };
+        let (_gate, found) = ask_ungated(job.file, look, |_| true);
         let unwanted = !job.is_wanted(&job.file.live.lock());
         if unwanted {
             return End::Nothing;
@@ -286,9 +298,8 @@ impl Inner {
         if doubtful {
             return self.record_conflict(job.file, job.record.clone(), LACKS);
         }
-        let left = if job.begun { job.anchor.attributes().ok().map(|found| found.fingerprint) } else { None };
         drop(job.global);
-        self.note_failure(job.file, error, left)
+        self.note_failure(job.file, error, found.map(|found| found.fingerprint))
     }
 
     fn conflict(&self, job: &Job<'_>, reason: &str) -> End {
@@ -299,6 +310,25 @@ impl Inner {
         }
         self.record_conflict(job.file, job.record.clone(), reason)
     }
+}
+
+/// The global copy, its attributes, and whose mark is on it if another agent's is.
+type Below = (Arc<dyn Anchor>, Attributes, Option<String>);
+
+/// The gate, and what the store says to `ask`: without the gate first, for whoever opens the file would wait for a store that hangs.
+/// Our own changes of times would pass for an outsider's: they are counted before they are made and made with the gate held, so if one
+/// came between it is asked again with the gate, and so is what is not `is_final`.
+fn ask_ungated<T>(file: &File, ask: impl Fn() -> T, is_final: impl Fn(&T) -> bool) -> (MutexGuard<'_, ()>, T) {
+    let counted = |_gate: &MutexGuard<'_, ()>| file.live.lock().changes;
+    let before = counted(&file.gate.lock());
+    let said = ask();
+    let gate = file.gate.lock();
+    if counted(&gate) == before && is_final(&said) {
+        return (gate, said);
+    }
+    drop(said);
+    let said = ask();
+    (gate, said)
 }
 
 /// Why a file is not staged out at all.

@@ -4,7 +4,7 @@ mod support;
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use file_cache::{FileCache, OpenError, Residency, Stuck};
 use global_store::memory::{Fault, MemoryStore, Operation};
@@ -150,4 +150,59 @@ fn the_end_waits_for_no_store_that_hangs_and_keeps_the_burst_buffer_until_it_ans
     assert!(again.drain_all(&mut |_| {}, &|| false).is_empty());
     assert_eq!(store.read("f").unwrap(), b"data");
     again.shutdown();
+}
+
+#[test]
+fn who_opens_a_file_waits_for_no_look_of_its_stage_out_at_a_store_that_hangs() {
+    for shared in [false, true] {
+        let world = World::new();
+        world.store.set_shared(shared);
+        world.write_new("f", b"data");
+        let anchor = world.anchor("f");
+        let hang = Hang::new(&world.store, |operation| matches!(operation, Operation::Attributes));
+        let hangs = hang.hang();
+        let (cache, how) = (world.cache.clone(), world.how(false));
+        let drain = std::thread::spawn(move || cache.drain_all(&mut |_| {}, &|| false));
+        wait_until("the stage-out looks below", PATIENCE, || hang.is_reached());
+        let cache = world.cache.clone();
+        let open = std::thread::spawn(move || support::read(&cache.open_file(anchor, how).unwrap(), 4));
+        wait_until("it is open", PATIENCE, || open.is_finished());
+        assert_eq!(open.join().unwrap(), b"data");
+        drop(hangs);
+        assert!(drain.join().unwrap().is_empty());
+        assert_eq!(world.store.read("f").unwrap(), b"data");
+    }
+}
+
+#[test]
+fn a_time_that_is_set_while_a_stage_out_looks_below_is_no_conflict() {
+    for fails in [false, true] {
+        let world = World::new();
+        // More than is read to tell whose bytes they are.
+        world.store.put("f", &vec![1; 2 * MIB]);
+        world.open("f", true).write_at(b"new", 0, false).unwrap();
+        if fails {
+            world.store.fail(Fault { matching: writes, ..Fault::default() });
+        }
+        let time = types::Timestamp { seconds: 1_000_000, nanos: 0 };
+        let (anchor, cache, below) = (world.anchor("f"), world.cache.clone(), world.store.clone());
+        let (due, set, reads) = (AtomicBool::new(!fails), AtomicBool::new(false), Arc::new(AtomicU64::new(0)));
+        let read = Arc::clone(&reads);
+        // What was found, and is on its way to the cache, has the former time.
+        world.store.set_after(Some(Arc::new(move |operation, _| {
+            due.fetch_or(writes(operation), Ordering::AcqRel);
+            read.fetch_add(u64::from(matches!(operation, Operation::Read(_))), Ordering::AcqRel);
+            let now = *operation == Operation::Attributes && due.load(Ordering::Acquire);
+            if now && !set.swap(true, Ordering::AcqRel) {
+                let apply = &mut || below.set_mtime("f", time);
+                cache.set_times(&anchor, file_cache::SetMtime::To(time), apply).unwrap();
+            }
+        })));
+        let stuck = world.cache.drain_all(&mut |_| {}, &|| false);
+        assert_eq!(stuck.len(), usize::from(fails), "{stuck:?}");
+        assert!(fails || reads.load(Ordering::Acquire) == 0, "whose bytes they are was never in doubt");
+        world.drain();
+        assert_eq!(world.store.read("f").unwrap()[..4], *b"new\x01");
+        assert_eq!(world.store.attributes("f").unwrap().fingerprint.mtime, time);
+    }
 }
