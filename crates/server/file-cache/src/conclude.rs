@@ -18,7 +18,10 @@ use crate::side::here;
 use crate::stage_out::{End, Job, clone_error};
 
 impl Inner {
-    /// W7 for all that were settled: one commit.
+    /// W7 for some that were settled, at most [`CONCLUDED_FILES`]: one commit. Their gates are held meanwhile, also over what the global
+    /// store is asked for each: who opens one of them waits for the others, and for no more than these.
+    ///
+    /// [`CONCLUDED_FILES`]: crate::limits::CONCLUDED_FILES
     pub(crate) fn conclude(&self, mut settled: Vec<(usize, Job<'_>, Fingerprint)>, ends: &mut [Option<End>]) {
         let gates: Vec<MutexGuard<'_, ()>> = settled.iter().map(|(_, job, _)| job.file.gate.lock()).collect();
         let mut changes = Vec::new();

@@ -35,8 +35,12 @@ pub const GAP_BYTES: usize = 4096;
 /// Files in one batch of small ones, which share their syncs and commits; three descriptors a file are open at once.
 pub const BATCH_FILES: usize = 2048;
 
+/// Files of a batch whose records say together that they are clean. Whoever opens one of them meanwhile waits for a call or two of the
+/// global store for each; a commit for so many costs next to nothing for one.
+pub const CONCLUDED_FILES: usize = 32;
+
 /// A drain of many small files is cut into batches for all streams, but not into smaller ones than this: each costs two
-/// syncs and two commits.
+/// syncs and a commit that is synced.
 pub const DRAIN_BATCH_FILES_MIN: usize = 256;
 
 /// Longest time in which one worker alone takes small files: those closed meanwhile make the next batch. After it a store

@@ -23,7 +23,7 @@ use crate::copy::{Copied, Copy, Extent};
 use crate::fault;
 use crate::file::{Body, File, Live};
 use crate::lease::{self, Nobody};
-use crate::limits::SMALL_BYTES;
+use crate::limits::{CONCLUDED_FILES, SMALL_BYTES};
 use crate::medium::LACKS;
 use crate::pace::Pace;
 use crate::replica::{self, How};
@@ -132,7 +132,10 @@ impl Inner {
                 Err(error) => ends[index] = Some(self.failed(job, error)),
             }
         }
-        self.conclude(settled, &mut ends);
+        while !settled.is_empty() {
+            let rest = settled.split_off(settled.len().min(CONCLUDED_FILES));
+            self.conclude(std::mem::replace(&mut settled, rest), &mut ends);
+        }
         ends.into_iter().map(|end| end.unwrap_or(End::Nothing)).collect()
     }
 

@@ -3,10 +3,11 @@
 
 mod support;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use config::Policy;
+use file_cache::limits::CONCLUDED_FILES;
 use file_cache::{DrainProgress, OpenHow, Residency};
 use global_store::GlobalStore;
 use global_store::memory::Operation;
@@ -41,6 +42,38 @@ fn small_files_closed_during_a_batch_make_the_next_one() {
     assert!(syncs() + alone <= 8, "{} batches and {alone} files alone", syncs());
     assert!((0..100).all(|number| world.store.read(format!("f{number}")).unwrap() == [number; 1000]));
     world.cache.shutdown();
+}
+
+/// The mark goes below, with the file's gate held: a store may take a millisecond for it, or hang.
+#[test]
+fn who_opens_a_file_of_a_batch_waits_for_a_few_others_of_it_and_not_for_all() {
+    const FILES: usize = 200;
+    let world = World::new();
+    world.store.set_shared(true);
+    (0..FILES).for_each(|number| world.write_new(&format!("f{number}"), b"data"));
+    let (unmarking, opened) = (AtomicBool::new(false), Arc::new(AtomicUsize::new(0)));
+    let (cache, policy) = (world.cache.clone(), Arc::clone(&world.policy));
+    let anchors: Vec<_> = (0..FILES).map(|number| world.anchor(&format!("f{number}"))).collect();
+    let readers = Arc::new(Mutex::new(Vec::new()));
+    let joins = Arc::clone(&readers);
+    world.store.set_hook(Some(Arc::new(move |operation, _| {
+        if !matches!(operation, Operation::SetMark(None)) || unmarking.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        for anchor in &anchors {
+            let (cache, anchor, opened) = (cache.clone(), Arc::clone(anchor), Arc::clone(&opened));
+            let policy = Arc::clone(&policy);
+            joins.lock().unwrap().push(std::thread::spawn(move || {
+                let how = OpenHow { read: true, write: false, truncate: false, created: false, sync: false, policy };
+                drop(cache.open_file(anchor, how).unwrap());
+                opened.fetch_add(1, Ordering::AcqRel);
+            }));
+        }
+        until("most of the others are opened", || opened.load(Ordering::Acquire) >= FILES - CONCLUDED_FILES);
+    })));
+    world.drain();
+    readers.lock().unwrap().drain(..).for_each(|reader| reader.join().unwrap());
+    assert_eq!(world.cache.status().clean, FILES as u64);
 }
 
 #[test]
