@@ -1,6 +1,7 @@
 //! Ending a conflict, a failure or an orphan by command.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -10,6 +11,8 @@ use crate::api::Keep;
 use crate::cache::{Counters, Inner};
 use crate::file::{Body, File};
 use crate::limits::SAVED_NAME_BYTES;
+use crate::medium::LACKS;
+use crate::replica::How;
 
 impl Inner {
     /// See `FileCache::resolve`. Gate held.
@@ -40,7 +43,7 @@ impl Inner {
         if writers > 0 {
             return errno(libc::EBUSY);
         }
-        let saved = if keep == Keep::Both && !lost { Some(self.save(&record)?) } else { None };
+        let saved = if keep == Keep::Both && !lost { Some(self.save(file, &record)?) } else { None };
         if self.store.is_shared()
             && let Ok(Some(anchor)) = self.anchor_of(file, false)
         {
@@ -62,14 +65,31 @@ impl Inner {
         Ok(saved)
     }
 
-    /// A second name for the replica's file, among the saved ones.
-    fn save(&self, record: &Record) -> io::Result<PathBuf> {
+    /// A second name for the replica's file, among the saved ones. Both are on the medium then, for the record and the first name go.
+    fn save(&self, file: &File, record: &Record) -> io::Result<PathBuf> {
+        let replica = self.replicas.open_as(record.version, How::Read)?;
+        let known = file.live.lock().medium.lacks_some();
+        if let Err(error) = self.sync_replica(file, replica.as_fd(), false)
+            && !known
+        {
+            // Who was told what the medium lacks, and says so again, wants what there is.
+            let lacks = file.live.lock().medium.lacks_some();
+            if lacks {
+                // Where that cannot be noted it is told at the next try.
+                let _ = self.put(file, Record { reason: LACKS.to_owned(), ..record.clone() }, Durability::Machine);
+            }
+            return Err(error);
+        }
         let name = record.hint.file_name().map_or_else(Default::default, |name| name.to_string_lossy().into_owned());
         let name = &name[..name.floor_char_boundary(SAVED_NAME_BYTES)];
-        let path = self.replicas.saved().join(format!("{name}.{}", record.version));
+        let saved = self.replicas.saved();
+        let path = saved.join(format!("{name}.{}", record.version));
         match std::fs::hard_link(self.replicas.path(record.version), &path) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-            _ => Ok(path),
+            // An earlier try did not come to its end.
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
         }
+        [&saved, &self.settings.burst_buffer].iter().try_for_each(|dir| std::fs::File::open(dir)?.sync_all())?;
+        Ok(path)
     }
 }

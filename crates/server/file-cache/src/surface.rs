@@ -305,7 +305,7 @@ impl FileCache {
 
     /// Ends a conflict, a failure or an orphan. Returns where `Keep::Both` saved the replica's data. `EBUSY`: it is open
     /// for writing; `ENOENT`: nothing to resolve, or `Keep::BurstBuffer` for a file that is not in the global store, or
-    /// whose replica is lost.
+    /// whose replica is lost. Where the medium did not take what is to be saved the error says so, once, and nothing has ended.
     pub fn resolve(&self, identity: &Identity, keep: Keep) -> io::Result<Option<PathBuf>> {
         let missing = || io::Error::from_raw_os_error(libc::ENOENT);
         let file = self.inner.known(identity).ok_or_else(missing)?;

@@ -185,3 +185,24 @@ fn each_of_two_that_have_a_file_open_hears_that_what_they_synced_is_not_on_the_m
         failing.end();
     });
 }
+
+#[test]
+fn a_conflict_does_not_end_before_what_is_saved_of_it_is_on_the_medium() {
+    testkit::in_private_namespace(|| {
+        let Some(failing) = Failing::new() else { return };
+        failing.world.drain();
+        failing.fill();
+        failing.world.open("a", true).write_at(&vec![7; BYTES], 0, false).unwrap();
+        failing.world.store.put("a", b"theirs");
+        assert_eq!(failing.stuck(), [("a".into(), libc::ESTALE)]);
+        let resolve = || failing.world.cache.resolve(&failing.world.identity("a"), Keep::Both);
+        resolve().expect_err("what is saved would go with a crash, and nothing else has it");
+        assert_eq!(failing.world.state("a"), Residency::Conflict);
+        let stuck = failing.world.cache.status().stuck;
+        assert!(stuck[0].reason.contains("medium did not take all"), "{stuck:?}");
+        let saved = resolve().expect("who was told that wants what there is").unwrap();
+        assert_eq!(std::fs::read(saved).unwrap(), vec![7; BYTES], "it is in memory still");
+        assert_eq!(failing.world.state("a"), Residency::Absent);
+        failing.end();
+    });
+}
