@@ -176,6 +176,7 @@ print(right, sum(" r--s " in line and "/file" in line for line in open("/proc/se
 inside_hung() {
   hung "1 2 0 2" read
   hung "1 1" write
+  hung "1 0" advice
 }
 
 # Files are mapped when they are to be, and at no other time; what that could be noticed by.

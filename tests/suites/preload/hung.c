@@ -1,6 +1,7 @@
 // An agent that hangs: who would ask it for a mapping or a window goes on without. Each story prints one line.
 //   hung read   the handler of a signal runs soon, the next descriptor does not wait again, and both are mapped once the agent answers
 //   hung write  a signal that would end the program is not held back; what the program has open the kernel closes when the agent answers
+//   hung advice what it says of its reads it says to the kernel alone
 #define _GNU_SOURCE
 #include <signal.h>
 #include <sys/socket.h>
@@ -137,7 +138,23 @@ static int of_write(void) {
   return 0;
 }
 
+static int of_advice(void) {
+  make();
+  int fd = warm(1);
+  pid_t pid = agent();
+  pid_t saviour = stop(pid);
+  long began = now_ms();
+  int told = posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
+  long took = now_ms() - began;
+  int still = has_stopped(pid);
+  go_on(pid, saviour);
+  if (took > SOON_MS) printf("%ld ms ", took);
+  printf("%d %d\n", still, told);
+  return 0;
+}
+
 int main(int count, char **words) {
   if (count < 2) return 64;
+  if (!strcmp(words[1], "advice")) return of_advice();
   return strcmp(words[1], "read") ? of_write() : of_read();
 }

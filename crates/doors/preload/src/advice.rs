@@ -1,14 +1,11 @@
 //! What a program says of its reads to come: the kernel keeps it to itself, and an agent that reads ahead of the program is to know.
 
 use core::ffi::c_int;
-use std::os::fd::BorrowedFd;
 
 use libc::off_t;
 use window::attach::{Command, Control};
-use window::client::control;
 
-use crate::signals::KeptErrno;
-use crate::{agent, lifetime};
+use crate::agent;
 
 type Advise = unsafe extern "C-unwind" fn(c_int, off_t, off_t, c_int) -> c_int;
 
@@ -29,12 +26,6 @@ pub unsafe fn advise(original: Advise, fd: c_int, offset: off_t, length: off_t, 
 /// Whether an agent has the file, and heard it.
 #[cold]
 fn told(fd: c_int, offset: off_t, length: off_t, advice: c_int) -> bool {
-    if offset < 0 || length < 0 || !agent::is_offered() || !lifetime::is_regular(fd) {
-        return false;
-    }
-    let _errno = KeptErrno::here();
-    // SAFETY: the program's descriptor, in a call on it.
-    let file = unsafe { BorrowedFd::borrow_raw(fd) };
     let said = Control { token: offset as u64, state: advice as u32, ..Control::new(Command::Advise, length as u64) };
-    control(file, &said).is_ok()
+    offset >= 0 && length >= 0 && agent::is_offered() && agent::tell(fd, &said)
 }

@@ -198,6 +198,19 @@ fn may_be_accelerated(file: BorrowedFd<'_>) -> bool {
         .is_ok_and(|found| found.stx_dev_major == 0 && FileType::from_raw_mode(found.stx_mode.into()).is_file())
 }
 
+/// Tells the agent something of an open file. False: it is no agent's, or nobody was told, for the agent hangs, or another thread asks it
+/// something just now.
+#[cold]
+pub fn tell(fd: c_int, said: &Control) -> bool {
+    let told = || {
+        // SAFETY: the program's descriptor, in a call on it.
+        let file = unsafe { BorrowedFd::borrow_raw(fd) };
+        let answers = is_offered() && may_be_accelerated(file) && registered().is_some_and(Registration::is_answered);
+        answers.then(|| control(file, said).ok()).flatten()
+    };
+    fd >= 0 && talk(told).is_some()
+}
+
 /// The program closes descriptors `first` to `last`: if ours is among them all windows are given back, and there are none any
 /// more.
 pub fn closes(first: u32, last: u32) {
