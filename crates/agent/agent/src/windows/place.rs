@@ -103,6 +103,15 @@ impl FilePlace {
         &self.path
     }
 
+    /// Whether it is nothing that an agent made: no directory, or one of a name that is no number, without a record of whose it is.
+    pub fn is_foreign(&self) -> bool {
+        let number = self.path.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse::<u64>().ok());
+        let missing =
+            |path: &Path| fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+        fs::symlink_metadata(&self.path).is_ok_and(|found| !found.is_dir())
+            || (number.is_none() && missing(&self.path.join("file")))
+    }
+
     /// Whose it is; `None` if that was never written, or went first: then nothing was granted, or nothing is left. Errors: as
     /// [`is_damage`] tells them apart, and `Unsupported` for a place of another version.
     pub fn owner(&self) -> io::Result<Option<(Identity, PathBuf)>> {

@@ -170,6 +170,10 @@ fn one(agent: &Agent, session: &Session, place: &FilePlace, tell: &mut dyn FnMut
 
 /// `None`: everything is drained, or nothing was ever granted. Errors: what may be read another time.
 fn left(place: &FilePlace) -> io::Result<Option<Left>> {
+    if place.is_foreign() {
+        let known = Err(format!("{}: nothing that an agent made", place.path().display()));
+        return Ok(Some(Left { hint: "unknown file".into(), grants: Vec::new(), known }));
+    }
     let grants = place.grants()?;
     if grants.is_empty() {
         return Ok(None);

@@ -248,6 +248,33 @@ fn what_is_damaged_beside_a_ring_is_told_as_lost_and_kept_and_stops_no_start() {
 }
 
 #[test]
+fn what_no_agent_made_is_kept_beside_the_session_and_stops_no_start() {
+    let story = left_with_records(250, false);
+    let (root, buffer) = (story.tree.path(), story.tree.path().join("buffer"));
+    let session = only(&root.join("w"));
+    let files = session.join("files");
+    std::fs::write(files.join("7"), "a file").unwrap();
+    std::fs::write(files.join("foreign"), "another").unwrap();
+    std::fs::create_dir(files.join("directory")).unwrap();
+    std::fs::write(files.join("directory/0"), "a third").unwrap();
+    let agent = agent_over(root, &[]);
+    let told: Vec<String> = recovered(&agent, &buffer).unwrap().into_iter().flat_map(|file| file.lost).collect();
+    agent.cache().shutdown();
+    assert_eq!(told.iter().filter(|lost| lost.contains("nothing that an agent made")).count(), 3, "{told:?}");
+    assert!(!session.exists());
+    let kept = std::fs::read_dir(root.join("w")).unwrap().map(|entry| entry.unwrap().path());
+    let mut kept: Vec<String> =
+        kept.map(|path| std::fs::read_to_string(if path.is_dir() { path.join("0") } else { path }).unwrap()).collect();
+    kept.sort();
+    assert_eq!(kept, ["a file", "a third", "another"]);
+    for entry in std::fs::read_dir(root.join("w")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { std::fs::remove_dir_all(path).unwrap() } else { std::fs::remove_file(path).unwrap() }
+    }
+    story.check(250);
+}
+
+#[test]
 fn what_an_earlier_life_of_the_machine_left_is_not_replayed_over_newer_data() {
     for crashed in [false, true] {
         let story = left_with_records(300, false);
