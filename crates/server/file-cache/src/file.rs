@@ -177,6 +177,8 @@ pub(crate) struct Live {
     pub(crate) name_unsynced: bool,
     /// What our last unfinished stage-out left below, if it could be read.
     pub(crate) left: Option<Fingerprint>,
+    /// What the global copy was when the store last failed to set a time that a program gave it, and that time.
+    pub(crate) tried_time: Option<(Fingerprint, Timestamp)>,
     /// As the file counted its changes when all of it was found below, which could not be recorded.
     pub(crate) copied: Option<u64>,
     /// A sync of the global copy failed since it was last equal: what reads back there may never reach its medium.
@@ -240,6 +242,7 @@ impl File {
                 brand_synced: false,
                 name_unsynced: false,
                 left: None,
+                tried_time: None,
                 copied: None,
                 unsynced_below: false,
                 clean_commit: 0,

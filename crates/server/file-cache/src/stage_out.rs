@@ -193,7 +193,7 @@ impl Inner {
         let rewrite = file.live.lock().unsynced_below;
         let mut extent = if rewrite { Extent::Everything } else { self.extent_of(&record) };
         let expected = if record.state == State::Draining { left } else { Some(record.base) };
-        if let Some(expected) = expected.filter(|expected| !expected.same_content(&found.fingerprint)) {
+        if let Some(expected) = expected.filter(|expected| !file.live.lock().is_as_left(expected, &found.fingerprint)) {
             if known.is_none() && policy.on_conflict == OnConflict::Keep {
                 // Reading it may take long.
                 drop(gate);

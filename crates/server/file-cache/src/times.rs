@@ -6,12 +6,31 @@ use std::sync::Arc;
 
 use catalogue::{Durability, Record, State};
 use global_store::Anchor;
-use types::Version;
+use types::{Fingerprint, Timestamp, Version};
 
 use crate::api::SetMtime;
 use crate::cache::Inner;
-use crate::file::{Body, File};
+use crate::file::{Body, File, Live};
 use crate::replica::{self, How};
+
+/// The store did not say that a time was set: it may be there, or come yet, and is not to pass for an outsider's.
+fn note_try(live: &mut Live, before: &Fingerprint, sets: SetMtime) {
+    let SetMtime::To(time) = sets else { return };
+    let base = live.record.as_ref().map(|record| record.base);
+    let was = [live.left, base].into_iter().flatten().find(|was| live.is_as_left(was, before));
+    live.tried_time = was.map(|was| (was, time)).or(live.tried_time);
+}
+
+impl Live {
+    /// Whether a global copy that we left as `left` and that is `found` was touched by nobody else: a time that we tried to set may have
+    /// become its own.
+    pub(crate) fn is_as_left(&self, left: &Fingerprint, found: &Fingerprint) -> bool {
+        let tried = |(was, mtime): (Fingerprint, Timestamp)| {
+            was.same_content(left) && Fingerprint { mtime, ..was }.same_content(found)
+        };
+        left.same_content(found) || self.tried_time.is_some_and(tried)
+    }
+}
 
 impl Inner {
     /// Gate held.
@@ -33,8 +52,8 @@ impl Inner {
         // A copy cannot begin while the gate is held, but one that runs writes on.
         let copying = file.drain.try_lock().is_none();
         let before = anchor.attributes()?.fingerprint;
-        apply()?;
-        let after = anchor.attributes()?.fingerprint;
+        let after = apply().and_then(|()| anchor.attributes());
+        let after = after.inspect_err(|_| note_try(&mut file.live.lock(), &before, sets))?.fingerprint;
         // Its next write moves the time below at once; its end sets it to the replica's.
         let mtime = match sets {
             SetMtime::To(time) if copying => time,
@@ -43,11 +62,12 @@ impl Inner {
         };
         let Some(version) = version else { return Ok(()) };
         // What we know the global copy to be; an outsider's change is not followed, and stays visible.
-        let known = record.as_ref().is_some_and(|record| before.same_content(&record.base));
+        let known = record.as_ref().is_some_and(|record| file.live.lock().is_as_left(&record.base, &before));
         let clean = record.as_ref().is_some_and(|record| record.state == State::Clean);
         let was_empty = record.as_ref().is_some_and(|record| record.base.size == 0);
-        if left.is_some_and(|left| left.same_content(&before)) {
-            file.live.lock().left = Some(after);
+        if let Some(left) = left {
+            let mut live = file.live.lock();
+            live.left = Some(if live.is_as_left(&left, &before) { after } else { left });
         }
         if clean && !known {
             return Ok(());

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use config::{KeepAfter, Policy};
-use file_cache::{FileCache, OpenHow, SetMtime};
+use file_cache::{FileCache, OpenHow, Residency, SetMtime};
 use global_store::memory::{Fault, MemoryStore, Operation};
 use support::{MIB, World};
 use types::Timestamp;
@@ -260,4 +260,62 @@ fn a_time_that_could_not_be_recorded_is_no_conflict() {
         assert_eq!(world.store.read("f").unwrap(), b"new", "{late}");
         assert_eq!(world.store.attributes("f").unwrap().fingerprint.mtime, TIME);
     }
+}
+
+/// The store was told, and then it did not answer, or it did what it was told later; and the program set another time, or not.
+#[test]
+fn a_time_that_the_store_did_not_confirm_is_no_conflict() {
+    const AGAIN: Timestamp = Timestamp { seconds: 7, nanos: 8 };
+    for (confirmed, later, again) in
+        [(true, false, false), (false, false, false), (false, true, false), (true, false, true), (false, false, true)]
+    {
+        let label = format!("confirmed {confirmed}, later {later}, again {again}");
+        let world = World::new();
+        world.store.put("f", b"old");
+        let writer = world.open("f", true);
+        writer.write_at(b"new", 0, false).unwrap();
+        if confirmed {
+            let matching = |operation: &Operation| matches!(operation, Operation::Attributes);
+            world.store.fail(Fault { after: 1, matching, ..Fault::default() });
+        }
+        let set = |time, apply: &mut dyn FnMut() -> std::io::Result<()>| {
+            world.cache.set_times(&world.anchor("f"), SetMtime::To(time), apply)
+        };
+        let refused = set(TIME, &mut || {
+            if !later {
+                world.store.set_mtime("f", TIME)?;
+            }
+            if confirmed { Ok(()) } else { Err(std::io::Error::from_raw_os_error(libc::EIO)) }
+        });
+        assert!(refused.is_err(), "{label}");
+        if later {
+            world.store.set_mtime("f", TIME).unwrap();
+        }
+        if again {
+            set(AGAIN, &mut || world.store.set_mtime("f", AGAIN)).unwrap();
+        }
+        drop(writer);
+        assert!(world.cache.drain_all(&mut |_| {}, &|| false).is_empty(), "{label}");
+        assert_eq!(world.store.read("f").unwrap(), b"new", "{label}");
+        let mtime = world.store.attributes("f").unwrap().fingerprint.mtime;
+        assert_eq!(
+            (mtime == TIME, mtime == AGAIN),
+            (false, again),
+            "{label}: what was refused did not happen to the data"
+        );
+    }
+}
+
+#[test]
+fn another_time_than_the_one_that_the_store_did_not_confirm_is_somebody_elses() {
+    let world = World::new();
+    world.store.put("f", b"old");
+    world.open("f", true).write_at(b"new", 0, false).unwrap();
+    let mut refused = || Err(std::io::Error::from_raw_os_error(libc::EIO));
+    assert!(world.cache.set_times(&world.anchor("f"), SetMtime::To(TIME), &mut refused).is_err());
+    world.store.put("f", b"his");
+    assert_eq!(world.cache.drain_all(&mut |_| {}, &|| false).len(), 1);
+    world.store.set_mtime("f", TIME).unwrap();
+    assert_eq!(world.state("f"), Residency::Conflict);
+    assert_eq!(world.store.read("f").unwrap(), b"his");
 }
