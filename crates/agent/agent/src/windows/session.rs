@@ -98,7 +98,7 @@ pub(super) fn is_open_to_others(dir: &fs::Metadata) -> bool {
 
 impl Session {
     /// Begins a session in the window directory `dir`, which is made if it is missing, and notes it durably in the burst
-    /// buffer. What keeps its bytes is as told, or found out. `EPERM`: others may replace what lies in that directory;
+    /// buffer. What keeps its bytes is as told, or found out. `PermissionDenied`: others may replace what lies in that directory;
     /// `InvalidInput`: its path has a line break, and cannot be noted.
     pub fn begin(dir: &Path, name: &str, burst_buffer: &Path, medium: Option<Medium>) -> io::Result<(Session, Medium)> {
         match make(dir, 0o711) {
@@ -107,8 +107,16 @@ impl Session {
         }
         let meta = fs::metadata(dir)?;
         let us = rustix::process::geteuid().as_raw();
-        if (meta.uid() != us && meta.uid() != 0) || is_open_to_others(&meta) || !meta.is_dir() {
-            return Err(io::Error::from_raw_os_error(libc::EPERM));
+        if !meta.is_dir() {
+            return Err(io::Error::new(io::ErrorKind::NotADirectory, "it is no directory"));
+        }
+        let others = match meta.uid() {
+            other if other != us && other != 0 => format!("it belongs to user {other}"),
+            _ if is_open_to_others(&meta) => format!("others may write there (mode {:o})", meta.mode() & 0o7777),
+            _ => String::new(),
+        };
+        if !others.is_empty() {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, others));
         }
         let dir = fs::canonicalize(dir)?;
         if dir.as_os_str().as_bytes().contains(&b'\n') {
@@ -380,7 +388,10 @@ mod tests {
         let dir = tree.path().join("open");
         make(&dir, 0o777).unwrap();
         let refused = Session::begin(&dir, "one", tree.path(), None).unwrap_err();
-        assert_eq!(refused.raw_os_error(), Some(libc::EPERM));
+        assert!(
+            refused.kind() == io::ErrorKind::PermissionDenied && refused.to_string().contains("mode 777"),
+            "{refused}"
+        );
         make(&tree.path().join("sticky"), 0o1777).unwrap();
         assert!(Session::begin(&tree.path().join("sticky"), "one", tree.path(), None).is_ok());
     }

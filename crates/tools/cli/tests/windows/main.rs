@@ -265,9 +265,18 @@ fn a_window_directory_that_others_may_replace_is_refused() {
         let bench = Bench::new();
         let open = bench.tree.dir("open");
         std::fs::set_permissions(&open, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
-        let done = bench.run(&[&format!("--window={}", open.display())], "true");
-        assert_ne!(done.code, 0);
-        assert!(done.err.contains("for windows") && done.err.contains("--window=DIR"), "{done:?}");
+        let refused = |place: &Path, why: &str| {
+            let done = bench.run(&[&format!("--window={}", place.display())], "true");
+            assert_ne!(done.code, 0);
+            let told = ["for windows", "--window=DIR", why].iter().all(|part| done.err.contains(part));
+            assert!(told, "{done:?}");
+        };
+        refused(&open, "others may write there (mode 777)");
+        std::fs::set_permissions(&open, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+        std::os::unix::fs::chown(&open, Some(1000), None).unwrap();
+        refused(&open, "it belongs to user 1000");
+        std::fs::write(bench.tree.path("no directory"), "").unwrap();
+        refused(&bench.tree.path("no directory"), "it is no directory");
     });
 }
 
