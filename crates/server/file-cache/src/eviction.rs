@@ -9,12 +9,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use catalogue::{Durability, Record, State};
+use global_store::calls::still_wanted;
 use types::Identity;
 
 use crate::cache::{Counters, Inner, errno};
 use crate::file::{Body, File};
 use crate::lease::{self, Nobody};
-use crate::limits::{BACKOFF_MAX, EVICT_ROUND, REPLAY_BYTES_IDLE, REPLAY_BYTES_MAX, ROUND, ROUND_SHORT};
+use crate::limits::{BACKOFF_MAX, EVICT_ROUND, POLL, REPLAY_BYTES_IDLE, REPLAY_BYTES_MAX, ROUND, ROUND_SHORT};
 use crate::replica::How;
 use crate::stage_out::End;
 
@@ -249,7 +250,13 @@ impl Inner {
             return Ok(false);
         }
         // Held until the file has moved: a later stage-out would bring old bytes back over new ones.
-        let _drain = file.drain.lock();
+        let _drain = loop {
+            if let Some(lock) = file.drain.try_lock_for(POLL) {
+                break lock;
+            }
+            // The store may hold up the stage-out that has it.
+            still_wanted()?;
+        };
         if let Some(End::Stuck { error, .. }) = self.drain_locked(&[file], false, &|| false).pop() {
             return Err(io::Error::from_raw_os_error(errno(&error)));
         }

@@ -95,6 +95,9 @@ pub const GIVEN_UP_WAIT: Duration = Duration::from_secs(1);
 /// Longest that the end of the agent waits for threads that a call into the store holds: as long as for a sync of it.
 pub const STOP_WAIT: Duration = Duration::from_secs(2);
 
+/// Longest that a decision about a file waits for its stage-out: most are over by then, and who decides is to hear of one that is not.
+pub const RESOLVE_WAIT: Duration = Duration::from_secs(5);
+
 /// Tries of a stage-in whose global copy changes under it, before the file is served from the global store.
 pub const FETCH_TRIES: u32 = 3;
 

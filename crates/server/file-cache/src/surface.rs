@@ -14,7 +14,7 @@ use crate::api::{DrainProgress, Keep, OpenHow, Overlay, Residency, SetMtime, Stu
 use crate::cache::{Counters, Inner, broken};
 use crate::file::{Body, Place};
 use crate::handle::FileHandle;
-use crate::limits::FETCH_TRIES;
+use crate::limits::{FETCH_TRIES, RESOLVE_WAIT};
 use crate::recovery;
 use crate::replica::{ctime_of, mtime_of};
 use crate::settings::{OpenError, Settings};
@@ -305,12 +305,14 @@ impl FileCache {
 
     /// Ends a conflict, a failure or an orphan. Returns where `Keep::Both` saved the replica's data. `EBUSY`: it is open
     /// for writing; `ENOENT`: nothing to resolve, or `Keep::BurstBuffer` for a file that is not in the global store, or
-    /// whose replica is lost. Where the medium did not take what is to be saved the error says so, once, and nothing has ended.
+    /// whose replica is lost; `ETIMEDOUT`: it is being staged out, and that takes long. Where the medium did not take what is to be
+    /// saved the error says so, once, and nothing has ended.
     pub fn resolve(&self, identity: &Identity, keep: Keep) -> io::Result<Option<PathBuf>> {
         let missing = || io::Error::from_raw_os_error(libc::ENOENT);
         let file = self.inner.known(identity).ok_or_else(missing)?;
         // A stage-out that runs now ends first: it must not find the replica gone.
-        let _drain = file.drain.lock();
+        let drain = file.drain.try_lock_for(RESOLVE_WAIT);
+        let _drain = drain.ok_or_else(|| io::Error::from_raw_os_error(libc::ETIMEDOUT))?;
         self.inner.gated(identity, false, |now, _| {
             if Arc::ptr_eq(now, &file) { self.inner.resolve_gated(now, keep) } else { Err(missing()) }
         })?

@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use config::{Atime, Policy, StageOut};
 use file_cache::Residency;
+use global_store::calls::{Errand, Store};
 use global_store::memory::Operation::SyncNames;
 use global_store::memory::{Fault, Operation};
 use support::{MIB, World, kernel_file, read};
-use testkit::{TempTree, in_private_namespace, wait_until};
+use testkit::{PATIENCE, TempTree, in_private_namespace, wait_until};
 
 /// A cache on a tmpfs of 16 MiB, with a reserve of nothing.
 fn world(tree: &TempTree, ballast: u64) -> World {
@@ -358,5 +359,42 @@ fn clean_replicas_make_room_for_what_the_kernel_writes() {
         assert!(world.cache.status().evicted >= 2);
         drop((kernel, handle));
         world.cache.shutdown();
+    });
+}
+
+#[test]
+fn who_was_given_up_while_a_file_that_outgrows_the_burst_buffer_is_staged_out_waits_no_more() {
+    in_private_namespace(|| {
+        let tree = TempTree::new();
+        let world = world(&tree, 0);
+        let handle = world.create("f");
+        handle.write_at(&vec![1; 12 * MIB], 0, false).unwrap();
+        let (answers, reached) = (Arc::new(Mutex::new(())), Arc::new(AtomicU64::new(0)));
+        let (awaited, seen) = (Arc::clone(&answers), Arc::clone(&reached));
+        world.store.set_hook(Some(Arc::new(move |operation, _| {
+            if matches!(operation, Operation::Write(_)) {
+                seen.fetch_add(1, Ordering::AcqRel);
+                drop(awaited.lock());
+            }
+        })));
+        let hangs = answers.lock().unwrap();
+        let errand = Errand { asker: Store::mint(), number: 2 };
+        let cache = world.cache.clone();
+        let drain = std::thread::spawn(move || cache.drain_all(&mut |_| {}, &|| false));
+        wait_until("the stage-out hangs", PATIENCE, || reached.load(Ordering::Acquire) > 0);
+        std::thread::scope(|scope| {
+            let write = || {
+                errand.begin();
+                handle.write_at(&vec![2; 12 * MIB], 12 << 20, false).map(|_| ()).map_err(|error| error.raw_os_error())
+            };
+            let writer = scope.spawn(write);
+            wait_until("somebody writes", PATIENCE, || errand.working().is_some());
+            errand.give_up();
+            wait_until("the writer is let go", PATIENCE, || writer.is_finished());
+            assert_eq!(writer.join().unwrap(), Err(Some(libc::EIO)));
+            assert_eq!(world.cache.status().spilled, 0);
+        });
+        drop(hangs);
+        drain.join().unwrap();
     });
 }

@@ -175,6 +175,22 @@ fn who_opens_a_file_waits_for_no_look_of_its_stage_out_at_a_store_that_hangs() {
 }
 
 #[test]
+fn a_decision_waits_not_for_ever_for_a_stage_out_that_hangs() {
+    let world = World::new();
+    world.write_new("f", b"data");
+    let hang = Hang::new(&world.store, writes);
+    let hangs = hang.hang();
+    let cache = world.cache.clone();
+    let drain = std::thread::spawn(move || cache.drain_all(&mut |_| {}, &|| false));
+    wait_until("the stage-out hangs", PATIENCE, || hang.is_reached());
+    let decided = world.cache.resolve(&world.identity("f"), file_cache::Keep::Global);
+    assert_eq!(decided.unwrap_err().raw_os_error(), Some(libc::ETIMEDOUT));
+    drop(hangs);
+    assert!(drain.join().unwrap().is_empty());
+    assert_eq!(world.store.read("f").unwrap(), b"data");
+}
+
+#[test]
 fn a_time_that_is_set_while_a_stage_out_looks_below_is_no_conflict() {
     for fails in [false, true] {
         let world = World::new();

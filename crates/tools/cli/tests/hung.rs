@@ -269,6 +269,23 @@ fn what_is_being_staged_out_while_the_store_hangs_is_shown_and_arrives() {
 }
 
 #[test]
+fn who_decides_about_a_file_whose_stage_out_hangs_is_told_so() {
+    in_private_namespace(|| {
+        let hung = Hung::new("write");
+        let _mounted = hung.bench.mount(&[]);
+        hung.hang();
+        fs::write(hung.path("f"), "content").unwrap();
+        wait_until("the copy is stuck", PATIENCE, || hung.unanswered() > 0);
+        let done = call(["resolve", hung.path("f").to_str().unwrap(), "--keep", "global"]);
+        assert_eq!(done.code, 75, "{done:?}");
+        assert!(done.err.contains("being staged out just now") && done.err.contains("forebay status"), "{done:?}");
+        hung.answer();
+        ok(call(["umount", hung.bench.dir.to_str().unwrap()]));
+        assert_eq!(read(&hung.lower.join("f")), b"content");
+    });
+}
+
+#[test]
 fn a_second_interrupt_ends_a_run_whose_store_hangs_and_says_where_the_data_is() {
     in_private_namespace(|| {
         let bench = Bench::new();

@@ -21,6 +21,10 @@ use crate::policy_table::{PolicyError, inside};
 /// Sends a line before the last one; an error ends the command.
 pub type Say<'a> = &'a mut dyn FnMut(&Reply) -> io::Result<()>;
 
+/// Why a file cannot be decided about while its stage-out takes long, and what to do.
+const STAGED_OUT_NOW: &str = "it is being staged out just now, and that takes long: nothing was decided; `forebay status` tells if the \
+                              global store does not answer; when it does, try again";
+
 /// Runs requests on an agent.
 pub struct Commands {
     agent: Arc<Agent>,
@@ -129,7 +133,11 @@ impl Commands {
             Ok(node) => node.identity().clone(),
             Err(error) => Identity::from_hex(file).ok_or(error)?,
         };
-        Ok(json!(self.agent.cache().resolve(&identity, keep)?))
+        let resolved = self.agent.cache().resolve(&identity, keep);
+        Ok(json!(resolved.map_err(|error| match error.raw_os_error() {
+            Some(libc::ETIMEDOUT) => io::Error::new(io::ErrorKind::TimedOut, STAGED_OUT_NOW),
+            _ => error,
+        })?))
     }
 
     fn policy(&self, request: &Request) -> io::Result<serde_json::Value> {
@@ -174,6 +182,7 @@ fn failed(error: &io::Error) -> Reply {
     let errno = match error.raw_os_error() {
         Some(errno) => errno,
         None if error.kind() == io::ErrorKind::InvalidInput => libc::EINVAL,
+        None if error.kind() == io::ErrorKind::TimedOut => libc::ETIMEDOUT,
         None => libc::EIO,
     };
     Reply::Failed { errno, message: error.to_string() }
