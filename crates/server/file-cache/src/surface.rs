@@ -270,8 +270,12 @@ impl FileCache {
             record.pinned = pinned;
             self.inner.put(file, record, Durability::Process)?;
             self.inner.expiry.forget(identity);
-            if !pinned && file.live.lock().handles == 0 {
-                self.inner.keep(file);
+            let rests = {
+                let live = file.live.lock();
+                live.handles == 0 && !live.is_unclean()
+            };
+            if !pinned && rests {
+                self.inner.drop_or_keep(file);
             }
             Ok(())
         })?

@@ -183,13 +183,22 @@ fn the_residence_time_counts_from_the_last_use_and_not_from_the_time_of_the_file
 }
 
 #[test]
-fn keep_after_delete_drops_the_replica_once_clean() {
+fn keep_after_delete_drops_the_replica_once_clean_and_not_pinned() {
     let mut world = World::new();
     world.policy = Arc::new(Policy { keep_after: KeepAfter::Delete, ..Policy::default() });
-    world.write_new("f", b"data");
-    world.drain();
-    assert_eq!(world.state("f"), Residency::Absent);
-    assert_eq!(world.replicas(), 0);
+    for pinned in [false, true] {
+        world.write_new("f", b"data");
+        if pinned {
+            world.cache.pin(&world.identity("f"), true).unwrap();
+            world.drain();
+            assert_eq!(world.state("f"), Residency::Clean);
+            world.cache.pin(&world.identity("f"), false).unwrap();
+        } else {
+            world.drain();
+        }
+        assert_eq!(world.state("f"), Residency::Absent, "pinned before: {pinned}");
+        assert_eq!(world.replicas(), 0);
+    }
 }
 
 #[test]
