@@ -148,6 +148,10 @@ pub const WINDOW_ATTACH_TRIES: usize = 8;
 /// How long acknowledged bytes wait for neighbours before they are drained in smaller writes.
 pub const WINDOW_DRAIN_AFTER: Duration = Duration::from_millis(20);
 
+/// How long a writer who is short of room is kept waiting for others that write the same file, so that their bytes travel together: what lies
+/// alone, a few pages with others' between, takes twice the time to be written.
+pub const WINDOW_NEIGHBOURS: Duration = Duration::from_millis(4);
+
 /// How often a busy window is looked at: a writer at memory speed fills a few MiB meanwhile.
 pub const WINDOW_POLL: Duration = Duration::from_millis(1);
 

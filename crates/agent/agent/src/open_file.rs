@@ -65,7 +65,9 @@ impl Agent {
         if how.clear_set_id || open.privileged.load(Ordering::Relaxed) {
             self.before_write(open, how.clear_set_id)?;
         }
-        open.settle()?;
+        // At the end of the file: where that is, all must have said.
+        let range = if how.append { ByteRange::new(0, u64::MAX) } else { ByteRange::at(offset, data.len() as u64) };
+        open.settle_within(range)?;
         let written = open.handle.write_at(data, offset, how.append)?.written;
         if how.sync {
             open.handle.sync(true)?;
@@ -271,7 +273,12 @@ impl OpenFile {
 
     /// What was acknowledged is in the burst buffer.
     fn settle(&self) -> io::Result<()> {
-        self.windows.as_ref().map_or(Ok(()), |windows| windows.settle(self.node.identity()))
+        self.settle_within(ByteRange::new(0, u64::MAX))
+    }
+
+    /// What was acknowledged of `range` is.
+    fn settle_within(&self, range: ByteRange) -> io::Result<()> {
+        self.windows.as_ref().map_or(Ok(()), |windows| windows.settle_within(self.node.identity(), range))
     }
 
     /// What was changed past the windows of the file is as durable as what comes through them.

@@ -36,8 +36,8 @@ pub const HEADER_BYTES: usize = 512;
 pub const RECORD_BYTES: u64 = 64;
 /// First word of a ring file.
 const MAGIC: u64 = u64::from_le_bytes(*b"forebayW");
-/// Raised with every change of this file; another one is refused.
-const VERSION: u64 = 3;
+/// Raised with every change of this file, and of what the mark of the drained says ([`crate::drained`]); another one is refused.
+const VERSION: u64 = 4;
 
 /// Offsets in the header page.
 pub(crate) mod at {

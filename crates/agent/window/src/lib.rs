@@ -4,7 +4,7 @@
 //! queue has no user yet.
 //!
 //! * [`ring`]: records of bytes in shared memory; appending one is acknowledging the write. [`layout`] has the bytes.
-//! * [`sequence`]: the order of a file's writes over the rings of several programs.
+//! * [`sequence`]: the order of a file's writes over the rings of several programs; [`drained`]: how much of them is done.
 //! * [`plan`]: which bytes to drain next, superseded ones dropped, neighbours merged, files in turn.
 //! * [`recover`]: what is left after a kill, replayed.
 //! * [`cuts`]: how programs that read replicas in mappings learn that one becomes shorter.
@@ -19,6 +19,7 @@ pub mod client;
 #[cfg(not(loom))]
 pub mod cuts;
 pub mod detector;
+pub mod drained;
 pub mod environment;
 pub mod layout;
 pub mod limits;

@@ -34,8 +34,16 @@ pub const SLEEP_MAX: Duration = Duration::from_millis(50);
 /// Neighbouring bytes gathered before a drain that nobody waits for begins: the burst buffer's efficient request.
 pub const MERGE_BYTES_MIN: u64 = 1 << 20;
 
+/// Where runs are left that go on behind: as large as the largest folios with which the page cache takes a write fastest, so that none is
+/// filled by two.
+pub const DRAIN_ALIGN: u64 = 256 << 10;
+
 /// Bytes of one file drained before the next file has its turn, and the longest merged write.
 pub const BATCH_BYTES_MAX: u64 = 8 << 20;
+
+/// The same of bytes without neighbours, where a batch costs nothing but its bytes: whoever has something else to ask of the file waits for
+/// that long, a millisecond or two.
+pub const LONE_BYTES_MAX: u64 = 2 << 20;
 
 /// Records of one batch: bounds the planner's work for tiny writes.
 pub const BATCH_RECORDS_MAX: usize = 16 << 10;

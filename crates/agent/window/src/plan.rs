@@ -1,21 +1,29 @@
 //! What to drain next.
 //!
-//! A [`Queue`] holds the taken records of one file from all its rings and hands out batches. It keeps:
+//! A [`Queue`] holds the taken records of one file from all its rings and hands out batches. They come in *sweeps*: a sweep goes once
+//! over the file, from its begin to its end, and takes with it what joined it. It keeps:
 //!
-//! 1. what is drained is always a prefix of the file's sequence, over all rings: a batch begins where the last one ended, and
-//!    a number that no ring holds is passed over only when every ring says that it has none below ([`Reader::known_below`]);
-//! 2. of bytes written several times within a batch only the newest travel;
-//! 3. pieces that touch travel as one write, of at most [`BATCH_BYTES_MAX`] bytes;
-//! 4. room is given back only below the oldest record that is not drained.
+//! 1. what has joined the sweep under way or former ones is always a prefix of the file's sequence, over all rings: a number that no ring
+//!    holds is passed over only when every ring says that it has none below ([`Reader::known_below`]);
+//! 2. a record may join the sweep under way only if it begins behind what that has passed; else it, and all after it, wait for the
+//!    next. So programs that write one file side by side, apart by as much as their rings hold, travel together: who is ahead waits for
+//!    room until the sweep has come there;
+//! 3. of bytes written several times within a sweep only the newest travel;
+//! 4. pieces that touch travel as one write, of at most [`BATCH_BYTES_MAX`] bytes;
+//! 5. room is given back only below the oldest record that is not drained.
 //!
 //! [`Reader::known_below`]: crate::ring::Reader::known_below
+
+mod sweep;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use types::{ByteRange, RangeSet};
 
-use crate::limits::{BATCH_BYTES_MAX, BATCH_RECORDS_MAX, MERGE_BYTES_MIN};
+use crate::drained::Progress;
+use crate::limits::{BATCH_BYTES_MAX, MERGE_BYTES_MIN};
 use crate::ring::Taken;
+use sweep::Sweep;
 
 /// Names a ring within one [`Queue`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -48,16 +56,17 @@ pub struct Write {
     pub pieces: Vec<Piece>,
 }
 
-/// A step of the drain. When all writes are done: [`crate::sequence::Drained::advance`] to `below`, then [`Queue::done`].
+/// A step of the drain. When all writes are done: [`crate::drained::Drained::advance`] to `progress`, then [`Queue::done`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch {
     /// Disjoint, in file order.
     pub writes: Vec<Write>,
-    /// All numbers below are drained by it.
-    pub below: u64,
-    /// Bytes that newer ones of the batch made needless.
+    /// What is drained with it.
+    pub progress: Progress,
+    /// Bytes that newer ones made needless since the last batch.
     pub superseded: u64,
-    keys: usize,
+    /// The sweep has passed all before this.
+    passed: u64,
 }
 
 /// Number, ring, position, first byte: the order of the file; the rest only makes it total.
@@ -70,20 +79,30 @@ struct RingState {
 }
 
 /// The undrained records of one file.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Queue {
-    pending: BTreeMap<Key, (Taken, ByteRange)>,
+    /// Records that have not joined the sweep.
+    waiting: BTreeMap<Key, (Taken, ByteRange)>,
+    sweep: Sweep,
     rings: BTreeMap<RingSlot, RingState>,
-    drained_below: u64,
     bytes: u64,
     /// Bytes with which it is worth trying again to find a batch that nobody waits for.
     try_at: u64,
+    batch_bytes_max: u64,
+    lone_bytes_max: u64,
+}
+
+impl Default for Queue {
+    fn default() -> Queue {
+        Queue::with_batches_of(BATCH_BYTES_MAX, BATCH_BYTES_MAX)
+    }
 }
 
 impl Queue {
-    /// An empty queue of a file of which every number below `drained_below` is drained.
-    pub fn new(drained_below: u64) -> Queue {
-        Queue { drained_below, ..Queue::default() }
+    /// An empty queue, whose batches have at most so many bytes, or `lone_bytes_max` if none of their writes has [`MERGE_BYTES_MIN`].
+    pub fn with_batches_of(batch_bytes_max: u64, lone_bytes_max: u64) -> Queue {
+        let (waiting, sweep, rings) = (BTreeMap::new(), Sweep::default(), BTreeMap::new());
+        Queue { waiting, sweep, rings, bytes: 0, try_at: 0, batch_bytes_max, lone_bytes_max }
     }
 
     /// A ring joins the file. A ring that was left is never named again.
@@ -116,94 +135,154 @@ impl Queue {
             return;
         }
         self.bytes += part.len();
-        self.pending.insert((record.sequence, ring, record.position, part.start), (record, part));
+        self.waiting.insert((record.sequence, ring, record.position, part.start), (record, part));
     }
 
-    /// Bytes that wait to be drained, superseded ones included.
+    /// Bytes of the records that wait to be drained, superseded ones included.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// Whether nothing waits.
     pub fn is_empty(&self) -> bool {
-        self.pending.is_empty()
+        self.waiting.is_empty() && self.sweep.is_empty()
+    }
+
+    /// Whether something of a ring waits.
+    pub fn holds(&self, ring: RingSlot) -> bool {
+        self.rings.get(&ring).is_some_and(|state| !state.positions.is_empty())
+    }
+
+    /// The newest record that has not joined the sweep; 0 if there is none.
+    pub fn last_waiting(&self) -> u64 {
+        self.waiting.last_key_value().map_or(0, |((sequence, ..), _)| *sequence)
+    }
+
+    /// Whether some of the records up to the number `last` that were offered, and perhaps newer ones, have undrained bytes in `range`.
+    pub fn touches(&mut self, last: u64, range: ByteRange) -> bool {
+        self.join_sweep(last);
+        let overlaps = |part: &ByteRange| !part.intersection(&range).is_empty();
+        self.waiting.values().any(|(_, part)| overlaps(part))
+            || self.sweep.pieces_of(range).any(|piece| overlaps(&piece.range))
+    }
+
+    /// Whether every record up to the number `last` that was offered is drained.
+    pub fn is_drained_to(&self, last: u64) -> bool {
+        self.sweep.is_empty() && self.waiting.first_key_value().is_none_or(|((sequence, ..), _)| *sequence > last)
     }
 
     /// The newest undrained bytes within `range`, in file order: what a read finds of bytes that cannot be drained now.
     pub fn undrained(&self, range: ByteRange) -> Vec<Piece> {
-        let mut covered = RangeSet::new();
-        let mut pieces = Vec::new();
-        newest(self.pending.iter().rev(), Some(range), &mut covered, &mut pieces);
+        let (mut covered, mut pieces) = (RangeSet::new(), Vec::new());
+        let mut add = |piece: Piece| {
+            let part = piece.range.intersection(&range);
+            if !part.is_empty() {
+                pieces.extend(covered.missing(part).into_iter().map(|range| Piece { range, ..piece }));
+                covered.insert(part);
+            }
+        };
+        let waiting = self.waiting.iter().rev();
+        waiting.for_each(|((_, ring, ..), (record, part))| add(Piece { ring: *ring, record: *record, range: *part }));
+        self.sweep.pieces_of(range).for_each(add);
         pieces.sort_by_key(|piece| piece.range.start);
         pieces
     }
 
     /// Where the file ends at least, by what waits; 0 when nothing does.
     pub fn end(&self) -> u64 {
-        self.pending.values().map(|(_, part)| part.end).max().unwrap_or(0)
+        self.waiting.values().map(|(_, part)| part.end).max().unwrap_or(0).max(self.sweep.end())
     }
 
-    /// The file was cut to `len` bytes after all that waits was written: what lies behind never travels.
-    pub fn cut(&mut self, len: u64) {
-        for (key, (record, part)) in std::mem::take(&mut self.pending) {
+    /// The file was cut to `len` bytes after all that waits was written: what lies behind never travels. How many bytes of records are
+    /// dropped so, of those that no batch has drained or counted as superseded.
+    pub fn cut(&mut self, len: u64) -> u64 {
+        let undrained = |queue: &Queue| {
+            let waiting: u64 = queue.waiting.values().map(|(_, part)| part.len()).sum();
+            waiting + queue.sweep.undrained() + queue.sweep.superseded
+        };
+        let undrained_before = undrained(self);
+        for (key, (record, part)) in std::mem::take(&mut self.waiting) {
             let kept = part.intersection(&ByteRange::new(0, len));
             self.bytes -= part.len() - kept.len();
             if !kept.is_empty() {
-                self.pending.insert(key, (record, kept));
+                self.waiting.insert(key, (record, kept));
             } else if let Some(state) = self.rings.get_mut(&key.1) {
                 state.positions.remove(&(key.2, key.3));
             }
         }
-        self.rings.retain(|_, ring| ring.known_below < u64::MAX || !ring.positions.is_empty());
-        self.try_at = 0;
+        let before = self.sweep.bytes();
+        let over = self.sweep.cut(len);
+        self.bytes -= before - self.sweep.bytes();
+        self.forget(&over);
+        if self.is_empty() {
+            self.sweep.superseded = 0; // no batch will say so
+        }
+        undrained_before - undrained(self)
     }
 
     /// The next batch, if there is one; ask again only after [`Queue::done`]. Without `urgent` (nobody waits and no ring is
-    /// short of room) only one that is worth a request: a merged write of [`MERGE_BYTES_MIN`], or a full batch.
+    /// short of room) only one that is worth a request: up to the last of its merged writes of [`MERGE_BYTES_MIN`] or more.
     pub fn batch(&mut self, urgent: bool) -> Option<Batch> {
         if !urgent && self.bytes < self.try_at.max(MERGE_BYTES_MIN) {
             return None;
         }
-        let known = self.rings.values().map(|ring| ring.known_below).min().unwrap_or(u64::MAX);
-        let (mut below, mut bytes, mut keys) = (self.drained_below, 0, 0);
-        for ((sequence, ..), (_, part)) in &self.pending {
-            let full = bytes >= BATCH_BYTES_MAX || keys >= BATCH_RECORDS_MAX;
-            if full || *sequence > below.max(known) {
-                break;
-            }
-            below = below.max(sequence.saturating_add(1));
-            bytes += part.len();
-            keys += 1;
-        }
-        if keys == 0 {
-            return None;
-        }
-        let (mut covered, mut pieces) = (RangeSet::new(), Vec::new());
-        let prefix: Vec<_> = self.pending.iter().take(keys).collect();
-        newest(prefix.into_iter().rev(), None, &mut covered, &mut pieces);
-        pieces.sort_by_key(|piece| piece.range.start);
-        let writes = merge(pieces);
-        let full = bytes >= BATCH_BYTES_MAX || keys >= BATCH_RECORDS_MAX;
-        if !urgent && !full && writes.iter().all(|write| write.range.len() < MERGE_BYTES_MIN) {
+        // What nothing can join any more, or nobody else will, does not wait.
+        let closed = self.join_sweep(u64::MAX) || self.rings.len() == 1 && self.sweep.bytes() >= self.batch_bytes_max;
+        self.next(if urgent || closed { self.lone_bytes_max } else { 0 })
+    }
+
+    /// An urgent one, for whoever waits for the records up to the number `last`: no later one joins the sweep.
+    pub fn batch_to(&mut self, last: u64) -> Option<Batch> {
+        self.join_sweep(last);
+        self.next(self.batch_bytes_max)
+    }
+
+    fn next(&mut self, lone_max: u64) -> Option<Batch> {
+        let (writes, passed) = self.sweep.next(self.batch_bytes_max, lone_max.min(self.batch_bytes_max));
+        if writes.is_empty() {
             self.try_at = self.bytes + MERGE_BYTES_MIN / 2;
             return None;
         }
-        Some(Batch { writes, below, superseded: bytes - covered.len(), keys })
+        let progress = self.sweep.progress(passed);
+        Some(Batch { writes, progress, superseded: self.sweep.superseded, passed })
     }
 
-    /// The batch, the last one handed out, is in the burst buffer. For each ring of it: the position below which its room
-    /// can be given back, `u64::MAX` when it holds nothing undrained.
+    /// What may join the sweep does (1, 2), up to the number `last`. Whether something is there that waits for the next.
+    fn join_sweep(&mut self, last: u64) -> bool {
+        let known = self.rings.values().map(|ring| ring.known_below).min().unwrap_or(u64::MAX);
+        while let Some(first) = self.waiting.first_entry() {
+            let (sequence, ring, ..) = *first.key();
+            let (record, part) = *first.get();
+            if sequence > last || sequence > self.sweep.joined().max(known) {
+                return false;
+            }
+            if !self.sweep.takes(part) {
+                return true;
+            }
+            first.remove();
+            self.sweep.join(Piece { ring, record, range: part });
+        }
+        false
+    }
+
+    /// The batch, the last one handed out, is in the burst buffer. For each ring of which records are drained: the position below which
+    /// its room can be given back, `u64::MAX` when it holds nothing undrained.
     pub fn done(&mut self, batch: &Batch) -> Vec<(RingSlot, u64)> {
+        let before = self.sweep.bytes();
+        let over = self.sweep.pass(batch.passed);
+        self.bytes -= before - self.sweep.bytes();
+        self.forget(&over)
+    }
+
+    /// Records are drained, or cut off.
+    fn forget(&mut self, over: &[(RingSlot, u64, u64)]) -> Vec<(RingSlot, u64)> {
         let mut touched = BTreeSet::new();
-        for _ in 0..batch.keys {
-            let Some(((_, ring, position, start), (_, part))) = self.pending.pop_first() else { break };
-            self.bytes -= part.len();
-            touched.insert(ring);
-            if let Some(state) = self.rings.get_mut(&ring) {
-                state.positions.remove(&(position, start));
+        for (ring, position, start) in over {
+            touched.insert(*ring);
+            if let Some(state) = self.rings.get_mut(ring) {
+                state.positions.remove(&(*position, *start));
             }
         }
-        self.drained_below = self.drained_below.max(batch.below);
         self.try_at = 0;
         self.rings.retain(|_, ring| ring.known_below < u64::MAX || !ring.positions.is_empty());
         let room = |ring: RingSlot| {
@@ -212,41 +291,6 @@ impl Queue {
         };
         touched.into_iter().map(room).collect()
     }
-}
-
-/// Adds to `pieces` what each record, given from the newest to the oldest, has that no newer one covered.
-fn newest<'a>(
-    records: impl Iterator<Item = (&'a Key, &'a (Taken, ByteRange))>,
-    within: Option<ByteRange>,
-    covered: &mut RangeSet,
-    pieces: &mut Vec<Piece>,
-) {
-    for ((_, ring, ..), (record, part)) in records {
-        let part = within.map_or(*part, |within| part.intersection(&within));
-        if part.is_empty() {
-            continue;
-        }
-        let fresh = covered.missing(part);
-        pieces.extend(fresh.into_iter().map(|range| Piece { ring: *ring, record: *record, range }));
-        covered.insert(part);
-    }
-}
-
-/// Joins pieces that touch.
-fn merge(pieces: Vec<Piece>) -> Vec<Write> {
-    let mut writes: Vec<Write> = Vec::new();
-    for piece in pieces {
-        match writes.last_mut() {
-            Some(last)
-                if last.range.end == piece.range.start && last.range.len() + piece.range.len() <= BATCH_BYTES_MAX =>
-            {
-                last.range.end = piece.range.end;
-                last.pieces.push(piece);
-            }
-            _ => writes.push(Write { range: piece.range, pieces: vec![piece] }),
-        }
-    }
-    writes
 }
 
 #[cfg(test)]

@@ -9,11 +9,11 @@ use std::io;
 
 use types::{ByteRange, Epoch, RangeSet};
 
+use crate::drained::{Drained, Progress};
 use crate::layout::RingId;
 use crate::memory::Memory;
 use crate::plan::{Queue, RingSlot, Write};
 use crate::ring::{Found, Reader, Reason, Taken};
-use crate::sequence::Drained;
 
 /// Bytes that somebody else may have changed since: records of an older epoch are not replayed over them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,18 +93,18 @@ pub fn recover<M: Memory, D: Memory>(
     bounds: Bounds<'_>,
     to: &mut dyn Replay,
 ) -> io::Result<Report> {
-    let below = drained
-        .below()
+    let done = drained
+        .progress()
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the mark of what is drained already is damaged"))?;
     let mut report = Report::default();
-    let mut queue = Queue::new(0);
+    let mut queue = Queue::default();
     for (number, ring) in rings.iter_mut().enumerate() {
         let id = ring.grant().ring;
-        ring.take_left(below, &mut |found| match found {
+        ring.take_left(done, &mut |found| match found {
             Found::Damage(damage) => {
                 report.lost.push(Loss { ring: id, range: damage.range, why: Why::Damaged(damage.reason) });
             }
-            Found::Record(record) => offer(&mut queue, RingSlot(number), id, record, bounds, &mut report),
+            Found::Record(record) => offer(&mut queue, RingSlot(number), id, (record, done), bounds, &mut report),
         });
         if ring.memory().is_cut() {
             // Its program lives and has cut it: nobody can tell what else it held.
@@ -121,19 +121,27 @@ pub fn recover<M: Memory, D: Memory>(
     }
     to.sync()?;
     to.tell(&report);
-    drained.advance(u64::MAX);
+    drained.advance(Progress::all_below(u64::MAX));
     Ok(report)
 }
 
-fn offer(queue: &mut Queue, slot: RingSlot, id: RingId, record: Taken, bounds: Bounds<'_>, report: &mut Report) {
+fn offer(
+    queue: &mut Queue,
+    slot: RingSlot,
+    id: RingId,
+    (record, done): (Taken, Progress),
+    bounds: Bounds<'_>,
+    report: &mut Report,
+) {
+    let rest = done.rest(record.sequence, record.range);
     let mut fenced = RangeSet::new();
     for fence in bounds.fences.iter().filter(|fence| fence.epoch > record.epoch) {
-        fenced.insert(fence.range.intersection(&record.range));
+        fenced.insert(fence.range.intersection(&rest));
     }
     for range in fenced.iter() {
         report.lost.push(Loss { ring: id, range: Some(range), why: Why::NewerEpoch });
     }
-    let parts = fenced.missing(record.range);
+    let parts = fenced.missing(rest);
     report.records += u64::from(!parts.is_empty());
     parts.into_iter().for_each(|part| queue.offer_part(slot, record, part));
 }

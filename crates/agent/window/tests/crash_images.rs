@@ -13,10 +13,11 @@ use std::sync::Arc;
 use common::{COUNTER, Drain, FILE, grant, ring_bytes};
 use media::{Image, Kind, Lines, Machine, Omitted};
 use testkit::Random;
+use window::drained::Drained;
 use window::memory::Heap;
 use window::recover::{Bounds, Replay, recover};
 use window::ring::{Reader, Refused, Stop, Writer};
-use window::sequence::{Drained, Sequence};
+use window::sequence::Sequence;
 
 const CAPACITY: u64 = 64 << 10;
 const RINGS: usize = 3;

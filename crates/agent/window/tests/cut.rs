@@ -5,11 +5,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use types::{ByteRange, Epoch};
+use window::drained::Drained;
 use window::layout::{HEADER_BYTES, RingId};
 use window::memory::Heap;
 use window::recover::{Bounds, Loss, Replay, Report, recover};
 use window::ring::{Grant, Reader, Writer};
-use window::sequence::{Drained, Sequence, WORD_BYTES};
+use window::sequence::{Sequence, WORD_BYTES};
 use window::{Mapping, Medium};
 
 const CAPACITY: u64 = 256 << 10;

@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 
 use common::{COUNTER, Drain, FILE, Replica, grant, ring_bytes};
 use testkit::Random;
+use window::drained::Drained;
 use window::recover::{Bounds, recover};
 use window::ring::{Reader, Stop, Writer};
-use window::sequence::{Drained, Sequence};
+use window::sequence::Sequence;
 use window::{Mapping, Medium, Memory};
 
 const CAPACITY: u64 = 256 << 10;

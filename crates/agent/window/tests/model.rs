@@ -7,10 +7,11 @@ use std::sync::Arc;
 use common::{COUNTER, Drain, FILE, Image, Stepped, World, grant, ring_bytes};
 use testkit::Random;
 use types::{ByteRange, Epoch};
+use window::drained::{Drained, Progress};
 use window::memory::Heap;
 use window::recover::{Bounds, Fence, Report, Why, recover};
 use window::ring::{Reader, Refused, Stop, Writer};
-use window::sequence::{Drained, Sequence};
+use window::sequence::Sequence;
 
 const CAPACITY: u64 = 64 << 10;
 const RINGS: usize = 3;
@@ -81,7 +82,7 @@ fn recovered(image: &Image, memories: &[Vec<u8>], fences: &[Fence]) -> (Vec<u8>,
     let drained = Drained::left_behind(Heap::from_image(&memories[RINGS + 1]));
     let mut replica = image.replica.clone();
     let report = recover(&mut readers, &drained, Bounds { fences, cut: u64::MAX }, &mut replica).unwrap();
-    assert_eq!(drained.below(), Some(u64::MAX));
+    assert_eq!(drained.progress(), Some(Progress::all_below(u64::MAX)));
     let before = replica.clone();
     let again = recover(&mut readers, &drained, Bounds { fences, cut: u64::MAX }, &mut replica).unwrap();
     assert!(before == replica && again.records == 0, "a second recovery does nothing");
@@ -121,7 +122,7 @@ fn formatted(image: &Image) -> bool {
     (0..RINGS).all(|ring| {
         let memory = Heap::from_image(&image.memories[ring]);
         Reader::left_behind(memory, grant(ring as u128 * 7919 + 1, CAPACITY)).is_ok()
-    }) && Drained::left_behind(Heap::from_image(&image.memories[RINGS + 1])).below().is_some()
+    }) && Drained::left_behind(Heap::from_image(&image.memories[RINGS + 1])).progress().is_some()
 }
 
 #[test]

@@ -171,14 +171,14 @@ impl Agent {
             (Command::Attach, Some(right)) => {
                 let attach = || self.attach_window(open, right, thread, exclusive, asked.bytes);
                 let attached = if self.cache.is_shared() { patiently(limits::SERVER_ATTACH, attach) } else { attach() };
-                let token = attached.map_err(|error| match error.raw_os_error() {
+                let attached = attached.map_err(|error| match error.raw_os_error() {
                     Some(libc::ETIMEDOUT) => io::Error::from_raw_os_error(libc::EAGAIN),
                     _ => error,
                 })?;
-                return Ok(answer(Some(right), token, exclusive));
+                return Ok(answer(Some(right), Some(attached), exclusive));
             }
         }
-        Ok(answer(right, 0, exclusive))
+        Ok(answer(right, None, exclusive))
     }
 
     fn attach_window(
@@ -188,7 +188,7 @@ impl Agent {
         thread: u32,
         exclusive: bool,
         bytes: u64,
-    ) -> io::Result<u64> {
+    ) -> io::Result<(u64, u64)> {
         if right.off.load(Ordering::Acquire) {
             return errno(libc::EOPNOTSUPP);
         }
@@ -198,13 +198,13 @@ impl Agent {
         if bytes > 0 {
             right.set_bytes(bytes);
         }
-        let token = right.windows.attach(right, pid, &|| self.drain_handle(open.node()))?;
+        let attached = right.windows.attach(right, pid, &|| self.drain_handle(open.node()))?;
         right.used.store(true, Ordering::Release);
         if self.stat(open.node()).is_ok_and(|stat| stat.st_nlink == 0) {
             // When that was, it had no window to say so of.
             self.removes(open.node(), true);
         }
-        Ok(token)
+        Ok(attached)
     }
 
     /// A handle for the drain of a file, and the file's path.
@@ -222,13 +222,15 @@ pub fn attaches(argument: &[u8]) -> bool {
     Control::from_bytes(argument).is_some_and(|asked| asked.command == Command::Attach)
 }
 
-fn answer(right: Option<&WindowRight>, token: u64, exclusive: bool) -> Vec<u8> {
-    let mut answer = Control { token, ..Control::new(Command::Get, 0) };
+/// `attached`: the token of the window that it has got just now, and its bytes.
+fn answer(right: Option<&WindowRight>, attached: Option<(u64, u64)>, exclusive: bool) -> Vec<u8> {
+    let mut answer = Control { token: attached.map_or(0, |(token, _)| token), ..Control::new(Command::Get, 0) };
     if let Some(right) = right {
         if exclusive && !right.off.load(Ordering::Acquire) {
             answer.state |= state::MAY;
         }
-        if let Some(capacity) = right.windows.capacity_of(right) {
+        let capacity = attached.map(|(_, bytes)| bytes).or_else(|| right.windows.capacity_of(right));
+        if let Some(capacity) = capacity {
             answer.state |= state::HAS | if right.windows.medium.is_durable() { state::DURABLE } else { 0 };
             answer.bytes = capacity;
         }

@@ -3,15 +3,17 @@
 //! All of it happens under the file's lock, on whichever thread has it: the file's own drain thread, or a request of the
 //! kernel that must see what was acknowledged before it.
 //!
-//! 1. what is in the burst buffer is a prefix of the file's sequence (`window::plan`);
+//! 1. what is in the burst buffer is, with what the rings hold by the mark of the drained, the file after all of its sequence; by itself it
+//!    is a prefix of the sequence whenever no sweep is under way (`window::plan`);
 //! 2. a ring's room is given back only when its bytes are in the burst buffer and the mark of the drained says so; where rings
 //!    are durable, both are so on the media of either;
-//! 3. a ring that ended stays, with its files, until nothing of the file is pending;
+//! 3. a ring that ended stays, with its files, until nothing of it is pending;
 //! 4. while nothing can be brought to the burst buffer, all rings of the file have ended, and whoever looks at it finds what
 //!    they hold laid over the replica. A truncation then is written down before it is made, and applies to what they hold.
 
 mod bring;
 mod pending;
+mod settle;
 
 pub(crate) use pending::Pending;
 
@@ -21,9 +23,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use types::{ByteRange, Epoch};
-use window::plan::{Queue, RingSlot};
+use window::drained::Drained;
+use window::limits::{BATCH_BYTES_MAX, LONE_BYTES_MAX};
+use window::plan::{Batch, Queue, RingSlot};
 use window::ring::{Found, Grant, Reader, Stop};
-use window::sequence::{Drained, Sequence};
+use window::sequence::Sequence;
 use window::{Mapping, Medium, Memory, layout, sequence};
 
 use super::budget::Share;
@@ -42,6 +46,8 @@ struct Ring {
     ended: bool,
     /// What its writers said that they had waited, as far as it was counted.
     waited_us: u64,
+    /// When something was taken from it last.
+    came: Instant,
     _share: Share,
 }
 
@@ -51,6 +57,11 @@ impl Ring {
         let now = self.reader.waited_us();
         Counters::add(&counters.waited_us, now.saturating_sub(self.waited_us));
         self.waited_us = self.waited_us.max(now);
+    }
+
+    /// Whether its writer may soon wait.
+    fn is_short_of_room(&self) -> bool {
+        self.reader.used() > self.reader.grant().capacity / 2
     }
 }
 
@@ -99,7 +110,9 @@ impl Drain {
         let counter = Arc::new(create(place.sequence())?);
         let drained = Drained::begin(create(place.drained())?);
         let sequence = Sequence::new(Arc::clone(&counter));
-        let (rings, queue) = (BTreeMap::new(), Queue::new(0));
+        // Where each batch has to wait for a medium or a server, it has to be worth it.
+        let lone_bytes_max = if medium.is_durable() || handle.is_remote() { BATCH_BYTES_MAX } else { LONE_BYTES_MAX };
+        let (rings, queue) = (BTreeMap::new(), Queue::with_batches_of(BATCH_BYTES_MAX, lone_bytes_max));
         let (next, buffer, damaged, failing, cut) = (0, Vec::new(), false, false, None);
         let counters = Arc::clone(counters);
         Ok(Drain {
@@ -146,7 +159,7 @@ impl Drain {
         fault::point("window.granted");
         let slot = RingSlot(number);
         self.queue.join(slot);
-        self.rings.insert(slot, Ring { reader, open, ended: false, waited_us: 0, _share: share });
+        self.rings.insert(slot, Ring { reader, open, ended: false, waited_us: 0, came: Instant::now(), _share: share });
         Counters::add(&self.counters.attached, 1);
         Ok(Granted { ring: memory, sequence: Arc::clone(&self.counter), id, capacity, medium: self.medium })
     }
@@ -203,7 +216,11 @@ impl Drain {
         for slot in slots {
             let Drain { rings, queue, hint, damaged, sequence, counters, .. } = self;
             let Some(ring) = rings.get_mut(&slot).filter(|ring| !ring.ended) else { continue };
+            let before = ring.reader.cursor();
             let stop = ring.reader.take(&mut |found| offer(queue, slot, found, hint, damaged, counters));
+            if ring.reader.cursor() > before {
+                ring.came = Instant::now();
+            }
             ring.count_waits(counters);
             queue.settle(slot, ring.reader.known_below(sequence));
             if stop == Stop::Revoke || ring.reader.memory().is_broken() {
@@ -215,7 +232,13 @@ impl Drain {
 
     /// Whether a ring is so full that its writer may soon wait.
     pub fn is_short_of_room(&self) -> bool {
-        self.rings.values().any(|ring| ring.reader.used() > ring.reader.grant().capacity / 2)
+        self.rings.values().any(Ring::is_short_of_room)
+    }
+
+    /// Whether others may bring what belongs between the bytes of those who are short of room.
+    pub fn neighbours_come(&self) -> bool {
+        let mut rings = self.rings.values().filter(|ring| !ring.ended);
+        rings.any(|ring| !ring.is_short_of_room() && ring.came.elapsed() < limits::WINDOW_DRAIN_AFTER)
     }
 
     /// Whether nothing taken waits to be drained.
@@ -231,7 +254,12 @@ impl Drain {
     /// Brings one batch to the burst buffer; false if there is none worth it. On an error the same batch comes again, and the
     /// rings have ended: their programs write through the kernel, which tells them, and do not wait for room in vain.
     pub fn batch(&mut self, urgent: bool) -> io::Result<bool> {
-        let Some(batch) = self.queue.batch(urgent) else { return Ok(false) };
+        let batch = self.queue.batch(urgent);
+        self.bring(batch)
+    }
+
+    fn bring(&mut self, batch: Option<Batch>) -> io::Result<bool> {
+        let Some(batch) = batch else { return Ok(false) };
         let written = self.write(&batch);
         if written.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EINTR)) {
             // Whoever waited for the server has given up; others bring it there.
@@ -249,7 +277,7 @@ impl Drain {
         Counters::add(&self.counters.drained, batch.writes.iter().map(|write| write.range.len()).sum());
         Counters::add(&self.counters.superseded, batch.superseded);
         fault::point("window.written");
-        self.drained.advance(batch.below);
+        self.drained.advance(batch.progress);
         fault::point("window.marked");
         for (slot, position) in self.queue.done(&batch) {
             if let Some(ring) = self.rings.get_mut(&slot) {
@@ -260,67 +288,16 @@ impl Drain {
         Ok(true)
     }
 
-    /// Everything that was acknowledged before this call is in the burst buffer when it returns. A writer in the midst of an
-    /// append may stand before acknowledged records of others: it is waited for, then its ring ends. Errors are those of
-    /// writing the replica; `EIO` tells once that an acknowledged record was damaged.
-    pub fn settle(&mut self) -> io::Result<()> {
-        let goals: Vec<_> = self.rings.iter().map(|(slot, ring)| (*slot, ring.reader.head())).collect();
-        let capacity: u64 = self.rings.values().map(|ring| ring.reader.grant().capacity).sum();
-        let (mut patience, mut rushed) = (Instant::now() + limits::WINDOW_HOLE_WAIT, false);
-        // Of a program that never ends what it writes: twice what its rings hold, of which each turn counts for something.
-        let (mut left, turn) = (2 * capacity, capacity / limits::WINDOW_SETTLE_TURNS);
-        loop {
-            let (began, before) = (Instant::now(), self.looked_at());
-            self.take();
-            while self.batch(true)? {}
-            // What the drain takes is not the writer's delay.
-            patience += began.elapsed();
-            let advanced = self.looked_at().saturating_sub(before);
-            left = left.saturating_sub(if advanced > 0 { advanced.max(turn) } else { 0 });
-            let behind = |(slot, goal): &&(RingSlot, u64)| {
-                self.rings.get(slot).is_some_and(|ring| !ring.ended && ring.reader.cursor() < *goal)
-            };
-            let late: Vec<_> = goals.iter().filter(behind).map(|(slot, _)| *slot).collect();
-            if late.is_empty() && self.queue.is_empty() {
-                break;
-            }
-            if left > 0 && Instant::now() < patience {
-                std::thread::yield_now();
-                continue;
-            }
-            match (late.is_empty(), rushed) {
-                (false, _) => late.into_iter().for_each(|slot| self.end_ring(slot, false)),
-                // A number that no ring has: some ring lies.
-                (true, false) => {
-                    self.end(None);
-                    rushed = true;
-                }
-                (true, true) => return Err(io::Error::other("the rings of a file do not drain")),
-            }
-            patience = Instant::now() + limits::WINDOW_HOLE_WAIT;
-        }
-        fault::point("window.drained");
-        self.sweep();
-        if std::mem::take(&mut self.damaged) { Err(io::Error::from_raw_os_error(libc::EIO)) } else { Ok(()) }
-    }
-
-    /// Bytes of rings that were looked at, of those that have not ended.
-    fn looked_at(&self) -> u64 {
-        self.rings.values().filter(|ring| !ring.ended).map(|ring| ring.reader.cursor()).sum()
-    }
-
-    /// Removes the rings that are over, once nothing is pending (3).
+    /// Removes the rings that are over, once nothing of them is pending (3).
     pub fn sweep(&mut self) {
-        if !self.queue.is_empty() {
-            return;
-        }
-        let Drain { rings, place, .. } = self;
+        let Drain { rings, place, queue, .. } = self;
         rings.retain(|slot, ring| {
-            if ring.ended {
+            let over = ring.ended && !queue.holds(*slot);
+            if over {
                 place.remove_ring(slot.0);
                 fault::point("window.removed");
             }
-            !ring.ended
+            !over
         });
     }
 

@@ -61,7 +61,7 @@ impl FileWindow {
     }
 
     fn run(self: &Arc<FileWindow>, windows: &Weak<Windows>) {
-        let mut busy = Instant::now();
+        let mut pace = Pace::new();
         loop {
             let Some(windows) = windows.upgrade() else { return };
             let mut slot = self.drain.lock();
@@ -69,7 +69,7 @@ impl FileWindow {
                 None => Next::End,
                 Some(drain) => {
                     self.end_closed(drain);
-                    step(drain, &windows, &mut busy)
+                    step(drain, &windows, &mut pace)
                 }
             };
             match next {
@@ -102,12 +102,41 @@ impl FileWindow {
     }
 }
 
-fn step(drain: &mut Drain, windows: &Windows, busy: &mut Instant) -> Next {
-    if drain.take() {
-        *busy = Instant::now();
+/// When things happened last.
+struct Pace {
+    /// Something was taken.
+    busy: Instant,
+    /// It began to be waited for neighbours, and goes on to be.
+    waits: Option<Instant>,
+    /// That was in vain.
+    waited: Option<Instant>,
+}
+
+impl Pace {
+    fn new() -> Pace {
+        Pace { busy: Instant::now(), waits: None, waited: None }
     }
-    let quiet = busy.elapsed();
-    let urgent = drain.is_short_of_room() || quiet > limits::WINDOW_DRAIN_AFTER;
+
+    /// Whether to wait for neighbours, which come: if not in vain, a moment ago.
+    fn waits(&mut self) -> bool {
+        if self.waited.is_some_and(|waited| waited.elapsed() < limits::WINDOW_DRAIN_AFTER) {
+            return false;
+        }
+        let waits = self.waits.get_or_insert_with(Instant::now).elapsed() < limits::WINDOW_NEIGHBOURS;
+        if !waits {
+            (self.waits, self.waited) = (None, Some(Instant::now()));
+        }
+        waits
+    }
+}
+
+fn step(drain: &mut Drain, windows: &Windows, pace: &mut Pace) -> Next {
+    if drain.take() {
+        pace.busy = Instant::now();
+    }
+    let quiet = pace.busy.elapsed();
+    let mut waits = || drain.neighbours_come() && pace.waits();
+    let urgent = quiet > limits::WINDOW_DRAIN_AFTER || drain.is_short_of_room() && !waits();
     let batch = {
         // A server has many at once to do; and one batch that waits for it must not keep the others from it.
         let turn = (!windows.behind_server).then(|| windows.turn.lock());
@@ -116,7 +145,10 @@ fn step(drain: &mut Drain, windows: &Windows, busy: &mut Instant) -> Next {
         batch
     };
     match batch {
-        Ok(true) => Next::Again,
+        Ok(true) => {
+            pace.waits = None;
+            Next::Again
+        }
         Ok(false) => {
             drain.sweep();
             if drain.is_over() {

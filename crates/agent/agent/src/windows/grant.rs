@@ -18,14 +18,14 @@ use crate::burst_buffer::OpenData;
 use crate::limits;
 
 impl Windows {
-    /// Makes a ring for an open file of the process `pid`. The token to fetch it. `EAGAIN`: the node's budget is spent,
+    /// Makes a ring for an open file of the process `pid`. The token to fetch it, and its bytes. `EAGAIN`: the node's budget is spent,
     /// it has one, or what is in the file's rings cannot be brought to the burst buffer now.
     pub(super) fn attach(
         self: &Arc<Windows>,
         right: &WindowRight,
         pid: u32,
         make: &dyn Fn() -> io::Result<(Box<dyn OpenData>, PathBuf)>,
-    ) -> io::Result<u64> {
+    ) -> io::Result<(u64, u64)> {
         let not_now = || io::Error::from_raw_os_error(libc::EAGAIN);
         let never = || io::Error::from_raw_os_error(libc::EOPNOTSUPP);
         if self.is_barred(&right.identity) {
@@ -72,9 +72,9 @@ impl Windows {
             }
             let granted = granted?;
             let token = session::random()? as u64 | 1;
-            let (identity, open) = (right.identity.clone(), right.id);
+            let (identity, open, bytes) = (right.identity.clone(), right.id, granted.capacity);
             self.tokens.lock().insert(token, Token { identity, open, pid, granted });
-            return Ok(token);
+            return Ok((token, bytes));
         }
         Err(not_now())
     }

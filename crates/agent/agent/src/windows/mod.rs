@@ -34,7 +34,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
-use types::Identity;
+use types::{ByteRange, Identity};
 use window::Medium;
 
 pub use control::attaches;
@@ -202,7 +202,12 @@ impl Windows {
 
     /// Everything acknowledged before this call is in the burst buffer when it returns. Errors as writing there gives them.
     pub fn settle(&self, identity: &Identity) -> io::Result<()> {
-        self.with_window(identity, Drain::settle).map(drop)
+        self.settle_within(identity, ByteRange::new(0, u64::MAX))
+    }
+
+    /// The same of what was acknowledged of `range`: before it is written otherwise, which does not change what lies beside it.
+    pub fn settle_within(&self, identity: &Identity, range: ByteRange) -> io::Result<()> {
+        self.with_window(identity, |drain| drain.settle_within(range)).map(drop)
     }
 
     /// Settles, and looks at the file: with what could not be brought to the burst buffer, or with nothing. Errors are those of

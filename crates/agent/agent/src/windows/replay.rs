@@ -8,10 +8,11 @@ use std::sync::Arc;
 use file_cache::OpenHow;
 use global_store::GlobalStore;
 use types::{ByteRange, Epoch, Identity};
+use window::drained::Drained;
 use window::layout::{HEADER_BYTES, NotThisRing};
 use window::recover::{Bounds, Loss, Replay, Report, Why, recover};
 use window::ring::{Grant, Reader, Reason, revoke};
-use window::sequence::{Drained, WORD_BYTES};
+use window::sequence::WORD_BYTES;
 use window::{Mapping, Medium, Memory};
 
 use super::fault;
@@ -195,7 +196,7 @@ fn mark(place: &FilePlace) -> io::Result<Drained<Mapping>> {
     let damaged = || io::Error::new(io::ErrorKind::InvalidData, format!("{}: not what an agent wrote", path.display()));
     match Mapping::open(&path, Medium::Volatile) {
         Ok(memory) if memory.len() < WORD_BYTES => Err(damaged()),
-        Ok(memory) => Some(Drained::left_behind(memory)).filter(|mark| mark.below().is_some()).ok_or_else(damaged),
+        Ok(memory) => Some(Drained::left_behind(memory)).filter(|mark| mark.progress().is_some()).ok_or_else(damaged),
         // Not there, or empty.
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidInput) => Err(damaged()),
         Err(error) => Err(error),

@@ -8,12 +8,14 @@ mod killed;
 mod number;
 mod recorder;
 mod replay;
+mod settle;
 mod stuck;
 
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 use catalogue::Catalogue;
 use config::{Policy, PolicySet};
@@ -26,7 +28,7 @@ use window::attach::{Command, Control, state};
 use window::client::{Registration, Window};
 use window::ring::Refused;
 
-use super::{WindowSettings, WindowStatus};
+use super::{WindowSettings, WindowStatus, limits};
 use crate::{Agent, Caller, Config, Mode, NewMode, OpenFile, PolicyTable, WriteHow};
 
 const WRITE: Mode = Mode {

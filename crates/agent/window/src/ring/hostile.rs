@@ -3,11 +3,12 @@
 use types::{ByteRange, Epoch};
 
 use super::*;
+use crate::drained::{Drained, Progress};
 use crate::layout::{Kind, RecordHeader, at, commit_word};
 use crate::limits::CAPACITY_MIN;
 use crate::memory::Heap;
 use crate::recover::{Bounds, Replay, Report, recover};
-use crate::sequence::{Drained, Sequence, WORD_BYTES};
+use crate::sequence::{Sequence, WORD_BYTES};
 use crate::sync::Ordering::Relaxed;
 use std::sync::Arc;
 
@@ -190,7 +191,7 @@ impl Replay for Hears<'_> {
     }
 
     fn tell(&mut self, report: &Report) {
-        assert_eq!(self.0.below(), Some(0), "who dies now tells it again");
+        assert_eq!(self.0.progress(), Some(Progress::default()), "who dies now tells it again");
         self.1 = Some(report.clone());
     }
 }
@@ -209,7 +210,7 @@ fn damage_is_told_by_byte_range_before_it_is_marked_and_the_rest_is_kept() {
     let left = Reader::left_behind(memory, grant()).unwrap();
     let mut hears = Hears(&drained, None);
     let report = recover(&mut [left], &drained, Bounds::NONE, &mut hears).unwrap();
-    assert_eq!((hears.1.as_ref(), drained.below()), (Some(&report), Some(u64::MAX)));
+    assert_eq!((hears.1.as_ref(), drained.progress()), (Some(&report), Some(Progress::all_below(u64::MAX))));
     assert_eq!(report.lost.iter().map(|loss| loss.range).collect::<Vec<_>>(), [Some(ByteRange::new(11_000, 12_000))]);
     assert_eq!(
         report.replayed.iter().collect::<Vec<_>>(),

@@ -273,6 +273,12 @@ impl<M: Memory> Reader<M> {
         self.known_below
     }
 
+    /// Whether a record that was reserved below `head` may be published and is not taken: one that has no room yet is not, nor is any
+    /// behind it.
+    pub fn is_behind(&self, head: u64) -> bool {
+        self.cursor < head && self.next_has_room()
+    }
+
     /// Whether the record at the cursor, published or not, may have all its room.
     fn next_has_room(&self) -> bool {
         if !self.fits(self.cursor, RECORD_BYTES) {

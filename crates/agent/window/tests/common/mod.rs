@@ -8,12 +8,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use types::{ByteRange, Epoch};
+use window::drained::Drained;
 use window::layout::{HEADER_BYTES, RingId};
 use window::memory::{Heap, Memory};
 use window::plan::{Queue, RingSlot};
 use window::recover::Replay;
 use window::ring::{Found, Grant, Reader, Stop};
-use window::sequence::{Drained, Sequence, WORD_BYTES};
+use window::sequence::{Sequence, WORD_BYTES};
 
 /// Bytes of the file in the stories.
 pub const FILE: usize = 64 << 10;
@@ -148,7 +149,8 @@ pub struct Drain<M: Memory> {
 
 impl<M: Memory> Drain<M> {
     pub fn new(readers: Vec<Reader<M>>, sequence: Arc<M>, drained: M) -> Drain<M> {
-        let mut queue = Queue::new(0);
+        // Small ones, so that sweeps take several.
+        let mut queue = Queue::with_batches_of(20_000, 7_000);
         (0..readers.len()).for_each(|ring| queue.join(RingSlot(ring)));
         Drain { readers, queue, sequence: Sequence::new(sequence), drained: Drained::begin(drained) }
     }
@@ -204,7 +206,7 @@ impl<M: Memory> Drain<M> {
             to.write(one.range.start, &bytes).unwrap();
         }
         to.sync().unwrap();
-        self.drained.advance(batch.below);
+        self.drained.advance(batch.progress);
         for (ring, position) in self.queue.done(&batch) {
             self.readers[ring.0].release(position);
         }

@@ -73,9 +73,7 @@ impl Drain {
                     "acknowledged writes are lost: bytes {start} to {end}: the file was removed elsewhere while the server was away"
                 );
             }
-            let before = self.queue.bytes();
-            self.queue.cut(0);
-            Counters::add(&self.counters.lost, before);
+            Counters::add(&self.counters.lost, self.queue.cut(0));
         } else {
             tracing::info!(file = self.hint, "what could not be drained is dropped with its file");
             self.drop_behind(0);
@@ -84,8 +82,6 @@ impl Drain {
     }
 
     fn drop_behind(&mut self, len: u64) {
-        let before = self.queue.bytes();
-        self.queue.cut(len);
-        Counters::add(&self.counters.superseded, before - self.queue.bytes());
+        Counters::add(&self.counters.superseded, self.queue.cut(len));
     }
 }

@@ -11,8 +11,9 @@ use file_cache::{SeekFor, WriteResult};
 use parking_lot::Mutex;
 use testkit::Random;
 use types::{Identity, Version};
+use window::drained::Drained;
 use window::ring::Writer;
-use window::sequence::{Drained, Sequence};
+use window::sequence::Sequence;
 use window::{Mapping, Medium};
 
 use super::super::budget::Budget;
@@ -45,7 +46,7 @@ pub(super) struct Recorder {
 impl Recorder {
     fn mark(&self) -> u64 {
         let mark = Mapping::open(&self.mark, Medium::Volatile);
-        mark.map_or(0, |mark| Drained::left_behind(mark).below().unwrap())
+        mark.map_or(0, |mark| Drained::left_behind(mark).progress().unwrap().below)
     }
 }
 

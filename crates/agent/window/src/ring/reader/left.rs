@@ -1,7 +1,8 @@
 //! A ring that an earlier agent left.
 
 use super::{Damage, Found, Grant, Reader, Reason, Slot};
-use crate::layout::{self, NotThisRing, RECORD_BYTES, State, at};
+use crate::drained::Progress;
+use crate::layout::{self, NotThisRing, RECORD_BYTES, RecordHeader, State, at};
 use crate::memory::Memory;
 use crate::ring::Ring;
 use crate::sync::Ordering::Acquire;
@@ -13,11 +14,11 @@ impl<M: Memory> Reader<M> {
         Ok(Reader { ring, grant, cursor: 0, tail: 0, mark: None, known_below: 0, revoked: false, left: true })
     }
 
-    /// Takes every published record of a ring left behind whose sequence number is not below `drained_below`, in no order.
+    /// Takes every published record of a ring left behind that is not wholly `drained`, in no order.
     ///
     /// Neither head nor tail is asked, which may be lost, old or forged: a commit word tells the position of its record, and
-    /// `drained_below` what is done.
-    pub fn take_left(&mut self, drained_below: u64, found: &mut dyn FnMut(Found)) {
+    /// `drained` what is done.
+    pub fn take_left(&mut self, drained: Progress, found: &mut dyn FnMut(Found)) {
         self.revoke();
         let tail = self.ring.word(at::RELEASED).load(Acquire);
         let mut place = 0;
@@ -32,7 +33,7 @@ impl<M: Memory> Reader<M> {
                 continue;
             }
             let slot = self.slot(position);
-            if matches!(&slot, Slot::Record(header) | Slot::Skip(_, header) if header.sequence < drained_below) {
+            if matches!(&slot, Slot::Record(header) | Slot::Skip(_, header) if is_drained(header, drained)) {
                 continue;
             }
             if state == Some(State::Published) && !self.ring.swap_state(position, State::Published, State::Taken) {
@@ -55,4 +56,9 @@ impl<M: Memory> Reader<M> {
         self.cursor = u64::MAX;
         self.known_below = u64::MAX;
     }
+}
+
+/// What is left of its room by later records may look like damage.
+fn is_drained(header: &RecordHeader, drained: Progress) -> bool {
+    drained.rest(header.sequence, header.range()).is_empty()
 }
