@@ -3,6 +3,8 @@
 mod append;
 mod backing;
 mod route;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -121,11 +123,7 @@ impl FileHandle {
         if append {
             return self.append(data);
         }
-        self.write_with_room(data.len(), &mut |to| match to {
-            Route::Replica(fd) => replica::write_full(fd, data, offset),
-            Route::Global(global) => still_wanted().and_then(|()| global.write_at(data, offset)),
-            Route::Partial => errno(libc::EIO),
-        })?;
+        self.write_with_room(data.len(), &mut |to| still_wanted().and_then(|()| to.write(data, offset)))?;
         Ok(WriteResult { written: data.len(), offset })
     }
 
@@ -155,11 +153,11 @@ impl FileHandle {
     }
 
     /// Writes what was acknowledged before, by a window: like `write_at`, but an earlier failure of a stage-out, which is to be
-    /// told to the program, does not stand in the way.
+    /// told to the program, does not stand in the way, nor that who waits for this was given up.
     pub fn write_acknowledged(&self, data: &[u8], offset: u64) -> io::Result<()> {
         let seen = self.file.live.lock().error.0;
         self.seen.store(seen, Ordering::Relaxed);
-        self.write_at(data, offset, false).map(|_| ())
+        self.write_with_room(data.len(), &mut |to| to.write(data, offset))
     }
 
     /// The same by `write`, from where the bytes are straight into the replica; whether it did. If not, for whatever reason, or because the
@@ -194,8 +192,11 @@ impl FileHandle {
     /// `ftruncate`
     pub fn set_len(&self, len: u64) -> io::Result<()> {
         let _io = self.file.io.read();
-        match self.route(true)? {
-            Route::Global(global) => still_wanted().and_then(|()| global.set_len(len)),
+        let to = self.route(true)?;
+        // Who waited for one of the two may have been answered.
+        still_wanted()?;
+        match to {
+            Route::Global(global) => global.set_len(len),
             Route::Replica(fd) => {
                 let _cutting = self.cutting();
                 rustix::fs::ftruncate(&fd, len)?;
@@ -216,7 +217,9 @@ impl FileHandle {
     pub fn fallocate(&self, mode: u32, offset: u64, len: u64) -> io::Result<()> {
         let _io = self.file.io.read();
         let flags = FallocateFlags::from_bits_retain(mode);
-        match self.route(true)? {
+        let to = self.route(true)?;
+        still_wanted()?;
+        match to {
             Route::Replica(fd) => {
                 let _cutting = (mode != 0).then(|| self.cutting());
                 let mut done = rustix::fs::fallocate(&fd, flags, offset, len).map_err(io::Error::from);
@@ -230,7 +233,6 @@ impl FileHandle {
             }
             Route::Global(global) => {
                 let range = ByteRange::at(offset, len);
-                still_wanted()?;
                 if flags == FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE {
                     let size = global.attributes()?.fingerprint.size;
                     return global.punch(range.intersection(&ByteRange::new(0, size)));

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
+use global_store::OpenFile;
 use global_store::calls::still_wanted;
 
 use super::{FileHandle, Route, errno};
@@ -16,8 +17,8 @@ use crate::replica;
 enum Done {
     /// All of it, from here on.
     At(u64),
-    /// So many of its first bytes, and nothing behind them.
-    Part(u64),
+    /// Its first bytes alone, and nothing behind them.
+    Part(Standing),
     Nothing,
 }
 
@@ -30,15 +31,15 @@ fn find(data: &[u8], there: &[u8], end: u64) -> Done {
         return Done::At(end + at as u64);
     }
     // The kernel stops a write for a kill between two pages: what ends elsewhere is somebody else's.
-    let (part, tail) = (there.len() as u64, end + there.len() as u64);
-    if part > 0 && data.starts_with(there) && tail.is_multiple_of(PAGE_BYTES) {
-        return Done::Part(part);
+    let tail = end + there.len() as u64;
+    if !there.is_empty() && data.starts_with(there) && tail.is_multiple_of(PAGE_BYTES) {
+        return Done::Part(Standing { start: end, bytes: there.len() });
     }
     Done::Nothing
 }
 
 /// What stands of an append that is under way.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Standing {
     start: u64,
     bytes: usize,
@@ -83,31 +84,49 @@ impl FileHandle {
         };
         match found {
             Done::At(offset) => Ok(WriteResult { written: data.len(), offset }),
-            Done::Part(part) => self.append_rest(data, Standing { start: end, bytes: part as usize }),
+            Done::Part(standing) => self.append_rest(data, standing),
             Done::Nothing => self.append_rest(data, Standing::default()),
         }
     }
 
     /// The `append` lock is held.
     fn append_rest(&self, data: &[u8], mut standing: Standing) -> io::Result<WriteResult> {
-        let written = self.write_with_room(data.len(), &mut |to| match to {
-            Route::Replica(fd) if standing.goes_on(size_of(fd)?) => {
-                replica::write_on(fd, data, standing.start, &mut standing.bytes)
+        let written = self.write_with_room(data.len(), &mut |to| {
+            // It waited for the lock, or for the file.
+            still_wanted()?;
+            match to {
+                Route::Replica(fd) if standing.goes_on(size_of(fd)?) => {
+                    replica::write_on(fd, data, standing.start, &mut standing.bytes)
+                }
+                Route::Global(global) if standing.goes_on(global.attributes()?.fingerprint.size) => {
+                    still_wanted()?;
+                    write_below(global.as_ref(), data, &mut standing)
+                }
+                Route::Replica(_) | Route::Global(_) => Ok(()),
+                Route::Partial => errno(libc::EIO),
             }
-            Route::Global(global) if standing.goes_on(global.attributes()?.fingerprint.size) => {
-                still_wanted()?;
-                global.write_at(&data[standing.bytes..], standing.start + standing.bytes as u64)?;
-                standing.bytes = data.len();
-                Ok(())
-            }
-            Route::Replica(_) | Route::Global(_) => Ok(()),
-            Route::Partial => errno(libc::EIO),
         });
         match written {
             Err(error) if standing.bytes == 0 || !is_full(&error) => Err(error),
             _ => Ok(WriteResult { written: standing.bytes, offset: standing.start }),
         }
     }
+}
+
+/// A store that runs full may have taken a part, and its size says how much.
+fn write_below(global: &dyn OpenFile, data: &[u8], standing: &mut Standing) -> io::Result<()> {
+    let at = standing.start + standing.bytes as u64;
+    let written = global.write_at(&data[standing.bytes..], at);
+    let end = match &written {
+        Ok(()) => standing.start + data.len() as u64,
+        Err(error) if is_full(error) => global.attributes().map_or(at, |found| found.fingerprint.size),
+        Err(_) => at,
+    };
+    // What is longer has grown by others.
+    if (at..=standing.start + data.len() as u64).contains(&end) {
+        standing.bytes = (end - standing.start) as usize;
+    }
+    written
 }
 
 fn size_of(replica: &OwnedFd) -> io::Result<u64> {
@@ -131,7 +150,8 @@ mod tests {
     fn an_append_is_found_completed_or_not_there() {
         let data = vec![7; 5000];
         assert_eq!(find(b"two", b"one two three", 4), Done::At(8));
-        assert_eq!(find(&data, &data[..4096 - 100], 100), Done::Part(4096 - 100), "stopped at the end of a page");
+        let part = Done::Part(Standing { start: 100, bytes: 4096 - 100 });
+        assert_eq!(find(&data, &data[..4096 - 100], 100), part, "stopped at the end of a page");
         assert_eq!(find(&data, &data[..4000], 100), Done::Nothing, "somebody else's, by chance the same");
         assert_eq!(find(&data, b"", 4096), Done::Nothing);
         assert_eq!(find(b"", b"one", 0), Done::Nothing);

@@ -7,17 +7,29 @@ use std::sync::atomic::Ordering;
 
 use config::Atime;
 use global_store::OpenFile;
+use global_store::calls::still_wanted;
 
 use super::{FileHandle, errno};
 use crate::clock::wall;
 use crate::file::Body;
-use crate::replica::How;
+use crate::replica::{self, How};
 
 /// Where one request goes.
 pub(super) enum Route {
     Replica(Arc<OwnedFd>),
     Partial,
     Global(Arc<dyn OpenFile>),
+}
+
+impl Route {
+    /// Writes all of `data` at `offset`.
+    pub(super) fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        match self {
+            Route::Replica(fd) => replica::write_full(fd, data, offset),
+            Route::Global(global) => still_wanted().and_then(|()| global.write_at(data, offset)),
+            Route::Partial => errno(libc::EIO),
+        }
+    }
 }
 
 impl FileHandle {

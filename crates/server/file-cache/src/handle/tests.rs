@@ -1,0 +1,74 @@
+use global_store::calls::{Errand, Store};
+use global_store::memory::{Fault, Operation};
+use testkit::{PATIENCE, wait_until};
+
+use super::*;
+use crate::world::World;
+
+/// Does `call` for somebody who is given up while it waits for what `guard` is.
+fn given_up<G>(guard: G, call: impl FnOnce() -> io::Result<()> + Send) -> Option<i32> {
+    let errand = Errand { asker: Store::mint(), number: 2 };
+    std::thread::scope(|scope| {
+        let caller = scope.spawn(move || {
+            errand.begin();
+            call().map_err(|error| error.raw_os_error().unwrap())
+        });
+        wait_until("it is begun", PATIENCE, || errand.working().is_some());
+        errand.give_up();
+        drop(guard);
+        caller.join().unwrap().err()
+    })
+}
+
+#[test]
+fn what_was_given_up_while_it_waited_for_its_file_does_not_happen() {
+    let world = World::new();
+    world.store.put("f", b"data");
+    let handle = world.open(true, false).unwrap();
+    let io = || handle.file.io.write();
+    let refused = [
+        given_up(io(), || handle.write_at(b"DATA", 0, false).map(|_| ())),
+        given_up(io(), || handle.set_len(1)),
+        given_up(io(), || handle.fallocate(0, 0, 100)),
+        given_up(handle.file.append.lock(), || handle.write_at(b"more", 0, true).map(|_| ())),
+        given_up(handle.file.append.lock(), || handle.append_again(b"more", 4).map(|_| ())),
+    ];
+    assert_eq!(refused, [Some(libc::EIO); 5]);
+    let mut found = [0; 100];
+    assert_eq!(handle.read_at(&mut found, 0).unwrap(), 4);
+    assert_eq!(&found[..4], b"data");
+    assert_eq!(given_up(io(), || handle.write_acknowledged(b"kept", 0)), None, "what was acknowledged is owed");
+    handle.read_at(&mut found, 0).unwrap();
+    assert_eq!(&found[..4], b"kept");
+}
+
+#[test]
+fn an_append_that_fills_the_global_store_says_how_much_of_it_stands_there() {
+    let world = World::new();
+    world.store.put("f", b"data");
+    let policy = Arc::new(Policy { cache: config::Cache::Through, ..Policy::default() });
+    let how = OpenHow { read: true, write: true, truncate: false, created: false, sync: false, policy };
+    let handle = world.cache.open_file(world.store.anchor("f").unwrap(), how).unwrap();
+    let matching = |operation: &Operation| matches!(operation, Operation::Write(_));
+    world.store.fail(Fault { matching, errno: libc::ENOSPC, torn: true, ..Fault::default() });
+    let result = handle.write_at(&[7; 100], 0, true).unwrap();
+    assert_eq!((result.offset, result.written), (4, 50));
+    assert_eq!(world.store.attributes("f").unwrap().fingerprint.size, 54);
+    world.store.fail(Fault { matching, errno: libc::ENOSPC, ..Fault::default() });
+    let refused = handle.write_at(&[7; 50], 0, true).unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(libc::ENOSPC), "nothing of it stands");
+}
+
+/// What stands of it is where the file begins now, not where it ended then.
+#[test]
+fn an_append_that_is_tried_again_is_completed_in_a_file_that_was_cut_since() {
+    let world = World::new();
+    let data: Vec<u8> = (0..5000_u32).map(|number| number as u8).collect();
+    world.store.put("f", &data[..4096]);
+    let handle = world.open(true, false).unwrap();
+    let result = handle.append_again(&data, 8192).unwrap();
+    assert_eq!((result.offset, result.written), (0, data.len()));
+    let mut found = vec![0; 6000];
+    assert_eq!(handle.read_at(&mut found, 0).unwrap(), data.len());
+    assert!(found[..data.len()] == data);
+}
