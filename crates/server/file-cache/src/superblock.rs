@@ -149,8 +149,8 @@ impl Superblock {
 }
 
 /// Refuses a directory that somebody else may change. `shared`: it may be a sticky one of root's, in which everybody has
-/// what is his own.
-pub(crate) fn check_owner(path: &Path, shared: bool) -> Result<(), OpenError> {
+/// what is his own. Errors: `Unsafe` for such a directory, `Io` where it cannot be looked at.
+pub fn check_owner(path: &Path, shared: bool) -> Result<(), OpenError> {
     let stat = rustix::fs::stat(path).map_err(|error| failed(path, "look at the directory")(error.into()))?;
     let (uid, mode) = (rustix::process::geteuid().as_raw(), rustix::fs::Mode::from_raw_mode(stat.st_mode));
     let sticky = shared && mode.contains(rustix::fs::Mode::SVTX);

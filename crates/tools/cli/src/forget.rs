@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 
 use agent::OutOfSight;
+use file_cache::OpenError;
 
 use crate::commands::check;
 use crate::exit::{self, Failure, say};
@@ -17,15 +18,19 @@ pub fn words(noted: &Path, error: &io::Error) -> String {
 }
 
 /// Gives up what lay in `path`, as noted in the burst buffers of `root`, or by an agent at a server whose directory that is, and
-/// tells it as lost.
+/// tells it as lost. Refused where another user may have made what lies there.
 pub fn windows(root: &Path, path: &Path) -> Result<(), Failure> {
     let failed = |error: io::Error| Failure::io(format_args!("give up the windows in {}", path.display()), &error);
+    let (buffers, of_agent) = (place::formatted(root), left::is_of_agent(root));
+    for (dir, shared) in buffers.iter().map(|buffer| (&**buffer, true)).chain(of_agent.then_some((root, false))) {
+        file_cache::check_owner(dir, shared).map_err(|error| not_ours(dir, &error))?;
+    }
     let mut given_up = Vec::new();
-    for buffer in place::formatted(root) {
+    for buffer in buffers {
         let _lock = check::lock(&buffer)?;
         given_up.extend(agent::forget_windows(&buffer, path).map_err(failed)?);
     }
-    if left::is_of_agent(root) {
+    if of_agent {
         let in_use = || Failure::new(exit::UNAVAILABLE, format!("{} is in use by an agent", root.display()));
         let _lock = left::of_dead(root).map_err(failed)?.ok_or_else(in_use)?;
         given_up.extend(agent::forget_windows(root, path).map_err(failed)?);
@@ -39,6 +44,15 @@ pub fn windows(root: &Path, path: &Path) -> Result<(), Failure> {
             .remedy(format!("to see where they lay: forebay check {}", shell::word(root))));
     }
     Ok(())
+}
+
+fn not_ours(dir: &Path, error: &OpenError) -> Failure {
+    let why = match error {
+        OpenError::Unsafe { reason, .. } => reason.clone(),
+        other => other.to_string(),
+    };
+    let refused = format!("what {} says of windows is not believed: {why}", dir.display());
+    Failure::new(exit::NO_PERMISSION, refused).remedy("do this as the user whose agent it was")
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -35,7 +36,7 @@ pub struct Left {
 }
 
 fn create(path: &Path) -> io::Result<File> {
-    File::options().write(true).create(true).truncate(false).open(path)
+    File::options().write(true).create(true).truncate(false).custom_flags(libc::O_NOFOLLOW).open(path)
 }
 
 /// Before the first ring: this is the directory of an agent that lives and serves `directory`.
@@ -113,5 +114,14 @@ mod tests {
         assert_eq!(begin(&dead, "one").unwrap_err().kind(), io::ErrorKind::WouldBlock, "held while it is replayed");
         drop(left);
         assert_eq!(find(&own, "two").unwrap().dirs, [other]);
+    }
+
+    #[test]
+    fn no_lock_is_made_where_a_link_leads() {
+        let tree = tempfile::tempdir().unwrap();
+        let made = tree.path().join("made");
+        std::os::unix::fs::symlink(&made, tree.path().join(ALIVE)).unwrap();
+        assert!(of_dead(tree.path()).is_err() && begin(tree.path(), "one").is_err());
+        assert!(!made.exists());
     }
 }

@@ -236,10 +236,12 @@ impl FilePlace {
     }
 }
 
-/// Writes a file that is there whole or not at all.
+/// Writes a file that is there whole or not at all. `ELOOP`: somebody has put a link in its way.
 pub(super) fn put(path: &Path, bytes: &[u8], durably: bool) -> io::Result<()> {
     let fresh = path.with_extension("new");
-    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+    let mut file = options.open(&fresh)?;
     file.write_all(bytes)?;
     if durably {
         file.sync_all()?;
@@ -271,4 +273,19 @@ pub(super) fn make(path: &Path, mode: u32) -> io::Result<()> {
     DirBuilder::new().mode(mode).create(path)?;
     // Whatever the umask said.
     fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_written_where_a_link_leads_that_somebody_put_in_the_way() {
+        let tree = tempfile::tempdir().unwrap();
+        let (path, other) = (tree.path().join("windows"), tree.path().join("other"));
+        fs::write(&other, "kept").unwrap();
+        std::os::unix::fs::symlink(&other, path.with_extension("new")).unwrap();
+        assert!(put(&path, b"one", false).is_err() && !path.exists());
+        assert_eq!(fs::read(&other).unwrap(), b"kept");
+    }
 }

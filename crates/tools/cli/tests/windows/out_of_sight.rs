@@ -38,3 +38,26 @@ fn windows_on_a_file_system_that_is_gone_are_given_up_by_the_command_that_the_er
         assert!(again.code != 0 && again.err.contains("knows of no windows"), "{again:?}");
     });
 }
+
+#[test]
+fn nobody_gives_up_windows_in_the_directory_of_another_user() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let planted = bench.tree.dir("planted");
+        let made = bench.tree.path("made by root");
+        std::fs::write(planted.join("windows"), "one durable /gone\n").unwrap();
+        for link in ["alive", "forebay.lock", "windows.new"] {
+            std::os::unix::fs::symlink(&made, planted.join(link)).unwrap();
+        }
+        std::os::unix::fs::chown(&planted, Some(1000), None).unwrap();
+        // As an agent at a server has it, and as a burst buffer is.
+        for kind in ["serves", "superblock"] {
+            std::fs::write(planted.join(kind), "{}").unwrap();
+            let refused = call([Path::new("recover"), &planted, "--forget-windows".as_ref(), "/gone".as_ref()]);
+            assert!(refused.code != 0 && refused.err.contains("it belongs to user 1000"), "{kind}: {refused:?}");
+            std::fs::remove_file(planted.join(kind)).unwrap();
+        }
+        assert!(!made.exists());
+        assert_eq!(std::fs::read(planted.join("windows")).unwrap(), b"one durable /gone\n");
+    });
+}
