@@ -112,7 +112,10 @@ impl Drain {
         let sequence = Sequence::new(Arc::clone(&counter));
         // Where each batch has to wait for a medium or a server, it has to be worth it.
         let lone_bytes_max = if medium.is_durable() || handle.is_remote() { BATCH_BYTES_MAX } else { LONE_BYTES_MAX };
-        let (rings, queue) = (BTreeMap::new(), Queue::with_batches_of(BATCH_BYTES_MAX, lone_bytes_max));
+        let queue = Queue::with_batches_of(BATCH_BYTES_MAX, lone_bytes_max);
+        #[cfg(test)]
+        let queue = super::tests::small_batches().unwrap_or(queue);
+        let rings = BTreeMap::new();
         let (next, buffer, damaged, failing, cut) = (0, Vec::new(), false, false, None);
         let counters = Arc::clone(counters);
         Ok(Drain {

@@ -28,6 +28,8 @@ use window::attach::{Command, Control, state};
 use window::client::{Registration, Window};
 use window::ring::Refused;
 
+pub(super) use killed::small_batches;
+
 use super::{WindowSettings, WindowStatus, limits};
 use crate::{Agent, Caller, Config, Mode, NewMode, OpenFile, PolicyTable, WriteHow};
 

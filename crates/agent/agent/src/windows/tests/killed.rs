@@ -7,6 +7,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::Ordering::SeqCst;
 
 use testkit::{PATIENCE, Random, wait_until};
+use window::plan::Queue;
 use window::ring::Writer;
 use window::sequence::Sequence;
 use window::{Mapping, Medium, Memory};
@@ -17,7 +18,7 @@ use super::{Stand, WRITE, agent_over};
 use crate::WriteHow;
 use crate::windows::fault;
 
-const FILE: u64 = 1 << 20;
+const FILE: u64 = 256 << 10;
 const PROGRAM: &str = "FOREBAY_WINDOW_TEST";
 /// The word of the ledger that says which write went, or goes, through the kernel last.
 const THROUGH_KERNEL: usize = 8;
@@ -29,6 +30,11 @@ fn write(seed: u64, number: u64) -> (u64, Vec<u8>) {
     (rng.below(FILE - len), rng.bytes(len as usize))
 }
 
+/// Of the agent that is to be killed, so that it dies in the midst of sweeps.
+pub(in super::super) fn small_batches() -> Option<Queue> {
+    std::env::var(PROGRAM).ok().map(|_| Queue::with_batches_of(40_000, 15_000))
+}
+
 /// Not a test: agent and program in one process, which writes until it is killed.
 #[test]
 #[ignore = "run by the tests below, in a process of its own"]
@@ -37,18 +43,20 @@ fn program() {
     let (seed, root) = arguments.split_once(' ').unwrap();
     let (seed, root): (u64, &Path) = (seed.parse().unwrap(), root.as_ref());
     let acknowledged = Mapping::open(&root.join("acknowledged"), Medium::Volatile).unwrap();
-    let stand = Stand::new(root, &[]);
+    // Rings that are full again and again.
+    let stand = Stand::new(root, &["window=64KiB"]);
     let mut number = acknowledged.word(0).load(SeqCst);
     for life in 0.. {
-        let open = stand.windowed("file");
-        let window = stand.attach(&open);
+        // Two programs, for all that the agent can tell.
+        let opens = [stand.windowed("file"), stand.windowed("file")];
+        let windows = opens.each_ref().map(|open| stand.attach(open));
         for _ in 0..50 + seed % 100 {
             let (offset, bytes) = write(seed, number);
             if (number + life).is_multiple_of(17) {
                 acknowledged.word(THROUGH_KERNEL).store(number, SeqCst);
-                stand.agent.write(&open, &bytes, offset, WriteHow::default()).unwrap();
+                stand.agent.write(&opens[0], &bytes, offset, WriteHow::default()).unwrap();
             } else {
-                window.append(offset, &bytes).unwrap();
+                windows[(seed + number * 7 / 3) as usize % 2].append(offset, &bytes).unwrap();
             }
             number += 1;
             acknowledged.word(0).store(number, SeqCst);
