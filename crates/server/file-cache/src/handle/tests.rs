@@ -1,3 +1,5 @@
+//! What a call on an open file does when it is given up, or when the store takes a part of it.
+
 use global_store::calls::{Errand, Store};
 use global_store::memory::{Fault, Operation};
 use testkit::{PATIENCE, wait_until};
