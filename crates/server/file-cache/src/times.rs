@@ -17,8 +17,18 @@ use crate::replica::{self, How};
 fn note_try(live: &mut Live, before: &Fingerprint, sets: SetMtime) {
     let SetMtime::To(time) = sets else { return };
     let base = live.record.as_ref().map(|record| record.base);
-    let was = [live.left, base].into_iter().flatten().find(|was| live.is_as_left(was, before));
-    live.tried_time = was.map(|was| (was, time)).or(live.tried_time);
+    let known = |was: &Option<Fingerprint>| was.filter(|was| live.is_as_left(was, before));
+    let (left, base) = (known(&live.left), known(&base));
+    let Some(was) = left.or(base) else { return };
+    // A time that was tried before came, and this one is tried over that. The replica of a clean file does not follow.
+    let over = if live.is_unclean() { *before } else { was };
+    if live.is_unclean() {
+        live.left = left.map(|_| over).or(live.left);
+        if let Some(record) = live.record.as_mut().filter(|_| base.is_some()) {
+            record.base = over;
+        }
+    }
+    live.tried_time = Some((over, time));
 }
 
 impl Live {

@@ -307,6 +307,34 @@ fn a_time_that_the_store_did_not_confirm_is_no_conflict() {
 }
 
 #[test]
+fn two_times_in_a_row_that_the_store_did_not_confirm_are_no_conflict() {
+    for (begun, comes) in [(false, false), (false, true), (true, false), (true, true)] {
+        let world = World::new();
+        world.store.put("f", b"old");
+        world.open("f", true).write_at(b"new", 0, false).unwrap();
+        if begun {
+            // A stage-out that failed left its own state below.
+            let matching = |operation: &Operation| matches!(operation, Operation::SetMtime(_));
+            world.store.fail(Fault { matching, ..Fault::default() });
+            assert_eq!(world.cache.drain_all(&mut |_| {}, &|| false).len(), 1);
+        }
+        for (seconds, comes) in [(5, true), (7, comes)] {
+            let time = Timestamp { seconds, nanos: 8 };
+            let refused = world.cache.set_times(&world.anchor("f"), SetMtime::To(time), &mut || {
+                if comes {
+                    world.store.set_mtime("f", time)?;
+                }
+                Err(std::io::Error::from_raw_os_error(libc::EIO))
+            });
+            assert!(refused.is_err());
+        }
+        let stuck = world.cache.drain_all(&mut |_| {}, &|| false);
+        assert!(stuck.is_empty(), "begun {begun}, the second comes {comes}: {stuck:?}");
+        assert_eq!(world.store.read("f").unwrap(), b"new");
+    }
+}
+
+#[test]
 fn another_time_than_the_one_that_the_store_did_not_confirm_is_somebody_elses() {
     let world = World::new();
     world.store.put("f", b"old");
