@@ -34,8 +34,10 @@ struct SocketPath(UnsafeCell<[u8; SOCKET_PATH_MAX]>);
 // SAFETY: written by `configure` alone, before PATH_BYTES is stored.
 unsafe impl Sync for SocketPath {}
 static PATH: SocketPath = SocketPath(UnsafeCell::new([0; SOCKET_PATH_MAX]));
-/// 0: no windows.
+/// 0: this process asks for no windows: no agent was named, or none answered.
 static PATH_BYTES: AtomicUsize = AtomicUsize::new(0);
+/// An agent was named, whatever became of it here: others may have windows in it.
+static NAMED: AtomicBool = AtomicBool::new(false);
 /// Wanted size of a window; 0: as the policy says.
 static WINDOW_BYTES: AtomicU64 = AtomicU64::new(0);
 
@@ -74,11 +76,17 @@ pub fn configure() {
     // SAFETY: nobody reads it before PATH_BYTES is stored.
     unsafe { (&mut *PATH.0.get())[..path.len()].copy_from_slice(path) };
     PATH_BYTES.store(path.len(), Release);
+    NAMED.store(true, Release);
 }
 
-/// Whether the environment named an agent.
+/// Whether this process may ask an agent for windows.
 pub fn is_offered() -> bool {
     PATH_BYTES.load(Relaxed) != 0
+}
+
+/// Whether what it has open may have a window of somebody's: an agent was named when it began.
+pub fn is_named() -> bool {
+    NAMED.load(Relaxed)
 }
 
 /// Whether this process, not a child that shares its memory, is the one that registered.
@@ -145,6 +153,14 @@ fn registered() -> Option<&'static Registration> {
     Some(registration)
 }
 
+/// The registration of a process that has not given up, whose agent answers just now. What is asked over the socket of another table
+/// of descriptors, or by a child that shares our memory, might be something else's. Within [`talk`].
+fn answering() -> Option<&'static Registration> {
+    let is_ours = || !GIVEN_UP.load(Acquire) && is_offered() && (registration().is_none() || is_owner());
+    let found = is_ours().then(registered).flatten()?;
+    (is_ours() && found.is_here() && found.is_answered()).then_some(found)
+}
+
 /// The page that tells of cuts. Within [`talk`].
 fn watch() -> Option<&'static Watch> {
     // SAFETY: never freed once it was stored.
@@ -170,7 +186,7 @@ fn view_of(fd: c_int) -> Asked {
     if GIVEN_UP.load(Acquire) || reads::is_off() || !is_offered() || limited() || !may_be_accelerated(file) {
         return Asked::Never;
     }
-    if !registered().is_some_and(Registration::is_answered) {
+    if answering().is_none() {
         return Asked::Later;
     }
     let ask = || control(file, &Control::new(Command::Reads, 0));
@@ -205,8 +221,7 @@ pub fn tell(fd: c_int, said: &Control) -> bool {
     let told = || {
         // SAFETY: the program's descriptor, in a call on it.
         let file = unsafe { BorrowedFd::borrow_raw(fd) };
-        let answers = is_offered() && may_be_accelerated(file) && registered().is_some_and(Registration::is_answered);
-        answers.then(|| control(file, said).ok()).flatten()
+        if may_be_accelerated(file) { answering().and_then(|_| control(file, said).ok()) } else { None }
     };
     fd >= 0 && talk(told).is_some()
 }
@@ -227,10 +242,7 @@ pub fn closes(first: u32, last: u32) {
 #[cold]
 pub fn attach(fd: c_int, open: &descriptors::Open) {
     let answer = talk(|| {
-        let registration = registration().filter(|_| !size_is_limited() && !GIVEN_UP.load(Acquire))?;
-        if !registration.is_answered() {
-            return None;
-        }
+        let registration = (!size_is_limited()).then(answering).flatten()?;
         // SAFETY: the program's descriptor, which a call of its own is using.
         let file = unsafe { BorrowedFd::borrow_raw(fd) };
         Some(registration.attach(file, WINDOW_BYTES.load(Relaxed)))
@@ -288,7 +300,7 @@ pub fn give_up() {
     GIVEN_UP.store(true, Release);
     // What closes descriptors by requests is seen by nobody.
     reads::end();
-    if is_offered() {
+    if is_named() {
         give_up_once();
     }
 }

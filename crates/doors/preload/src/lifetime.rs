@@ -119,7 +119,7 @@ fn replaced(from: c_int, to: c_int, result: c_int) -> c_int {
 pub fn look_past(fd: c_int) -> Result<(), c_int> {
     if !descriptors::is_foreign(fd) {
         agent::give_back(fd)
-    } else if fd >= 0 && agent::is_offered() && is_regular(fd) {
+    } else if fd >= 0 && agent::is_named() && is_regular(fd) {
         agent::end(fd)
     } else {
         Ok(())

@@ -1,6 +1,26 @@
+#define _GNU_SOURCE
 #include "probe.h"
 
+#include <sched.h>
+
+enum { CONNECTIONS_FROM = 700 };
+
+// A program that does nothing but read, and shares its descriptors with nobody any more: whatever it says, no descriptor is added.
+static void alone(void) {
+  mknod("alone", S_IFREG | 0644, 0);
+  int fd = open("alone", O_RDONLY);
+  TELL(unshare(CLONE_FILES));
+  TELL(posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM));
+  TELL(fcntl(CONNECTIONS_FROM, F_GETFD));
+}
+
 int main(void) {
+  pid_t pid = fork();
+  if (pid == 0) {
+    alone();
+    _exit(0);
+  }
+  tell_child(pid);
   char block[5000], back[5000] = "";
   int fd = scratch("file"), pipes[2];
   for (int n = 0; n < 8; n++) TELL(write(fd, pattern(block, sizeof block, n), sizeof block));

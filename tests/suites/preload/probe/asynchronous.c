@@ -124,11 +124,15 @@ static void linked(void) {
 }
 
 // A program that has no windows reads what the one that started it goes on writing to a file that both have open: past the agent,
-// by a ring or by the kernel alone.
+// by a ring or by the kernel alone. `how` it makes rings: 'r' past the library, 'l' by it, 'n' not at all; or, 'b', past it, where what
+// it has is written by another open file.
 enum { ROUNDS = 5 };
-static void of_an_heir(const char *variable, const char *value) {
-  char itself[4096], numbers[3][16], *before = getenv(variable), all[4096], go;
-  int fd = written(value), to[2], from[2];
+static void of_an_heir(const char *variable, const char *value, char how) {
+  char itself[4096], numbers[3][16], *before = getenv(variable), all[4096], go, ways[2] = {how};
+  unlink(value);
+  int fd = written(value), writer = how == 'b' ? open(value, O_WRONLY | O_CLOEXEC) : fd, to[2], from[2];
+  for (int n = 0; n < 4; n++) pwrite(writer, block, BLOCK, 0);
+  lseek(writer, 0, SEEK_END);
   pipe(to);
   pipe(from);
   pid_t pid = fork();
@@ -141,12 +145,12 @@ static void of_an_heir(const char *variable, const char *value) {
     snprintf(numbers[0], 16, "%d", fd);
     snprintf(numbers[1], 16, "%d", to[0]);
     snprintf(numbers[2], 16, "%d", from[1]);
-    execl(itself, itself, numbers[0], numbers[1], numbers[2], (char *)NULL);
+    execl(itself, itself, numbers[0], numbers[1], numbers[2], ways, (char *)NULL);
   }
   close(to[0]);
   close(from[1]);
   while (read(from[0], &go, 1) == 1) {
-    write(fd, block, BLOCK);
+    write(writer, block, BLOCK);
     write(to[1], &go, 1);
   }
   tell_child(pid);
@@ -154,16 +158,17 @@ static void of_an_heir(const char *variable, const char *value) {
   close(fd);
 }
 
-static void heir(int fd, int from, int to) {
+static void heir(int fd, int from, int to, char how) {
   int through[2];
+  close(open("of an heir", O_WRONLY | O_CREAT, 0644));
   char go = 'g';
   pipe(through);
   for (int n = 0; n < ROUNDS; n++) {
     off_t at = (8 + 2 * n) * BLOCK;
     write(to, &go, 1);
     read(from, &go, 1);
-    TELL(ring(0, IORING_OP_READ, fd, at));
-    TELL(memcmp(got, block, BLOCK));
+    if (how != 'n') TELL(ring(how == 'l', IORING_OP_READ, fd, at));
+    if (how != 'n') TELL(memcmp(got, block, BLOCK));
     write(to, &go, 1);
     read(from, &go, 1);
     at += BLOCK;
@@ -176,8 +181,11 @@ static void heir(int fd, int from, int to) {
 }
 
 static void of_heirs(void) {
-  of_an_heir("FOREBAY_WINDOW", "off");
-  if (is_there("liburing.so.2")) of_an_heir("LD_PRELOAD", "liburing.so.2");
+  of_an_heir("FOREBAY_WINDOW", "off", 'r');
+  of_an_heir("FOREBAY_WINDOW", "off", 'b');
+  of_an_heir("FOREBAY_WINDOW_SOCKET", "nowhere", 'l');
+  of_an_heir("FOREBAY_WINDOW_SOCKET", "nowhere", 'n');
+  if (is_there("liburing.so.2")) of_an_heir("LD_PRELOAD", "liburing.so.2", 'r');
 }
 
 // One that it loads for itself alone is its own.
@@ -248,8 +256,8 @@ static void of_the_c_library(void) {
 
 int main(int count, char **words) {
   pattern(block, sizeof block, 3);
-  if (count > 3) {
-    heir(atoi(words[1]), atoi(words[2]), atoi(words[3]));
+  if (count > 4) {
+    heir(atoi(words[1]), atoi(words[2]), atoi(words[3]), *words[4]);
     return 0;
   }
   if (count > 1) {

@@ -1,6 +1,22 @@
 #include "probe.h"
 
+// It is mapped by one open file and written by another.
+static void beside(void) {
+  static char block[8192];
+  int fd = scratch("beside"), other = open("beside", O_WRONLY), missed = 0;
+  for (int n = 0; n < 8; n++) write(other, block, sizeof block);
+  char *map = mmap(NULL, 8 * sizeof block, PROT_READ, MAP_SHARED, fd, 0);
+  for (int n = 0; n < 8; n++) {
+    memset(block, 'a' + n, sizeof block);
+    pwrite(other, block, sizeof block, n * sizeof block);
+    missed += memcmp(map + n * sizeof block, block, sizeof block) != 0;
+  }
+  TELL(missed);
+  tell_file("beside");
+}
+
 int main(void) {
+  beside();
   char block[16384], got[16384];
   int fd = scratch("file");
   TELL(write(fd, pattern(block, sizeof block, 6), sizeof block));

@@ -154,10 +154,11 @@ impl Agent {
             }
             (Command::Advise, _) => open.advise(asked.state, asked.token, asked.bytes)?,
             (_, None) => return errno(libc::EOPNOTSUPP),
-            (Command::On, Some(right)) => right.off.store(false, Ordering::Release),
+            (Command::On, Some(right)) => right.switch(false),
             (Command::Off, Some(right)) => {
-                right.off.store(true, Ordering::Release);
-                right.windows.end(&right.identity, Some(right.id))?;
+                // It is about to be looked at past us, by way of this open file; who writes it by another is not heard there.
+                right.switch(true);
+                right.windows.end(&right.identity, None)?;
                 if self.cache.is_shared() {
                     // It may be about to be mapped, and the pages of a mapping are this node's: what is drained does not reach
                     // them. A mapping keeps the file open.
@@ -226,7 +227,7 @@ pub fn attaches(argument: &[u8]) -> bool {
 fn answer(right: Option<&WindowRight>, attached: Option<(u64, u64)>, exclusive: bool) -> Vec<u8> {
     let mut answer = Control { token: attached.map_or(0, |(token, _)| token), ..Control::new(Command::Get, 0) };
     if let Some(right) = right {
-        if exclusive && !right.off.load(Ordering::Acquire) {
+        if exclusive && right.windows.refusal(&right.identity).is_none() {
             answer.state |= state::MAY;
         }
         let capacity = attached.map(|(_, bytes)| bytes).or_else(|| right.windows.capacity_of(right));

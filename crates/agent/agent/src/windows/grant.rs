@@ -19,7 +19,7 @@ use crate::limits;
 
 impl Windows {
     /// Makes a ring for an open file of the process `pid`. The token to fetch it, and its bytes. `EAGAIN`: the node's budget is spent,
-    /// it has one, or what is in the file's rings cannot be brought to the burst buffer now.
+    /// it has one, an open file of it is switched off, or what is in the file's rings cannot be brought to the burst buffer now.
     pub(super) fn attach(
         self: &Arc<Windows>,
         right: &WindowRight,
@@ -27,9 +27,8 @@ impl Windows {
         make: &dyn Fn() -> io::Result<(Box<dyn OpenData>, PathBuf)>,
     ) -> io::Result<(u64, u64)> {
         let not_now = || io::Error::from_raw_os_error(libc::EAGAIN);
-        let never = || io::Error::from_raw_os_error(libc::EOPNOTSUPP);
-        if self.is_barred(&right.identity) {
-            return Err(never());
+        if let Some(refusal) = self.refusal(&right.identity) {
+            return Err(refusal);
         }
         for _ in 0..limits::WINDOW_ATTACH_TRIES {
             let (window, fresh) = self.window_of(&right.identity, make)?;
@@ -49,11 +48,11 @@ impl Windows {
                 not_now()
             });
             let mut granted = share.and_then(|share| drain.add(right.id, share));
-            if self.is_barred(&right.identity) {
-                // Since it was looked at: whoever bars it later finds the ring.
+            if let Some(refusal) = self.refusal(&right.identity) {
+                // Since it was looked at: whoever bars it, or switches it off, later finds the ring.
                 drain.end(Some(right.id));
                 drain.sweep();
-                granted = Err(never());
+                granted = Err(refusal);
             }
             let over = drain.is_over();
             if over {
@@ -79,8 +78,12 @@ impl Windows {
         Err(not_now())
     }
 
-    fn is_barred(&self, identity: &Identity) -> bool {
-        self.table.lock().get(identity).is_some_and(|entry| entry.barred)
+    /// Why no open file of a file gets a window: `EOPNOTSUPP`, until everybody has closed it, or `EAGAIN`, while one is switched off.
+    pub(super) fn refusal(&self, identity: &Identity) -> Option<io::Error> {
+        let table = self.table.lock();
+        let entry = table.get(identity)?;
+        let errno = if entry.barred { libc::EOPNOTSUPP } else { libc::EAGAIN };
+        (entry.barred || entry.off > 0).then(|| io::Error::from_raw_os_error(errno))
     }
 
     /// The windows of a file; true if they are new, and have no thread yet.

@@ -103,6 +103,8 @@ struct Token {
 #[derive(Default)]
 struct Entry {
     rights: u32,
+    /// Rights that are switched off: while there are any the file gets no window.
+    off: u32,
     window: Option<Arc<FileWindow>>,
     /// It was read, under `rw_conflict = disable`, or behind a server may be mapped: it gets no window any more.
     barred: bool,

@@ -39,7 +39,7 @@ pub(crate) struct WindowRight {
     pub(super) identity: Identity,
     /// Names the open file.
     pub(super) id: u64,
-    /// Switched off by its program.
+    /// Switched off by its program. Changes with the table locked, which counts it.
     pub(super) off: AtomicBool,
     /// It was told once that there is no memory for one.
     pub(super) denied: AtomicBool,
@@ -68,6 +68,17 @@ impl WindowRight {
         }
     }
 
+    /// Its program switches it off, or on again. The windows that the file has are not ended here.
+    pub(super) fn switch(&self, off: bool) {
+        let mut table = self.windows.table.lock();
+        if self.off.swap(off, Ordering::AcqRel) == off {
+            return;
+        }
+        if let Some(entry) = table.get_mut(&self.identity) {
+            entry.off = if off { entry.off + 1 } else { entry.off - 1 };
+        }
+    }
+
     /// Whether it has a window, or had one.
     pub fn is_used(&self) -> bool {
         self.used.load(Ordering::Acquire)
@@ -93,6 +104,7 @@ impl Drop for WindowRight {
         } else if let Err(error) = self.windows.end(&self.identity, Some(self.id)) {
             tracing::error!(%error, "a window could not be drained at the last close; its ring stays, and it is tried again");
         }
+        self.switch(false);
         let mut table = self.windows.table.lock();
         if let Some(entry) = table.get_mut(&self.identity) {
             entry.rights -= 1;

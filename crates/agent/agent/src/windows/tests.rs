@@ -10,6 +10,7 @@ mod recorder;
 mod replay;
 mod settle;
 mod stuck;
+mod switched;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,0 +1,28 @@
+//! What one open file's being switched off is to the others of its file.
+
+use super::*;
+
+#[test]
+fn while_one_open_file_is_switched_off_no_other_of_the_file_has_or_gets_a_window() {
+    let tree = tempfile::tempdir().unwrap();
+    let stand = Stand::new(tree.path(), &[]);
+    let (one, other) = (stand.windowed("file"), stand.windowed("file"));
+    let switch = |open: &OpenFile, command| stand.control(open, Control::new(command, 0)).unwrap();
+    let refused = |open: &OpenFile| stand.control(open, Control::new(Command::Attach, 0)).unwrap_err();
+    let window = stand.attach(&other);
+    window.append(0, b"appended").unwrap();
+    switch(&one, Command::Off);
+    assert!(window.is_revoked(), "whoever maps the one misses nothing that is written by the other");
+    assert_eq!(stand.agent.window_status().unwrap().waiting_bytes, 0);
+    assert_eq!(switch(&one, Command::Off).state, 0, "once more is not twice");
+    assert_eq!((refused(&other), refused(&one)), (libc::EAGAIN, libc::EOPNOTSUPP));
+    assert_eq!(switch(&other, Command::Get).state, 0);
+    switch(&one, Command::On);
+    assert_eq!(switch(&other, Command::Get).state, state::MAY);
+    stand.attach(&other).append(8, b" again").unwrap();
+    switch(&one, Command::Off);
+    assert_eq!(refused(&other), libc::EAGAIN);
+    drop(one);
+    stand.attach(&other).append(14, b" and again").unwrap();
+    assert_eq!(stand.content(&other), b"appended again and again");
+}
