@@ -156,7 +156,9 @@ impl Inner {
 
     fn drain_share(&self, pass: &Pass, tell: &mpsc::Sender<(Arc<File>, End)>) {
         let interrupted = || pass.is_given_up() || self.is_dead();
-        while let Some(batch) = pass.next() {
+        while !self.is_dead()
+            && let Some(batch) = pass.next()
+        {
             let files: Vec<Arc<File>> = batch.into_iter().map(|(file, _)| file).collect();
             let mut done = Vec::new();
             let skipped = self.drain_batch(&files, false, &interrupted, &mut |file, end| {

@@ -21,6 +21,8 @@ struct Shared {
 struct State {
     handles: Vec<JoinHandle<()>>,
     living: usize,
+    /// Those that live are counted: none may come.
+    closed: bool,
 }
 
 /// A thread that lives, however it ends.
@@ -34,9 +36,15 @@ impl Drop for Living {
 }
 
 impl Threads {
-    /// Starts one.
+    /// Starts one. `EINTR` once they are waited for.
     pub(crate) fn start(&self, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
-        self.0.state.lock().living += 1;
+        {
+            let mut state = self.0.state.lock();
+            if state.closed {
+                return Err(io::Error::from_raw_os_error(libc::EINTR));
+            }
+            state.living += 1;
+        }
         let living = Living(Arc::clone(&self.0));
         let run = move || {
             let _living = living;
@@ -49,10 +57,11 @@ impl Threads {
         Ok(())
     }
 
-    /// Waits until all have ended, at most `longest`. How many have not.
+    /// Waits until all have ended, at most `longest`. How many have not. None starts from now on.
     pub(crate) fn join(&self, longest: Duration) -> usize {
         let until = Instant::now() + longest;
         let mut state = self.0.state.lock();
+        state.closed = true;
         while state.living > 0 && !self.0.ended.wait_until(&mut state, until).timed_out() {}
         if state.living > 0 {
             return state.living;
@@ -65,5 +74,25 @@ impl Threads {
             }
         }
         0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::World;
+
+    #[test]
+    fn nothing_starts_once_the_end_has_counted_who_lives() {
+        let threads = Threads::default();
+        threads.start("one", || {}).unwrap();
+        assert_eq!(threads.join(Duration::from_secs(60)), 0);
+        assert_eq!(threads.start("late", || {}).unwrap_err().raw_os_error(), Some(libc::EINTR));
+        let world = World::new();
+        world.store.put("f", b"old");
+        world.write(b"new");
+        world.cache.shutdown();
+        assert_eq!(world.drain(), 1, "the burst buffer may be another's");
+        assert_eq!(world.store.read("f").unwrap(), b"old");
     }
 }
