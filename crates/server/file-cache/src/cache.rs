@@ -106,6 +106,8 @@ pub(crate) struct Inner {
     pub(crate) dead: AtomicBool,
     /// Some file was opened whose reads are noted.
     pub(crate) notes_reads: AtomicBool,
+    /// A thread settles the reads of files that are open.
+    pub(crate) settling: AtomicBool,
     /// The burst buffer's file system keeps extended attributes, as far as anybody noticed.
     pub(crate) xattrs: AtomicBool,
     pub(crate) unbranded: Mutex<Unbranded>,

@@ -11,7 +11,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 
 use types::{Identity, Timestamp, Version};
@@ -23,6 +23,15 @@ use crate::noting::atime_of;
 
 /// The version of a replica and the time of last access that it has without a read that we do not know of.
 pub(crate) type Watched = (Version, Timestamp);
+
+/// Who settles the reads of all files that are open, until it is dropped.
+struct Settling(Arc<Inner>);
+
+impl Drop for Settling {
+    fn drop(&mut self) {
+        self.0.settling.store(false, Ordering::Release);
+    }
+}
 
 impl Inner {
     /// A file is opened whose reads are to be noted. Gate held.
@@ -119,22 +128,36 @@ impl Inner {
         if !self.notes_reads.load(Ordering::Acquire) || interrupted() {
             return;
         }
+        // One at a time: a store that does not answer holds up one.
+        while self.settling.swap(true, Ordering::AcqRel) {
+            if interrupted() || self.is_dead() {
+                return;
+            }
+            std::thread::sleep(POLL);
+        }
         let (end, ended) = mpsc::channel::<()>();
-        let inner = Arc::clone(self);
+        let settling = Settling(Arc::clone(self));
+        let given_up = Arc::new(AtomicBool::new(false));
+        let stop = Arc::clone(&given_up);
         let settle = move || {
             let _end = end;
-            inner.settle_open_reads();
+            settling.0.settle_open_reads(&stop);
+            drop(settling);
         };
         if let Err(error) = self.threads.start("reads", settle) {
             tracing::debug!(%error, "times of last access wait for the close of their files");
         }
         while ended.recv_timeout(POLL) == Err(RecvTimeoutError::Timeout) && !interrupted() {}
+        given_up.store(true, Ordering::Relaxed);
     }
 
-    fn settle_open_reads(&self) {
+    fn settle_open_reads(&self, given_up: &AtomicBool) {
         let files: Vec<Arc<File>> = self.table.lock().files.values().cloned().collect();
         for file in files.iter().filter(|file| self.last_read(file).is_some()) {
             let _gate = file.gate.lock();
+            if given_up.load(Ordering::Relaxed) || self.is_dead() {
+                return;
+            }
             let waits = file.live.lock().is_unclean();
             if !waits {
                 self.settle_reads(file);

@@ -108,6 +108,7 @@ pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
         forgotten: Default::default(),
         dead: AtomicBool::new(false),
         notes_reads: AtomicBool::new(false),
+        settling: AtomicBool::new(false),
         xattrs: AtomicBool::new(true),
         unbranded: Default::default(),
         threads: Default::default(),

@@ -117,14 +117,31 @@ fn a_drain_that_is_given_up_while_times_of_last_access_hang_ends() {
     if !world.cache.notes_reads(config::Atime::Strict) {
         return;
     }
-    world.store.put("f", b"data");
-    let handle = world.open("f", false);
-    assert_eq!(support::read(&handle, 4), b"data");
-    let hang = Hang::new(&world.store, |operation| matches!(operation, Operation::SetAtime(_)));
+    let handles = ["f", "g"].map(|name| {
+        world.store.put(name, b"data");
+        world.open(name, false)
+    });
+    handles.iter().for_each(|handle| assert_eq!(support::read(handle, 4), b"data"));
+    let sets = |operation: &Operation| matches!(operation, Operation::SetAtime(_));
+    let hang = Hang::new(&world.store, sets);
     let hangs = hang.hang();
     assert!(world.cache.drain_all(&mut |_| {}, &|| hang.is_reached()).is_empty());
     assert!(hang.is_reached());
+    assert!(world.cache.drain_all(&mut |_| {}, &third()).is_empty());
+    assert_eq!(threads_named("reads"), 1, "each drain leaves one more with the store");
     drop(hangs);
+    wait_until("it has come back", PATIENCE, || threads_named("reads") == 0);
+    let set = || world.store.journal().iter().filter(|event| sets(&event.operation)).count();
+    assert_eq!(set(), 1, "who was given up goes on");
+    world.drain();
+    assert_eq!(set(), 2);
+}
+
+fn threads_named(name: &str) -> usize {
+    let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    threads
+        .filter(|thread| std::fs::read_to_string(thread.path().join("comm")).is_ok_and(|of| of.trim() == name))
+        .count()
 }
 
 /// A call that hangs may still write below: until the process is gone nobody else gets the burst buffer.
