@@ -100,10 +100,12 @@ impl Reader {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
         let end = if len == 0 { u64::MAX } else { start.saturating_add(len) };
+        // What is asked for counts as a read; the memory is that of all readers.
+        let share = data.ahead_share(end.saturating_sub(start).min(self.budget));
         data.read_ahead(ByteRange::at(start, 0), &mut |size, _, absent| {
             let mut detector = self.detector.lock();
             let detector = self.made(&mut detector);
-            detector.set_budget(self.budget);
+            detector.set_budget(self.budget.min(share));
             detector.will_need(ByteRange::new(start, end), size, absent)
         });
         data.fetch();

@@ -12,5 +12,5 @@ mod registration;
 mod window;
 
 pub use home::Home;
-pub use registration::{Announcement, Registration, control};
+pub use registration::{Announcement, Registration, control, might_answer};
 pub use window::Window;

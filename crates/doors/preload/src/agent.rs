@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::thread::futex;
 use window::attach::{Command, Control, LIBRARY_MARK, page_and_pair};
-use window::client::{Announcement, Registration, control};
+use window::client::{Announcement, Registration, control, might_answer};
 use window::cuts::Watch;
 use window::environment::{Wish, wish};
 
@@ -45,6 +45,8 @@ static WINDOW_BYTES: AtomicU64 = AtomicU64::new(0);
 static HAS_REGISTERED: AtomicBool = AtomicBool::new(false);
 /// This process asks for no windows any more, nor do its children.
 static GIVEN_UP: AtomicBool = AtomicBool::new(false);
+/// And makes no system call of ours: it may be ended for one.
+static FILTERED: AtomicBool = AtomicBool::new(false);
 
 /// Reads the environment. Called by the loader.
 pub fn configure() {
@@ -84,9 +86,14 @@ pub fn is_offered() -> bool {
     PATH_BYTES.load(Relaxed) != 0
 }
 
-/// Whether what it has open may have a window of somebody's: an agent was named when it began.
-pub fn is_named() -> bool {
-    NAMED.load(Relaxed)
+/// Whether a descriptor may have a window of somebody's: an agent was named when the program began.
+pub fn may_be_windowed(fd: c_int) -> bool {
+    fd >= 0 && NAMED.load(Relaxed) && !FILTERED.load(Acquire) && may_be_accelerated(fd)
+}
+
+/// Whether this process asks the agent for anything.
+fn asks() -> bool {
+    is_offered() && !GIVEN_UP.load(Acquire)
 }
 
 /// Whether this process, not a child that shares its memory, is the one that registered.
@@ -116,7 +123,7 @@ fn talk<T>(act: impl FnOnce() -> Option<T>) -> Option<T> {
 
 /// Announces an open that is about to be made, `mildly` if it reads as well; `None` where there are no windows.
 pub fn announce(mildly: bool) -> Option<Announcement<'static>> {
-    if !is_offered() || GIVEN_UP.load(Acquire) {
+    if !asks() {
         return None;
     }
     let registration = registration().or_else(register)?;
@@ -156,7 +163,7 @@ fn registered() -> Option<&'static Registration> {
 /// The registration of a process that has not given up, whose agent answers just now. What is asked over the socket of another table
 /// of descriptors, or by a child that shares our memory, might be something else's. Within [`talk`].
 fn answering() -> Option<&'static Registration> {
-    let is_ours = || !GIVEN_UP.load(Acquire) && is_offered() && (registration().is_none() || is_owner());
+    let is_ours = || asks() && (registration().is_none() || is_owner());
     let found = is_ours().then(registered).flatten()?;
     (is_ours() && found.is_here() && found.is_answered()).then_some(found)
 }
@@ -183,7 +190,7 @@ fn view_of(fd: c_int) -> Asked {
     // SAFETY: the program's descriptor, which a call of its own is using.
     let file = unsafe { BorrowedFd::borrow_raw(fd) };
     let limited = || rustix::process::getrlimit(rustix::process::Resource::As).current.is_some();
-    if GIVEN_UP.load(Acquire) || reads::is_off() || !is_offered() || limited() || !may_be_accelerated(file) {
+    if !asks() || reads::is_off() || limited() || !may_be_accelerated(fd) {
         return Asked::Never;
     }
     if answering().is_none() {
@@ -207,23 +214,27 @@ fn view_of(fd: c_int) -> Asked {
     reads::map(file, size).map_or(Asked::Later, |base| Asked::Mapped(View { watch, standing, base, size }))
 }
 
-/// A regular file, and of no file system that has a device of its own. Asks no agent, who may have stopped.
-fn may_be_accelerated(file: BorrowedFd<'_>) -> bool {
+/// A regular file of a FUSE file system. Asks nobody behind one, who may have stopped, and no network.
+fn may_be_accelerated(fd: c_int) -> bool {
     use rustix::fs::{AtFlags, FileType, StatxFlags, statx};
+    let _errno = KeptErrno::here();
+    // SAFETY: the program's descriptor, in a call on it.
+    let file = unsafe { BorrowedFd::borrow_raw(fd) };
     statx(file, c"", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE)
         .is_ok_and(|found| found.stx_dev_major == 0 && FileType::from_raw_mode(found.stx_mode.into()).is_file())
+        && might_answer(file)
 }
 
-/// Tells the agent something of an open file. False: it is no agent's, or nobody was told, for the agent hangs, or another thread asks it
-/// something just now.
+/// Tells the agent something of an open file. False: it is no agent's, or nobody was told, for the agent hangs, another thread asks it
+/// something just now, or this process asks for nothing any more.
 #[cold]
 pub fn tell(fd: c_int, said: &Control) -> bool {
     let told = || {
         // SAFETY: the program's descriptor, in a call on it.
         let file = unsafe { BorrowedFd::borrow_raw(fd) };
-        if may_be_accelerated(file) { answering().and_then(|_| control(file, said).ok()) } else { None }
+        answering().and_then(|_| control(file, said).ok())
     };
-    fd >= 0 && talk(told).is_some()
+    fd >= 0 && asks() && may_be_accelerated(fd) && talk(told).is_some()
 }
 
 /// The program closes descriptors `first` to `last`: if ours is among them all windows are given back, and there are none any
@@ -300,9 +311,17 @@ pub fn give_up() {
     GIVEN_UP.store(true, Release);
     // What closes descriptors by requests is seen by nobody.
     reads::end();
-    if is_named() {
+    if NAMED.load(Relaxed) {
         give_up_once();
     }
+}
+
+/// The same before the program says which system calls it may make: a filter that ends it for others knows nothing of ours.
+#[cold]
+pub fn give_up_calls() {
+    give_up();
+    // Not where that left a parent its own.
+    FILTERED.store(GIVEN_UP.load(Acquire), Release);
 }
 
 #[cold]
@@ -348,7 +367,7 @@ fn end_inherited() {
     let mut entries = RawDir::new(&dir, &mut room);
     while let Some(Ok(entry)) = entries.next() {
         let number = core::str::from_utf8(entry.file_name().to_bytes()).ok().and_then(|name| name.parse().ok());
-        if let Some(fd) = number.filter(|fd| lifetime::is_regular(*fd)) {
+        if let Some(fd) = number.filter(|fd| may_be_accelerated(*fd)) {
             // As above.
             let _ = end(fd);
         }

@@ -15,7 +15,9 @@ pub extern "C" fn before_system_call(number: c_long, first: c_long, second: c_lo
         libc::SYS_close => lifetime::closes(first as c_int),
         libc::SYS_dup2 | libc::SYS_dup3 if first != second => lifetime::closes(second as c_int),
         libc::SYS_close_range => lifetime::closes_range(first as c_uint, second as c_uint),
-        libc::SYS_rt_sigaction | libc::SYS_seccomp => faults::end(),
+        libc::SYS_rt_sigaction => faults::end(),
+        libc::SYS_seccomp => faults::before_prctl(libc::PR_SET_SECCOMP),
+        libc::SYS_prctl => faults::before_prctl(first as c_int),
         libc::SYS_rt_sigprocmask => faults::mask_behind_our_back(),
         _ => {}
     }

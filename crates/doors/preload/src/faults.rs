@@ -310,6 +310,7 @@ pub extern "C" fn before_old_mask(blocked: c_int) {
 pub extern "C" fn before_prctl(option: c_int) {
     if option == libc::PR_SET_SECCOMP {
         end();
+        agent::give_up_calls();
     }
 }
 

@@ -119,7 +119,7 @@ fn replaced(from: c_int, to: c_int, result: c_int) -> c_int {
 pub fn look_past(fd: c_int) -> Result<(), c_int> {
     if !descriptors::is_foreign(fd) {
         agent::give_back(fd)
-    } else if fd >= 0 && agent::is_named() && is_regular(fd) {
+    } else if agent::may_be_windowed(fd) {
         agent::end(fd)
     } else {
         Ok(())
@@ -132,13 +132,6 @@ fn fails<T>(errno: c_int, result: T) -> T {
     // SAFETY: the calling thread's own.
     unsafe { *libc::__errno_location() = errno };
     result
-}
-
-/// Whether it is a regular file's descriptor.
-pub fn is_regular(fd: c_int) -> bool {
-    // SAFETY: the program's descriptor, in a call on it.
-    let file = unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) };
-    rustix::fs::fstat(file).is_ok_and(|status| rustix::fs::FileType::from_raw_mode(status.st_mode).is_file())
 }
 
 /// `fcntl`: other flags may send writes elsewhere.

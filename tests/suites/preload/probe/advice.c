@@ -5,10 +5,12 @@
 
 enum { CONNECTIONS_FROM = 700 };
 
-// A program that does nothing but read, and shares its descriptors with nobody any more: whatever it says, no descriptor is added.
+// A program that does nothing but read, no agent's file at first, and shares its descriptors with nobody any more: whatever it says, no descriptor is added.
 static void alone(void) {
   mknod("alone", S_IFREG | 0644, 0);
-  int fd = open("alone", O_RDONLY);
+  int fd = open("alone", O_RDONLY), memory = memfd_create("memory", 0);
+  TELL(posix_fadvise(memory, 0, 0, POSIX_FADV_RANDOM));
+  TELL(fcntl(CONNECTIONS_FROM, F_GETFD));
   TELL(unshare(CLONE_FILES));
   TELL(posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM));
   TELL(fcntl(CONNECTIONS_FROM, F_GETFD));

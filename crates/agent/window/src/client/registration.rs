@@ -144,7 +144,9 @@ impl Registration {
         let socket = rustix::io::fcntl_dupfd_cloexec(&socket, lowest).unwrap_or(socket);
         // For the connection itself, where an agent that hangs has as many waiting as it takes.
         sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(AGENT_ANSWERS_WITHIN))?;
-        connect(&socket, &SocketAddrUnix::new(path)?)?;
+        // With a time to wait for, a process that is stopped and goes on is told EINTR.
+        let address = SocketAddrUnix::new(path)?;
+        rustix::io::retry_on_intr(|| connect(&socket, &address))?;
         let peer = sockopt::socket_peercred(&socket)?.uid;
         if !peer.is_root() && peer != rustix::process::geteuid() {
             return Err(io::Error::from_raw_os_error(libc::EPERM));
@@ -261,6 +263,14 @@ impl Drop for Announcement<'_> {
             self.page.word(page::thread_at(slot)).store(0, Release);
         }
     }
+}
+
+/// Whether the file system of `fd` might answer [`control`]. Asks nobody who could hang: a FUSE file system has the kernel copy the argument
+/// first, which is at no address here; others do not know the call.
+pub fn might_answer(fd: BorrowedFd<'_>) -> bool {
+    // SAFETY: there is nothing at that address for the kernel to read or write.
+    let done = unsafe { libc::syscall(libc::SYS_ioctl, fd.as_raw_fd(), u64::from(CONTROL), 0usize) };
+    done < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EFAULT)
 }
 
 /// The ioctl [`CONTROL`] on `fd`: on, off, size, state. Errors as the kernel tells them; `ENOTTY` where there is no agent.
