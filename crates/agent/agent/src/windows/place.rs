@@ -14,6 +14,7 @@
 //! DIR/SESSION.damaged-7-RANDOM/  one that could not be replayed, kept for people
 //! ```
 
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -103,13 +104,23 @@ impl FilePlace {
         &self.path
     }
 
-    /// Whether it is nothing that an agent made: no directory, or one of a name that is no number, without a record of whose it is.
-    pub fn is_foreign(&self) -> bool {
-        let number = self.path.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse::<u64>().ok());
-        let missing =
-            |path: &Path| fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
-        fs::symlink_metadata(&self.path).is_ok_and(|found| !found.is_dir())
-            || (number.is_none() && missing(&self.path.join("file")))
+    /// Whether it is nothing that an agent made: no directory, one that is not named as an agent names them, as a copy is, or one
+    /// without a record of whose it is in which something lies that no agent makes. Errors: those of looking.
+    pub fn is_foreign(&self) -> io::Result<bool> {
+        let name = self.path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+        let numbered = name.parse::<u64>().is_ok_and(|number| number.to_string() == name);
+        if !numbered || !fs::symlink_metadata(&self.path)?.is_dir() {
+            return Ok(true);
+        }
+        let mut strange = false;
+        for entry in fs::read_dir(&self.path)? {
+            let name = entry?.file_name();
+            if name == "file" {
+                return Ok(false);
+            }
+            strange |= !is_made_here(Path::new(&name));
+        }
+        Ok(strange)
     }
 
     /// Whose it is; `None` if that was never written, or went first: then nothing was granted, or nothing is left. Errors: as
@@ -234,6 +245,13 @@ impl FilePlace {
             tracing::warn!(%error, path = %self.path.display(), "the directory of drained windows stays");
         }
     }
+}
+
+/// Whether an agent makes such a name in the directory of a file.
+fn is_made_here(name: &Path) -> bool {
+    let stem = name.file_stem().and_then(OsStr::to_str).unwrap_or_default();
+    let known = ["file", "sequence", "drained", "cut", "removed"].contains(&stem) || stem.parse::<usize>().is_ok();
+    known && name.extension().is_none_or(|extension| extension == "new" || extension == "grant")
 }
 
 /// Writes a file that is there whole or not at all. `ELOOP`: somebody has put a link in its way.

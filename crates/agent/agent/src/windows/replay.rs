@@ -171,7 +171,7 @@ fn one(agent: &Agent, session: &Session, place: &FilePlace, tell: &mut dyn FnMut
 
 /// `None`: everything is drained, or nothing was ever granted. Errors: what may be read another time.
 fn left(place: &FilePlace) -> io::Result<Option<Left>> {
-    if place.is_foreign() {
+    if place.is_foreign()? {
         let known = Err(format!("{}: nothing that an agent made", place.path().display()));
         return Ok(Some(Left { hint: "unknown file".into(), grants: Vec::new(), known }));
     }

@@ -262,10 +262,11 @@ impl Session {
     }
 
     /// Where the directory of a file may go that cannot be replayed: a new name each time, which nobody can guess and take before, for
-    /// others may make things there.
+    /// others may make things there. Of a name that no agent gave it has the beginning, so that it is never too long.
     pub fn aside(&self, place: &FilePlace) -> io::Result<PathBuf> {
-        let number = place.path().file_name().unwrap_or_default().to_string_lossy();
-        Ok(self.dir.join(format!("{}.damaged-{number}-{:032x}", self.name, random()?)))
+        let name = place.path().file_name().unwrap_or_default().to_string_lossy();
+        let name: String = name.chars().filter(char::is_ascii_graphic).take(32).collect();
+        Ok(self.dir.join(format!("{}.damaged-{name}-{:032x}", self.name, random()?)))
     }
 
     /// Puts it there: it outlives the session. Errors: those of renaming it.

@@ -15,8 +15,8 @@ use window::{Mapping, Medium, Memory};
 use super::super::place::FilePlace;
 use super::replay::recovered;
 use super::{Stand, WRITE, agent_over};
-use crate::WriteHow;
 use crate::windows::fault;
+use crate::{Replayed, WriteHow};
 
 const FILE: u64 = 256 << 10;
 const PROGRAM: &str = "FOREBAY_WINDOW_TEST";
@@ -280,6 +280,37 @@ fn what_no_agent_made_is_kept_beside_the_session_and_stops_no_start() {
         if path.is_dir() { std::fs::remove_dir_all(path).unwrap() } else { std::fs::remove_file(path).unwrap() }
     }
     story.check(250);
+}
+
+#[test]
+fn a_copy_among_the_rings_is_not_replayed_and_nothing_is_removed_that_no_agent_made() {
+    let story = left_with_records(251, false);
+    let (root, buffer) = (story.tree.path(), story.tree.path().join("buffer"));
+    let files = only(&root.join("w")).join("files");
+    let place = only(&files);
+    let copy = files.join("1.bak");
+    assert!(Command::new("cp").arg("-a").arg(&place).arg(&copy).status().unwrap().success());
+    let long = "x".repeat(250);
+    for name in ["007", "+7", "70", &long] {
+        std::fs::create_dir(files.join(name)).unwrap();
+        std::fs::write(files.join(name).join("notes"), "kept").unwrap();
+    }
+    // As an agent leaves them that was killed when it made one, and when it removed one.
+    for (name, left) in [("71", "file.new"), ("72", "sequence"), ("73", "0.grant")] {
+        std::fs::create_dir(files.join(name)).unwrap();
+        std::fs::write(files.join(name).join(left), "").unwrap();
+    }
+    let agent = agent_over(root, &[]);
+    let told = recovered(&agent, &buffer).unwrap();
+    agent.cache().shutdown();
+    let foreign = |file: &Replayed| file.lost.iter().any(|lost| lost.contains("nothing that an agent made"));
+    let (foreign, ours): (Vec<_>, Vec<_>) = told.iter().partition(|file| foreign(file));
+    assert_eq!((foreign.len(), ours.len()), (5, 1), "{told:?}");
+    let kept: Vec<_> = std::fs::read_dir(root.join("w")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(kept.iter().filter(|path| path.join("notes").exists()).count(), 4, "{kept:?}");
+    assert_eq!(kept.iter().filter(|path| path.join("drained").exists()).count(), 1, "{kept:?}");
+    kept.iter().for_each(|path| std::fs::remove_dir_all(path).unwrap());
+    story.check(251);
 }
 
 #[test]
