@@ -25,20 +25,28 @@ pub fn windows(root: &Path, path: &Path) -> Result<(), Failure> {
     for (dir, shared) in buffers.iter().map(|buffer| (&**buffer, true)).chain(of_agent.then_some((root, false))) {
         file_cache::check_owner(dir, shared).map_err(|error| not_ours(dir, &error))?;
     }
-    let mut given_up = Vec::new();
+    let mut given_up = 0;
+    let mut forget = |noted: &Path| {
+        let tell = &mut |path: &Path| {
+            given_up += 1;
+            say!("forebay: {}: given up: what windows held there, if anything, is lost", path.display());
+        };
+        agent::forget_windows(noted, path, tell).map_err(failed)
+    };
+    // What is wrong with one of them keeps no other from being given up.
+    let mut wrong = Vec::new();
     for buffer in buffers {
-        let _lock = check::lock(&buffer)?;
-        given_up.extend(agent::forget_windows(&buffer, path).map_err(failed)?);
+        wrong.extend(check::lock(&buffer).and_then(|_lock| forget(&buffer)).err());
     }
     if of_agent {
         let in_use = || Failure::new(exit::UNAVAILABLE, format!("{} is in use by an agent", root.display()));
-        let _lock = left::of_dead(root).map_err(failed)?.ok_or_else(in_use)?;
-        given_up.extend(agent::forget_windows(root, path).map_err(failed)?);
+        let lock = left::of_dead(root).map_err(failed).and_then(|lock| lock.ok_or_else(in_use));
+        wrong.extend(lock.and_then(|_lock| forget(root)).err());
     }
-    for path in &given_up {
-        say!("forebay: {}: given up: what windows held there, if anything, is lost", path.display());
+    if let Some(first) = wrong.into_iter().next() {
+        return Err(first);
     }
-    if given_up.is_empty() {
+    if given_up == 0 {
         let message = format!("{} knows of no windows in {}", root.display(), path.display());
         return Err(Failure::new(exit::NO_INPUT, message)
             .remedy(format!("to see where they lay: forebay check {}", shell::word(root))));
@@ -60,6 +68,23 @@ mod tests {
     use std::fs;
 
     use super::*;
+
+    #[test]
+    fn windows_that_are_there_in_one_burst_buffer_keep_none_of_another_from_being_given_up() {
+        let tree = tempfile::tempdir().unwrap();
+        let (root, rings) = (tree.path().join("root"), tree.path().join("rings"));
+        fs::create_dir_all(rings.join("there")).unwrap();
+        for (buffer, session) in [("one", "there"), ("two", "gone")] {
+            let buffer = root.join(buffer);
+            fs::create_dir_all(&buffer).unwrap();
+            fs::write(buffer.join(place::MARKER), "{}").unwrap();
+            fs::write(buffer.join("windows"), format!("{session} durable {}\n", rings.display())).unwrap();
+        }
+        let refused = windows(&root, &rings).unwrap_err();
+        assert!(refused.message.contains("is there, and what it holds is replayed without this"), "{refused}");
+        let noted = ["one", "two"].map(|buffer| fs::read(root.join(buffer).join("windows")).unwrap().len());
+        assert!(noted[0] > 0 && noted[1] == 0, "{noted:?}");
+    }
 
     #[test]
     fn what_an_agent_at_a_server_noted_is_given_up_once_it_is_dead() {

@@ -43,29 +43,30 @@ impl From<OutOfSight> for io::Error {
 }
 
 /// Gives up what killed agents left in windows in `path`, a session's directory or the one in which it was made, with whatever it
-/// held: those that are out of sight and [may be gone](OutOfSight::may_be_gone). Their directories, as far as there were any noted;
-/// empty if there were none. `InvalidInput`: nothing there needs to be given up. Else the errors of reading and writing the list.
+/// held: those that are out of sight and [may be gone](OutOfSight::may_be_gone). `tell` hears the directory of each when it is given up,
+/// whatever becomes of the next. `InvalidInput`: nothing there needs to be given up. Else the errors of reading and writing the list.
 ///
 /// `noted` is the burst buffer that they belong to, or the directory of an agent at a server, and nobody else uses it meanwhile.
-pub fn forget_windows(noted: &Path, path: &Path) -> io::Result<Vec<PathBuf>> {
+pub fn forget_windows(noted: &Path, path: &Path, tell: &mut dyn FnMut(&Path)) -> io::Result<()> {
     let sessions: Vec<Session> = Session::unfinished(noted)?.into_iter().filter(|one| one.is_in(path)).collect();
-    let mut given_up = Vec::new();
+    let mut given_up = 0;
     let mut why_not = None;
     for session in &sessions {
         match session.is_whole() {
             Err(error) if OutOfSight::behind(&error).is_some_and(|gone| gone.may_be_gone) => {
                 session.forget(noted)?;
                 tracing::error!(dir = %session.path().display(), "windows out of sight are given up: what they held is lost");
-                given_up.push(session.path());
+                given_up += 1;
+                tell(&session.path());
             }
             Err(error) => why_not = Some(error),
             Ok(true) => why_not = Some(not_gone(session, "is there, and what it holds is replayed without this")),
             Ok(false) => why_not = Some(not_gone(session, "is known to be gone, and is in nobody's way")),
         }
     }
-    match why_not.filter(|_| given_up.is_empty()) {
+    match why_not.filter(|_| given_up == 0) {
         Some(error) => Err(error),
-        None => Ok(given_up),
+        None => Ok(()),
     }
 }
 
@@ -80,6 +81,26 @@ mod tests {
     use super::super::own_tmpfs::OWN_TMPFS;
     use super::*;
 
+    fn forget(noted: &Path, path: &Path) -> io::Result<Vec<PathBuf>> {
+        let mut told = Vec::new();
+        forget_windows(noted, path, &mut |path| told.push(path.to_owned())).map(|()| told)
+    }
+
+    #[test]
+    fn what_is_given_up_is_told_whatever_becomes_of_the_next() {
+        let tree = tempfile::tempdir().unwrap();
+        let noted = tree.path();
+        fs::write(noted.join("windows"), "one durable /gone\ntwo durable /gone\n").unwrap();
+        let mut told = Vec::new();
+        let failed = forget_windows(noted, Path::new("/gone"), &mut |path| {
+            told.push(path.to_owned());
+            fs::create_dir(noted.join("windows.new")).unwrap();
+        });
+        assert!(failed.is_err());
+        assert_eq!(told, [Path::new("/gone/one")]);
+        assert_eq!(fs::read(noted.join("windows")).unwrap(), b"two durable /gone\n");
+    }
+
     #[test]
     fn only_what_is_out_of_sight_and_may_be_gone_is_given_up() {
         let tree = tempfile::tempdir().unwrap();
@@ -92,15 +113,15 @@ mod tests {
             format!("elsewhere {boot}:1 {dir}\nwiped {boot} {dir}\ncrashed other:1 {dir}\nours {boot}:1 {OWN_TMPFS}\n");
         fs::write(noted.join("windows"), fs::read_to_string(noted.join("windows")).unwrap() + &lines).unwrap();
         for kept in [there.path(), rings.join("wiped"), rings.join("crashed")] {
-            let refused = forget_windows(noted, &kept).unwrap_err();
+            let refused = forget(noted, &kept).unwrap_err();
             assert!(refused.kind() == io::ErrorKind::InvalidInput, "{refused}");
         }
-        assert_eq!(forget_windows(noted, Path::new("/elsewhere")).unwrap(), Vec::<PathBuf>::new());
+        assert_eq!(forget(noted, Path::new("/elsewhere")).unwrap(), Vec::<PathBuf>::new());
         assert_eq!(sessions(), 5);
-        assert_eq!(forget_windows(noted, &rings).unwrap(), [rings.join("elsewhere")]);
+        assert_eq!(forget(noted, &rings).unwrap(), [rings.join("elsewhere")]);
         assert_eq!(sessions(), 4);
         if !super::super::own_tmpfs::sees_mounts_of_the_machine() {
-            let refused = forget_windows(noted, Path::new(OWN_TMPFS)).unwrap_err();
+            let refused = forget(noted, Path::new(OWN_TMPFS)).unwrap_err();
             assert!(OutOfSight::behind(&refused).is_some_and(|seen| !seen.may_be_gone), "{refused}");
         }
     }
