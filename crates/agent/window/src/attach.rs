@@ -11,10 +11,12 @@
 
 use crate::layout::RingId;
 
-/// Raised with every change of this file; another one is refused.
-pub const VERSION: u16 = 1;
+/// Of messages and pages. Raised with every change of them; another one is refused. 2: `Here`.
+pub const VERSION: u16 = 2;
+/// Of the argument of [`CONTROL`], which programs use by themselves. Raised with every change of that; another one is refused.
+pub const CONTROL_VERSION: u32 = 1;
 /// In the bytes of a preload library that goes with this agent.
-pub const LIBRARY_MARK: &str = concat!("forebay preload library ", env!("CARGO_PKG_VERSION"), ", windows 1;");
+pub const LIBRARY_MARK: &str = concat!("forebay preload library ", env!("CARGO_PKG_VERSION"), ", windows 2;");
 /// First word of a message and of a page.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"fbwA");
 /// Bytes of every message.
@@ -206,14 +208,14 @@ impl Control {
         put(8, &self.bytes.to_le_bytes());
         put(16, &self.token.to_le_bytes());
         put(24, &self.state.to_le_bytes());
-        put(28, &u32::from(VERSION).to_le_bytes());
+        put(28, &CONTROL_VERSION.to_le_bytes());
         bytes
     }
 
     /// The argument in `bytes`; `None` if its size, version or command is none that is known.
     pub fn from_bytes(bytes: &[u8]) -> Option<Control> {
         let bytes: &[u8; CONTROL_BYTES] = bytes.try_into().ok()?;
-        if u32_at(bytes, 0) as usize != CONTROL_BYTES || u32_at(bytes, 28) != u32::from(VERSION) {
+        if u32_at(bytes, 0) as usize != CONTROL_BYTES || u32_at(bytes, 28) != CONTROL_VERSION {
             return None;
         }
         use Command::{Advise, Attach, Get, Off, On, Reads, Size};
@@ -287,14 +289,14 @@ mod tests {
             capacity: 16 << 20,
             medium: 1,
         };
-        let golden = "6662774101000400400000000000000088776655443322110001020304050607\
+        let golden = "6662774102000400400000000000000088776655443322110001020304050607\
                       08090a0b0c0d0e0f000000010000000001000000000000000000000000000000";
         assert_eq!(hex(&ring.to_bytes()), golden);
         assert_eq!(Message::from_bytes(&ring.to_bytes()), Ok(ring));
         let refused = Message { status: -1, ..Message::new(Kind::Refused) };
         assert_eq!(
             hex(&refused.to_bytes()[..24]),
-            "66627741010005004000\
+            "66627741020005004000\
                       0000ffffffff0000000000000000"
         );
         assert_eq!(Message::from_bytes(&refused.to_bytes()), Ok(refused));
@@ -306,6 +308,7 @@ mod tests {
         assert_eq!(Message::from_bytes(&good[..63]), Err(NotAMessage::Foreign));
         for (at, value, error) in [
             (0, 0, NotAMessage::Foreign),
+            (4, 1, NotAMessage::Version(1)),
             (4, 9, NotAMessage::Version(9)),
             (6, 77, NotAMessage::Kind(77)),
             (8, 32, NotAMessage::Foreign),
@@ -334,6 +337,7 @@ mod tests {
     #[test]
     fn a_page_has_room_for_its_slots() {
         assert_eq!((page::SLOTS, page::answer_at(page::SLOTS - 1) + 8), (252, page::BYTES));
-        assert_eq!(page::identification(), 0x1_4177_6266);
+        assert_eq!(page::identification(), 0x2_4177_6266);
+        assert!(LIBRARY_MARK.ends_with(&format!(", windows {VERSION};")));
     }
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use agent::{WindowMedium, WindowService, WindowSettings, WindowStatus};
 use clap::Args;
 use window::environment::{SOCKET, WISH, WISHES, Wish, wish};
+use window::limits::CAPACITY_MIN;
 
 use crate::exit::{self, Failure, reason, say};
 use crate::mounts;
@@ -27,7 +28,11 @@ pub struct WindowArgs {
 }
 
 fn size(text: &str) -> Result<u64, String> {
-    config::parse_size(text)
+    let least = 2 * CAPACITY_MIN;
+    match config::parse_size(text)? {
+        bytes if bytes < least => Err(format!("no window has room in it: at least {}", config::format_size(least))),
+        bytes => Ok(bytes),
+    }
 }
 
 /// Where the windows of this run lie: programs register at the first directory's socket, whatever directories there are.

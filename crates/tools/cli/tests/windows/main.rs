@@ -347,6 +347,19 @@ print(struct.unpack("<IIQQII", fcntl.ioctl(fd, 0xC020FB01, struct.pack("<IIQQII"
 }
 
 #[test]
+fn memory_in_which_no_window_has_room_is_refused() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let rings = format!("--window={}", bench.tree.path("rings").display());
+        for (memory, code) in [("0", 64), ("131071", 64), ("128KiB", 0)] {
+            let done = bench.run(&[&rings, "--window-memory", memory], "true");
+            assert!(done.code == code, "{memory}: {done:?}");
+            assert_eq!(done.err.contains("no window has room in it: at least 128KiB"), code != 0, "{done:?}");
+        }
+    });
+}
+
+#[test]
 fn rings_that_were_taken_away_are_told_as_lost() {
     in_private_namespace(|| {
         let story = Story::new();
