@@ -181,7 +181,9 @@ impl Inner {
             if !there {
                 tracing::error!(file = %record.hint.display(), "the data of a dirty file is not in the burst buffer: it is lost");
             }
-            if there && !self.replicas.is_branded(record.version) {
+            // One that could not follow the record stands for nothing.
+            let brand = self.replicas.read_brand(record.version).filter(|_| there);
+            if there && brand.is_none_or(|brand| (brand.epoch, brand.base) != (record.epoch, record.base)) {
                 self.unbranded.lock().files.insert(identity.clone());
             }
             let conflict = record.state == State::Conflict;
