@@ -164,22 +164,10 @@ impl Inner {
         if self.look_after_catalogue() {
             self.settle_doubts();
             self.look_after_removals();
+            self.drop_expired();
         }
         self.look_after_brands();
         self.condense_catalogue();
-        while let Some(identity) = self.expiry.pop(self.now()) {
-            let expired = self.gated(&identity, false, |file, _| {
-                let evicted = self.evict_gated(file);
-                evicted.unwrap_or_else(|error| {
-                    self.evict_later(file, &error, BACKOFF_MAX);
-                    0
-                })
-            });
-            if let Err(error) = expired {
-                tracing::warn!(%error, %identity, "a file whose replica is to go cannot be looked up: it is tried again");
-                self.expiry.set(&identity, self.now().saturating_add(BACKOFF_MAX));
-            }
-        }
         let excess = self.spaces.excess();
         if excess > 0 {
             self.hurry_removals_of(excess);
@@ -193,6 +181,24 @@ impl Inner {
         }
         if let Err(error) = self.spaces.make_ballast() {
             tracing::debug!(%error, "no ballast");
+        }
+    }
+
+    /// Drops the replicas whose time is up. What refuses one, other than what the file is, refuses all: the others wait for the next round.
+    fn drop_expired(&self) {
+        let mut fails = false;
+        while !fails && let Some(identity) = self.expiry.pop(self.now()) {
+            let expired = self.gated(&identity, false, |file, _| {
+                if let Err(error) = self.evict_gated(file) {
+                    fails = !matches!(errno(&error), libc::EBUSY | libc::EINVAL | libc::EPERM);
+                    self.evict_later(file, &error, BACKOFF_MAX);
+                }
+            });
+            if let Err(error) = expired {
+                fails = true;
+                tracing::warn!(%error, %identity, "a file whose replica is to go cannot be looked up: it is tried again");
+                self.expiry.set(&identity, self.now().saturating_add(BACKOFF_MAX));
+            }
         }
     }
 

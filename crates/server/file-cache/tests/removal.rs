@@ -127,3 +127,23 @@ fn a_removal_that_a_crash_prevented_is_no_reason_to_drop_the_data_later() {
     assert!(stuck.len() == 1 && stuck[0].orphaned, "{stuck:?}");
     assert_eq!(std::fs::read(&stuck[0].replica).unwrap(), b"data");
 }
+
+#[test]
+fn what_takes_no_changes_is_asked_once_a_round_to_drop_what_is_over() {
+    let world = World::new();
+    for name in ["f", "g", "h"] {
+        world.store.put(name, b"data");
+        drop(world.open(name, false));
+    }
+    world.advance(3601);
+    world.catalogue.fail_commits(0, u64::MAX);
+    let before = world.catalogue.commits();
+    (1..3).for_each(|_| world.cache.housekeep());
+    assert_eq!((world.catalogue.commits() - before, world.replicas()), (2, 3));
+    world.catalogue.fail_commits(u64::MAX, 0);
+    world.cache.housekeep();
+    assert_eq!(world.replicas(), 1, "those that nobody has tried");
+    world.advance(61);
+    world.cache.housekeep();
+    assert_eq!(world.replicas(), 0);
+}
