@@ -279,7 +279,7 @@ impl Inner {
             version.iter().for_each(|version| self.replicas.unbrand(*version));
             let durability = if unclean { Durability::Machine } else { self.leaving(clean_commit) };
             let nobodys = version.filter(|_| !unclean || unlinked).map(|version| (version, false));
-            self.disown(&file.identity, nobodys, durability)?;
+            self.disown(&file.identity, nobodys, durability).inspect_err(|_| self.stays_dirty(file))?;
         }
         fault::point("evict.record");
         if unclean {

@@ -54,7 +54,8 @@ impl Inner {
         if in_use {
             // Open files keep the version that they have.
             self.replicas.unbrand(record.version);
-            self.commit(vec![catalogue::Change::Remove(file.identity.clone())], Durability::Machine)?;
+            let removed = self.commit(vec![catalogue::Change::Remove(file.identity.clone())], Durability::Machine);
+            removed.inspect_err(|_| self.stays_dirty(file))?;
             Counters::add(&self.counters.settled, 1);
             file.live.lock().record = None;
             self.retire(file);
@@ -63,6 +64,18 @@ impl Inner {
             file.live.lock().anchor = None;
         }
         Ok(saved)
+    }
+
+    /// The record of a file whose brand is gone could not be removed: if it is dirty it stays so, and its replica says so again. Gate held.
+    pub(crate) fn stays_dirty(&self, file: &File) {
+        let record = {
+            let mut live = file.live.lock();
+            live.brand_synced = false;
+            live.record.clone().filter(|record| record.state != State::Clean && !record.removing && !live.unlinked)
+        };
+        if let Some(record) = record {
+            self.brand_again(file, &record);
+        }
     }
 
     /// A second name for the replica's file, among the saved ones. Both are on the medium then, for the record and the first name go.
@@ -91,5 +104,32 @@ impl Inner {
         }
         [&saved, &self.settings.burst_buffer].iter().try_for_each(|dir| std::fs::File::open(dir)?.sync_all())?;
         Ok(path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::world::World;
+
+    use super::*;
+
+    #[test]
+    fn a_conflict_that_could_not_be_ended_keeps_its_brand() {
+        for in_use in [false, true] {
+            let world = World::new();
+            world.store.put("f", b"old");
+            world.write(b"new");
+            world.store.put("f", b"another's");
+            assert_eq!(world.drain(), 1);
+            let reader = in_use.then(|| world.open(false, false).unwrap());
+            let identity = world.store.identity("f").unwrap();
+            let version = world.cache.inner.known(&identity).unwrap().live.lock().version.unwrap();
+            world.catalogue.fail_commits(0, 1);
+            assert!(world.cache.resolve(&identity, Keep::Global).is_err());
+            assert!(world.cache.inner.replicas.read_brand(version).is_some(), "in use: {in_use}");
+            world.cache.resolve(&identity, Keep::Global).unwrap();
+            assert!(world.cache.inner.replicas.read_brand(version).is_none());
+            drop(reader);
+        }
     }
 }
