@@ -112,7 +112,7 @@ fn what_is_lost_is_told_before_the_start_stops_at_another_file_and_nobody_can_be
     let (root, buffer) = (story.tree.path(), story.tree.path().join("buffer"));
     let session = only(&root.join("w"));
     let place = only(&session.join("files"));
-    let other = session.join("files/other");
+    let other = session.join("files/9999");
     fs::create_dir(&other).unwrap();
     fs::copy(place.join("0.grant"), other.join("0.grant")).unwrap();
     let record = fs::read_to_string(place.join("file")).unwrap();
