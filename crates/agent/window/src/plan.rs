@@ -85,7 +85,8 @@ pub struct Queue {
     waiting: BTreeMap<Key, (Taken, ByteRange)>,
     sweep: Sweep,
     rings: BTreeMap<RingSlot, RingState>,
-    bytes: u64,
+    /// Bytes of `waiting`.
+    waiting_bytes: u64,
     /// Bytes with which it is worth trying again to find a batch that nobody waits for.
     try_at: u64,
     batch_bytes_max: u64,
@@ -102,7 +103,7 @@ impl Queue {
     /// An empty queue, whose batches have at most so many bytes, or `lone_bytes_max` if none of their writes has [`MERGE_BYTES_MIN`].
     pub fn with_batches_of(batch_bytes_max: u64, lone_bytes_max: u64) -> Queue {
         let (waiting, sweep, rings) = (BTreeMap::new(), Sweep::default(), BTreeMap::new());
-        Queue { waiting, sweep, rings, bytes: 0, try_at: 0, batch_bytes_max, lone_bytes_max }
+        Queue { waiting, sweep, rings, waiting_bytes: 0, try_at: 0, batch_bytes_max, lone_bytes_max }
     }
 
     /// A ring joins the file. A ring that was left is never named again.
@@ -134,13 +135,13 @@ impl Queue {
         if part.is_empty() || !state.positions.insert((record.position, part.start)) {
             return;
         }
-        self.bytes += part.len();
+        self.waiting_bytes += part.len();
         self.waiting.insert((record.sequence, ring, record.position, part.start), (record, part));
     }
 
     /// Bytes of the records that wait to be drained, superseded ones included.
     pub fn bytes(&self) -> u64 {
-        self.bytes
+        self.waiting_bytes + self.sweep.bytes()
     }
 
     /// Whether nothing waits.
@@ -196,23 +197,18 @@ impl Queue {
     /// The file was cut to `len` bytes after all that waits was written: what lies behind never travels. How many bytes of records are
     /// dropped so, of those that no batch has drained or counted as superseded.
     pub fn cut(&mut self, len: u64) -> u64 {
-        let undrained = |queue: &Queue| {
-            let waiting: u64 = queue.waiting.values().map(|(_, part)| part.len()).sum();
-            waiting + queue.sweep.undrained() + queue.sweep.superseded
-        };
+        let undrained = |queue: &Queue| queue.waiting_bytes + queue.sweep.undrained() + queue.sweep.superseded;
         let undrained_before = undrained(self);
         for (key, (record, part)) in std::mem::take(&mut self.waiting) {
             let kept = part.intersection(&ByteRange::new(0, len));
-            self.bytes -= part.len() - kept.len();
+            self.waiting_bytes -= part.len() - kept.len();
             if !kept.is_empty() {
                 self.waiting.insert(key, (record, kept));
             } else if let Some(state) = self.rings.get_mut(&key.1) {
                 state.positions.remove(&(key.2, key.3));
             }
         }
-        let before = self.sweep.bytes();
         let over = self.sweep.cut(len);
-        self.bytes -= before - self.sweep.bytes();
         self.forget(&over);
         if self.is_empty() {
             self.sweep.superseded = 0; // no batch will say so
@@ -223,7 +219,7 @@ impl Queue {
     /// The next batch, if there is one; ask again only after [`Queue::done`]. Without `urgent` (nobody waits and no ring is
     /// short of room) only one that is worth a request: up to the last of its merged writes of [`MERGE_BYTES_MIN`] or more.
     pub fn batch(&mut self, urgent: bool) -> Option<Batch> {
-        if !urgent && self.bytes < self.try_at.max(MERGE_BYTES_MIN) {
+        if !urgent && self.bytes() < self.try_at.max(MERGE_BYTES_MIN) {
             return None;
         }
         // What nothing can join any more, or nobody else will, does not wait.
@@ -240,7 +236,7 @@ impl Queue {
     fn next(&mut self, lone_max: u64) -> Option<Batch> {
         let (writes, passed) = self.sweep.next(self.batch_bytes_max, lone_max.min(self.batch_bytes_max));
         if writes.is_empty() {
-            self.try_at = self.bytes + MERGE_BYTES_MIN / 2;
+            self.try_at = self.bytes() + MERGE_BYTES_MIN / 2;
             return None;
         }
         let progress = self.sweep.progress(passed);
@@ -260,6 +256,7 @@ impl Queue {
                 return true;
             }
             first.remove();
+            self.waiting_bytes -= part.len();
             self.sweep.join(Piece { ring, record, range: part });
         }
         false
@@ -268,9 +265,7 @@ impl Queue {
     /// The batch, the last one handed out, is in the burst buffer. For each ring of which records are drained: the position below which
     /// its room can be given back, `u64::MAX` when it holds nothing undrained.
     pub fn done(&mut self, batch: &Batch) -> Vec<(RingSlot, u64)> {
-        let before = self.sweep.bytes();
         let over = self.sweep.pass(batch.passed);
-        self.bytes -= before - self.sweep.bytes();
         self.forget(&over)
     }
 

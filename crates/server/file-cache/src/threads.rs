@@ -2,7 +2,6 @@
 
 use std::io;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -19,7 +18,6 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    handles: Vec<JoinHandle<()>>,
     living: usize,
     /// Those that live are counted: none may come.
     closed: bool,
@@ -30,6 +28,9 @@ struct Living(Arc<Shared>);
 
 impl Drop for Living {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!("a background thread panicked");
+        }
         self.0.state.lock().living -= 1;
         self.0.ended.notify_all();
     }
@@ -50,11 +51,7 @@ impl Threads {
             let _living = living;
             work();
         };
-        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run)?;
-        let mut state = self.0.state.lock();
-        state.handles.retain(|thread| !thread.is_finished());
-        state.handles.push(thread);
-        Ok(())
+        std::thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)
     }
 
     /// Waits until all have ended, at most `longest`. How many have not. None starts from now on.
@@ -63,17 +60,7 @@ impl Threads {
         let mut state = self.0.state.lock();
         state.closed = true;
         while state.living > 0 && !self.0.ended.wait_until(&mut state, until).timed_out() {}
-        if state.living > 0 {
-            return state.living;
-        }
-        let handles = std::mem::take(&mut state.handles);
-        drop(state);
-        for thread in handles {
-            if thread.join().is_err() {
-                tracing::error!("a background thread panicked");
-            }
-        }
-        0
+        state.living
     }
 }
 

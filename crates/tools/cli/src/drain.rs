@@ -5,13 +5,13 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use agent::BurstBuffer;
 use file_cache::limits::GIVEN_UP_WAIT;
 use file_cache::{DrainProgress, Keep, Residency, Stuck};
 
+use crate::aside::aside;
 use crate::exit::say;
 use crate::limits::{LISTED_MAX, POLL};
 use crate::progress::{Progress, State};
@@ -59,27 +59,17 @@ impl<'a> Requests<'a> {
         &self,
         work: impl FnOnce(Arc<AtomicBool>) -> T + Send + 'static,
     ) -> io::Result<Option<T>> {
-        let (sender, receiver) = mpsc::channel();
         let asked = Arc::new(AtomicBool::new(false));
         let theirs = Arc::clone(&asked);
-        let run = move || {
-            // Nobody listens any more when it was left.
-            let _ = sender.send(work(theirs));
-        };
-        std::thread::Builder::new().name("end".to_string()).spawn(run)?;
         let mut given_up: Option<Instant> = None;
-        while given_up.is_none_or(|then| then.elapsed() < GIVEN_UP_WAIT) {
-            match receiver.recv_timeout(POLL) {
-                Ok(done) => return Ok(Some(done)),
-                Err(RecvTimeoutError::Disconnected) => return Err(io::Error::other("it ended in a panic")),
-                Err(RecvTimeoutError::Timeout) if self.give_up() => {
-                    given_up.get_or_insert_with(Instant::now);
-                    asked.store(true, Ordering::Release);
-                }
-                Err(RecvTimeoutError::Timeout) => {}
+        let mut leave = || {
+            if given_up.is_none() && self.give_up() {
+                given_up = Some(Instant::now());
+                asked.store(true, Ordering::Release);
             }
-        }
-        Ok(None)
+            given_up.is_some_and(|then| then.elapsed() >= GIVEN_UP_WAIT)
+        };
+        aside("end", POLL, move || work(theirs), &mut leave)
     }
 }
 

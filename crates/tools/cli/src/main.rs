@@ -2,6 +2,7 @@
 
 mod apart;
 mod args;
+mod aside;
 mod channel;
 mod claim;
 mod commands;

@@ -4,9 +4,9 @@
 //! started later needs only its mask back.
 
 use std::mem::MaybeUninit;
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
+use crate::aside::aside;
 use crate::exit::{self, Failure};
 use crate::limits::START_LOOK;
 
@@ -83,22 +83,15 @@ impl Signals {
         &self,
         work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, Failure> {
-        let (sender, receiver) = mpsc::channel();
-        std::thread::spawn(move || {
-            // Nobody listens any more when this process is about to end.
-            let _ = sender.send(work());
-        });
-        loop {
-            match receiver.recv_timeout(START_LOOK) {
-                Ok(result) => return result,
-                Err(RecvTimeoutError::Disconnected) => {
-                    return Err(Failure::new(exit::SOFTWARE, "the agent could not start"));
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-            }
-            if let Some(signal) = self.next(Duration::ZERO).filter(|signal| signal.asks_to_end()) {
-                return Err(Failure::silent((128 + signal.number) as u8));
-            }
+        let mut asked = None;
+        let mut leave = || {
+            asked = self.next(Duration::ZERO).filter(|signal| signal.asks_to_end());
+            asked.is_some()
+        };
+        match (aside("start", START_LOOK, work, &mut leave), asked) {
+            (Ok(Some(result)), _) => result,
+            (Ok(None), Some(signal)) => Err(Failure::silent((128 + signal.number) as u8)),
+            (Ok(None), None) | (Err(_), _) => Err(Failure::new(exit::SOFTWARE, "the agent could not start")),
         }
     }
 
