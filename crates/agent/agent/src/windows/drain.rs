@@ -22,6 +22,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
+use parking_lot::{Mutex, MutexGuard};
 use types::{ByteRange, Epoch};
 use window::drained::Drained;
 use window::limits::{BATCH_BYTES_MAX, LONE_BYTES_MAX};
@@ -254,11 +255,16 @@ impl Drain {
         self.failing
     }
 
-    /// Brings one batch to the burst buffer; false if there is none worth it. On an error the same batch comes again, and the
-    /// rings have ended: their programs write through the kernel, which tells them, and do not wait for room in vain.
-    pub fn batch(&mut self, urgent: bool) -> io::Result<bool> {
-        let batch = self.queue.batch(urgent);
-        self.bring(batch)
+    /// Brings one batch to the burst buffer, when this file has its `turn` if there are such; false if there is none worth it. On an
+    /// error the same batch comes again, and the rings have ended: their programs write through the kernel, which tells them, and do
+    /// not wait for room in vain.
+    pub fn batch(&mut self, urgent: bool, turn: Option<&Mutex<()>>) -> io::Result<bool> {
+        let Some(batch) = self.queue.batch(urgent) else { return Ok(false) };
+        let turn = turn.map(Mutex::lock);
+        let brought = self.bring(Some(batch));
+        // To whoever waits longest, and not to this file again.
+        turn.into_iter().for_each(MutexGuard::unlock_fair);
+        brought
     }
 
     fn bring(&mut self, batch: Option<Batch>) -> io::Result<bool> {

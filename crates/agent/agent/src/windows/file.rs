@@ -137,14 +137,9 @@ fn step(drain: &mut Drain, windows: &Windows, pace: &mut Pace) -> Next {
     let quiet = pace.busy.elapsed();
     let mut waits = || drain.neighbours_come() && pace.waits();
     let urgent = quiet > limits::WINDOW_DRAIN_AFTER || drain.is_short_of_room() && !waits();
-    let batch = {
-        // A server has many at once to do; and one batch that waits for it must not keep the others from it.
-        let turn = (!windows.behind_server).then(|| windows.turn.lock());
-        let batch = drain.batch(urgent);
-        turn.into_iter().for_each(MutexGuard::unlock_fair);
-        batch
-    };
-    match batch {
+    // A server has many at once to do; and one batch that waits for it must not keep the others from it.
+    let turn = (!windows.behind_server).then_some(&windows.turn);
+    match drain.batch(urgent, turn) {
         Ok(true) => {
             pace.waits = None;
             Next::Again

@@ -124,7 +124,7 @@ pub(crate) struct Windows {
     known: AtomicUsize,
     tokens: Mutex<HashMap<u64, Token>>,
     numbers: AtomicU64,
-    /// Files drain by turns, one batch each.
+    /// Files drain by turns, one batch each, in the order in which they had one.
     turn: Mutex<()>,
 }
 

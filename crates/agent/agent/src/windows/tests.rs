@@ -11,6 +11,7 @@ mod replay;
 mod settle;
 mod stuck;
 mod switched;
+mod turns;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -25,7 +25,7 @@ fn writes_that_overlap_in_rings_that_wrap_come_out_of_them_in_their_order() {
         // At first more small ones in a row than the system takes at once.
         let (mut model, mut written, mut at) = (random.bytes(30_000), 0, 0);
         for (number, bytes) in model.chunks(10).enumerate() {
-            let mut drains = || drain.take() && drain.batch(true).unwrap();
+            let mut drains = || drain.take() && drain.batch(true, None).unwrap();
             writers[0].append(number as u64 * 10, bytes, &mut drains).unwrap();
         }
         while written < 12 * capacity {
@@ -38,7 +38,7 @@ fn writes_that_overlap_in_rings_that_wrap_come_out_of_them_in_their_order() {
             writers[random.below(2) as usize]
                 .append(at, &bytes, &mut || {
                     drain.take();
-                    drain.batch(true).unwrap()
+                    drain.batch(true, None).unwrap()
                 })
                 .unwrap();
             model.resize(model.len().max((at + len) as usize), 0);
@@ -46,7 +46,7 @@ fn writes_that_overlap_in_rings_that_wrap_come_out_of_them_in_their_order() {
             (written, at) = (written + len, at + len);
             if random.below(20) == 0 {
                 drain.take();
-                drain.batch(random.below(2) == 0).unwrap();
+                drain.batch(random.below(2) == 0, None).unwrap();
             }
         }
         drain.settle().unwrap();
@@ -74,7 +74,7 @@ fn a_ring_that_is_cut_while_it_is_drained_loses_what_was_cut_off_and_that_is_tol
         }
         OpenOptions::new().write(true).open(drain.place().ring(0)).unwrap().set_len(cut).unwrap();
         std::mem::forget(bad); // its memory is gone
-        assert_eq!(taken, drain.batch(true).unwrap(), "there is an end");
+        assert_eq!(taken, drain.batch(true, None).unwrap(), "there is an end");
         assert_eq!(drain.settle().unwrap_err().raw_os_error(), Some(libc::EIO), "cut to {cut}, taken {taken}");
         drain.settle().unwrap();
         assert_eq!(drain.windows(), 1, "that of the other program goes on");

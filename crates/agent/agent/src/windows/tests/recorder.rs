@@ -18,7 +18,7 @@ use window::{Mapping, Medium};
 
 use super::super::budget::Budget;
 use super::super::counters::Counters;
-use super::super::drain::Drain;
+use super::super::drain::{Drain, Granted};
 use super::super::session::Session;
 use crate::burst_buffer::{DataVersion, OpenData};
 
@@ -41,9 +41,18 @@ pub(super) struct Recorder {
     pub full: Mutex<bool>,
     /// Writes straight out of rings fail now and then, with any part of them there.
     pub fails: Mutex<Option<Random>>,
+    /// Runs before each write straight out of rings.
+    pub before: Mutex<Option<Box<dyn FnMut() + Send>>>,
 }
 
 impl Recorder {
+    /// An empty replica at that path.
+    pub fn new(replica: &Path, mark: std::path::PathBuf) -> Arc<Recorder> {
+        let replica = File::options().read(true).write(true).create_new(true).open(replica).unwrap();
+        let (events, full, fails, before) = (Mutex::default(), Mutex::default(), Mutex::default(), Mutex::default());
+        Arc::new(Recorder { mark, replica, events, full, fails, before })
+    }
+
     fn mark(&self) -> u64 {
         let mark = Mapping::open(&self.mark, Medium::Volatile);
         mark.map_or(0, |mark| Drained::left_behind(mark).progress().unwrap().below)
@@ -74,6 +83,9 @@ impl OpenData for Arc<Recorder> {
         self.replica.write_all_at(data, offset)
     }
     fn write_straight(&self, write: &mut dyn FnMut(BorrowedFd<'_>) -> bool) -> bool {
+        if let Some(before) = self.before.lock().as_mut() {
+            before();
+        }
         let tried = self.fails.lock().as_mut().map_or(0, |random| random.below(8));
         let written = tried != 1 && write(self.replica.as_fd());
         if written {
@@ -114,9 +126,7 @@ pub(super) type Program = Writer<Arc<Mapping>, Arc<Mapping>>;
 pub(super) fn drain_on(tree: &Path, medium: Medium) -> (Drain, Arc<Recorder>) {
     let (session, _) = Session::begin(&tree.join("w"), "one", tree, Some(medium)).unwrap();
     let place = session.add(1, &Identity::new(vec![1]).unwrap(), Path::new("file")).unwrap();
-    let replica = File::options().read(true).write(true).create_new(true).open(tree.join("replica")).unwrap();
-    let (mark, events, full, fails) = (place.drained(), Mutex::default(), Mutex::default(), Mutex::default());
-    let recorder = Arc::new(Recorder { mark, replica, events, full, fails });
+    let recorder = Recorder::new(&tree.join("replica"), place.drained());
     let counters = Arc::new(Counters::default());
     let drain = Drain::new(place, medium, "file".into(), Box::new(Arc::clone(&recorder)), &counters).unwrap();
     (drain, recorder)
@@ -125,5 +135,10 @@ pub(super) fn drain_on(tree: &Path, medium: Medium) -> (Drain, Arc<Recorder>) {
 /// A program's half of a new ring.
 pub(super) fn ring(drain: &mut Drain, open: u64, bytes: u64) -> Program {
     let granted = drain.add(open, Budget::new(4 * bytes).take(bytes).unwrap()).unwrap();
+    program(granted)
+}
+
+/// A program's half of a ring that was granted.
+pub(super) fn program(granted: Granted) -> Program {
     Writer::new(granted.ring, granted.id, granted.capacity, Sequence::new(granted.sequence)).unwrap()
 }

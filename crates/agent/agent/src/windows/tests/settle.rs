@@ -61,7 +61,7 @@ fn programs_that_write_one_file_in_turn_travel_together_although_one_is_a_whole_
         let bytes = [number as u8, program as u8].repeat(RECORD as usize / 2);
         programs[program].append((2 * number + program as u64) * RECORD, &bytes, &mut || false).unwrap();
         drain.take();
-        while drain.batch(false).unwrap() {}
+        while drain.batch(false, None).unwrap() {}
     };
     let ahead = 80;
     (0..ahead).for_each(|number| append(&mut drain, 0, number));
@@ -88,7 +88,7 @@ fn a_write_beside_waits_for_all_where_a_truncation_is_to_be_made_again_by_a_repl
     assert!(drain.settle().is_err() && drain.is_failing());
     drain.cut(11 << 20, &mut || Ok(())).unwrap();
     *recorder.full.lock() = false;
-    assert!(drain.batch(true).unwrap() && !drain.is_failing() && !drain.is_drained());
+    assert!(drain.batch(true, None).unwrap() && !drain.is_failing() && !drain.is_drained());
     drain.settle_within(ByteRange::new(20 << 20, 21 << 20)).unwrap();
     assert!(drain.is_drained() && drain.is_over());
 }

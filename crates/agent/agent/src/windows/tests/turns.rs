@@ -1,0 +1,153 @@
+//! Which file drains next.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use types::Identity;
+
+use super::super::right::{WindowRight, WindowRules};
+use super::super::{WindowService, Windows};
+use super::recorder::{Program, Recorder, program};
+use super::*;
+
+const MIB: u64 = 1 << 20;
+/// Of a replica, which takes so many writes for a batch of a MiB.
+const WRITES: u64 = MIB / file_cache::limits::PIECE_BYTES as u64;
+
+/// A file that drains: who, and which thread.
+type Turn = (char, i32);
+
+/// Files whose drain threads wait in the middle of each batch until they are told to go on.
+struct Stage {
+    windows: Arc<Windows>,
+    turns: Receiver<Turn>,
+    goes_on: Option<Sender<()>>,
+    told: Arc<Mutex<Receiver<()>>>,
+    begins: Sender<Turn>,
+}
+
+/// One of them.
+struct Actor {
+    identity: Identity,
+    program: Program,
+    thread: i32,
+    _right: WindowRight,
+}
+
+impl Stage {
+    fn new(root: &Path) -> Stage {
+        let settings = WindowSettings::new(root.join("w"), root).unwrap();
+        let windows = Windows::start(settings, &WindowService::new(1 << 30), false).unwrap();
+        let ((begins, turns), (goes_on, told)) = (channel(), channel());
+        Stage { windows, turns, goes_on: Some(goes_on), told: Arc::new(Mutex::new(told)), begins }
+    }
+
+    /// A new file, which has drained once.
+    fn actor(&self, root: &Path, name: char) -> Actor {
+        let identity = Identity::new(vec![name as u8]).unwrap();
+        let rules = WindowRules { wish: Some(8 * MIB), lazy: false, patience: PATIENCE, read_ends: false };
+        let right = WindowRight::new(&self.windows, &identity, rules);
+        let recorder = Recorder::new(&root.join(name.to_string()), root.join("no mark"));
+        let (told, begins, mut writes) = (Arc::clone(&self.told), self.begins.clone(), 0);
+        *recorder.before.lock() = Some(Box::new(move || {
+            if std::thread::current().name() == Some("window") {
+                if writes % WRITES == 0 {
+                    begins.send((name, rustix::thread::gettid().as_raw_nonzero().get())).unwrap();
+                    let _ = told.lock().recv();
+                }
+                writes += 1;
+            }
+        }));
+        let make = || Ok((Box::new(Arc::clone(&recorder)) as Box<_>, name.to_string().into()));
+        let (token, _) = self.windows.attach(&right, 1, &make).unwrap();
+        let granted = self.windows.fetch(token, 1).unwrap();
+        let mut actor = Actor { identity, program: program(granted), thread: 0, _right: right };
+        actor.has_something_to_bring();
+        let (who, thread) = self.next();
+        assert_eq!(who, name);
+        actor.thread = thread;
+        self.go_on();
+        wait_until("its first batch", PATIENCE, || self.window(&actor).drain.lock().as_ref().unwrap().is_drained());
+        actor
+    }
+
+    fn window(&self, actor: &Actor) -> Arc<super::super::file::FileWindow> {
+        self.windows.window(&actor.identity).unwrap()
+    }
+
+    /// Who drains now, and waits.
+    fn next(&self) -> Turn {
+        self.turns.recv_timeout(PATIENCE).expect("somebody drains")
+    }
+
+    fn go_on(&self) {
+        self.goes_on.as_ref().unwrap().send(()).unwrap();
+    }
+
+    /// Waits until its drain thread sleeps in a lock, with its rings.
+    fn wait_for_asking(&self, actor: &Actor) {
+        let window = self.window(actor);
+        let call = format!("/proc/self/task/{}/syscall", actor.thread);
+        wait_until("a file that asks for its turn", PATIENCE, || {
+            let call = std::fs::read_to_string(&call).unwrap();
+            let mut words = call.split(' ');
+            let futex = words.next() == Some(&libc::SYS_futex.to_string());
+            let waits = format!("{:#x}", libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG);
+            futex && words.nth(1) == Some(&waits) && window.drain.is_locked()
+        });
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        self.goes_on = None; // from now on nobody waits
+    }
+}
+
+impl Actor {
+    /// As much as is worth a batch, always in the same place.
+    fn has_something_to_bring(&self) {
+        self.program.append(0, &vec![1; MIB as usize], &mut || false).unwrap();
+    }
+}
+
+#[test]
+fn files_drain_in_the_order_in_which_they_ask_and_one_that_is_written_without_end_waits_its_turn() {
+    let tree = tempfile::tempdir().unwrap();
+    let stage = Stage::new(tree.path());
+    let [a, b, c, d] = ['a', 'b', 'c', 'd'].map(|name| stage.actor(tree.path(), name));
+    let stage = stage; // goes first
+    a.has_something_to_bring();
+    assert_eq!(stage.next().0, 'a');
+    a.has_something_to_bring();
+    for other in [&b, &c, &d] {
+        other.has_something_to_bring();
+        stage.wait_for_asking(other);
+    }
+    stage.go_on();
+    assert_eq!(stage.next().0, 'b');
+    b.has_something_to_bring();
+    stage.wait_for_asking(&a);
+    for next in ['c', 'd', 'a', 'b'] {
+        stage.go_on();
+        assert_eq!(stage.next().0, next);
+    }
+}
+
+#[test]
+fn who_asks_about_a_file_with_nothing_to_bring_does_not_wait_for_the_turns_of_others() {
+    let tree = tempfile::tempdir().unwrap();
+    let stage = Stage::new(tree.path());
+    let [a, b] = ['a', 'b'].map(|name| stage.actor(tree.path(), name));
+    let stage = stage; // goes first
+    a.has_something_to_bring();
+    assert_eq!(stage.next().0, 'a');
+    let (window, began) = (stage.window(&b), Instant::now());
+    // Its thread looks for something to bring meanwhile.
+    b.program.append(0, b"little", &mut || false).unwrap();
+    stage.windows.settle(&b.identity).unwrap();
+    while began.elapsed() < 2 * limits::WINDOW_DRAIN_AFTER {
+        assert!(window.drain.try_lock_for(Duration::from_secs(5)).is_some());
+    }
+}
