@@ -12,7 +12,7 @@ use super::recorder::{Program, Recorder, program};
 use super::*;
 
 const MIB: u64 = 1 << 20;
-/// Of a replica, which takes so many writes for a batch of a MiB.
+/// So many writes of a replica are a batch of a MiB.
 const WRITES: u64 = MIB / file_cache::limits::PIECE_BYTES as u64;
 
 /// A file that drains: who, and which thread.
