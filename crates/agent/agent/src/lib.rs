@@ -43,5 +43,5 @@ pub use remote::{Drainer, Interruption, Reads, RemoteBuffer, Written, set_interr
 pub use windows::own_tmpfs;
 pub use windows::{
     Announced, OutOfSight, Replayed, WindowMedium, WindowService, WindowSettings, WindowStatus, forget_windows,
-    windows_left,
+    has_windows_in, windows_left,
 };

@@ -80,6 +80,8 @@ fn places_that_cannot_work_are_refused_before_anything_runs() {
         assert!(!std::path::Path::new("/ran").exists());
         refused(&call(["recover", "/no/such/bb"]), 66, "/no/such/bb");
         refused(&call(["recover", &dir]), 66, "holds no data");
+        refused(&call(["recover", &dir, "--forget-windows", "/gone"]), 66, "knows of no windows in /gone");
+        assert!(!bench.dir.join("agent.log").exists());
         refused(&call(["check", &dir]), 66, "no burst buffer");
     });
 }

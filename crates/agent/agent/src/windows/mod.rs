@@ -39,7 +39,7 @@ use window::Medium;
 
 pub use control::attaches;
 pub use counters::WindowStatus;
-pub use out_of_sight::{OutOfSight, forget_windows};
+pub use out_of_sight::{OutOfSight, forget_windows, has_windows_in};
 pub use processes::Announced;
 pub(crate) use replay::replay;
 pub use replay::{Replayed, windows_left};

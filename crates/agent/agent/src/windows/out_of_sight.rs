@@ -42,6 +42,12 @@ impl From<OutOfSight> for io::Error {
     }
 }
 
+/// Whether killed agents left windows in `path`, a session's directory or the one in which it was made, as far as `noted` says: the burst
+/// buffer that they belong to, or the directory of an agent at a server. Errors: those of reading the list.
+pub fn has_windows_in(noted: &Path, path: &Path) -> io::Result<bool> {
+    Ok(Session::unfinished(noted)?.iter().any(|one| one.is_in(path)))
+}
+
 /// Gives up what killed agents left in windows in `path`, a session's directory or the one in which it was made, with whatever it
 /// held: those that are out of sight and [may be gone](OutOfSight::may_be_gone). `tell` hears the directory of each when it is given up,
 /// whatever becomes of the next. `InvalidInput`: nothing there needs to be given up. Else the errors of reading and writing the list.

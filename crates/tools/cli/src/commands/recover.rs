@@ -19,22 +19,27 @@ pub fn run(args: &RecoverArgs) -> Result<u8, Failure> {
     let root = existing(&args.burst_buffer)?;
     let signals = Signals::block();
     let _ = open_files::raise();
-    log::start(&root);
-    privilege::keep_within_quotas();
+    let buffers = place::formatted(&root);
     if let Some(path) = &args.forget_windows {
-        forget::windows(&root, path)?;
-        if place::formatted(&root).is_empty() {
-            return Ok(0); // of an agent at a server, whose next one does the rest
-        }
+        forget::may_ask(&root, &buffers, path)?;
+    }
+    // Nothing is left in a directory that was named by mistake.
+    if !buffers.is_empty() || args.forget_windows.is_some() {
+        log::start(&root);
+    }
+    privilege::keep_within_quotas();
+    if let Some(path) = args.forget_windows.as_ref().filter(|_| buffers.is_empty()) {
+        return forget::windows_at_server(&root, path).map(|()| 0);
     }
     let requests = Requests::none(&signals);
     let mut code = 0;
     let mut served = 0;
-    for buffer in place::formatted(&root) {
-        let done = directory(&buffer, args.dir.as_deref()).and_then(|dir| {
+    let single = buffers.len() == 1;
+    for buffer in buffers {
+        let done = directory(&buffer, args.dir.as_deref(), single).and_then(|dir| {
             let Some(dir) = dir else { return Ok(0) };
             served += 1;
-            one(&Place { dir, burst_buffer: buffer }, &signals, &requests)
+            one(&Place { dir, burst_buffer: buffer }, args.forget_windows.as_deref(), &signals, &requests)
         });
         // What is wrong with one directory's place keeps no other from being recovered.
         code = code.max(exit::status(done));
@@ -66,8 +71,8 @@ pub fn existing(path: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
-/// The directory that a burst buffer serves; `None` if another one is asked for.
-fn directory(buffer: &Path, asked: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
+/// The directory that a burst buffer, the single one or one of several, serves; `None` if another one is asked for.
+fn directory(buffer: &Path, asked: Option<&Path>, single: bool) -> Result<Option<PathBuf>, Failure> {
     let known = serving::directory_of(buffer);
     let Some(asked) = asked else {
         if known.is_none() && check::holds_nothing(buffer) {
@@ -80,11 +85,10 @@ fn directory(buffer: &Path, asked: Option<&Path>) -> Result<Option<PathBuf>, Fai
     };
     let dir = std::fs::canonicalize(asked).map_err(|e| Failure::io(format_args!("use {}", asked.display()), &e))?;
     // A store may be mounted elsewhere now: with one burst buffer the cache itself tells whether the directory fits.
-    let single = place::formatted(buffer).len() == 1;
     Ok((single || known.is_none_or(|known| known == dir)).then_some(dir))
 }
 
-fn one(place: &Place, signals: &Signals, requests: &Requests<'_>) -> Result<u8, Failure> {
+fn one(place: &Place, forget: Option<&Path>, signals: &Signals, requests: &Requests<'_>) -> Result<u8, Failure> {
     let seen = mounts::all().map_err(|e| Failure::io("read the mounts", &e))?;
     if let Some(mount) = mounts::ours_over(&seen, &place.dir) {
         let message = format!("{} is accelerated now, with {}", mount.point.display(), mount.source.display());
@@ -93,7 +97,7 @@ fn one(place: &Place, signals: &Signals, requests: &Requests<'_>) -> Result<u8, 
             shell::word(&mount.point)
         )));
     }
-    let prepared = prepare(place, signals)?;
+    let prepared = prepare(place, forget, signals)?;
     let (stuck, _) = drain::drain(&prepared.cache, requests, false);
     let counters = prepared.cache.activity().unwrap_or_default();
     say!(
@@ -110,11 +114,12 @@ fn one(place: &Place, signals: &Signals, requests: &Requests<'_>) -> Result<u8, 
 }
 
 /// Opens it, as long as nobody asks for the end.
-fn prepare(place: &Place, signals: &Signals) -> Result<Prepared, Failure> {
+fn prepare(place: &Place, forget: Option<&Path>, signals: &Signals) -> Result<Prepared, Failure> {
     let ours = place.clone();
+    let how = How { thorough: true, forget_windows: forget.map(Path::to_path_buf), ..How::default() };
     let prepared = signals.unless_asked_to_end(move || {
         let below = lower::open(&ours.dir).map_err(|e| Failure::io(format_args!("use {}", ours.dir.display()), &e))?;
-        serving::prepare(&ours, below, &How { thorough: true, ..How::default() })
+        serving::prepare(&ours, below, &how)
     });
     prepared.inspect_err(|failure| {
         if failure.code > ENDED_BY_SIGNAL {

@@ -40,6 +40,70 @@ fn windows_on_a_file_system_that_is_gone_are_given_up_by_the_command_that_the_er
 }
 
 #[test]
+fn a_recovery_that_is_refused_gives_no_windows_up() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        ok(bench.run(&[], "echo a > f"));
+        let (list, elsewhere) = (bench.buffer.join("windows"), bench.tree.dir("elsewhere"));
+        let noted = "one durable /gone\n";
+        std::fs::write(&list, noted).unwrap();
+        let forget = |more: &[&Path]| {
+            let words = [Path::new("recover"), &bench.buffer, "--forget-windows".as_ref(), "/gone".as_ref()];
+            call(words.iter().chain(more))
+        };
+        let refused = |done: common::Done, why: &str| {
+            assert!(done.code != 0 && done.err.contains(why) && !done.err.contains("given up"), "{done:?}");
+            assert_eq!(std::fs::read_to_string(&list).unwrap(), noted);
+        };
+        refused(forget(&["--dir".as_ref(), &elsewhere]), "holds data of");
+        let lock = std::fs::File::open(bench.buffer.join("forebay.lock")).unwrap();
+        lock.lock().unwrap();
+        refused(forget(&[]), "is in use");
+        drop(lock);
+        let away = bench.tree.path("away");
+        std::fs::rename(&bench.dir, &away).unwrap();
+        refused(forget(&[]), "cannot use");
+        std::fs::rename(&away, &bench.dir).unwrap();
+        let done = forget(&[]);
+        assert!(done.code == 0 && done.err.contains("/gone/one: given up"), "{done:?}");
+        assert_eq!(std::fs::read_to_string(&list).unwrap(), "");
+    });
+}
+
+#[test]
+fn windows_that_are_there_in_one_burst_buffer_keep_none_of_another_from_being_given_up() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let (other, rings) = (bench.tree.dir("other"), bench.tree.dir("rings"));
+        let both = ["--dir", other.to_str().unwrap()];
+        ok(bench.run(&both, "echo a > f"));
+        let buffers = ["data-", "other-"].map(|name| {
+            let found = std::fs::read_dir(&bench.buffer).unwrap().map(|entry| entry.unwrap().path());
+            found.into_iter().find(|path| path.file_name().unwrap().to_str().unwrap().starts_with(name)).unwrap()
+        });
+        std::fs::create_dir(rings.join("there")).unwrap();
+        let note = |buffer: &Path, session: &str| {
+            std::fs::write(buffer.join("windows"), format!("{session} durable {}\n", rings.display())).unwrap();
+        };
+        note(&buffers[0], "there");
+        note(&buffers[1], "gone");
+        let recover = |more: &[&Path]| {
+            let words = [Path::new("recover"), &bench.buffer, "--forget-windows".as_ref(), &rings];
+            call(words.iter().chain(more))
+        };
+        let noted = || buffers.each_ref().map(|buffer| std::fs::read(buffer.join("windows")).unwrap().len());
+        // Those of a directory that nobody asked about stay.
+        let refused = recover(&["--dir".as_ref(), &bench.dir]);
+        assert!(refused.code != 0 && refused.err.contains("is replayed without this"), "{refused:?}");
+        assert!(!refused.err.contains("given up:") && !refused.err.contains("holds data of"), "{refused:?}");
+        assert!(noted().iter().all(|len| *len > 0), "{:?}", noted());
+        let refused = recover(&[]);
+        assert!(refused.code != 0 && refused.err.contains("is there, and what it holds is replayed"), "{refused:?}");
+        assert!(noted()[0] > 0 && noted()[1] == 0, "{:?}", noted());
+    });
+}
+
+#[test]
 fn nobody_gives_up_windows_in_the_directory_of_another_user() {
     in_private_namespace(|| {
         let bench = Bench::new();
