@@ -13,6 +13,7 @@
 //! 7. `live`: the fields. Held for moments, over no I/O but the lease probe.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -265,6 +266,19 @@ impl File {
     /// Who it is.
     pub fn identity(&self) -> &Identity {
         &self.identity
+    }
+
+    /// The name that a new file was made with is on the store's medium.
+    pub(crate) fn sync_name(&self) -> io::Result<()> {
+        let anchor = {
+            let live = self.live.lock();
+            live.anchor.clone().filter(|_| live.name_unsynced && !live.unlinked)
+        };
+        if let Some(anchor) = anchor {
+            anchor.sync_name()?;
+            self.live.lock().name_unsynced = false;
+        }
+        Ok(())
     }
 
     /// Whether this version is still the file's newest: false after the global copy changed behind us.

@@ -313,6 +313,8 @@ impl FileHandle {
             Route::Global(global) => global.sync(),
             Route::Partial => Ok(()),
             Route::Replica(fd) => {
+                // First: data on the medium of a file that a crash took below would be an orphan.
+                self.file.sync_name()?;
                 self.inner.sync_replica(&self.file, fd.as_fd(), data_only)?;
                 self.sync_record()
             }
@@ -320,16 +322,11 @@ impl FileHandle {
     }
 
     fn sync_record(&self) -> io::Result<()> {
-        let (anchor, unsynced_name, unsynced_record) = {
+        let unsynced = {
             let live = self.file.live.lock();
-            let record = live.record.as_ref().is_some_and(|_| live.is_unclean() && !live.intent_synced);
-            (live.anchor.clone(), live.name_unsynced && !live.unlinked, record)
+            live.record.is_some() && live.is_unclean() && !live.intent_synced
         };
-        if unsynced_name && let Some(anchor) = anchor {
-            anchor.sync_name()?;
-            self.file.live.lock().name_unsynced = false;
-        }
-        if unsynced_record {
+        if unsynced {
             let _gate = self.file.gate.lock();
             let Some(record) = self.file.live.lock().record.clone() else { return Ok(()) };
             self.inner.put(&self.file, Record { synced: true, ..record }, Durability::Machine)?;

@@ -29,6 +29,10 @@ impl Inner {
         if how.truncate {
             still_wanted()?;
         }
+        file.live.lock().name_unsynced |= how.created;
+        if how.sync {
+            file.sync_name()?;
+        }
         let version = self.superblock.next_version()?;
         let fd = self.replicas.create(version)?;
         if !how.truncate || how.created {
@@ -50,7 +54,6 @@ impl Inner {
         live.body = Body::Whole;
         // Until the last writer goes: who sets a time meanwhile needs no other.
         live.fds.write = Some(Arc::new(fd));
-        live.name_unsynced |= how.created;
         Ok(())
     }
 
@@ -82,6 +85,9 @@ impl Inner {
         how: &OpenHow,
         found: Option<Fingerprint>,
     ) -> io::Result<()> {
+        if how.sync {
+            file.sync_name()?;
+        }
         let (record, synced, intent_synced, unlinked, left) = {
             let live = file.live.lock();
             let left = live.left.filter(|_| file.drain.try_lock().is_some());

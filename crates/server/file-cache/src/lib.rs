@@ -53,6 +53,7 @@ mod release;
 mod removal;
 mod replica;
 mod resolve;
+mod search;
 mod settings;
 mod settle;
 mod side;
@@ -73,13 +74,13 @@ mod world;
 pub use api::{
     DrainProgress, Fared, Keep, ORPHANED, OpenHow, Overlay, Residency, SeekFor, SetMtime, Stuck, WriteResult,
 };
-pub use brands::may_go_with_crash;
 pub use check::Report;
 pub use clock::Clock;
 pub use file::File;
 pub use handle::FileHandle;
 pub use read_partial::{Absent, Foresee};
 pub use replica::{holds_unsaved_data, last_version};
+pub use search::may_go_with_crash;
 pub use settings::{OpenError, Settings, Space, SpaceProbe};
 pub use status::{Status, StuckStatus};
 pub use superblock::{check_owner, first_after_crash, is_damaged, lock, remake, store_of};

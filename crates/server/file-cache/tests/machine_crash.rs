@@ -403,3 +403,45 @@ fn what_was_copied_anew_while_its_file_was_open_is_no_lost_data_after_a_crash() 
     assert!(world.cache.status().stuck.is_empty(), "{:?}", world.cache.status().stuck);
     assert_eq!(read(&world.open("f", false), 20), b"theirs, longer");
 }
+
+/// The store forgets the name of a new file that nobody synced. What its replica has on the medium may have been synced through a
+/// mapping, so it is kept; if it has nothing, nobody is told.
+#[test]
+fn a_new_file_that_the_crash_took_below_is_an_orphan_only_if_a_byte_of_it_was_kept() {
+    for (data, recorded) in [("", false), ("", true), ("data", false), ("data", true)] {
+        let mut world = World::new();
+        world.store.set_forgets_names();
+        let handle = world.create("f");
+        handle.write_at(data.as_bytes(), 0, false).unwrap();
+        if recorded {
+            make_durable(&world);
+        }
+        drop(handle);
+        world.store.crash();
+        world.machine_crash();
+        let stuck = world.cache.drain_all(&mut |_| {}, &|| false);
+        let orphans = usize::from(!data.is_empty());
+        assert_eq!(stuck.iter().filter(|stuck| stuck.orphaned).count(), orphans, "{data:?}, recorded: {recorded}");
+        world.cache.sweep().unwrap();
+        assert_eq!(world.replicas(), orphans, "{data:?}, recorded: {recorded}");
+    }
+}
+
+#[test]
+fn a_new_file_whose_writes_are_synchronous_has_its_name_after_a_crash() {
+    for created in [true, false] {
+        let mut world = World::new();
+        world.store.set_forgets_names();
+        if created {
+            world.store.create("f");
+        } else {
+            world.create("f");
+        }
+        let how = file_cache::OpenHow { created, sync: true, ..world.how(true) };
+        world.cache.open_file(world.anchor("f"), how).unwrap().write_at(b"data", 0, true).unwrap();
+        world.store.crash();
+        world.machine_crash();
+        world.drain();
+        assert_eq!(world.store.read("f").unwrap(), b"data", "created: {created}");
+    }
+}

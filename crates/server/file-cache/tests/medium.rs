@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use config::Policy;
 use file_cache::{Keep, Residency};
+use global_store::memory::Operation;
 use support::{World, without_room};
 use testkit::{Disk, TempTree};
 
@@ -66,6 +67,17 @@ impl Failing {
 
 fn sync(disk: &Disk) -> rustix::io::Result<()> {
     rustix::fs::syncfs(std::fs::File::open(disk.place()).unwrap().as_fd())
+}
+
+/// Else a crash between the two would leave data of a file that is nowhere.
+#[test]
+fn a_sync_makes_the_name_durable_before_the_data() {
+    let Some(failing) = Failing::new() else { return };
+    let new = failing.world.create("new");
+    new.write_at(&vec![2; BYTES], 0, false).unwrap();
+    failing.fill();
+    assert!(new.sync(false).is_err(), "the medium took what it has no room for");
+    assert!(failing.world.store.journal().iter().any(|event| event.operation == Operation::SyncName));
 }
 
 #[test]

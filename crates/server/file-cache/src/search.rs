@@ -1,0 +1,146 @@
+//! What a burst buffer holds after the machine died, or its catalogue was lost: replicas whose brands tell of unsaved data that no
+//! record does, and records of what went with the machine.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use catalogue::{Change, Durability, Record, State};
+use types::{Fingerprint, Identity, Version};
+
+use crate::brand::Brand;
+use crate::cache::{Inner, broken};
+use crate::clock;
+use crate::replica::mtime_of;
+use crate::withdrawal::is_void;
+
+/// Whether nobody had asked to keep what a record tells of, should the machine crash: a replica of it that is missing after that is
+/// no loss.
+pub fn may_go_with_crash(record: &Record) -> bool {
+    !record.synced && record.state != State::Draining
+}
+
+impl Inner {
+    /// Takes branded replicas into the catalogue that it does not call dirty. Reads every replica's attributes: for
+    /// after a crash of the machine, or where records may be lost. Nothing else runs yet.
+    /// `crashed`: the machine died and nobody has looked since.
+    pub(crate) fn search(&self, crashed: bool) -> io::Result<()> {
+        // The first record makes a lost catalogue look whole: who dies meanwhile must not leave the rest.
+        self.superblock.set_unsearched(true)?;
+        self.adopt_branded()?;
+        if crashed {
+            self.forget_unsynced()?;
+        }
+        self.superblock.set_unsearched(false)
+    }
+
+    /// The machine died with replicas that nobody had asked it to keep. A record is written to the medium with any later
+    /// one, and where the burst buffer's file system (btrfs, for one) does not make a new file durable with another's sync, it can
+    /// come back without its replica. What was below is there: no stage-out had begun. Or the store forgot a new file of which the
+    /// burst buffer has no byte.
+    fn forget_unsynced(&self) -> io::Result<()> {
+        let mut gone = Vec::new();
+        let listed = self.catalogue.unclean(&mut |identity, record| {
+            let kept = !may_go_with_crash(&record) || !self.superblock.is_suspect(record.version);
+            let missing =
+                || self.replicas.stat(record.version).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+            if !kept && (missing() || self.holds_nothing(&identity, &record.hint, record.version)) {
+                gone.push((identity, record.hint, record.version));
+            }
+        });
+        if let Err(error) = listed
+            && !matches!(error, catalogue::Error::Damaged { .. })
+        {
+            return Err(broken(error));
+        }
+        for (identity, hint, version) in &gone {
+            tracing::warn!(file = %hint.display(), "what was written and not synced went with the crash of the machine");
+            if self.store.is_shared()
+                && let Ok(Some(anchor)) = self.store.locate(identity, hint, false)
+            {
+                // One that stays goes when we open the file.
+                let _ = anchor.set_mark(None);
+            }
+            // What is left of an empty one is garbage.
+            self.replicas.unbrand(*version);
+        }
+        let changes = gone.into_iter().map(|(identity, ..)| Change::Remove(identity)).collect();
+        self.catalogue.commit(changes, Durability::Machine).map_err(broken)
+    }
+
+    fn adopt_branded(&self) -> io::Result<()> {
+        let mut versions = Vec::new();
+        self.replicas.each(&mut |version| {
+            versions.push(version);
+            true
+        })?;
+        // Of two replicas of one file the newer is the one that counts.
+        versions.sort();
+        for version in versions {
+            if version >= self.superblock.first {
+                continue;
+            }
+            // Who made one void may have died before its brand was gone.
+            let void = self.replicas.stat(version).is_ok_and(|stat| is_void(&stat));
+            if !void && let Some(brand) = self.replicas.read_brand(version) {
+                self.adopt_one(version, brand)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn adopt_one(&self, version: Version, brand: Brand) -> io::Result<()> {
+        let old = self.catalogue.get(&brand.identity).map_err(broken)?;
+        let outdated = match &old {
+            Some(record) if record.version == version && record.state != State::Clean => return Ok(()),
+            // A clean replica loses its brand after the record says so.
+            Some(record) if record.version == version => brand.epoch <= record.epoch,
+            Some(record) => record.version > version || self.is_staged_out(version, &brand),
+            None => self.is_staged_out(version, &brand),
+        };
+        if outdated || self.holds_nothing(&brand.identity, &brand.hint, version) {
+            self.replicas.unbrand(version);
+            return Ok(());
+        }
+        let hint = self.hint_of(&brand);
+        tracing::warn!(file = %hint.display(), "a dirty replica is taken back into the catalogue");
+        let record = Record {
+            state: State::Dirty,
+            version,
+            epoch: brand.epoch,
+            base: brand.base,
+            was_clean: false,
+            pinned: old.is_some_and(|record| record.pinned),
+            orphaned: false,
+            removing: false,
+            // Its brand reached the medium.
+            synced: true,
+            hint,
+            used_s: clock::wall_s(),
+            reason: String::new(),
+        };
+        self.catalogue.commit(vec![Change::Put(brand.identity, record)], Durability::Machine).map_err(broken)
+    }
+
+    /// Whether a replica without a byte is that of a file which is gone for good: one that was just made, say, whose name the crash took.
+    fn holds_nothing(&self, identity: &Identity, hint: &Path, version: Version) -> bool {
+        self.store.finds_by_identity()
+            && self.replicas.stat(version).is_ok_and(|stat| stat.st_size == 0)
+            && matches!(self.store.locate(identity, hint, false), Ok(None))
+    }
+
+    /// Where the file is, or what is left of where it was.
+    fn hint_of(&self, brand: &Brand) -> PathBuf {
+        let found = if brand.is_cut() { self.store.locate(&brand.identity, &brand.hint, false) } else { Ok(None) };
+        let found = found.ok().flatten().map(|anchor| anchor.path_hint());
+        found.filter(|hint| !hint.as_os_str().is_empty()).unwrap_or_else(|| brand.hint.clone())
+    }
+
+    /// Whether the global copy is not what the brand was made over, but what a stage-out of this replica leaves: the
+    /// brand's removal did not reach the medium. What cannot be found out is taken for dirty.
+    fn is_staged_out(&self, version: Version, brand: &Brand) -> bool {
+        let Ok(Some(anchor)) = self.store.locate(&brand.identity, &brand.hint, false) else { return false };
+        let (Ok(found), Ok(stat)) = (anchor.attributes(), self.replicas.stat(version)) else { return false };
+        let ours = Fingerprint { size: stat.st_size as u64, mtime: mtime_of(&stat), ctime: brand.base.ctime };
+        found.fingerprint.same_content(&ours) && !found.fingerprint.same_content(&brand.base)
+    }
+}
