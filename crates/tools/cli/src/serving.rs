@@ -23,7 +23,7 @@ use crate::left::{self, Alive};
 use crate::privilege;
 use crate::server::ServerAt;
 use crate::shell;
-use crate::window::WindowPlace;
+use crate::window::{WHERE, WindowPlace};
 
 /// The file in a burst buffer that says which directory it serves.
 const DIRECTORY: &str = "directory";
@@ -183,11 +183,9 @@ fn windows(place: &Place, agent: &Agent, how: &How, identity: &str) -> Result<Op
     let alive = alive.map_err(|e| Failure::io(format_args!("use {}", place.burst_buffer.display()), &e))?;
     let settings = windows.settings(&place.burst_buffer);
     let dir = settings.dir.clone();
-    agent.join_windows(settings, windows.service()).map_err(|e| {
-        Failure::io(format_args!("use {} for windows", dir.display()), &e).remedy(
-            "name a directory on a tmpfs, or on persistent memory, in which only you or root may write: --window=DIR",
-        )
-    })?;
+    agent
+        .join_windows(settings, windows.service())
+        .map_err(|e| Failure::io(format_args!("use {} for windows", dir.display()), &e).remedy(WHERE))?;
     Ok(alive)
 }
 

@@ -15,6 +15,10 @@ use crate::preload::{self, Library};
 use crate::ring_memory::RingMemory;
 use crate::shell;
 
+/// What to do where windows cannot lie.
+pub const WHERE: &str =
+    "name a directory on a tmpfs, or on persistent memory, in which only you or root may write: --window=DIR";
+
 /// `--window[=DIR]`
 #[derive(Debug, Args)]
 pub struct WindowArgs {

@@ -11,6 +11,7 @@
 mod budget;
 mod control;
 mod counters;
+mod directory;
 mod drain;
 pub mod fault;
 mod file;
@@ -39,6 +40,7 @@ use window::Medium;
 
 pub use control::attaches;
 pub use counters::WindowStatus;
+pub use directory::fits as fits_windows;
 pub use out_of_sight::{OutOfSight, forget_windows, has_windows_in};
 pub use processes::Announced;
 pub(crate) use replay::replay;

@@ -13,7 +13,7 @@ use std::path::Path;
 use rustix::fs::{FlockOperation, flock, statfs};
 use rustix::mount::{MountFlags, mount};
 
-use super::session;
+use super::directory;
 use crate::limits::WINDOW_TMPFS_PERCENT;
 
 /// Where it is mounted.
@@ -98,7 +98,7 @@ fn is_mounted(point: &Path) -> Result<bool, Unfit> {
     // Notes of rings name it by this path.
     let is_its_path = fs::canonicalize(around).map_err(Unfit::Mount)? == around;
     let around = fs::metadata(around).map_err(Unfit::Mount)?;
-    if !is_its_path || !found.is_dir() || found.uid() != 0 || session::is_open_to_others(&found) {
+    if !is_its_path || !found.is_dir() || found.uid() != 0 || directory::is_open_to_others(&found) {
         return Err(Unfit::Occupied);
     }
     if found.dev() != around.dev() {

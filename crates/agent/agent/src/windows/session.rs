@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use types::Identity;
 use window::Medium;
 
+use super::directory;
 use super::out_of_sight::OutOfSight;
 use super::own_tmpfs::{self, OWN_TMPFS};
 use super::place::{FilePlace, make, put, sync};
@@ -91,11 +92,6 @@ pub(super) fn random() -> io::Result<u128> {
     Ok(u128::from_ne_bytes(bytes))
 }
 
-/// Whether others than its owner and root may replace what lies in a directory.
-pub(super) fn is_open_to_others(dir: &fs::Metadata) -> bool {
-    dir.mode() & 0o022 != 0 && dir.mode() & 0o1000 == 0
-}
-
 impl Session {
     /// Begins a session in the window directory `dir`, which is made if it is missing, and notes it durably in the burst
     /// buffer. What keeps its bytes is as told, or found out. `PermissionDenied`: others may replace what lies in that directory;
@@ -105,19 +101,7 @@ impl Session {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
-        let meta = fs::metadata(dir)?;
-        let us = rustix::process::geteuid().as_raw();
-        if !meta.is_dir() {
-            return Err(io::Error::new(io::ErrorKind::NotADirectory, "it is no directory"));
-        }
-        let others = match meta.uid() {
-            other if other != us && other != 0 => format!("it belongs to user {other}"),
-            _ if is_open_to_others(&meta) => format!("others may write there (mode {:o})", meta.mode() & 0o7777),
-            _ => String::new(),
-        };
-        if !others.is_empty() {
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, others));
-        }
+        let meta = directory::fits(dir)?;
         let dir = fs::canonicalize(dir)?;
         if dir.as_os_str().as_bytes().contains(&b'\n') {
             let why = format!("{}: a path with a line break cannot be noted", dir.display());

@@ -106,6 +106,10 @@ fn windows(named: Option<&Path>) -> Check {
             return Check::ok(name, format!("{}, with huge pages, {state}: {worth}", memory.dir().display()));
         }
     };
+    if let Err(error) = agent::fits_windows(&dir) {
+        let found = format!("cannot use {}: {}", dir.display(), reason(&error));
+        return Check::limited(name, found, crate::window::WHERE);
+    }
     match WindowMedium::of(&dir) {
         Ok(medium) if medium.is_durable() => {
             let worth = "what is acknowledged there survives a crash of the machine without a sync";
@@ -118,7 +122,7 @@ fn windows(named: Option<&Path>) -> Check {
         Ok(_) => Check::ok(name, format!("{} is no persistent memory: {worth}{why}", dir.display())),
         Err(error) => {
             let found = format!("cannot write in {}: {}", dir.display(), reason(&error));
-            Check::limited(name, found, "windows need a directory on a tmpfs or on persistent memory: --window=DIR")
+            Check::limited(name, found, crate::window::WHERE)
         }
     }
 }

@@ -270,6 +270,8 @@ fn a_window_directory_that_others_may_replace_is_refused() {
             assert_ne!(done.code, 0);
             let told = ["for windows", "--window=DIR", why].iter().all(|part| done.err.contains(part));
             assert!(told, "{done:?}");
+            let doctor = ok(call([Path::new("doctor"), "--window".as_ref(), place]));
+            assert!(doctor.contains("limited  windows") && doctor.contains(why), "{doctor}");
         };
         refused(&open, "others may write there (mode 777)");
         std::fs::set_permissions(&open, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();

@@ -1,0 +1,27 @@
+//! In which directory windows may lie.
+
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Whether others than its owner and root may replace what lies in a directory.
+pub(super) fn is_open_to_others(dir: &Metadata) -> bool {
+    dir.mode() & 0o022 != 0 && dir.mode() & 0o1000 == 0
+}
+
+/// What there is of a directory in which windows of this user may lie. `PermissionDenied`: another user owns it, or others may replace
+/// what lies there; `NotADirectory`; else the errors of looking.
+pub fn fits(dir: &Path) -> io::Result<Metadata> {
+    let meta = fs::metadata(dir)?;
+    let us = rustix::process::geteuid().as_raw();
+    if !meta.is_dir() {
+        return Err(io::Error::new(io::ErrorKind::NotADirectory, "it is no directory"));
+    }
+    let others = match meta.uid() {
+        other if other != us && other != 0 => format!("it belongs to user {other}"),
+        _ if is_open_to_others(&meta) => format!("others may write there (mode {:o})", meta.mode() & 0o7777),
+        _ => return Ok(meta),
+    };
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, others))
+}
