@@ -83,6 +83,7 @@ pub enum Command {
     #[command(after_help = "Example: forebay doctor --json")]
     Doctor(DoctorArgs),
     /// Measure what each part of this storage could do, does, and loses
+    #[command(after_help = "Example: forebay limits probe --media /nvme --media /scratch")]
     Limits {
         /// Which step
         #[command(subcommand)]

@@ -15,7 +15,7 @@ use crate::workload::{Layout, Preset, Sync};
 #[derive(Debug, Subcommand)]
 pub enum LimitsArgs {
     /// The limits that specifications allow, before anything is bought or run
-    #[command(after_help = "Example: forebay limits plan cluster.toml --what-if io_nodes*=2")]
+    #[command(after_help = "Example: forebay limits plan cluster.toml --what-if 'io_nodes*=2'")]
     Plan(PlanArgs),
     /// What the storage gives to M x N processes with an ideal workload
     #[command(after_help = "Example: forebay limits sweep --target /scratch/project -M 1 -N 1,2,4 -o sweep.json")]
