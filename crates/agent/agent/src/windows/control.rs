@@ -157,13 +157,11 @@ impl Agent {
             (Command::On, Some(right)) => right.switch(false),
             (Command::Off, Some(right)) => {
                 // It is about to be looked at past us, by way of this open file; who writes it by another is not heard there.
+                if self.cache.is_shared() {
+                    right.may_be_mapped();
+                }
                 right.switch(true);
                 right.windows.end(&right.identity, None)?;
-                if self.cache.is_shared() {
-                    // It may be about to be mapped, and the pages of a mapping are this node's: what is drained does not reach
-                    // them. A mapping keeps the file open.
-                    right.windows.bar(&right.identity)?;
-                }
             }
             (Command::Size, Some(right)) => {
                 right.set_bytes(asked.bytes);
@@ -190,7 +188,7 @@ impl Agent {
         exclusive: bool,
         bytes: u64,
     ) -> io::Result<(u64, u64)> {
-        if right.off.load(Ordering::Acquire) {
+        if right.is_given_back() {
             return errno(libc::EOPNOTSUPP);
         }
         let Some(pid) = right.windows.service.processes.process_of(thread).filter(|_| exclusive) else {

@@ -107,8 +107,10 @@ struct Entry {
     rights: u32,
     /// Rights that are switched off: while there are any the file gets no window.
     off: u32,
+    /// Rights whose open files may be mapped, behind a server: the same.
+    mapped: u32,
     window: Option<Arc<FileWindow>>,
-    /// It was read, under `rw_conflict = disable`, or behind a server may be mapped: it gets no window any more.
+    /// It was read, under `rw_conflict = disable`: it gets no window any more.
     barred: bool,
 }
 
@@ -293,19 +295,16 @@ impl Windows {
         }
     }
 
-    /// The windows of a file end, and there are no others until everybody has closed it. True: this is the first who says so.
-    pub fn bar(&self, identity: &Identity) -> io::Result<bool> {
+    /// The windows of a file end, and there are no others until everybody has closed it.
+    pub fn bar(&self, identity: &Identity) -> io::Result<()> {
         if self.known.load(Ordering::Acquire) == 0 {
-            return Ok(false);
+            return Ok(());
         }
         let first = match self.table.lock().get_mut(identity) {
             Some(entry) => !std::mem::replace(&mut entry.barred, true),
             None => false,
         };
-        if first {
-            self.end(identity, None)?;
-        }
-        Ok(first)
+        if first { self.end(identity, None) } else { Ok(()) }
     }
 
     /// A program of this node is about to remove the last name of a file; or it was not removed after all. Waits for nobody.

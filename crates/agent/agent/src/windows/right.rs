@@ -41,6 +41,8 @@ pub(crate) struct WindowRight {
     pub(super) id: u64,
     /// Switched off by its program. Changes with the table locked, which counts it.
     pub(super) off: AtomicBool,
+    /// It may be mapped, behind a server, until it is closed: a mapping keeps it open. Changes with the table locked, which counts it.
+    pub(super) mapped: AtomicBool,
     /// It was told once that there is no memory for one.
     pub(super) denied: AtomicBool,
     /// It has had a window.
@@ -61,6 +63,7 @@ impl WindowRight {
             identity: identity.clone(),
             id: windows.number(),
             off: AtomicBool::new(false),
+            mapped: AtomicBool::new(false),
             denied: AtomicBool::new(false),
             used: AtomicBool::new(false),
             wish: AtomicU64::new(rules.wish.unwrap_or(0)),
@@ -77,6 +80,20 @@ impl WindowRight {
         if let Some(entry) = table.get_mut(&self.identity) {
             entry.off = if off { entry.off + 1 } else { entry.off - 1 };
         }
+    }
+
+    /// Its program may map it, and the pages of a mapping are this node's: what is drained to a server does not reach them. The windows
+    /// that the file has are not ended here.
+    pub(super) fn may_be_mapped(&self) {
+        let mut table = self.windows.table.lock();
+        if let (false, Some(entry)) = (self.mapped.swap(true, Ordering::AcqRel), table.get_mut(&self.identity)) {
+            entry.mapped += 1;
+        }
+    }
+
+    /// Whether its program has given it back to the kernel: for good, or until it is switched on.
+    pub(super) fn is_given_back(&self) -> bool {
+        self.off.load(Ordering::Acquire) || self.mapped.load(Ordering::Acquire)
     }
 
     /// Whether it has a window, or had one.
@@ -108,6 +125,7 @@ impl Drop for WindowRight {
         let mut table = self.windows.table.lock();
         if let Some(entry) = table.get_mut(&self.identity) {
             entry.rights -= 1;
+            entry.mapped -= u32::from(*self.mapped.get_mut());
         }
         self.windows.tidy(&mut table, &self.identity);
     }

@@ -89,7 +89,7 @@ fn what_a_window_took_is_seen_on_the_node_at_once_and_on_others_when_it_is_close
 }
 
 #[test]
-fn a_file_that_may_be_mapped_has_no_window_at_a_server_until_it_is_closed() {
+fn a_file_has_no_window_at_a_server_until_the_open_file_by_which_it_may_be_mapped_is_closed() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(1);
         let one = cluster.mount(1, &[&window_option(&cluster)]);
@@ -98,20 +98,33 @@ fn a_file_that_may_be_mapped_has_no_window_at_a_server_until_it_is_closed() {
         let (other, beside) = windowed(&registration, &one.join("file"));
         window.append(0, b"mapped").unwrap();
         beside.append(6, b"!").unwrap();
-        let ask = |command| control(file.as_fd(), &Control::new(command, 0));
-        assert_eq!(ask(Ask::Off).unwrap().state & state::HAS, 0);
+        let ask = |file: &File, command| control(file.as_fd(), &Control::new(command, 0)).unwrap();
+        assert_eq!(ask(&file, Ask::Off).state & state::HAS, 0);
         assert!(window.is_revoked() && beside.is_revoked(), "those of all who have it open");
         let mut bytes = [0; 7];
         file.read_exact_at(&mut bytes, 0).unwrap();
         assert_eq!(&bytes, b"mapped!");
-        ask(Ask::On).unwrap();
-        for open in [&file, &other] {
-            assert_eq!(registration.attach(open.as_fd(), 0).unwrap_err().raw_os_error(), Some(libc::EOPNOTSUPP));
-        }
-        drop((file, other));
-        let (_file, window) = windowed(&registration, &one.join("file"));
-        window.append(0, b"M").unwrap();
-        assert_eq!(&fs::read(one.join("file")).unwrap(), b"Mapped!");
+        ask(&file, Ask::On);
+        let refused = |open: &File| registration.attach(open.as_fd(), 0).unwrap_err().raw_os_error();
+        assert_eq!((refused(&file), refused(&other)), (Some(libc::EOPNOTSUPP), Some(libc::EAGAIN)));
+        let mapped = |file: &File| Mapping::handed(file.try_clone().unwrap().into(), Medium::Volatile).unwrap();
+        let mapping = mapped(&file);
+        drop(file);
+        mapping.write(0, b"M");
+        assert_eq!(refused(&other), Some(libc::EAGAIN), "a mapping keeps it open");
+        drop(mapping);
+        // Who has it open still, or has opened it again; the kernel tells a moment later.
+        let attached = |open: &File| wait_for("a window", BOUND, || registration.attach(open.as_fd(), 0).ok());
+        let window = attached(&other);
+        window.append(6, b"?").unwrap();
+        ask(&other, Ask::Off);
+        let mapping = mapped(&other);
+        mapping.read(0, &mut bytes);
+        assert_eq!(&bytes, b"Mapped?", "no page of the former mapping is left");
+        drop((other, mapping));
+        let again = announced(&registration, &one.join("file"));
+        attached(&again).append(0, b"m").unwrap();
+        assert_eq!(&fs::read(one.join("file")).unwrap(), b"mapped?");
     });
 }
 
