@@ -112,3 +112,6 @@ impl Reader {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;
