@@ -245,6 +245,7 @@ impl Inner {
         let mut live = file.live.lock();
         live.loaded = true;
         live.version = Some(record.version);
+        live.name_unsynced = record.base.size == 0;
         live.record = Some(record);
         live.body = body;
         drop(live);

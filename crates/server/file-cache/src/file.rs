@@ -174,7 +174,7 @@ pub(crate) struct Live {
     pub(crate) medium: Medium,
     /// Who syncs the replica's data has the brand on the medium too.
     pub(crate) brand_synced: bool,
-    /// Created through us, and the name not known to be durable.
+    /// New, and the name not known to be durable.
     pub(crate) name_unsynced: bool,
     /// What our last unfinished stage-out left below, if it could be read.
     pub(crate) left: Option<Fingerprint>,
@@ -274,7 +274,10 @@ impl File {
             let live = self.live.lock();
             live.anchor.clone().filter(|_| live.name_unsynced && !live.unlinked)
         };
-        if let Some(anchor) = anchor {
+        // One of O_TMPFILE may be given a name yet.
+        if let Some(anchor) = anchor
+            && anchor.attributes()?.links > 0
+        {
             anchor.sync_name()?;
             self.live.lock().name_unsynced = false;
         }

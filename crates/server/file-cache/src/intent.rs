@@ -29,7 +29,8 @@ impl Inner {
         if how.truncate {
             still_wanted()?;
         }
-        file.live.lock().name_unsynced |= how.created;
+        // An empty one may be new as well: of mknod, of another node, of an agent that died.
+        file.live.lock().name_unsynced |= how.created || found.fingerprint.size == 0;
         if how.sync {
             file.sync_name()?;
         }
@@ -86,6 +87,7 @@ impl Inner {
         found: Option<Fingerprint>,
     ) -> io::Result<()> {
         if how.sync {
+            // Done before, but for who came between.
             file.sync_name()?;
         }
         let (record, synced, intent_synced, unlinked, left) = {

@@ -53,6 +53,13 @@ impl Inner {
         {
             self.gated(anchor.identity(), false, |file, _| self.unmark_clean(file, &*anchor))??;
         }
+        if how.sync
+            && how.write
+            && let Some(file) = self.known(anchor.identity())
+        {
+            // With the name goes what is being staged out: nobody shall wait at the gate for that.
+            file.sync_name()?;
+        }
         let mut fetches = 0;
         loop {
             let took_writes = self.refusal().is_none();

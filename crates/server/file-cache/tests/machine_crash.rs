@@ -428,20 +428,47 @@ fn a_new_file_that_the_crash_took_below_is_an_orphan_only_if_a_byte_of_it_was_ke
 }
 
 #[test]
-fn a_new_file_whose_writes_are_synchronous_has_its_name_after_a_crash() {
-    for created in [true, false] {
+fn what_was_synced_in_a_new_file_has_its_name_after_a_crash_however_it_was_made() {
+    type Story = fn(&mut World);
+    let by: [(&str, Story); 6] = [
+        ("create", |world| world.create("f").sync(false).unwrap()),
+        ("O_CREAT | O_SYNC", |world| {
+            world.store.create("f");
+            let how = file_cache::OpenHow { created: true, sync: true, ..world.how(true) };
+            drop(world.cache.open_file(world.anchor("f"), how).unwrap());
+        }),
+        ("O_SYNC later", |world| {
+            world.create("f");
+            let how = file_cache::OpenHow { sync: true, ..world.how(true) };
+            drop(world.cache.open_file(world.anchor("f"), how).unwrap());
+        }),
+        ("mknod, or another node", |world| {
+            world.store.create("f");
+            world.open("f", true).sync(false).unwrap();
+        }),
+        ("an agent that died", |world| {
+            world.write_new("f", b"first");
+            world.crash();
+            world.open("f", true).sync(false).unwrap();
+        }),
+        ("O_TMPFILE", |world| {
+            let handle = world.create("none");
+            let identity = world.identity("none");
+            world.store.unlink("none").unwrap();
+            handle.sync(false).unwrap();
+            world.store.name(identity, "f").unwrap();
+            handle.sync(false).unwrap();
+        }),
+    ];
+    for (what, story) in by {
         let mut world = World::new();
         world.store.set_forgets_names();
-        if created {
-            world.store.create("f");
-        } else {
-            world.create("f");
-        }
-        let how = file_cache::OpenHow { created, sync: true, ..world.how(true) };
-        world.cache.open_file(world.anchor("f"), how).unwrap().write_at(b"data", 0, true).unwrap();
+        story(&mut world);
+        let all = [Operation::SyncStore, Operation::SyncNames];
+        assert!(!world.store.journal().iter().any(|event| all.contains(&event.operation)), "{what}: all synced");
         world.store.crash();
+        assert!(world.store.identity("f").is_ok(), "{what}");
         world.machine_crash();
         world.drain();
-        assert_eq!(world.store.read("f").unwrap(), b"data", "created: {created}");
     }
 }

@@ -145,6 +145,24 @@ fn a_descriptor_becomes_one_that_is_only_a_path_also_of_a_file_without_a_name() 
 }
 
 #[test]
+fn the_name_of_a_file_whose_path_nobody_can_tell_is_durable_all_the_same() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = store(directory.path(), Options::default());
+    let mut place = open_path(directory.path());
+    let name = "d".repeat(200);
+    for _ in 0..=libc::PATH_MAX as usize / name.len() {
+        rustix::fs::mkdirat(&place, &name, Mode::RWXU).unwrap();
+        place = rustix::fs::openat(&place, &name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
+    }
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
+    rustix::fs::openat(&place, "f", flags, Mode::RUSR | Mode::WUSR).unwrap();
+    let file = rustix::fs::openat(&place, "f", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
+    let anchor = store.anchor(file, None).unwrap();
+    assert_eq!(anchor.path_hint(), Path::new(""));
+    anchor.sync_name().unwrap();
+}
+
+#[test]
 fn a_file_that_left_the_root_has_no_hint_but_stays_itself() {
     let directory = tempfile::tempdir().unwrap();
     fs::create_dir(directory.path().join("root")).unwrap();

@@ -27,8 +27,13 @@ impl MemoryStore {
 
     /// Gives a file another name.
     pub fn link(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
+        let identity = self.state.lock().at(from.as_ref())?;
+        self.name(identity, to)
+    }
+
+    /// Gives a file a name, also one that has none.
+    pub fn name(&self, identity: Identity, to: impl AsRef<Path>) -> io::Result<()> {
         let mut state = self.state.lock();
-        let identity = state.at(from.as_ref())?;
         state.names.insert(to.as_ref().to_path_buf(), identity.clone());
         state.touch(&identity, |inode| inode.links += 1)
     }

@@ -132,18 +132,19 @@ impl PosixAnchor {
             if fs::fstat(&self.fd)?.st_nlink == 0 {
                 return Ok(());
             }
-            let hint = self.hint()?;
+            // A path that is too long to be told has none.
+            let hint = self.hint().unwrap_or_default();
             if hint.as_os_str().is_empty() {
                 break;
             }
             match self.sync_directory(&hint) {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
-                Err(error) if is_refusal(&error) => break,
-                Err(error) => return Err(error),
+                Err(error) if is_loss(&error) => return Err(error),
+                Err(_) => break,
             }
         }
-        // Its directory is out of reach or keeps changing: the whole store has the name as well.
+        // Its directory is out of reach, keeps changing or takes no sync (9p): the whole store has the name as well.
         self.root.sync()
     }
 
@@ -227,6 +228,11 @@ impl Anchor for PosixAnchor {
 
 fn is_absence(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENODATA | libc::EOPNOTSUPP))
+}
+
+/// What the store's medium did not take.
+fn is_loss(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EIO | libc::ENOSPC | libc::EDQUOT))
 }
 
 fn is_refusal(error: &io::Error) -> bool {
