@@ -16,41 +16,55 @@ pub fn words(noted: &Path, error: &io::Error) -> String {
     format!("; if that is gone for good with what it held: forebay recover {noted} --forget-windows {path}")
 }
 
-/// Whether what lay in `path` can be asked to be given up: one of `buffers` notes it, or the directory of an agent at a server that
-/// `root` is. Refused where another user may have made what lies there. Nothing is given up here.
-pub fn may_ask(root: &Path, buffers: &[PathBuf], path: &Path) -> Result<(), Failure> {
-    let of_agent = left::is_of_agent(root).then_some((root, false));
-    let places: Vec<(&Path, bool)> = buffers.iter().map(|buffer| (&**buffer, true)).chain(of_agent).collect();
-    for &(dir, shared) in &places {
+/// Whether what lay in `paths` can be asked to be given up: of each, one of `buffers` that is chosen notes something, or the directory
+/// of an agent at a server that `root` is. Refused where another user may have made what lies there. Nothing is given up here.
+pub fn may_ask(
+    root: &Path,
+    buffers: &[PathBuf],
+    is_chosen: impl Fn(&Path) -> bool,
+    paths: &[PathBuf],
+) -> Result<(), Failure> {
+    let of_agent = left::is_of_agent(root);
+    for (dir, shared) in buffers.iter().map(|buffer| (&**buffer, true)).chain(of_agent.then_some((root, false))) {
         file_cache::check_owner(dir, shared).map_err(|error| not_ours(dir, &error))?;
     }
+    let chosen = buffers.iter().map(|buffer| &**buffer).filter(|buffer| is_chosen(buffer));
+    let places: Vec<&Path> = chosen.chain(of_agent.then_some(root)).collect();
     // What cannot be read is told by who opens it.
-    if places.iter().any(|(dir, _)| agent::has_windows_in(dir, path).unwrap_or(true)) {
-        return Ok(());
-    }
-    let message = format!("{} knows of no windows in {}", root.display(), path.display());
+    let is_known = |path: &PathBuf| places.iter().any(|dir| agent::has_windows_in(dir, path).unwrap_or(true));
+    let Some(unknown) = paths.iter().find(|path| !is_known(path)) else { return Ok(()) };
+    let asked = if let [one] = places[..] { one } else { root };
+    let message = format!("{} knows of no windows in {}", asked.display(), unknown.display());
     Err(Failure::new(exit::NO_INPUT, message)
         .remedy(format!("to see where they lay: forebay check {}", shell::word(root))))
 }
 
-/// Gives up what lay in `path`, as noted in a burst buffer or by an agent at a server, and tells each as lost. For who holds its lock
-/// and has nothing left to refuse.
-pub fn windows(noted: &Path, path: &Path) -> Result<(), Failure> {
+/// Gives up what lay in `paths`, as noted in a burst buffer or by an agent at a server, and tells each as lost; nothing where the rest
+/// could not be replayed after that. For who holds its lock and has nothing left to refuse.
+pub fn windows(noted: &Path, paths: &[PathBuf]) -> Result<(), Failure> {
     let tell = &mut |path: &Path| {
         say!("forebay: {}: given up: what windows held there, if anything, is lost", path.display());
     };
-    agent::forget_windows(noted, path, tell).map_err(|error| cannot(path, &error))
+    agent::forget_windows(noted, paths, tell).map_err(|error| cannot(noted, paths, &error))
 }
 
 /// The same for the directory of an agent at a server, whose next one does the rest.
-pub fn windows_at_server(dir: &Path, path: &Path) -> Result<(), Failure> {
+pub fn windows_at_server(dir: &Path, paths: &[PathBuf]) -> Result<(), Failure> {
     let in_use = || Failure::new(exit::UNAVAILABLE, format!("{} is in use by an agent", dir.display()));
-    let _lock = left::of_dead(dir).map_err(|error| cannot(path, &error))?.ok_or_else(in_use)?;
-    windows(dir, path)
+    let _lock = left::of_dead(dir).map_err(|error| cannot(dir, paths, &error))?.ok_or_else(in_use)?;
+    windows(dir, paths)
 }
 
-fn cannot(path: &Path, error: &io::Error) -> Failure {
-    Failure::io(format_args!("give up the windows in {}", path.display()), error)
+fn cannot(noted: &Path, paths: &[PathBuf], error: &io::Error) -> Failure {
+    let named: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+    let failure = Failure::io(format_args!("give up the windows in {}", named.join(", ")), error);
+    let Some(gone) = OutOfSight::behind(error).filter(|gone| gone.may_be_gone) else { return failure };
+    let all = paths.iter().chain([&gone.path]).map(|path| format!(" --forget-windows {}", shell::word(path)));
+    failure.remedy(format!(
+        "nothing was given up: mend that, or if it is gone for good too: forebay recover {}{}",
+        shell::word(noted),
+        all.collect::<String>()
+    ))
 }
 
 fn not_ours(dir: &Path, error: &OpenError) -> Failure {
@@ -71,16 +85,16 @@ mod tests {
     #[test]
     fn what_an_agent_at_a_server_noted_is_given_up_once_it_is_dead() {
         let tree = tempfile::tempdir().unwrap();
-        let (dir, gone) = (tree.path(), Path::new("/gone"));
+        let (dir, gone) = (tree.path(), PathBuf::from("/gone"));
         let lives = left::begin(dir, "served").unwrap();
-        fs::write(dir.join("windows"), "one durable /gone\ntwo durable /gone\nthree durable /other\n").unwrap();
-        assert_eq!(windows_at_server(dir, gone).unwrap_err().code, exit::UNAVAILABLE);
+        fs::write(dir.join("windows"), "one durable /gone\ntwo durable /gone\nthree other:1 /other\n").unwrap();
+        assert_eq!(windows_at_server(dir, std::slice::from_ref(&gone)).unwrap_err().code, exit::UNAVAILABLE);
         drop(lives);
-        may_ask(dir, &[], gone).unwrap();
-        windows_at_server(dir, &gone.join("two")).unwrap();
-        assert_eq!(fs::read(dir.join("windows")).unwrap(), b"one durable /gone\nthree durable /other\n");
-        windows_at_server(dir, gone).unwrap();
-        assert_eq!(fs::read(dir.join("windows")).unwrap(), b"three durable /other\n");
-        assert_eq!(may_ask(dir, &[], gone).unwrap_err().code, exit::NO_INPUT);
+        may_ask(dir, &[], |_| true, std::slice::from_ref(&gone)).unwrap();
+        let refused = windows_at_server(dir, &[gone.join("two")]).unwrap_err();
+        assert!(refused.remedy.ends_with(" --forget-windows /gone/two --forget-windows /gone/one"), "{refused}");
+        windows_at_server(dir, std::slice::from_ref(&gone)).unwrap();
+        assert_eq!(fs::read(dir.join("windows")).unwrap(), b"three other:1 /other\n");
+        assert_eq!(may_ask(dir, &[], |_| true, std::slice::from_ref(&gone)).unwrap_err().code, exit::NO_INPUT);
     }
 }

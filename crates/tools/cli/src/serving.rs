@@ -47,7 +47,7 @@ pub struct How {
     /// Whether files keep their identities, whatever policies say: nodes of a server know them by these.
     pub in_place: bool,
     /// What windows that lay here held is given up, once nothing else can be refused.
-    pub forget_windows: Option<PathBuf>,
+    pub forget_windows: Vec<PathBuf>,
     /// Windows are served, here.
     pub windows: Option<WindowPlace>,
     /// The data is there instead of here.
@@ -169,7 +169,7 @@ fn windows(place: &Place, agent: &Agent, how: &How, identity: &str) -> Result<Op
             .remedy(format!("{lost}: mend that and start again{}", forget::words(dir, &e)))
     };
     let own = &place.burst_buffer;
-    how.forget_windows.as_ref().map_or(Ok(()), |path| forget::windows(own, path))?;
+    forget::windows(own, &how.forget_windows)?;
     let left = how.server.as_ref().map(|_| left::find(own, identity)).transpose().map_err(|e| failed(own, e))?;
     for dir in left.as_ref().map_or(std::slice::from_ref(&place.burst_buffer), |left| &left.dirs) {
         let tell = &mut |file: Replayed| {

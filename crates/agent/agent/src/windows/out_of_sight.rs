@@ -48,36 +48,46 @@ pub fn has_windows_in(noted: &Path, path: &Path) -> io::Result<bool> {
     Ok(Session::unfinished(noted)?.iter().any(|one| one.is_in(path)))
 }
 
-/// Gives up what killed agents left in windows in `path`, a session's directory or the one in which it was made, with whatever it
-/// held: those that are out of sight and [may be gone](OutOfSight::may_be_gone). `tell` hears the directory of each when it is given up,
-/// whatever becomes of the next. `InvalidInput`: nothing there needs to be given up. Else the errors of reading and writing the list.
+/// Gives up what killed agents left in windows in `paths`, directories of sessions or those in which they were made, with whatever it
+/// held: those that are out of sight and [may be gone](OutOfSight::may_be_gone). All of them, or none where that would not let the next
+/// start replay the rest: then another one is out of sight, or cannot be looked at, and the error is of that. `InvalidInput`: nothing there
+/// needs to be given up. Else the errors of reading and writing the list. `tell` hears the directory of each when it is given up,
+/// whatever becomes of the next.
 ///
 /// `noted` is the burst buffer that they belong to, or the directory of an agent at a server, and nobody else uses it meanwhile.
-pub fn forget_windows(noted: &Path, path: &Path, tell: &mut dyn FnMut(&Path)) -> io::Result<()> {
-    let sessions: Vec<Session> = Session::unfinished(noted)?.into_iter().filter(|one| one.is_in(path)).collect();
-    let mut given_up = 0;
-    let mut why_not = None;
+pub fn forget_windows(noted: &Path, paths: &[PathBuf], tell: &mut dyn FnMut(&Path)) -> io::Result<()> {
+    let sessions = Session::unfinished(noted)?;
+    let is_named = |session: &Session| paths.iter().any(|path| session.is_in(path));
+    if !sessions.iter().any(is_named) {
+        return Ok(());
+    }
+    let (mut gone, mut not_gone, mut in_the_way) = (Vec::new(), None, None);
     for session in &sessions {
-        match session.is_whole() {
-            Err(error) if OutOfSight::behind(&error).is_some_and(|gone| gone.may_be_gone) => {
-                session.forget(noted)?;
-                tracing::error!(dir = %session.path().display(), "windows out of sight are given up: what they held is lost");
-                given_up += 1;
-                tell(&session.path());
+        let named = is_named(session);
+        let seen = match session.is_whole() {
+            Err(error) if named && OutOfSight::behind(&error).is_some_and(|gone| gone.may_be_gone) => {
+                gone.push(session);
+                continue;
             }
-            Err(error) => why_not = Some(error),
-            Ok(true) => why_not = Some(not_gone(session, "is there, and what it holds is replayed without this")),
-            Ok(false) => why_not = Some(not_gone(session, "is known to be gone, and is in nobody's way")),
-        }
+            Err(error) => {
+                in_the_way = Some(error);
+                continue;
+            }
+            Ok(true) => "is there, and what it holds is replayed without this",
+            Ok(false) => "is known to be gone, and is in nobody's way",
+        };
+        not_gone = not_gone.or_else(|| named.then(|| format!("{} {seen}", session.path().display())));
     }
-    match why_not.filter(|_| given_up == 0) {
-        Some(error) => Err(error),
-        None => Ok(()),
+    let not_gone = not_gone.filter(|_| gone.is_empty()).map(|why| io::Error::new(io::ErrorKind::InvalidInput, why));
+    if let Some(error) = not_gone.or(in_the_way) {
+        return Err(error);
     }
-}
-
-fn not_gone(session: &Session, why: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, format!("{} {why}", session.path().display()))
+    for session in gone {
+        session.forget(noted)?;
+        tracing::error!(dir = %session.path().display(), "windows out of sight are given up: what they held is lost");
+        tell(&session.path());
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -89,7 +99,7 @@ mod tests {
 
     fn forget(noted: &Path, path: &Path) -> io::Result<Vec<PathBuf>> {
         let mut told = Vec::new();
-        forget_windows(noted, path, &mut |path| told.push(path.to_owned())).map(|()| told)
+        forget_windows(noted, &[path.to_owned()], &mut |path| told.push(path.to_owned())).map(|()| told)
     }
 
     #[test]
@@ -98,13 +108,28 @@ mod tests {
         let noted = tree.path();
         fs::write(noted.join("windows"), "one durable /gone\ntwo durable /gone\n").unwrap();
         let mut told = Vec::new();
-        let failed = forget_windows(noted, Path::new("/gone"), &mut |path| {
+        let failed = forget_windows(noted, &[PathBuf::from("/gone")], &mut |path| {
             told.push(path.to_owned());
             fs::create_dir(noted.join("windows.new")).unwrap();
         });
         assert!(failed.is_err());
         assert_eq!(told, [Path::new("/gone/one")]);
         assert_eq!(fs::read(noted.join("windows")).unwrap(), b"two durable /gone\n");
+    }
+
+    #[test]
+    fn nothing_is_given_up_while_what_nobody_named_is_in_the_way_of_the_rest() {
+        let tree = tempfile::tempdir().unwrap();
+        let noted = tree.path();
+        let lines = "one durable /gone\ntwo durable /other\n";
+        fs::write(noted.join("windows"), lines).unwrap();
+        for (named, other) in [("/gone", "/other/two"), ("/other", "/gone/one")] {
+            let refused = forget(noted, Path::new(named)).unwrap_err();
+            assert_eq!(OutOfSight::behind(&refused).unwrap().path, Path::new(other));
+            assert_eq!(fs::read_to_string(noted.join("windows")).unwrap(), lines);
+        }
+        forget_windows(noted, &["/gone".into(), "/other/two".into()], &mut |_| {}).unwrap();
+        assert_eq!(fs::read(noted.join("windows")).unwrap(), b"");
     }
 
     #[test]
@@ -115,17 +140,19 @@ mod tests {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
         let (boot, dir) = (boot.trim(), rings.display());
         let sessions = || fs::read_to_string(noted.join("windows")).unwrap().lines().count();
-        let lines =
-            format!("elsewhere {boot}:1 {dir}\nwiped {boot} {dir}\ncrashed other:1 {dir}\nours {boot}:1 {OWN_TMPFS}\n");
-        fs::write(noted.join("windows"), fs::read_to_string(noted.join("windows")).unwrap() + &lines).unwrap();
+        let note = |lines: &str| {
+            fs::write(noted.join("windows"), fs::read_to_string(noted.join("windows")).unwrap() + lines).unwrap();
+        };
+        note(&format!("elsewhere {boot}:1 {dir}\nwiped {boot} {dir}\ncrashed other:1 {dir}\n"));
         for kept in [there.path(), rings.join("wiped"), rings.join("crashed")] {
             let refused = forget(noted, &kept).unwrap_err();
             assert!(refused.kind() == io::ErrorKind::InvalidInput, "{refused}");
         }
         assert_eq!(forget(noted, Path::new("/elsewhere")).unwrap(), Vec::<PathBuf>::new());
-        assert_eq!(sessions(), 5);
-        assert_eq!(forget(noted, &rings).unwrap(), [rings.join("elsewhere")]);
         assert_eq!(sessions(), 4);
+        assert_eq!(forget(noted, &rings).unwrap(), [rings.join("elsewhere")]);
+        assert_eq!(sessions(), 3);
+        note(&format!("ours {boot}:1 {OWN_TMPFS}\n"));
         if !super::super::own_tmpfs::sees_mounts_of_the_machine() {
             let refused = forget(noted, Path::new(OWN_TMPFS)).unwrap_err();
             assert!(OutOfSight::behind(&refused).is_some_and(|seen| !seen.may_be_gone), "{refused}");

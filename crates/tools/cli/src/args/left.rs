@@ -13,9 +13,9 @@ pub struct RecoverArgs {
     /// The directory that it served [default: as the burst buffer says]
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// Give up the windows that lay here, on a file system that is gone, first: what they held is lost
+    /// Give up the windows that lay here, on a file system that is gone, first: what they held is lost; once for each such place
     #[arg(long, value_name = "PATH")]
-    pub forget_windows: Option<PathBuf>,
+    pub forget_windows: Vec<PathBuf>,
 }
 
 /// `forebay check`

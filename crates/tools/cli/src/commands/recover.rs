@@ -20,26 +20,28 @@ pub fn run(args: &RecoverArgs) -> Result<u8, Failure> {
     let signals = Signals::block();
     let _ = open_files::raise();
     let buffers = place::formatted(&root);
-    if let Some(path) = &args.forget_windows {
-        forget::may_ask(&root, &buffers, path)?;
+    let (asked, single, forgotten) = (args.dir.as_deref(), buffers.len() == 1, &args.forget_windows[..]);
+    if !forgotten.is_empty() {
+        // What is wrong with a directory is told in its turn.
+        let is_chosen = |buffer: &Path| !matches!(directory(buffer, asked, single), Ok(None));
+        forget::may_ask(&root, &buffers, is_chosen, forgotten)?;
     }
     // Nothing is left in a directory that was named by mistake.
-    if !buffers.is_empty() || args.forget_windows.is_some() {
+    if !buffers.is_empty() || !forgotten.is_empty() {
         log::start(&root);
     }
     privilege::keep_within_quotas();
-    if let Some(path) = args.forget_windows.as_ref().filter(|_| buffers.is_empty()) {
-        return forget::windows_at_server(&root, path).map(|()| 0);
+    if buffers.is_empty() && !forgotten.is_empty() {
+        return forget::windows_at_server(&root, forgotten).map(|()| 0);
     }
     let requests = Requests::none(&signals);
     let mut code = 0;
     let mut served = 0;
-    let single = buffers.len() == 1;
     for buffer in buffers {
-        let done = directory(&buffer, args.dir.as_deref(), single).and_then(|dir| {
+        let done = directory(&buffer, asked, single).and_then(|dir| {
             let Some(dir) = dir else { return Ok(0) };
             served += 1;
-            one(&Place { dir, burst_buffer: buffer }, args.forget_windows.as_deref(), &signals, &requests)
+            one(&Place { dir, burst_buffer: buffer }, forgotten, &signals, &requests)
         });
         // What is wrong with one directory's place keeps no other from being recovered.
         code = code.max(exit::status(done));
@@ -88,7 +90,7 @@ fn directory(buffer: &Path, asked: Option<&Path>, single: bool) -> Result<Option
     Ok((single || known.is_none_or(|known| known == dir)).then_some(dir))
 }
 
-fn one(place: &Place, forget: Option<&Path>, signals: &Signals, requests: &Requests<'_>) -> Result<u8, Failure> {
+fn one(place: &Place, forget: &[PathBuf], signals: &Signals, requests: &Requests<'_>) -> Result<u8, Failure> {
     let seen = mounts::all().map_err(|e| Failure::io("read the mounts", &e))?;
     if let Some(mount) = mounts::ours_over(&seen, &place.dir) {
         let message = format!("{} is accelerated now, with {}", mount.point.display(), mount.source.display());
@@ -114,9 +116,9 @@ fn one(place: &Place, forget: Option<&Path>, signals: &Signals, requests: &Reque
 }
 
 /// Opens it, as long as nobody asks for the end.
-fn prepare(place: &Place, forget: Option<&Path>, signals: &Signals) -> Result<Prepared, Failure> {
+fn prepare(place: &Place, forget: &[PathBuf], signals: &Signals) -> Result<Prepared, Failure> {
     let ours = place.clone();
-    let how = How { thorough: true, forget_windows: forget.map(Path::to_path_buf), ..How::default() };
+    let how = How { thorough: true, forget_windows: forget.to_vec(), ..How::default() };
     let prepared = signals.unless_asked_to_end(move || {
         let below = lower::open(&ours.dir).map_err(|e| Failure::io(format_args!("use {}", ours.dir.display()), &e))?;
         serving::prepare(&ours, below, &how)

@@ -56,6 +56,7 @@ fn a_recovery_that_is_refused_gives_no_windows_up() {
             assert_eq!(std::fs::read_to_string(&list).unwrap(), noted);
         };
         refused(forget(&["--dir".as_ref(), &elsewhere]), "holds data of");
+        refused(forget(&["--forget-windows".as_ref(), "/unknown".as_ref()]), "knows of no windows in /unknown");
         let lock = std::fs::File::open(bench.buffer.join("forebay.lock")).unwrap();
         lock.lock().unwrap();
         refused(forget(&[]), "is in use");
@@ -64,8 +65,15 @@ fn a_recovery_that_is_refused_gives_no_windows_up() {
         std::fs::rename(&bench.dir, &away).unwrap();
         refused(forget(&[]), "cannot use");
         std::fs::rename(&away, &bench.dir).unwrap();
-        let done = forget(&[]);
-        assert!(done.code == 0 && done.err.contains("/gone/one: given up"), "{done:?}");
+        std::fs::write(&list, format!("{noted}two durable /other\n")).unwrap();
+        let told = forget(&[]);
+        assert!(told.code != 0 && told.err.contains("/other/two is not there"), "{told:?}");
+        let noted = std::fs::read_to_string(&list).unwrap();
+        assert_eq!(noted.lines().count(), 2, "{noted}");
+        let done = as_told(&told.err);
+        assert!(
+            done.code == 0 && done.err.contains("/gone/one: given up") && done.err.contains("/other/two: given up")
+        );
         assert_eq!(std::fs::read_to_string(&list).unwrap(), "");
     });
 }
@@ -97,6 +105,10 @@ fn windows_that_are_there_in_one_burst_buffer_keep_none_of_another_from_being_gi
         assert!(refused.code != 0 && refused.err.contains("is replayed without this"), "{refused:?}");
         assert!(!refused.err.contains("given up:") && !refused.err.contains("holds data of"), "{refused:?}");
         assert!(noted().iter().all(|len| *len > 0), "{:?}", noted());
+        std::fs::write(buffers[0].join("windows"), "").unwrap();
+        let refused = recover(&["--dir".as_ref(), &bench.dir]);
+        assert!(refused.code != 0 && refused.err.contains("knows of no windows"), "{refused:?}");
+        note(&buffers[0], "there");
         let refused = recover(&[]);
         assert!(refused.code != 0 && refused.err.contains("is there, and what it holds is replayed"), "{refused:?}");
         assert!(noted()[0] > 0 && noted()[1] == 0, "{:?}", noted());
