@@ -217,21 +217,6 @@ mod tests {
     }
 
     #[test]
-    fn the_brand_of_a_file_that_was_staged_out_while_it_was_written_follows_its_record() {
-        let mut world = World::new();
-        world.store.put("f", b"old");
-        let writer = world.open(true, false).unwrap();
-        writer.write_at(b"first", 0, false).unwrap();
-        assert_eq!(world.drain(), 1, "open for writing: never done");
-        assert_eq!(world.store.read("f").unwrap(), b"first");
-        writer.write_at(b"second", 0, false).unwrap();
-        world.lose_catalogue();
-        drop(writer);
-        assert_eq!(world.drain(), 0);
-        assert_eq!(world.store.read("f").unwrap(), b"second");
-    }
-
-    #[test]
     fn who_may_map_a_file_without_a_brand_has_its_record_on_the_medium() {
         for truncate in [false, true] {
             let world = World::new();

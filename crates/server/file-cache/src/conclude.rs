@@ -124,8 +124,6 @@ impl Inner {
         Counters::add(&self.counters.out_files, 1);
         Counters::add(&self.counters.out_bytes, job.copied.bytes);
         if !clean {
-            // What is written to it from now on lies over what was left below.
-            self.brand(job.file, job.replica.as_fd(), &job.record);
             return;
         }
         self.settle_reads(job.file);
