@@ -37,7 +37,11 @@ impl Device {
 
 impl Transport for Device {
     fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        Ok(rustix::io::read(&self.0, buffer)?)
+        match rustix::io::read(&self.0, &mut *buffer) {
+            // Also of a message that was on its way while the file system was unmounted: asked again, the kernel says which.
+            Err(rustix::io::Errno::CONNABORTED) => Ok(rustix::io::read(&self.0, buffer)?),
+            read => Ok(read?),
+        }
     }
 
     fn has_waiting(&self) -> bool {

@@ -1,6 +1,7 @@
 //! FUSE connections whose server hangs: whoever waits in such a mount can only be freed by aborting its connection.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
 use std::path::Path;
 
 use rustix::mount::{MountFlags, mount};
@@ -10,14 +11,18 @@ const FUSECTL: &str = "/sys/fs/fuse/connections";
 /// Aborts every FUSE connection mounted in the mount namespace of process `pid`, except those that this process sees
 /// too. Never fails: what is gone already needs no abort.
 pub fn abort_connections_of(pid: u32) {
-    let theirs = fuse_devices(&format!("/proc/{pid}/mountinfo"));
+    let theirs = || fuse_devices(&format!("/proc/{pid}/mountinfo"));
     let ours = fuse_devices("/proc/self/mountinfo");
-    for minor in theirs.iter().filter(|minor| !ours.contains(minor)) {
+    for minor in theirs().iter().filter(|minor| !ours.contains(minor)) {
         let abort = Path::new(FUSECTL).join(minor).join("abort");
         if !abort.exists() {
             let _ = mount("none", FUSECTL, "fusectl", MountFlags::empty(), None);
         }
-        let _ = fs::write(abort, "1");
+        let Ok(mut abort) = File::options().write(true).open(abort) else { continue };
+        // The file is that of one connection. Theirs, if it is mounted there still: else the number may be another test's by now.
+        if theirs().contains(minor) {
+            let _ = abort.write_all(b"1");
+        }
     }
 }
 
