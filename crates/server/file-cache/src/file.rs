@@ -272,7 +272,7 @@ impl File {
     pub(crate) fn sync_name(&self) -> io::Result<()> {
         let anchor = {
             let live = self.live.lock();
-            live.anchor.clone().filter(|_| live.name_unsynced && !live.unlinked)
+            if live.name_unsynced && !live.unlinked { live.anchor.clone() } else { None }
         };
         // One of O_TMPFILE may be given a name yet.
         if let Some(anchor) = anchor
