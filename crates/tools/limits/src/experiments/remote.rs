@@ -134,6 +134,8 @@ struct Limits {
 #[derive(Default)]
 struct Turns {
     rates: Vec<f64>,
+    /// The same, pauses included: what the wire has to carry.
+    carried: Vec<f64>,
     reached_s: Vec<f64>,
     hits: Vec<f64>,
     late: Vec<f64>,
@@ -255,6 +257,7 @@ impl Bench<'_> {
             false => Fared::default(),
         };
         turns.rates.push(work.bytes() as f64 / took.seconds);
+        turns.carried.push(work.bytes() as f64 / (took.seconds + took.paused_s));
         turns.reached_s.push(took.reached_s);
         turns.hits.push(fared.after(&ramp, |fared| fared.hits));
         turns.late.push(fared.after(&ramp, |fared| fared.late));
@@ -292,7 +295,8 @@ impl Bench<'_> {
         let what = format!("of what {} plain streams copy over the wire: {}", work.processes, format_rate(native));
         rows.push(row("tier efficiency", quick / native, case.bar.efficiency, case.paper.efficiency, what));
         let what = format!("of the wire's {}", format_rate(most));
-        rows.push(row("eta", quick / most, case.bar.eta, case.paper.eta, what));
+        let (carried, plainly) = (median(&fast.carried), median(&plain.carried));
+        rows.push(row("eta", carried / most, case.bar.eta, case.paper.eta, what));
         let memory = self.limits.memory;
         let of_memory = |what: String| {
             let what = format!("of one thread's {}{what}", format_rate(memory));
@@ -314,7 +318,7 @@ impl Bench<'_> {
                 format_seconds(reached)
             )));
         }
-        let rejected = rejected(quick, most, slow, self.page.wire.bandwidth);
+        let rejected = rejected(carried, most, plainly, self.page.wire.bandwidth);
         rows.iter_mut().for_each(|row| row.rejected = rejected.clone().or(row.rejected.take()));
         rows
     }

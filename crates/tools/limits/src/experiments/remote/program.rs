@@ -47,6 +47,8 @@ pub struct Work {
 pub struct Done {
     /// From the first open to the last close, seconds.
     pub seconds: f64,
+    /// The longest pauses of a process, seconds.
+    pub paused_s: f64,
     /// Until somebody who asks for the files gets them: all that was written has reached the burst buffer.
     pub reached_s: f64,
     /// Share of all processors' time until the last close in which they worked.
@@ -124,7 +126,7 @@ impl Work {
             }
             reached = now_ns();
         }
-        Ok(Done { seconds: since(ended), reached_s: since(reached), busy })
+        Ok(Done { seconds: since(ended), paused_s: paused as f64 / 1e9, reached_s: since(reached), busy })
     }
 
     fn start(&self, launcher: &Launcher, rank: u64) -> io::Result<Child> {
