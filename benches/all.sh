@@ -64,6 +64,12 @@ trap clean_up EXIT
 mkdir -p "$out" "$bare" "$dir" "$buffer" "$below"
 : >"$out/values"
 
+# Free memory that goes back to the host has to be had anew, ten times slower than it is written: docs/limits.md.
+order=$(cat /sys/module/page_reporting/parameters/page_reporting_order 2>/dev/null || echo -1)
+if [ "$order" -ge 0 ] && [ "$order" -le 10 ]; then
+  echo "this machine may give its free memory back to its host: figures scatter (docs/limits.md, \"gives its free memory back\")" >&2
+fi
+
 kind_of() { # PLACE DIRECTORY-OF-ITS-IMAGE
   echo "$(findmnt -n -o FSTYPE --target "$1")$(mountpoint -q "$1" && echo " on an image in $(findmnt -n -o FSTYPE --target "$2" | tail -n 1)")"
 }

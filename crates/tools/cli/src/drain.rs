@@ -12,6 +12,7 @@ use file_cache::limits::GIVEN_UP_WAIT;
 use file_cache::{DrainProgress, Keep, Residency, Stuck};
 
 use crate::aside::aside;
+use crate::count::files;
 use crate::exit::say;
 use crate::limits::{LISTED_MAX, POLL};
 use crate::progress::{Progress, State};
@@ -159,7 +160,8 @@ pub struct Left<'a> {
 
 /// Lists such files: path, state, reason, where the data is, what to do.
 pub fn list_left<'a>(dir: &Path, count: usize, left: impl Iterator<Item = Left<'a>>) {
-    say!("forebay: {count} files of {} are not in the global store; their data is kept:", dir.display());
+    let are = if count == 1 { "is not in the global store; its" } else { "are not in the global store; their" };
+    say!("forebay: {} of {} {are} data is kept:", files(count as u64), dir.display());
     for one in left.take(LISTED_MAX) {
         say!("  {}: {}: {}", dir.join(one.path).display(), one.state, plain(one.reason));
         match one.data {

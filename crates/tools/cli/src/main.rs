@@ -6,6 +6,7 @@ mod aside;
 mod channel;
 mod claim;
 mod commands;
+mod count;
 mod doctor;
 mod drain;
 mod exit;

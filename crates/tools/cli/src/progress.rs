@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use agent::control::Reply;
 use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::count::files;
 use crate::exit::say;
 use crate::limits::{PROGRESS_AFTER, PROGRESS_DRAW, PROGRESS_LINE};
 
@@ -81,7 +82,7 @@ impl Progress {
             bar.set_length(state.files_done + state.files_left);
             bar.set_position(state.files_done);
         } else if let Some(bar) = &self.bar {
-            bar.set_message(format!("{}: {} files left", self.title, state.files_left));
+            bar.set_message(format!("{}: {} left", self.title, files(state.files_left)));
             bar.set_length(self.bytes_all);
             bar.set_position(self.bytes_all - state.bytes_left);
         } else if !self.quiet && self.told.elapsed() >= PROGRESS_LINE {
@@ -109,12 +110,15 @@ impl Progress {
     fn line(&self) -> String {
         if self.files {
             return format!(
-                "{}: {} files done, {} known to be left",
-                self.title, self.last.files_done, self.last.files_left
+                "{}: {} done, {} known to be left",
+                self.title,
+                files(self.last.files_done),
+                self.last.files_left
             );
         }
         let left = HumanBytes(self.last.bytes_left);
-        format!("{}: {} files done, {} files with {left} left", self.title, self.last.files_done, self.last.files_left)
+        let (done, waiting) = (files(self.last.files_done), files(self.last.files_left));
+        format!("{}: {done} done, {waiting} with {left} left", self.title)
     }
 }
 
@@ -127,7 +131,7 @@ mod tests {
         let mut progress = Progress::new("draining", true);
         progress.update(State { files_done: 0, files_left: 3, bytes_left: 3 << 20 });
         progress.update(State { files_done: 1, files_left: 2, bytes_left: 2 << 20 });
-        assert_eq!(progress.line(), "draining: 1 files done, 2 files with 2.00 MiB left");
+        assert_eq!(progress.line(), "draining: 1 file done, 2 files with 2.00 MiB left");
         assert_eq!(progress.finish().0.files_left, 2);
         let mut files = Progress::of_files("staging", true);
         files.update(State { files_done: 4, files_left: 1, bytes_left: 0 });

@@ -8,6 +8,7 @@ use file_cache::{Status, Stuck};
 use indicatif::HumanBytes;
 use serde::Serialize;
 
+use crate::count::files;
 use crate::exit::{Failure, say};
 use crate::holders::Holder;
 
@@ -96,13 +97,13 @@ impl Directory {
             format!("staged {way} {} in {what} at {speed}/s ({seconds:.1} s)", HumanBytes(bytes))
         };
         if c.staged_out_files > 0 {
-            let what = format!("{} copies", c.staged_out_files);
+            let copies = if c.staged_out_files == 1 { "copy" } else { "copies" };
+            let what = format!("{} {copies}", c.staged_out_files);
             parts.push(copied("out", c.staged_out_bytes, what, c.staged_out_us));
             parts.push(format!("perceived as {}/s", HumanBytes(self.perceived_bytes_per_s as u64)));
         }
         if c.staged_in_files > 0 {
-            let what = format!("{} files", c.staged_in_files);
-            parts.push(copied("in", c.staged_in_bytes, what, c.staged_in_us));
+            parts.push(copied("in", c.staged_in_bytes, files(c.staged_in_files), c.staged_in_us));
         }
         if let Some(rate) = self.hit_rate.filter(|_| c.hits > 0) {
             parts.push(format!("{:.0} % of {} opens found their data here", rate * 100.0, c.hits + c.misses));

@@ -311,7 +311,7 @@ fn what_went_unsynced_with_a_crash_is_no_problem_of_a_check() {
             let checked = damaged.call(&["check", buffer]);
             let lost = checked.out.contains("is missing here");
             assert_eq!((checked.code, lost), if crashed { (0, false) } else { (69, true) }, "{checked:?}");
-            assert_eq!(checked.out.contains("1 files were written and not synced"), crashed, "{checked:?}");
+            assert_eq!(checked.out.contains("1 file was written and not synced"), crashed, "{checked:?}");
             let recovered = damaged.call(&["recover", buffer]);
             assert_eq!(recovered.code, if crashed { 0 } else { 75 }, "{recovered:?}");
         }

@@ -303,7 +303,7 @@ fn a_second_interrupt_ends_a_run_whose_store_hangs_and_says_where_the_data_is() 
         interrupt_twice(&mut running);
         let done = running.wait();
         assert_eq!(done.code, 75, "{done:?}");
-        let told = ["1 files of", "f: draining: a call to the global store has not come back", "forebay recover"];
+        let told = ["1 file of", "f: draining: a call to the global store has not come back", "forebay recover"];
         assert!(told.iter().all(|part| done.err.contains(part)), "{done:?}");
         drop(hangs);
         assert_eq!(bench.read("f"), "");

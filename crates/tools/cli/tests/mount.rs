@@ -385,7 +385,7 @@ fn status_tells_rates_errors_and_what_is_to_be_decided() {
         fs::write(format!("/proc/self/fd/{}/f", below.0.as_raw_fd()), "theirs").unwrap();
         assert_eq!(call(["drain", "--wait", text(&bench.dir)]).code, 75);
         let shown = ok(call(["status", text(&bench.dir)]));
-        for part in ["burst buffer: ", "out 1 files, 1.00 MiB at ", " %)", "to be decided: 1 in conflict", "resolve"] {
+        for part in ["burst buffer: ", "out 1 file, 1.00 MiB at ", " %)", "to be decided: 1 in conflict", "resolve"] {
             assert!(shown.contains(part), "no `{part}` in {shown}");
         }
         let status: serde_json::Value =

@@ -132,7 +132,7 @@ fn a_drain_and_a_staging_draw_bars_that_move_within_a_file() {
         staging.shows("staging [");
         assert_eq!(staging.guard.wait(BOUND).code(), Some(0));
         let mut drain = at_terminal(&["drain", "--wait"], "");
-        drain.shows("draining: 1 files left [");
+        drain.shows("draining: 1 file left [");
         drain.shows("=> ");
         drain.shows("/16.00 MiB ");
         assert_eq!(drain.guard.wait(BOUND).code(), Some(0));

@@ -13,6 +13,7 @@ use types::Identity;
 
 use crate::args::CheckArgs;
 use crate::commands::recover::existing;
+use crate::count::files_were;
 use crate::drain::{plain, resolve_words};
 use crate::exit::{self, Failure, out};
 use crate::guest::Place;
@@ -317,12 +318,12 @@ fn print(buffer: &Path, findings: &Findings, repaired: bool) {
         );
     }
     if f.removed > 0 {
-        out!("  {} files were being removed or published: the next start looks whether they are gone", f.removed);
+        out!("  {} being removed or published: the next start looks whether they are gone", files_were(f.removed));
     }
     if f.unsynced > 0 {
         out!(
-            "  {} files were written and not synced when the machine crashed: they are what they are below",
-            f.unsynced
+            "  {} written and not synced when the machine crashed: they are what they are below",
+            files_were(f.unsynced)
         );
     }
     for problem in f.problems.iter().take(LISTED_MAX) {

@@ -1,9 +1,11 @@
 //! `forebay recover`: drains what an agent that was killed, or a machine that crashed, left in a burst buffer.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::args::RecoverArgs;
 use crate::commands::check;
+use crate::count::files;
 use crate::drain::{self, Requests};
 use crate::exit::{self, Failure, say};
 use crate::guest::Place;
@@ -20,7 +22,9 @@ pub fn run(args: &RecoverArgs) -> Result<u8, Failure> {
     let signals = Signals::block();
     let _ = open_files::raise();
     let buffers = place::formatted(&root);
-    let (asked, single, forgotten) = (args.dir.as_deref(), buffers.len() == 1, &args.forget_windows[..]);
+    let forgotten = args.forget_windows.iter().map(std::path::absolute).collect::<io::Result<Vec<_>>>();
+    let forgotten = &forgotten.map_err(|error| Failure::io("find what windows are to be given up", &error))?[..];
+    let (asked, single) = (args.dir.as_deref(), buffers.len() == 1);
     if !forgotten.is_empty() {
         // What is wrong with a directory is told in its turn.
         let is_chosen = |buffer: &Path| !matches!(directory(buffer, asked, single), Ok(None));
@@ -103,9 +107,9 @@ fn one(place: &Place, forget: &[PathBuf], signals: &Signals, requests: &Requests
     let (stuck, _) = drain::drain(&prepared.cache, requests, false);
     let counters = prepared.cache.activity().unwrap_or_default();
     say!(
-        "forebay: {}: staged out {} files, {} bytes",
+        "forebay: {}: staged out {}, {} bytes",
         place.dir.display(),
-        counters.staged_out_files,
+        files(counters.staged_out_files),
         counters.staged_out_bytes
     );
     if !stuck.is_empty() {

@@ -7,6 +7,7 @@ use indicatif::HumanBytes;
 use serde_json::{Value, json};
 
 use crate::args::StatusArgs;
+use crate::count::files;
 use crate::drain::plain;
 use crate::exit::{self, Failure, out};
 use crate::limits::LISTED_MAX;
@@ -173,11 +174,11 @@ fn print_counts(status: &Value) {
     }
     out!("  now: {} queued, {} being staged out, {} being staged in", n("queued"), n("draining"), n("fetching"));
     out!(
-        "  since the start: out {} files, {} at {}/s; in {} files, {} at {}/s",
-        n("staged_out_files"),
+        "  since the start: out {}, {} at {}/s; in {}, {} at {}/s",
+        files(n("staged_out_files")),
         bytes("staged_out_bytes"),
         rate("staged_out_bytes_per_s"),
-        n("staged_in_files"),
+        files(n("staged_in_files")),
         bytes("staged_in_bytes"),
         rate("staged_in_bytes_per_s")
     );
@@ -216,7 +217,7 @@ fn print_windows(windows: &Value) {
         );
     }
     if n("failing") > 0 {
-        out!("  windows of {} files cannot be brought to the burst buffer now and are tried again", n("failing"));
+        out!("  windows of {} cannot be brought to the burst buffer now and are tried again", files(n("failing")));
     }
 }
 
@@ -227,7 +228,7 @@ fn print_trouble(status: &Value) {
         out!("  errors: {} stage-outs failed and are tried again", n("errors"));
     }
     if n("spilled") + n("full") > 0 {
-        out!("  full: {} files went on in the global store, {} looks found no space at all", n("spilled"), n("full"));
+        out!("  full: {} went on in the global store, {} looks found no space at all", files(n("spilled")), n("full"));
     }
     let waiting = [("conflict", "in conflict"), ("failed", "failed"), ("orphaned", "orphaned")];
     let waiting: Vec<String> =

@@ -8,6 +8,7 @@ use agent::control::Request;
 
 use crate::args::UmountArgs;
 use crate::commands::{check, mount};
+use crate::count::files;
 use crate::exit::{self, Failure, say};
 use crate::holders;
 use crate::limits::{LISTED_MAX, POLL, UNMOUNT_TRIES};
@@ -92,7 +93,8 @@ fn left_over(buffer: &Path) -> Result<u8, Failure> {
     if dirty == 0 {
         return Ok(0);
     }
-    say!("forebay: {dirty} files in {} are not in the global store; to stage them out:", buffer.display());
+    let are = if dirty == 1 { "is" } else { "are" };
+    say!("forebay: {} in {} {are} not in the global store; to stage out:", files(dirty), buffer.display());
     say!("  forebay recover {}", shell::word(buffer));
     Ok(exit::UNDRAINED)
 }

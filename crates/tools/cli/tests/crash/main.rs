@@ -136,7 +136,7 @@ fn a_removed_file_of_an_agent_that_died_is_told_by_nobody_as_unsaved() {
         assert_eq!(ended.code, 0, "{}", ended.text);
         drop(agent);
         let ended = place.forebay(&["check", place.burst_buffer.to_str().unwrap()], &[]);
-        assert!(ended.code == 0 && ended.text.contains("1 files were being removed"), "{}", ended.text);
+        assert!(ended.code == 0 && ended.text.contains("1 file was being removed"), "{}", ended.text);
         assert_eq!(place.recover(&[]).code, 0);
     });
 }

@@ -57,6 +57,9 @@ fn a_recovery_that_is_refused_gives_no_windows_up() {
         };
         refused(forget(&["--dir".as_ref(), &elsewhere]), "holds data of");
         refused(forget(&["--forget-windows".as_ref(), "/unknown".as_ref()]), "knows of no windows in /unknown");
+        let here = std::env::current_dir().unwrap();
+        let unknown = format!("knows of no windows in {}", here.join("unknown").display());
+        refused(forget(&["--forget-windows".as_ref(), "unknown".as_ref()]), &unknown);
         let lock = std::fs::File::open(bench.buffer.join("forebay.lock")).unwrap();
         lock.lock().unwrap();
         refused(forget(&[]), "is in use");
