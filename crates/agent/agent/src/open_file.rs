@@ -208,10 +208,11 @@ impl OpenFile {
 
     /// Reads; fewer bytes than asked only at the end of the file.
     pub fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.reader.reads(&*self.handle, ByteRange::at(offset, buffer.len() as u64));
-        let Some(windows) = self.windows.as_ref().filter(|_| self.is_windowed()) else {
-            return self.handle.read_at(buffer, offset);
-        };
+        let windows = self.windows.as_ref().filter(|_| self.is_windowed());
+        if windows.is_none() || !self.rules.read_ends {
+            self.reader.reads(&*self.handle, ByteRange::at(offset, buffer.len() as u64));
+        }
+        let Some(windows) = windows else { return self.handle.read_at(buffer, offset) };
         let mut look = || {
             if self.rules.read_ends {
                 // What cannot be drained the read finds all the same.

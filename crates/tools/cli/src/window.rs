@@ -53,6 +53,13 @@ impl WindowArgs {
         self.window.is_some()
     }
 
+    /// The same, and they are asked for as well where the environment says how large they are to be.
+    pub fn or_wished(&self) -> Result<WindowArgs, Failure> {
+        let wished = || Ok(matches!(wished()?, Wish::Bytes(_)).then_some(None));
+        let window = self.window.clone().map_or_else(wished, |named| Ok(Some(named)))?;
+        Ok(WindowArgs { window, ..*self })
+    }
+
     /// Where, if they are asked for; a new session each time. They cannot lie in a directory that is to be accelerated, one of
     /// `dirs`. Unless `quiet`, it is told where they are slower than they might be.
     pub fn place<'a>(

@@ -89,6 +89,38 @@ for at in reversed(places) if {backwards} else places:
     });
 }
 
+/// The paper's exclusion rule: no window, and no reading ahead either, of a file that is written and read.
+#[test]
+fn a_file_that_is_written_and_read_is_not_read_ahead_where_these_exclude_each_other() {
+    in_private_namespace(|| {
+        let cluster = Cluster::new(1);
+        let bytes = Random(11).bytes(8 << 20);
+        fs::write(cluster.data.join("file"), &bytes).unwrap();
+        let (address, secret) = (cluster.address(), cluster.secret.display().to_string());
+        let (report, window) = (cluster.tree.path("report"), format!("--window={}", cluster.tree.path("w").display()));
+        let script = format!(
+            r#"python3 -c '
+import os
+fd = os.open("file", os.O_RDWR)
+for part in range(4): os.pwrite(fd, b"new", 3 * part)
+for at in range(0, {}, {REQUEST}): assert len(os.pread(fd, {REQUEST}, at)) == {REQUEST}'"#,
+            bytes.len()
+        );
+        for (rule, looked) in [("rw_conflict=disable", false), ("rw_conflict=invalidate", true)] {
+            let options = ["--server", &address, "--secret", &secret, "--report", report.to_str().unwrap()];
+            let done = cluster.run(1, &[&options[..], &["--policy", rule, &window]].concat(), &script);
+            assert!(done.status.success(), "{done:?}");
+            let report: serde_json::Value = serde_json::from_slice(&fs::read(&report).unwrap()).unwrap();
+            let directory = &report["directories"][0];
+            let reads =
+                ["read_hits", "read_late", "read_misses"].map(|name| directory["counters"][name].as_u64().unwrap());
+            assert_eq!(reads != [0; 3], looked, "{rule}: {reads:?}");
+            assert!(directory["windows"]["acknowledged_writes"].as_u64().unwrap() > 0, "{directory}");
+        }
+        assert_eq!(&fs::read(cluster.data.join("file")).unwrap()[..12], b"newnewnewnew");
+    });
+}
+
 /// More readers than threads that fetch: what a reader waits for has often not been begun.
 #[test]
 fn readers_that_outrun_what_is_fetched_for_them_still_ask_for_large_parts() {

@@ -343,6 +343,15 @@ print(struct.unpack("<IIQQII", fcntl.ioctl(fd, 0xC020FB01, struct.pack("<IIQQII"
             assert!(done.code == 0 && done.out.trim() == has, "{memory}: {done:?}");
             assert_eq!(done.err.contains("no window will have the 64MiB of FOREBAY_WINDOW"), told, "{done:?}");
         }
+        // Whoever says how large they are to be wants them; behind `off` and without a word there are none.
+        for (wish, has) in [(Some("2MiB"), true), (Some("off"), false), (None, false)] {
+            let mut command = forebay();
+            command.arg("run").arg("--burst-buffer").arg(&bench.buffer).arg("--dir").arg(&bench.dir);
+            command.args(["--", "sh", "-c", "echo ${FOREBAY_WINDOW_SOCKET:-none} ${LD_PRELOAD:-none}"]);
+            command.envs(wish.map(|wish| ("FOREBAY_WINDOW", wish)));
+            let done = start(&mut command, "").wait();
+            assert!(done.code == 0 && (done.out.trim() == "none none") != has, "{wish:?}: {done:?}");
+        }
         let alone = bench.run(&["--window-memory", "1GiB"], "true");
         assert!(alone.code == 64 && alone.err.contains("--window"), "{alone:?}");
     });
