@@ -37,6 +37,15 @@ beyond() { # SIDE
   rm -r "$at"
 }
 
+# What a window without a journal or a checksum, shared with nobody, would give at most.
+two_copies() {
+  local written all
+  read -r written all < <("$scratch/two_copies" "$scratch/huge" "$bare" 131072 $((16 << 20)) $((1 << 30)))
+  value "the same by two threads and a bare ring of 16 MiB, to the last write" MB/s more forebay "$written"
+  value "the same by two threads and a bare ring of 16 MiB, until synced" MB/s more forebay "$all"
+  rm "$bare/two_copies"
+}
+
 # Four processes: `bare` is a file for each, the other one file for all, both in PLACE.
 together() { # SIDE PLACE LABEL
   local written all kind=own
@@ -55,9 +64,10 @@ windowed() { # RINGS TMPFS COMMAND
 bench_window() {
   gcc -O2 -o "$scratch/acknowledged" benches/acknowledged.c || exit 1
   gcc -O2 -o "$scratch/streams" benches/streams.c || exit 1
+  gcc -O2 -pthread -o "$scratch/two_copies" benches/two_copies.c || exit 1
   # As `--window` without a directory mounts it, but not from within a namespace.
   mkdir "$scratch/huge" && mount -t tmpfs -o huge=within_size,size=25% huge "$scratch/huge" || exit 1
-  export -f acknowledged beyond together value both at on_complete fio_rates fio_run
+  export -f acknowledged beyond two_copies together value both at on_complete fio_rates fio_run
   export library out scratch dir bare ROUNDS
   # shellcheck disable=SC2016
   windowed "$scratch/huge" /dev/shm '
@@ -70,6 +80,7 @@ bench_window() {
       done
     done
     both beyond
+    for round in $(seq "$ROUNDS"); do two_copies; done
     both together "$dir" "four writers of 47,008 bytes"
     both together "$bare" "four writers of 47,008 bytes, without windows"
     for at in "$bare" "$dir"; do head -c 128M /dev/urandom >"$at/complete"; done

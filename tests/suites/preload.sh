@@ -43,7 +43,7 @@ compile() {
   gcc -O1 -Wall -o "$scratch/chance" preload/chance.c && gcc -O1 -Wall -o "$scratch/windowed" preload/windowed.c &&
     gcc -O1 -Wall -o "$scratch/full" preload/full.c && gcc -O1 -Wall -pthread -o "$scratch/forked" preload/forked.c &&
     gcc -O1 -Wall -pthread -o "$scratch/mapped" preload/mapped.c && gcc -O1 -Wall -pthread -o "$scratch/numbers" preload/numbers.c &&
-    gcc -O1 -Wall -o "$scratch/hung" preload/hung.c
+    gcc -O1 -Wall -o "$scratch/hung" preload/hung.c && gcc -O1 -Wall -o "$scratch/streams" preload/streams.c
 }
 
 # Proves that the rest of this suite is about windows at all.
@@ -64,8 +64,19 @@ inside_windows() {
   # shellcheck disable=SC2046
   have=$(in_new_directory accelerated timeout --kill-after=2 $CHANCE_SECONDS_MAX env $(environment windows) "$scratch/forked")
   if [ "$have" = 0 ]; then pass windows::of_forked_children; else fail windows::of_forked_children "$have"; fi
+  buffered "" "16384 16384 16384 20000 0 1"
+  buffered FOREBAY_STDIO_BUFFER=64KiB "0 16384 0 20000 64 1"
+  buffered FOREBAY_STDIO_BUFFER=1KiB "16384 16384 16384 20000 0 1"
   documented c "$scratch/documented"
   documented python python3 "$scratch/documented.py"
+}
+
+# What streams keep back, and that all of it arrives.
+buffered() { # VARIABLE WANT
+  local have name=windows::streams${1:+_of_${1#*=}}
+  # shellcheck disable=SC2046
+  have=$(in_new_directory accelerated env $(environment windows) ${1:+"$1"} "$scratch/streams" 2>&1; wc -c <"$global/here/left")
+  if [ "$have" = "$2"$'\n20000' ]; then pass "$name"; else fail "$name" "$have"; fi
 }
 
 # The examples of the documentation, in programs of their own: a window, none, a larger one.

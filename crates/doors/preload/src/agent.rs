@@ -19,7 +19,7 @@ use crate::limits::{
 use crate::own::{self, DONE, OWN};
 use crate::reads::{Asked, View};
 use crate::signals::{AbortOnPanic, Blocked, KeptErrno, Uncancelled};
-use crate::{allocator, asynchronous, descriptors, faults, lifetime, reads};
+use crate::{allocator, asynchronous, descriptors, faults, lifetime, reads, stdio};
 
 /// By which `forebay` knows the library.
 #[used]
@@ -73,6 +73,9 @@ pub fn configure() {
     }
     if value(c"FOREBAY_MAPPED_READS") == Some(b"off") {
         reads::end();
+    }
+    if let Some(Wish::Bytes(bytes)) = value(c"FOREBAY_STDIO_BUFFER").and_then(wish) {
+        stdio::configure(bytes);
     }
     WINDOW_BYTES.store(bytes, Relaxed);
     // SAFETY: nobody reads it before PATH_BYTES is stored.
@@ -215,7 +218,7 @@ fn view_of(fd: c_int) -> Asked {
 }
 
 /// A regular file of a FUSE file system. Asks nobody behind one, who may have stopped, and no network.
-fn may_be_accelerated(fd: c_int) -> bool {
+pub fn may_be_accelerated(fd: c_int) -> bool {
     use rustix::fs::{AtFlags, FileType, StatxFlags, statx};
     let _errno = KeptErrno::here();
     // SAFETY: the program's descriptor, in a call on it.

@@ -7,7 +7,7 @@ use libc::{iovec, mode_t, off_t, size_t, ssize_t};
 
 use crate::departure::depart;
 use crate::original::{Absent, Original};
-use crate::{advice, agent, asynchronous, data, descriptors, faults, lifetime, original, reads};
+use crate::{advice, agent, asynchronous, data, descriptors, faults, lifetime, original, reads, stdio};
 
 /// Expands the table.
 macro_rules! calls {

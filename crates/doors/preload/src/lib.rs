@@ -35,4 +35,5 @@ mod own;
 mod reads;
 mod sharing;
 mod signals;
+mod stdio;
 mod table;

@@ -9,6 +9,7 @@ use crate::agent;
 use crate::descriptors;
 use crate::reads;
 use crate::sharing;
+use crate::stdio;
 
 /// Flags whose writes are not for a window: at the end, durable one by one, past the page cache, or no file at all.
 const NOT_FOR_WINDOWS: c_int = libc::O_APPEND | libc::O_DSYNC | libc::O_DIRECT | libc::O_PATH | libc::O_DIRECTORY;
@@ -166,7 +167,7 @@ pub unsafe fn fdopen(
     unsafe { original(fd, mode) }
 }
 
-/// `fopen`: stdio opened it behind our back.
+/// `fopen`: stdio opened it behind our back, and may have too small a buffer.
 pub unsafe fn fopen(
     original: unsafe extern "C-unwind" fn(*const c_char, *const c_char) -> *mut c_void,
     path: *const c_char,
@@ -177,6 +178,7 @@ pub unsafe fn fopen(
     if !stream.is_null() && agent::is_offered() {
         // SAFETY: the stream just opened.
         closes(unsafe { libc::fileno(stream.cast()) });
+        stdio::opened(stream, mode);
     }
     stream
 }

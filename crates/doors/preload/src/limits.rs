@@ -61,3 +61,9 @@ pub const DIRECTORY_BYTES: usize = 1024;
 
 /// Bytes that the allocator takes from the kernel at once: a registration and some hundred windows.
 pub const ARENA_BYTES: usize = 1 << 18;
+
+/// Bytes that a stream's buffer may be asked to have: from what the C library takes by itself to what no write gains by.
+pub const STREAM_BUFFER_BYTES: core::ops::RangeInclusive<u64> = 8 << 10..=16 << 20;
+
+/// Streams with such a buffer at once in one process.
+pub const STREAMS_MAX: usize = 64;

@@ -75,6 +75,7 @@ macro_rules! table {
                 __close(fd: c_int) -> c_int => lifetime::close;
                 fopen(path: *const c_char, mode: *const c_char) -> *mut c_void => lifetime::fopen;
                 fopen64(path: *const c_char, mode: *const c_char) -> *mut c_void => lifetime::fopen;
+                fclose(stream: *mut c_void) -> c_int => stdio::fclose;
                 dup2(from: c_int, to: c_int) -> c_int => lifetime::dup2;
                 __dup2(from: c_int, to: c_int) -> c_int => lifetime::dup2;
                 dup3(from: c_int, to: c_int, flags: c_int) -> c_int => lifetime::dup3;
