@@ -229,7 +229,7 @@ probe() { # NAME
   for side in plain accelerated; do
     for with in without forwarding windows; do
       # shellcheck disable=SC2046
-      in_new_directory $side timeout --kill-after=2 $PROBE_SECONDS_MAX env $(environment $with) "$scratch/bin/$name" \
+      in_new_directory $side timeout --kill-after=2 $PROBE_SECONDS_MAX env $(environment $with) FOREBAY_STDIO_BUFFER=64KiB "$scratch/bin/$name" \
         >"$scratch/$name.$side.$with" 2>&1 </dev/null || problem="exit status $?, $side, $with"
     done
   done

@@ -91,7 +91,12 @@ pub fn is_offered() -> bool {
 
 /// Whether a descriptor may have a window of somebody's: an agent was named when the program began.
 pub fn may_be_windowed(fd: c_int) -> bool {
-    fd >= 0 && NAMED.load(Relaxed) && !FILTERED.load(Acquire) && may_be_accelerated(fd)
+    fd >= 0 && NAMED.load(Relaxed) && !is_filtered() && may_be_accelerated(fd)
+}
+
+/// Whether this process filters its system calls: none of ours may be among them.
+pub fn is_filtered() -> bool {
+    FILTERED.load(Acquire)
 }
 
 /// Whether this process asks the agent for anything.
@@ -218,7 +223,7 @@ fn view_of(fd: c_int) -> Asked {
 }
 
 /// A regular file of a FUSE file system. Asks nobody behind one, who may have stopped, and no network.
-pub fn may_be_accelerated(fd: c_int) -> bool {
+fn may_be_accelerated(fd: c_int) -> bool {
     use rustix::fs::{AtFlags, FileType, StatxFlags, statx};
     let _errno = KeptErrno::here();
     // SAFETY: the program's descriptor, in a call on it.

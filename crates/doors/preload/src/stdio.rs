@@ -39,7 +39,7 @@ pub fn opened(stream: *mut c_void, mode: *const c_char) {
     }
     let _errno = KeptErrno::here();
     // SAFETY: the stream that was just opened.
-    if !agent::may_be_accelerated(unsafe { libc::fileno(stream.cast()) }) {
+    if !agent::may_be_windowed(unsafe { libc::fileno(stream.cast()) }) {
         return;
     }
     let claims = |slot: &&Slot| slot.stream.compare_exchange(0, stream as usize, AcqRel, Relaxed).is_ok();
@@ -69,7 +69,9 @@ pub unsafe fn fclose(original: unsafe extern "C-unwind" fn(*mut c_void) -> c_int
     // SAFETY: the call as it came.
     let result = unsafe { original(stream) };
     let _errno = KeptErrno::here();
-    unmap(buffer, bytes);
+    if !agent::is_filtered() {
+        unmap(buffer, bytes);
+    }
     result
 }
 

@@ -35,6 +35,10 @@ static void filtered(int how) {
   int other = open("filtered.other", O_WRONLY | O_CREAT | O_TRUNC, 0644);
   for (int n = 0; n < 8; n++) TELL(write(other, block, sizeof block));
   TELL(close(other));
+  FILE *stream = fopen("filtered.stream", "w");
+  for (int n = 0; n < 100; n++) TELL(fputs("a line\n", stream) >= 0);
+  TELL(fclose(stream));
+  tell_size("filtered.stream");
   TELL(close(fd));
   _exit(0);
 }
