@@ -40,6 +40,12 @@ if [ ${#missing[@]} -gt 0 ]; then
   quietly as_root "${apt[@]}" install --no-install-recommends "${missing[@]}"
 fi
 
+# Python's own tests, where the distribution has them; a suite says so where it goes without.
+if [ $# = 0 ] && ! python3 -c 'import test.test_fileio' 2>/dev/null; then
+  own=libpython$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')-testsuite
+  as_root env DEBIAN_FRONTEND=noninteractive timeout 300 apt-get -q -y install --no-install-recommends "$own" >/dev/null 2>&1 </dev/null || true
+fi
+
 # shellcheck source=scripts/environment.sh
 . "$(dirname "$0")/environment.sh"
 if ! command -v cargo >/dev/null; then

@@ -135,6 +135,8 @@ PYTHON
 for name in test_fileio test_mmap test_file test_bufio; do
   if python3 -c "import test.$name" 2>/dev/null; then
     timeout 60 python3 -m unittest -q test.$name >told 2>&1 && echo "$name passed" || { echo "$name failed"; grep -e '^FAIL' -e '^ERROR' told; }
+  else
+    echo "not tested: Python's own $name is not installed"
   fi
 done
 rm -rf told @test* __pycache__
