@@ -3,17 +3,22 @@
 mod support;
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use support::*;
 use testkit::wait_until;
-use transport::{Access, Address, CallError, Client, Server, Who};
+use transport::limits::{HANDSHAKE, STRANGERS_MAX};
+use transport::{Access, Address, Call, CallError, Client, Server, Who};
 use wire::limits::BODY_BYTES_MAX;
-use wire::{HEADER_BYTES, Header, Message};
+use wire::{HEADER_BYTES, Header, Message, Text, Versions};
+
+/// What a peer speaks that has nothing in common with us.
+const THEIRS: Versions = Versions { min: 900, max: 901 };
 
 fn refusal(outcome: Result<Client, CallError>) -> i32 {
     match outcome {
@@ -37,6 +42,57 @@ fn last_words(mut stream: TcpStream) -> Vec<u8> {
         Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => words,
         Err(error) => panic!("the connection stays open: {error}"),
     }
+}
+
+/// A frame without data, from a peer that says this version in its header.
+fn frame(version: u16, message: &Message) -> Vec<u8> {
+    let mut body = Vec::new();
+    message.encode(&mut body);
+    let (kind, body_bytes) = (message.kind(), body.len() as u32);
+    let header = Header { version, kind, request: 1, oldest: 1, body_bytes, data_bytes: 0 };
+    [header.encode().as_slice(), &body].concat()
+}
+
+/// The one message that these bytes are.
+fn only_message(words: &[u8]) -> Message {
+    let (head, body) = words.split_first_chunk::<HEADER_BYTES>().expect("nothing was said");
+    Message::decode(Header::decode(head).unwrap().kind, body).unwrap()
+}
+
+fn hello(Versions { min, max }: Versions) -> Message {
+    let (store, agent) = (Text::cut("store"), Text::cut("stranger"));
+    Message::Hello { min, max, session: [7; 16], nonce: [9; 32], store, agent }
+}
+
+fn reason(Versions { min, max }: Versions, client: Versions) -> String {
+    format!("the server speaks versions {min} to {max}, the client {} to {}", client.min, client.max)
+}
+
+/// A server that gives this answer to a greeting, whoever comes; ends after so many connections with what was said after the answers.
+fn answering(answer: Message, connections: usize) -> (Address, JoinHandle<Vec<u8>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = Address::Tcp(listener.local_addr().unwrap().to_string());
+    let serve = move || {
+        let mut said = Vec::new();
+        for _ in 0..connections {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.set_read_timeout(Some(BOUND)).unwrap();
+            let mut head = [0; HEADER_BYTES];
+            stream.read_exact(&mut head).unwrap();
+            let header = Header::decode(&head).unwrap();
+            let mut body = vec![0; header.body_bytes as usize];
+            stream.read_exact(&mut body).unwrap();
+            let greeting = Message::decode(header.kind, &body).unwrap();
+            let Message::Hello { min, max, .. } = greeting else { panic!("{greeting:?}") };
+            assert_eq!(Versions { min, max }, Versions::OURS);
+            stream.write_all(&frame(THEIRS.max, &answer)).unwrap();
+            said.extend(last_words(stream));
+        }
+        listener.set_nonblocking(true).unwrap();
+        assert!(listener.accept().is_err(), "it came again");
+        said
+    };
+    (address, std::thread::spawn(serve))
 }
 
 #[test]
@@ -114,22 +170,10 @@ fn garbage_and_impossible_lengths_end_the_connection() {
 fn requests_before_the_handshake_are_not_served() {
     let log = Arc::new(Log::default());
     let server = serve(&log);
-    let mut body = Vec::new();
-    let message = Message::Append { handle: 1, end: 0, again: false };
-    message.encode(&mut body);
-    let header = Header {
-        version: 1,
-        kind: message.kind(),
-        request: 1,
-        oldest: 1,
-        body_bytes: body.len() as u32,
-        data_bytes: 0,
-    };
     let mut stream = socket(&server);
-    stream.write_all(&[header.encode().as_slice(), &body].concat()).unwrap();
-    let words = last_words(stream);
-    let answer = Header::decode(words[..HEADER_BYTES].try_into().unwrap()).unwrap();
-    assert_eq!(answer.kind, Message::failed(libc::EPROTO, "").kind());
+    stream.write_all(&frame(1, &Message::Append { handle: 1, end: 0, again: false })).unwrap();
+    let answer = only_message(&last_words(stream));
+    assert!(matches!(&answer, Message::Failed { code, .. } if code.errno() == libc::EPROTO), "{answer:?}");
     assert!(log.bytes.lock().is_empty());
 }
 
@@ -152,4 +196,70 @@ fn who_says_nothing_or_speaks_a_byte_at_a_time_is_closed_and_holds_up_nobody() {
     assert!(said < BODY_BYTES_MAX, "it was closed for its time, not for what it said");
     last_words(stopped);
     last_words(silent.pop().unwrap());
+}
+
+#[test]
+fn clients_without_a_version_of_ours_are_told_what_we_speak_and_hold_up_nobody() {
+    let log = Arc::new(Log::default());
+    let server = serve(&log);
+    let before = client_of(&server.addresses()[0]);
+    let began = Instant::now();
+    // More than may be in their handshake at once; none keeps its place.
+    for turn in 0..=STRANGERS_MAX as u16 {
+        let theirs = [THEIRS, Versions { min: 0, max: 0 }, Versions { min: 2, max: 1 }][usize::from(turn % 3)];
+        let mut stream = socket(&server);
+        stream.write_all(&frame(theirs.max, &hello(theirs))).unwrap();
+        let answer = only_message(&last_words(stream));
+        assert_eq!(answer, Message::failed(libc::EPROTO, reason(Versions::OURS, theirs)));
+    }
+    assert!(began.elapsed() < HANDSHAKE, "they waited");
+    assert_eq!(log.sessions.load(Ordering::SeqCst), 1, "that of the client from before");
+    assert!(before.call(Call::new(&Message::Ping {})).is_ok());
+    assert!(client_of(&server.addresses()[0]).call(Call::new(&Message::Ping {})).is_ok());
+
+    let mut newer = socket(&server);
+    newer.write_all(&frame(Versions::OURS.min, &hello(Versions { min: Versions::OURS.max, ..THEIRS }))).unwrap();
+    newer.shutdown(std::net::Shutdown::Write).unwrap();
+    let answer = only_message(&last_words(newer));
+    assert!(matches!(answer, Message::Challenge { version, .. } if version == Versions::OURS.max), "{answer:?}");
+}
+
+#[test]
+fn a_server_without_a_version_of_ours_is_told_as_that_at_once_and_not_tried_again() {
+    let refused = reason(THEIRS, Versions::OURS);
+    let chosen = Message::Challenge { version: THEIRS.min, nonce: [3; 32], secret: true };
+    for (answer, expected) in [
+        (Message::failed(libc::EPROTO, &refused), refused.as_str()),
+        (chosen, "the server chose version 900, which we do not speak"),
+    ] {
+        let (address, server) = answering(answer, 1);
+        let began = Instant::now();
+        let error = Client::connect(address, Some(secret("right")), who(), BOUND).err().expect("it was let in");
+        assert!(began.elapsed() < HANDSHAKE, "it waited");
+        assert_eq!((error.errno(), error.to_string()), (libc::EPROTO, format!("the server refuses: {expected}")));
+        assert_eq!(server.join().unwrap(), [], "nothing is proved to a server that is not understood");
+    }
+}
+
+#[test]
+fn a_client_whose_server_comes_back_in_another_version_is_refused_until_its_own_is_there_again() {
+    let log = Arc::new(Log::default());
+    let server = serve(&log);
+    let cable = Cable::to(&server.addresses()[0]);
+    let client = client_of(&cable.address);
+    let ping = || client.call(Call { within: Some(BOUND), ..Call::new(&Message::Ping {}) });
+    let refused = reason(THEIRS, Versions::OURS);
+    let (other, upgraded) = answering(Message::failed(libc::EPROTO, &refused), 2);
+    cable.lead_to(&other);
+    cable.cut();
+    for _ in 0..2 {
+        let error = ping().expect_err("it was served");
+        assert!(
+            matches!(&error, CallError::Refused { errno: libc::EPROTO, reason } if *reason == refused),
+            "{error:?}"
+        );
+    }
+    assert_eq!(upgraded.join().unwrap(), []);
+    cable.lead_to(&server.addresses()[0]);
+    assert!(ping().is_ok());
 }
