@@ -15,7 +15,7 @@ use rustix::net::{
 
 use super::home::Home;
 use super::window::Window;
-use crate::attach::{CONTROL, CONTROL_BYTES, Command, Control, Kind, MESSAGE_BYTES, Message, page};
+use crate::attach::{CONTROL, CONTROL_BYTES, Command, Control, Kind, MESSAGE_BYTES, Message, NotAMessage, page};
 use crate::cuts::Watch;
 use crate::limits::{AGENT_ANSWERS_WITHIN, AGENT_IS_THERE_WITHIN, DESCRIPTORS_PER_MESSAGE};
 use crate::mapping::{Mapping, Medium};
@@ -118,8 +118,11 @@ impl Link {
                 descriptors.extend(passed);
             }
         }
-        let answer = Message::from_bytes(&answer[..got.bytes]).map_err(|_| io::ErrorKind::InvalidData)?;
-        Ok((answer, descriptors))
+        match Message::from_bytes(&answer[..got.bytes]) {
+            Ok(answer) => Ok((answer, descriptors)),
+            Err(NotAMessage::Version(_)) => Err(io::Error::from_raw_os_error(libc::EPROTO)),
+            Err(_) => Err(io::ErrorKind::InvalidData.into()),
+        }
     }
 }
 
