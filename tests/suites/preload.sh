@@ -34,11 +34,13 @@ environment() { # without|forwarding|windows|sized
   esac
 }
 
-# They are wrong on purpose here and there, of which the compiler would warn.
+# They are wrong on purpose here and there, of which the compiler would warn. NAME.64 calls what has 64 bits in its name.
 compile() {
-  local source
+  local source binary
   for source in preload/probe/*.c; do
-    gcc -O1 -w -pthread -o "$scratch/bin/$(basename "$source" .c)" "$source" -lutil || return 1
+    binary=$scratch/bin/$(basename "$source" .c)
+    gcc -O1 -w -pthread -o "$binary" "$source" -lutil &&
+      gcc -O1 -w -pthread -D_FILE_OFFSET_BITS=64 -D_LARGEFILE64_SOURCE -o "$binary.64" "$source" -lutil || return 1
   done
   gcc -O1 -Wall -o "$scratch/chance" preload/chance.c && gcc -O1 -Wall -o "$scratch/windowed" preload/windowed.c &&
     gcc -O1 -Wall -o "$scratch/full" preload/full.c && gcc -O1 -Wall -pthread -o "$scratch/forked" preload/forked.c &&
