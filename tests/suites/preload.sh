@@ -194,6 +194,7 @@ inside_hung() {
 
 # Files are mapped when they are to be, and at no other time; what that could be noticed by.
 inside_mapped() {
+  local story
   mapped windows "1 2 1 0" used 64
   mapped windows "0 0 0 0" used 63
   mapped off "0 0 0 0" used 70
@@ -202,6 +203,7 @@ inside_mapped() {
   mapped windows "1 0 1 0 0" asked
   mapped windows "1 0 1 0 1" late
   mapped windows "0 0 1 0 0" masked
+  for story in held blocked set paused waited; do mapped windows "1 0 1 0 0" "${story}_as_of_old"; done
   mapped windows "1 0 1 1 0" blocked "$scratch/buffer/replicas"
   mapped windows "1 46 1 1 0" forked
   mapped windows "0 0 1 0 0" limited

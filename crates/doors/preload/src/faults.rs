@@ -299,7 +299,8 @@ pub extern "C" fn before_signal(signal: c_int) {
     }
 }
 
-/// Before `sigblock` and `sigsetmask`, whose argument is a set.
+/// Before `sigblock`, `sigsetmask` and `sigpause`, whose argument is a set; the `sigpause` of the headers, which takes a signal, has another
+/// name in the C library. `__sigpause` takes the one or the other: a signal in whose number that bit is ends the mapped reads for nothing.
 pub extern "C" fn before_old_mask(blocked: c_int) {
     if blocked as u32 as u64 & signals::bit(libc::SIGBUS) != 0 {
         end();

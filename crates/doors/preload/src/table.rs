@@ -124,10 +124,11 @@ macro_rules! table {
                 sigset => faults::before_signal;
                 sigignore => faults::before_signal;
                 sighold => faults::before_signal;
-                sigpause => faults::before_signal;
                 siginterrupt => faults::before_signal;
                 sigblock => faults::before_old_mask;
                 sigsetmask => faults::before_old_mask;
+                sigpause => faults::before_old_mask;
+                __sigpause => faults::before_old_mask;
                 prctl => faults::before_prctl;
                 mlockall => faults::before_mlockall;
             }
