@@ -3,7 +3,7 @@
 # and in an accelerated one, without the library, with it, and with it and windows. Random operations by two processes,
 # either or both of them with windows, end in the same bytes. Real programs print and leave the same.
 #
-#   tests/suites/preload.sh [loading|windows|full|mapped|hung|failing|probes|chance|programs]...
+#   tests/suites/preload.sh [names|loading|windows|full|mapped|hung|failing|probes|chance|programs]...
 cd "$(dirname "$0")" || exit 1
 . ./report.sh
 
@@ -368,6 +368,15 @@ run_loading() {
   is another_version_is_told "$told" 1
 }
 
+# Every name that the library takes the place of is called by a probe, in one of its builds, or by `mapped`; but for these.
+UNCALLED="io_submit" # libaio's: asynchronous.c looks it up as a program does that loads libaio itself
+run_names() {
+  local have
+  have=$(comm -23 <(nm --dynamic --defined-only "$library" | awk '{ print $3 }' | sort) \
+    <(nm --undefined-only "$scratch"/bin/* "$scratch/mapped" | awk '{ sub(/@.*/, "", $2); print $2 }' | sort -u) | xargs)
+  if [ "$have" = "$UNCALLED" ]; then pass names::each_is_called; else fail names::each_is_called "not called: '$have'; known: '$UNCALLED'"; fi
+}
+
 # The programs of the other suite once more.
 run_programs() {
   FOREBAY_SUITE_WINDOW=--window ./programs.sh >"$scratch/inside" 2>&1
@@ -387,11 +396,11 @@ library=$FOREBAY_PRELOAD global=$scratch/global buffer=$scratch/buffer
 mkdir -p "$global" "$buffer" "$scratch/bin"
 [ -e "$library" ] || { fail "library" "$library is not there"; finish; }
 compile && compile_examples || { fail "programs of this suite" "they do not compile"; finish; }
-[ $# -gt 0 ] || set -- loading windows full mapped hung failing probes chance programs
+[ $# -gt 0 ] || set -- names loading windows full mapped hung failing probes chance programs
 for part in "$@"; do
   case $part in
     windows | mapped | hung | probes) run_inside "$part" ;;
-    loading | full | failing | chance | programs) "run_$part" ;;
+    names | loading | full | failing | chance | programs) "run_$part" ;;
     *) fail "$part" "no such part" ;;
   esac
 done
