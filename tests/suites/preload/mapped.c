@@ -7,7 +7,8 @@
 //   mapped blocked REPLICAS    the same, for a thread that blocks the signal of a fault
 //   mapped suspended REPLICAS  the same, for a handler under a mask that blocks it, in each call that waits with such a mask
 //   mapped held|blocked|set|paused|waited_as_of_old   old calls about signals end mappings
-//   mapped plain|own|asked|late|masked|forked|limited|limits|locked|filtered|unshared|queried|vforked|lent|holed   what ends mappings, or keeps them from being used
+//   mapped plain|own|asked|late|masked|forked|limited|limits|locked|filtered|unshared|queried|vforked|lent|holed
+//                              what ends mappings, or keeps them from being used
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
