@@ -43,7 +43,10 @@ fi
 # Python's own tests, where the distribution has them; a suite says so where it goes without.
 if [ $# = 0 ] && ! python3 -c 'import test.test_fileio' 2>/dev/null; then
   own=libpython$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')-testsuite
-  as_root env DEBIAN_FRONTEND=noninteractive timeout 300 apt-get -q -y install --no-install-recommends "$own" >/dev/null 2>&1 </dev/null || true
+  apt=(env DEBIAN_FRONTEND=noninteractive apt-get -q -y install --no-install-recommends)
+  # No more than a while for what can be done without, and never half of it.
+  as_root timeout 60 "${apt[@]}" --download-only -o Acquire::Retries=0 -o Acquire::http::Timeout=10 "$own" >/dev/null 2>&1 </dev/null &&
+    as_root "${apt[@]}" --no-download "$own" >/dev/null 2>&1 </dev/null || true
 fi
 
 # shellcheck source=scripts/environment.sh

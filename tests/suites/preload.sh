@@ -229,11 +229,13 @@ inside_mapped() {
 }
 
 probe() { # NAME
-  local name=$1 side with problem=
+  local name=$1 side with problem='' buffer=
+  # The one build of each as it comes, the other with larger buffers of streams too.
+  [[ $name == *.64 ]] && buffer=FOREBAY_STDIO_BUFFER=64KiB
   for side in plain accelerated; do
     for with in without forwarding windows; do
       # shellcheck disable=SC2046
-      in_new_directory $side timeout --kill-after=2 $PROBE_SECONDS_MAX env $(environment $with) FOREBAY_STDIO_BUFFER=64KiB "$scratch/bin/$name" \
+      in_new_directory $side timeout --kill-after=2 $PROBE_SECONDS_MAX env $(environment $with) ${buffer:+"$buffer"} "$scratch/bin/$name" \
         >"$scratch/$name.$side.$with" 2>&1 </dev/null || problem="exit status $?, $side, $with"
     done
   done

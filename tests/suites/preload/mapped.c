@@ -214,7 +214,8 @@ static void *blocking_thread(void *number) {
   return (void *)(long)bad;
 }
 
-static int read_by_handler = -1, wrong_in_handler = 1;
+static int read_by_handler = -1;
+static volatile int wrong_in_handler = 1;
 
 static void reading_handler(int number) {
   char got[8];
@@ -252,7 +253,9 @@ static int suspended(int fd) {
   for (size_t n = 0; n < sizeof waits / sizeof *waits; n++) {
     wrong_in_handler = 1;
     raise(SIGUSR1);
-    wrong += !check(fd) + (waits[n]() != -1 || errno != EINTR) + wrong_in_handler;
+    wrong += !check(fd);
+    wrong += waits[n]() != -1 || errno != EINTR;
+    wrong += wrong_in_handler;
   }
   return wrong;
 }

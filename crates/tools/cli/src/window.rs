@@ -27,7 +27,7 @@ pub struct WindowArgs {
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true)]
     window: Option<Option<PathBuf>>,
     /// Memory that all windows together may take; a new one gets at most half of what is left [default: 1GiB]
-    #[arg(long, value_name = "SIZE", requires = "window", value_parser = size)]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
     window_memory: Option<u64>,
 }
 
@@ -53,9 +53,10 @@ impl WindowArgs {
         self.window.is_some()
     }
 
-    /// The same, and they are asked for as well where the environment says how large they are to be.
+    /// The same, and they are asked for as well where the environment says how large they are to be and names no agent that serves them.
     pub fn or_wished(&self) -> Result<WindowArgs, Failure> {
-        let wished = || Ok(matches!(wished()?, Wish::Bytes(_)).then_some(None));
+        let served = std::env::var_os(SOCKET).is_some();
+        let wished = || Ok((matches!(wished()?, Wish::Bytes(_)) && !served).then_some(None));
         let window = self.window.clone().map_or_else(wished, |named| Ok(Some(named)))?;
         Ok(WindowArgs { window, ..*self })
     }
@@ -67,7 +68,10 @@ impl WindowArgs {
         mut dirs: impl Iterator<Item = &'a Path>,
         quiet: bool,
     ) -> Result<Option<WindowPlace>, Failure> {
-        let Some(named) = &self.window else { return Ok(None) };
+        let Some(named) = &self.window else {
+            let why = "--window-memory is of windows, and none are asked for: --window";
+            return if self.window_memory.is_none() { Ok(None) } else { Err(Failure::new(exit::USAGE, why)) };
+        };
         let wish = wished()?;
         let dir = &named.clone().unwrap_or_else(|| RingMemory::provide().dir());
         let failed = |e| Failure::io(format_args!("use {} for windows", dir.display()), &e);

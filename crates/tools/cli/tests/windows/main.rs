@@ -344,11 +344,20 @@ print(struct.unpack("<IIQQII", fcntl.ioctl(fd, 0xC020FB01, struct.pack("<IIQQII"
             assert_eq!(done.err.contains("no window will have the 64MiB of FOREBAY_WINDOW"), told, "{done:?}");
         }
         // Whoever says how large they are to be wants them; behind `off` and without a word there are none.
-        for (wish, has) in [(Some("2MiB"), true), (Some("off"), false), (None, false)] {
+        for (wish, agent, memory, has) in [
+            (Some("2MiB"), None, None, true),
+            (Some("2MiB"), None, Some("64MiB"), true),
+            // Whoever has an agent that serves them keeps it.
+            (Some("2MiB"), Some("none"), None, false),
+            (Some("off"), None, None, false),
+            (None, None, None, false),
+        ] {
             let mut command = forebay();
             command.arg("run").arg("--burst-buffer").arg(&bench.buffer).arg("--dir").arg(&bench.dir);
+            command.args(memory.map(|memory| format!("--window-memory={memory}")));
             command.args(["--", "sh", "-c", "echo ${FOREBAY_WINDOW_SOCKET:-none} ${LD_PRELOAD:-none}"]);
             command.envs(wish.map(|wish| ("FOREBAY_WINDOW", wish)));
+            command.envs(agent.map(|agent| ("FOREBAY_WINDOW_SOCKET", agent)));
             let done = start(&mut command, "").wait();
             assert!(done.code == 0 && (done.out.trim() == "none none") != has, "{wish:?}: {done:?}");
         }
