@@ -93,8 +93,8 @@ fn left_over(buffer: &Path) -> Result<u8, Failure> {
     if dirty == 0 {
         return Ok(0);
     }
-    let are = if dirty == 1 { "is" } else { "are" };
-    say!("forebay: {} in {} {are} not in the global store; to stage out:", files(dirty), buffer.display());
+    let (are, them) = if dirty == 1 { ("is", "it") } else { ("are", "them") };
+    say!("forebay: {} in {} {are} not in the global store; to stage {them} out:", files(dirty), buffer.display());
     say!("  forebay recover {}", shell::word(buffer));
     Ok(exit::UNDRAINED)
 }

@@ -2,12 +2,24 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 use testkit::{Random, in_private_namespace, wait_until};
 
 use crate::cluster::{BOUND, Cluster};
 
 const REQUEST: usize = 128 << 10;
+
+/// What the report of a run says of its only directory.
+fn directory_of(report: &Path) -> serde_json::Value {
+    let report: serde_json::Value = serde_json::from_slice(&fs::read(report).unwrap()).unwrap();
+    report["directories"][0].clone()
+}
+
+/// Reads that hit, that came too late and that missed.
+fn reads_of(directory: &serde_json::Value) -> [u64; 3] {
+    ["read_hits", "read_late", "read_misses"].map(|name| directory["counters"][name].as_u64().unwrap())
+}
 
 #[test]
 fn a_sequential_reader_at_a_server_finds_its_bytes_in_memory_of_its_node() {
@@ -23,9 +35,7 @@ fn a_sequential_reader_at_a_server_finds_its_bytes_in_memory_of_its_node() {
             let done = cluster.run(1, &options, &format!("dd if=file of={} bs=128k status=none", copy.display()));
             assert!(done.status.success(), "{done:?}");
             assert!(fs::read(copy).unwrap() == bytes, "the same bytes");
-            let report: serde_json::Value = serde_json::from_slice(&fs::read(&report).unwrap()).unwrap();
-            let counters = &report["directories"][0]["counters"];
-            ["read_hits", "read_late", "read_misses"].map(|name| counters[name].as_u64().unwrap())
+            reads_of(&directory_of(&report))
         };
         assert_eq!(reads("read_ahead=off"), [0; 3]);
         let [hits, late, misses] = reads("read_ahead=auto");
@@ -73,9 +83,7 @@ for at in reversed(places) if {backwards} else places:
                 );
                 let done = cluster.run(1, &[&options[..], more].concat(), &script);
                 assert!(done.status.success(), "{done:?}");
-                let report: serde_json::Value = serde_json::from_slice(&fs::read(&report).unwrap()).unwrap();
-                let counters = &report["directories"][0]["counters"];
-                ["read_hits", "read_late", "read_misses"].map(|name| counters[name].as_u64().unwrap())
+                reads_of(&directory_of(&report))
             };
             assert_eq!(fares("advise(os.POSIX_FADV_RANDOM)", false), [0, 0, all], "{library}");
             let [_, _, misses] = fares("advise(os.POSIX_FADV_RANDOM); advise(os.POSIX_FADV_NORMAL)", false);
@@ -110,10 +118,8 @@ for at in range(0, {}, {REQUEST}): assert len(os.pread(fd, {REQUEST}, at)) == {R
             let options = ["--server", &address, "--secret", &secret, "--report", report.to_str().unwrap()];
             let done = cluster.run(1, &[&options[..], &["--policy", rule, &window]].concat(), &script);
             assert!(done.status.success(), "{done:?}");
-            let report: serde_json::Value = serde_json::from_slice(&fs::read(&report).unwrap()).unwrap();
-            let directory = &report["directories"][0];
-            let reads =
-                ["read_hits", "read_late", "read_misses"].map(|name| directory["counters"][name].as_u64().unwrap());
+            let directory = directory_of(&report);
+            let reads = reads_of(&directory);
             assert_eq!(reads != [0; 3], looked, "{rule}: {reads:?}");
             assert!(directory["windows"]["acknowledged_writes"].as_u64().unwrap() > 0, "{directory}");
         }
@@ -146,10 +152,7 @@ fn readers_that_outrun_what_is_fetched_for_them_still_ask_for_large_parts() {
             let copy = fs::read(copies.join(number.to_string())).unwrap();
             assert!(copy == Random(number).bytes(len), "the same bytes");
         }
-        let report: serde_json::Value = serde_json::from_slice(&fs::read(&report).unwrap()).unwrap();
-        let counters = &report["directories"][0]["counters"];
-        let [hits, late, misses] =
-            ["read_hits", "read_late", "read_misses"].map(|name| counters[name].as_u64().unwrap());
+        let [hits, late, misses] = reads_of(&directory_of(&report));
         let all = readers * (len / REQUEST) as u64;
         assert!((all..=all + readers).contains(&(hits + late + misses)), "{hits} hits, {late} late, {misses} misses");
         // Nobody can foresee the first two.
