@@ -155,6 +155,22 @@ pub const WINDOW_NEIGHBOURS: Duration = Duration::from_millis(4);
 /// How often a busy window is looked at: a writer at memory speed fills a few MiB meanwhile.
 pub const WINDOW_POLL: Duration = Duration::from_millis(1);
 
+/// How far behind the end of what a program writes in sequence its bytes are written back to the burst buffer's medium: what is smaller, and
+/// perhaps gone soon, is left to the kernel, as is what may be written again.
+pub const WINDOW_BEHIND: u64 = 32 << 20;
+
+/// Bytes that are begun to be written back at once: whoever closes the file waits for them at most.
+pub const WINDOW_BEHIND_BYTES: u64 = 8 << 20;
+
+/// Places of a file told apart at which programs write in sequence: as many share a file on most nodes.
+pub const WINDOW_RUNS_MAX: usize = 16;
+
+/// Bytes that may be missing within such a sequence, for others will bring them.
+pub const WINDOW_RUN_GAP: u64 = 1 << 20;
+
+/// How far whoever begins that gives way to others (`nice`): where processors are scarce writing goes on faster by a tenth.
+pub const WINDOW_BEHIND_NICE: i32 = 10;
+
 /// How long an idle window's thread sleeps at most before it looks up from the bell.
 pub const WINDOW_SLEEP: Duration = Duration::from_millis(200);
 

@@ -131,6 +131,7 @@ const ATIME: [(&str, Atime); 3] = [("no", Atime::No), ("relative", Atime::Relati
 const DURABLE_AT: [(&str, bool); 2] = [("fsync", false), ("close", true)];
 const CLOSE: [(&str, bool); 2] = [("drain", false), ("lazy", true)];
 const RW_CONFLICT: [(&str, bool); 2] = [("invalidate", false), ("disable", true)];
+const WRITE_BACK: [(&str, bool); 2] = [("early", true), ("kernel", false)];
 const FSYNC: [(&str, bool); 2] = [("burst-buffer", false), ("global", true)];
 const RENAME: [(&str, bool); 2] = [("commit", true), ("lazy", false)];
 const PUBLISH: [(&str, bool); 2] = [("in-place", false), ("atomic", true)];
@@ -218,7 +219,7 @@ fn write_rate(bytes: u64) -> String {
 }
 
 /// Every key, in the order of the documentation.
-pub static KEYS: [Key; 22] = [
+pub static KEYS: [Key; 23] = [
     Key {
         name: "cache",
         syntax: "both|write-cache|preload|through|scratch",
@@ -357,6 +358,14 @@ pub static KEYS: [Key; 22] = [
         meaning: "what becomes of a file's windows when it is read: they go on, or the first read ends them until everybody has closed it, and as long as somebody may have one nothing is read ahead but what is asked for (`POSIX_FADV_WILLNEED`)",
         read: |p, text| word(text, &RW_CONFLICT).map(|value| p.read_ends_windows = value),
         write: |p| name(p.read_ends_windows, &RW_CONFLICT),
+    },
+    Key {
+        name: "write_back",
+        syntax: "early|kernel",
+        default: "early",
+        meaning: "when what a program writes in sequence through a window goes on to the burst buffer's medium: 32 MiB behind it, so that a sync finds most of it done, or when the kernel likes, which spares the medium what is removed or written again within half a minute",
+        read: |p, text| word(text, &WRITE_BACK).map(|value| p.write_back_early = value),
+        write: |p| name(p.write_back_early, &WRITE_BACK),
     },
     Key {
         name: "read_ahead",

@@ -161,6 +161,8 @@ pub struct Policy {
     pub unavailable: Option<Duration>,
     /// `rw_conflict`: true for `disable`, false for `invalidate`.
     pub read_ends_windows: bool,
+    /// `write_back`: true for `early`, false for `kernel`.
+    pub write_back_early: bool,
 }
 
 impl Default for Policy {
@@ -187,6 +189,7 @@ impl Default for Policy {
             read_ahead: Window::Auto,
             unavailable: None,
             read_ends_windows: false,
+            write_back_early: true,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod append;
 mod backing;
+mod behind;
 mod route;
 #[cfg(test)]
 mod tests;
@@ -24,6 +25,7 @@ use crate::lease::{self, Nobody};
 use crate::open::is_full;
 use crate::read_partial::Foresee;
 use crate::replica::{self, Cutting, How};
+pub use behind::WriteBehind;
 use route::Route;
 
 /// One open file description. Dropping it is its release.

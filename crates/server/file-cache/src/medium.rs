@@ -19,6 +19,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use catalogue::Record;
+use types::ByteRange;
 
 use crate::cache::{Inner, errno};
 use crate::file::File;
@@ -120,6 +121,12 @@ impl Inner {
     }
 }
 
+/// Begins to write some of a replica back, by a descriptor that may be anybody's. An error tells that some of it may be lost, or that it
+/// could not be begun.
+pub(crate) fn begin_to_write_back(file: &File, fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<()> {
+    hear(file, || of_range(fd, range, libc::SYNC_FILE_RANGE_WRITE).or_else(begun_with))
+}
+
 /// Whether what there is may go over the global copy: all of it is on the medium, or there is nothing to be lost below.
 fn may_replace(file: &File, record: &Record, heard: io::Result<()>) -> io::Result<()> {
     let medium = file.live.lock().medium;
@@ -151,7 +158,7 @@ fn hear(file: &File, sync: impl FnOnce() -> Result<(), Heard>) -> io::Result<()>
 
 /// Begins to write a file back.
 fn begin(fd: BorrowedFd<'_>) -> Result<(), Heard> {
-    of_range(fd, libc::SYNC_FILE_RANGE_WRITE).or_else(begun_with)
+    of_range(fd, WHOLE, libc::SYNC_FILE_RANGE_WRITE).or_else(begun_with)
 }
 
 /// Whoever has a file written back is told alone of what ext4 throws away on the way: blocks that it cannot allocate, for room or for
@@ -165,12 +172,16 @@ fn begun_with(error: io::Error) -> Result<(), Heard> {
 
 /// What the system has to tell of a file that was written back. Unlike a sync it costs no flush of the device.
 fn told(fd: BorrowedFd<'_>) -> Result<(), Heard> {
-    of_range(fd, libc::SYNC_FILE_RANGE_WAIT_BEFORE).map_err(|error| Heard { error, lost: true })
+    of_range(fd, WHOLE, libc::SYNC_FILE_RANGE_WAIT_BEFORE).map_err(|error| Heard { error, lost: true })
 }
 
-fn of_range(fd: BorrowedFd<'_>, what: libc::c_uint) -> io::Result<()> {
+/// All that a file may have.
+const WHOLE: ByteRange = ByteRange { start: 0, end: i64::MAX as u64 };
+
+fn of_range(fd: BorrowedFd<'_>, range: ByteRange, what: libc::c_uint) -> io::Result<()> {
+    let [start, bytes] = [range.start, range.len()].map(|number| number.min(i64::MAX as u64) as i64);
     // SAFETY: a call on a descriptor that is borrowed for it; no pointer is passed.
-    if unsafe { libc::sync_file_range(fd.as_raw_fd(), 0, 0, what) } == 0 {
+    if unsafe { libc::sync_file_range(fd.as_raw_fd(), start, bytes, what) } == 0 {
         return Ok(());
     }
     Err(io::Error::last_os_error())

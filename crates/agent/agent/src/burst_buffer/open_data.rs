@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use config::Atime;
-use file_cache::{File, FileHandle, Foresee, SeekFor, WriteResult};
+use file_cache::{File, FileHandle, Foresee, SeekFor, WriteBehind, WriteResult};
 use types::{ByteRange, Version};
 use window::read_queue::Part;
 
@@ -50,6 +50,10 @@ pub trait OpenData: Send + Sync {
     /// tried, but that any part may be there.
     fn write_straight(&self, _write: &mut dyn FnMut(BorrowedFd<'_>) -> bool) -> bool {
         false
+    }
+    /// What has written back what lies in the complete replica; `None` where that is nobody's here to do.
+    fn write_behind(&self) -> Option<WriteBehind> {
+        None
     }
     /// What was acknowledged before, at several places that do not overlap, each with its first byte, in whatever order.
     fn write_scattered(&self, parts: &[(u64, &[u8])]) -> io::Result<()> {
@@ -145,6 +149,9 @@ impl OpenData for FileHandle {
     }
     fn write_straight(&self, write: &mut dyn FnMut(BorrowedFd<'_>) -> bool) -> bool {
         FileHandle::write_straight(self, write)
+    }
+    fn write_behind(&self) -> Option<WriteBehind> {
+        FileHandle::write_behind(self)
     }
     fn is_unshared(&self) -> bool {
         FileHandle::is_unshared(self)

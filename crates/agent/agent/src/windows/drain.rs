@@ -11,10 +11,12 @@
 //! 4. while nothing can be brought to the burst buffer, all rings of the file have ended, and whoever looks at it finds what
 //!    they hold laid over the replica. A truncation then is written down before it is made, and applies to what they hold.
 
+mod behind;
 mod bring;
 mod pending;
 mod settle;
 
+use behind::Behind;
 pub(crate) use pending::Pending;
 
 use std::collections::BTreeMap;
@@ -81,6 +83,8 @@ pub(super) struct Drain {
     hint: String,
     /// Where rings and marks lie.
     medium: Medium,
+    /// What was drained is written back. It ends before the handle does.
+    behind: Behind,
     /// Writes what is drained. It keeps the file open for writing as long as there are windows.
     handle: Box<dyn OpenData>,
     sequence: Sequence<Arc<Mapping>>,
@@ -117,12 +121,15 @@ impl Drain {
         #[cfg(test)]
         let queue = super::tests::small_batches().unwrap_or(queue);
         let rings = BTreeMap::new();
+        // Elsewhere each batch is synced, or on its way to a server.
+        let behind = Behind::new(if medium.is_durable() { None } else { handle.write_behind() });
         let (next, buffer, damaged, failing, cut) = (0, Vec::new(), false, false, None);
         let counters = Arc::clone(counters);
         Ok(Drain {
             place,
             medium,
             hint,
+            behind,
             handle,
             sequence,
             counter,
@@ -285,6 +292,7 @@ impl Drain {
         }
         Counters::add(&self.counters.drained, batch.writes.iter().map(|write| write.range.len()).sum());
         Counters::add(&self.counters.superseded, batch.superseded);
+        batch.writes.iter().for_each(|write| self.behind.wrote(write.range));
         fault::point("window.written");
         self.drained.advance(batch.progress);
         fault::point("window.marked");

@@ -92,9 +92,10 @@ impl FileWindow {
                     }
                 }
                 Next::End => {
-                    *slot = None;
+                    let over = slot.take();
                     drop(slot);
                     windows.forget(self);
+                    drop(over);
                     return;
                 }
             }

@@ -1,5 +1,6 @@
 //! Windows over a real agent and a real file cache, with the program's half in the same process or in killed ones.
 
+mod behind;
 mod bring;
 mod denied;
 mod durable;

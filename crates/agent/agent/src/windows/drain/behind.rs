@@ -1,0 +1,202 @@
+//! What was drained of a large file is written back to the burst buffer's medium while its program goes on.
+//!
+//! By itself the kernel begins after half a minute, or when a tenth of the memory waits for it: until then the medium rests, and
+//! whoever syncs the file waits for all of it. Nothing is promised by this, and nothing waits for it but the end of the file's windows,
+//! for one piece at most; what is left then is the kernel's again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::JoinHandle;
+
+use file_cache::WriteBehind;
+use types::ByteRange;
+
+use crate::limits::{WINDOW_BEHIND, WINDOW_BEHIND_BYTES, WINDOW_BEHIND_NICE, WINDOW_RUN_GAP, WINDOW_RUNS_MAX};
+
+/// A place at which a file grows, or is written anew, in sequence.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    start: u64,
+    /// What lies before is being written back.
+    front: u64,
+    end: u64,
+    /// Bytes that were written of it.
+    bytes: u64,
+}
+
+impl Run {
+    fn at(start: u64) -> Run {
+        Run { start, front: start, end: start, bytes: 0 }
+    }
+
+    fn takes(&self, range: ByteRange) -> bool {
+        self.front <= range.start && range.start <= self.end.saturating_add(WINDOW_RUN_GAP)
+    }
+
+    /// What is to be written back now that this was written.
+    fn take(&mut self, range: ByteRange) -> Option<ByteRange> {
+        self.end = self.end.max(range.end);
+        self.bytes += range.len();
+        // What is scattered the kernel gathers better, for it waits longer.
+        let is_dense = self.bytes >= (self.end - self.start) / 2;
+        let upto = piece_of(self.end.saturating_sub(WINDOW_BEHIND));
+        if !is_dense || upto <= self.front {
+            return None;
+        }
+        Some(ByteRange::new(std::mem::replace(&mut self.front, upto), upto))
+    }
+}
+
+/// Where the piece begins that a byte is in.
+fn piece_of(at: u64) -> u64 {
+    at / WINDOW_BEHIND_BYTES * WINDOW_BEHIND_BYTES
+}
+
+/// The runs of one file; the one that was written last stands last.
+#[derive(Debug, Default)]
+struct Runs(Vec<Run>);
+
+impl Runs {
+    fn take(&mut self, range: ByteRange) -> Option<ByteRange> {
+        let known = self.0.iter().position(|run| run.takes(range));
+        let mut run = known.map_or_else(|| Run::at(range.start), |at| self.0.remove(at));
+        let due = run.take(range);
+        if self.0.len() == WINDOW_RUNS_MAX {
+            self.0.remove(0);
+        }
+        self.0.push(run);
+        due
+    }
+}
+
+/// Sees to one file.
+pub(super) struct Behind {
+    runs: Runs,
+    way: Way,
+}
+
+enum Way {
+    /// It is not for us, or no thread can be had.
+    None,
+    /// Nothing was due so far, as of most files.
+    Ready(WriteBehind),
+    Begun(Thread),
+}
+
+impl Behind {
+    pub fn new(way: Option<WriteBehind>) -> Behind {
+        Behind { runs: Runs::default(), way: way.map_or(Way::None, Way::Ready) }
+    }
+
+    /// This was written to the replica. Waits for nothing.
+    pub fn wrote(&mut self, range: ByteRange) {
+        if matches!(self.way, Way::None) {
+            return;
+        }
+        let Some(due) = self.runs.take(range) else { return };
+        self.way = match std::mem::replace(&mut self.way, Way::None) {
+            Way::Ready(way) => Thread::start(way).map_or(Way::None, Way::Begun),
+            way => way,
+        };
+        if let Way::Begun(thread) = &self.way {
+            thread.send(due);
+        }
+    }
+}
+
+/// Begins to write back what it is sent, which may wait for the medium.
+struct Thread {
+    /// `None` once it is to end.
+    ranges: Option<Sender<ByteRange>>,
+    ends: Arc<AtomicBool>,
+    handle: Option<JoinHandle<()>>,
+}
+
+impl Thread {
+    fn start(way: WriteBehind) -> std::io::Result<Thread> {
+        let (ranges, received) = mpsc::channel();
+        let ends = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&ends);
+        let run = move || write_back(&way, &received, &told);
+        let handle = std::thread::Builder::new().name("behind".into()).spawn(run)?;
+        Ok(Thread { ranges: Some(ranges), ends, handle: Some(handle) })
+    }
+
+    fn send(&self, range: ByteRange) {
+        if let Some(ranges) = &self.ranges {
+            // Should it have ended, the kernel writes back by itself.
+            let _ = ranges.send(range);
+        }
+    }
+}
+
+fn write_back(way: &WriteBehind, ranges: &Receiver<ByteRange>, ends: &AtomicBool) {
+    // It gives way to programs, and to what drains their windows.
+    let _ = rustix::process::nice(WINDOW_BEHIND_NICE);
+    for range in ranges {
+        let mut start = range.start;
+        while start < range.end {
+            let end = range.end.min(piece_of(start) + WINDOW_BEHIND_BYTES);
+            // What the medium does not take is noted, and told to whoever syncs.
+            if ends.load(Ordering::Relaxed) || way.begin(ByteRange::new(start, end)).is_err() {
+                return;
+            }
+            start = end;
+        }
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Relaxed);
+        self.ranges = None;
+        if let Some(handle) = self.handle.take() {
+            let _ = handle.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn written(ranges: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
+        let mut runs = Runs::default();
+        let due = ranges.filter_map(|(start, len)| runs.take(ByteRange::at(start, len)));
+        due.map(|range| (range.start / MIB, range.end / MIB)).collect()
+    }
+
+    #[test]
+    fn a_sequence_is_written_back_once_behind_its_end() {
+        let pieces = |upto: u64| (0..upto).map(|number| (number * MIB, MIB));
+        assert_eq!(written(pieces(39)), []);
+        assert_eq!(written(pieces(60)), [(0, 8), (8, 16), (16, 24)]);
+        // What is long at once, and what is written anew.
+        assert_eq!(written(pieces(40).chain([(40 * MIB, 60 * MIB)])), [(0, 8), (8, 64)]);
+        assert_eq!(written(pieces(40).chain(pieces(40))), [(0, 8), (0, 8)]);
+    }
+
+    #[test]
+    fn several_in_one_file_are_told_apart_and_neighbours_that_come_late_belong_to_it() {
+        let apart =
+            (0..48).flat_map(|number| (0..WINDOW_RUNS_MAX as u64).map(move |run| (run << 30 | number * MIB, MIB)));
+        let mut due = written(apart);
+        due.sort_unstable();
+        let each = (0..WINDOW_RUNS_MAX as u64)
+            .flat_map(|run| [(0, 8), (8, 16)].map(|(a, b)| (run * 1024 + a, run * 1024 + b)));
+        assert_eq!(due, each.collect::<Vec<_>>());
+        // Every other piece first, then those between.
+        let late =
+            (0..24).flat_map(|number| [(2 * number + 1, MIB), (2 * number, MIB)]).map(|(at, len)| (at * MIB, len));
+        assert_eq!(written(late).last(), Some(&(8, 16)));
+    }
+
+    #[test]
+    fn what_is_scattered_is_left_to_the_kernel() {
+        let scattered = (0..8).flat_map(|_| (0..2048).map(|number| (number * MIB / 2, 8 << 10)));
+        assert_eq!(written(scattered), []);
+    }
+}
