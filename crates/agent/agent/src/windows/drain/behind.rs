@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn several_in_one_file_are_told_apart_and_neighbours_that_come_late_belong_to_it() {
         let apart =
-            (0..48).flat_map(|number| (0..WINDOW_RUNS_MAX as u64).map(move |run| (run << 30 | number * MIB, MIB)));
+            (0..48).flat_map(|number| (0..WINDOW_RUNS_MAX as u64).map(move |run| ((run << 30) + number * MIB, MIB)));
         let mut due = written(apart);
         due.sort_unstable();
         let each = (0..WINDOW_RUNS_MAX as u64)
