@@ -253,6 +253,10 @@ impl OpenFile {
 
     /// fsync or fdatasync.
     pub fn sync(&self, data_only: bool) -> io::Result<()> {
+        let kept = self.windows.as_ref().is_some_and(|windows| windows.keeps(self.node.identity()));
+        if kept && let Some(told) = self.handle.sync_kept() {
+            return told;
+        }
         self.settle()?;
         self.handle.sync(data_only)
     }

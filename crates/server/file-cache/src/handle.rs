@@ -323,6 +323,12 @@ impl FileHandle {
         }
     }
 
+    /// What `sync` does where all that was written survives a crash of the machine already: it tells a failed stage-out once. `None` where
+    /// it has more to do, under `fsync = global`.
+    pub fn sync_kept(&self) -> Option<io::Result<()>> {
+        (!self.policy.fsync_global).then(|| self.tell())
+    }
+
     fn sync_record(&self) -> io::Result<()> {
         let unsynced = {
             let live = self.file.live.lock();

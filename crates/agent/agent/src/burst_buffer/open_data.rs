@@ -83,6 +83,10 @@ pub trait OpenData: Send + Sync {
     fn sync_acknowledged(&self, data_only: bool) -> io::Result<()> {
         self.sync(data_only)
     }
+    /// The same where all that was written survives a crash of the machine as it is: what is left to tell. `None`: there is more to do.
+    fn sync_kept(&self) -> Option<io::Result<()>> {
+        None
+    }
     /// One `close` of a descriptor.
     fn flush(&self) -> io::Result<()>;
 }
@@ -173,6 +177,9 @@ impl OpenData for FileHandle {
     }
     fn sync_acknowledged(&self, data_only: bool) -> io::Result<()> {
         FileHandle::sync_acknowledged(self, data_only)
+    }
+    fn sync_kept(&self) -> Option<io::Result<()>> {
+        FileHandle::sync_kept(self)
     }
     fn flush(&self) -> io::Result<()> {
         FileHandle::flush(self)

@@ -22,6 +22,7 @@ pub(crate) use pending::Pending;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -100,6 +101,8 @@ pub(super) struct Drain {
     failing: bool,
     /// A truncation since then.
     cut: Option<CutRecord>,
+    /// Nothing acknowledged needs a sync to survive a crash of the machine.
+    kept: Arc<AtomicBool>,
     counters: Arc<Counters>,
 }
 
@@ -124,7 +127,7 @@ impl Drain {
         // Elsewhere each batch is synced, or on its way to a server.
         let behind = Behind::new(if medium.is_durable() { None } else { handle.write_behind() });
         let (next, buffer, damaged, failing, cut) = (0, Vec::new(), false, false, None);
-        let counters = Arc::clone(counters);
+        let (kept, counters) = (Arc::default(), Arc::clone(counters));
         Ok(Drain {
             place,
             medium,
@@ -141,6 +144,7 @@ impl Drain {
             damaged,
             failing,
             cut,
+            kept,
             counters,
         })
     }
@@ -148,6 +152,17 @@ impl Drain {
     /// Where its rings are written down.
     pub fn place(&self) -> &FilePlace {
         &self.place
+    }
+
+    /// Whether nothing acknowledged needs a sync to survive a crash of the machine; told as it changes.
+    pub fn kept(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.kept)
+    }
+
+    /// As long as there are rings all that comes past them is synced, and so was what was there before them.
+    fn tell_kept(&self) {
+        let kept = self.medium.is_durable() && !self.rings.is_empty() && !self.failing && !self.damaged;
+        self.kept.store(kept, Ordering::Release);
     }
 
     /// A ring for an open file.
@@ -172,6 +187,7 @@ impl Drain {
         self.queue.join(slot);
         self.rings.insert(slot, Ring { reader, open, ended: false, waited_us: 0, came: Instant::now(), _share: share });
         Counters::add(&self.counters.attached, 1);
+        self.tell_kept();
         Ok(Granted { ring: memory, sequence: Arc::clone(&self.counter), id, capacity, medium: self.medium })
     }
 
@@ -217,6 +233,7 @@ impl Drain {
             tracing::error!(file = hint, "a window was cut by its program: acknowledged writes in it may be lost");
         }
         queue.leave(slot);
+        self.tell_kept();
         fault::point("window.revoked");
     }
 
@@ -238,6 +255,7 @@ impl Drain {
                 self.end_ring(slot, false);
             }
         }
+        self.tell_kept();
         self.queue.bytes() != before
     }
 
@@ -282,6 +300,7 @@ impl Drain {
             return written.map(|()| false);
         }
         let failed_before = std::mem::replace(&mut self.failing, written.is_err());
+        self.tell_kept();
         if let Err(error) = written {
             if !failed_before {
                 let (file, bytes) = (&self.hint, self.queue.bytes());
@@ -316,6 +335,8 @@ impl Drain {
             }
             !over
         });
+        // Before anybody learns that it is over, from when on nothing is synced that comes.
+        self.tell_kept();
     }
 
     /// The bell of the only ring, with the memory to sleep on; `None` if there are several, or something to take.

@@ -1,6 +1,7 @@
 //! The thread that drains the windows of one file.
 
 use std::io;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,8 @@ pub(super) struct FileWindow {
     pub place: FilePlace,
     /// `None` once it is over.
     pub drain: Mutex<Option<Drain>>,
+    /// See [`Windows::keeps`]; told by whoever has the rings.
+    pub kept: Arc<AtomicBool>,
     /// Open files that were closed, and whose windows are to end, while somebody had the rings.
     closed: Mutex<Vec<u64>>,
 }
@@ -39,7 +42,8 @@ enum Next {
 impl FileWindow {
     pub fn new(identity: Identity, drain: Drain) -> Arc<FileWindow> {
         let place = drain.place().beside();
-        Arc::new(FileWindow { identity, place, drain: Mutex::new(Some(drain)), closed: Mutex::default() })
+        let kept = drain.kept();
+        Arc::new(FileWindow { identity, place, drain: Mutex::new(Some(drain)), kept, closed: Mutex::default() })
     }
 
     /// The windows of an open file are to end; whoever has the rings next sees to that ([`end_closed`](FileWindow::end_closed)).

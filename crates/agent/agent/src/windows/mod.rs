@@ -258,7 +258,13 @@ impl Windows {
         self.with_window(identity, |drain| drain.sync(true)).map(drop)
     }
 
-    /// The same for every file.
+    /// Whether all that was acknowledged of a file survives a crash of the machine as it is, for it has windows on persistent memory:
+    /// [`keep`](Windows::keep) sees to what comes past them. Waits for nobody.
+    pub fn keeps(&self, identity: &Identity) -> bool {
+        self.medium.is_durable() && self.window(identity).is_some_and(|window| window.kept.load(Ordering::Acquire))
+    }
+
+    /// [`settle`](Windows::settle) for every file.
     pub fn settle_all(&self) -> io::Result<()> {
         let all: Vec<_> = self.table.lock().keys().cloned().collect();
         all.iter().map(|identity| self.settle(identity)).fold(Ok(()), Result::and)

@@ -1,5 +1,8 @@
 //! Windows on persistent memory, by the instructions of it: what they are worth, and in which order what they hold travels.
 
+use std::time::Duration;
+
+use super::super::drain::Drain;
 use super::killed::left_with_records;
 use super::recorder::{Event, drain_on, ring};
 use super::replay::recovered;
@@ -11,6 +14,8 @@ fn on_persistent_memory_the_replica_is_synced_before_the_mark_says_that_it_has_s
     let (mut drain, recorder) = drain_on(tree.path(), Medium::Emulated);
     let writer = ring(&mut drain, 1, 256 << 10);
     let (events, full) = (&recorder.events, &recorder.full);
+    let kept = |drain: &Drain| drain.kept().load(Relaxed);
+    assert!(kept(&drain));
     assert_eq!(*events.lock(), [Event::Synced(0)], "what was there before the window");
     for number in 0..3u64 {
         writer.append(number * 100_000, &[7; 5000], &mut || true).unwrap();
@@ -26,10 +31,46 @@ fn on_persistent_memory_the_replica_is_synced_before_the_mark_says_that_it_has_s
     *full.lock() = true;
     writer.append(0, b"more", &mut || true).unwrap();
     assert_eq!(drain.settle().unwrap_err().raw_os_error(), Some(libc::ENOSPC));
-    assert!(!drain.is_drained() && drain.is_failing());
+    assert!(!drain.is_drained() && drain.is_failing() && !kept(&drain), "a sync is to tell");
     *full.lock() = false;
     drain.settle().unwrap();
-    assert!(drain.is_over());
+    assert!(drain.is_over() && !kept(&drain));
+}
+
+#[test]
+fn a_sync_of_what_lies_on_persistent_memory_waits_for_nobody_unless_it_has_something_to_tell() {
+    for (durable, rules) in [(true, &[][..]), (true, &["fsync=global"]), (false, &[])] {
+        let tree = tempfile::tempdir().unwrap();
+        if durable {
+            std::fs::write(tree.path().join(DURABLE), "").unwrap();
+        }
+        let stand = Stand::new(tree.path(), rules);
+        let (open, below) = (stand.windowed("file"), tree.path().join("data/file"));
+        let windows = stand.agent.windows.get().unwrap();
+        assert!(!windows.keeps(open.node().identity()), "it has none yet");
+        let window = stand.attach(&open);
+        window.append(0, b"written").unwrap();
+        stand.agent.write(&open, b"WR", 0, WriteHow::default()).unwrap();
+        let at_once = durable && rules.is_empty();
+        std::thread::scope(|scope| {
+            // As long as somebody has the rings nothing is drained.
+            let file = windows.window(open.node().identity()).unwrap();
+            let rings = file.drain.lock();
+            let sync = scope.spawn(|| open.sync(false));
+            if at_once {
+                wait_until("the sync", PATIENCE, || sync.is_finished());
+            } else {
+                std::thread::sleep(Duration::from_millis(100));
+                assert!(!sync.is_finished(), "{durable} {rules:?}");
+            }
+            drop(rings);
+            sync.join().unwrap().unwrap();
+        });
+        assert_eq!(std::fs::read(below).unwrap() == b"WRitten", rules == ["fsync=global"]);
+        drop(open);
+        let again = stand.unannounced("file", WRITE);
+        assert!(!windows.keeps(again.node().identity()), "nobody sees to what is written now");
+    }
 }
 
 #[test]
