@@ -20,6 +20,8 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::mapping::{Mapping, Medium};
 use crate::memory::Memory;
+pub use crate::standing::Standing;
+use crate::standing::Words;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::{Acquire, SeqCst};
 
@@ -41,6 +43,11 @@ pub fn pair_of(version: u64) -> usize {
 
 fn begun_at(pair: usize) -> usize {
     PAIRS_AT + pair * 16
+}
+
+#[inline(always)]
+fn words<'a>(pair: usize, word: impl Fn(usize) -> &'a AtomicU64) -> Words<'a> {
+    Words { begun: word(begun_at(pair)), over: word(begun_at(pair) + 8), tenure: word(TENURE_AT) }
 }
 
 /// The agent's side.
@@ -68,12 +75,16 @@ impl Cuts {
 
     /// Before a replica of a group becomes shorter, or what lies in it a hole.
     pub fn begin(&self, pair: usize) {
-        self.page.word(begun_at(pair)).fetch_add(1, SeqCst);
+        self.words(pair).begin();
     }
 
     /// After it, before whoever asked for it is answered.
     pub fn end(&self, pair: usize) {
-        self.page.word(begun_at(pair) + 8).fetch_add(1, SeqCst);
+        self.words(pair).end();
+    }
+
+    fn words(&self, pair: usize) -> Words<'_> {
+        words(pair, |at| self.page.word(at))
     }
 
     /// The page, for programs.
@@ -160,14 +171,6 @@ unsafe impl Send for Watch {}
 // SAFETY: as above.
 unsafe impl Sync for Watch {}
 
-/// What was the case when the size of a replica was taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Standing {
-    pair: usize,
-    begun: u64,
-    tenure: u64,
-}
-
 impl Watch {
     /// Maps a page that the agent handed over. Errors: those of mmap; `EPROTO`: it is none.
     pub fn of(memory: OwnedFd) -> io::Result<Watch> {
@@ -179,6 +182,7 @@ impl Watch {
         Ok(Watch { base: NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)? })
     }
 
+    #[inline(always)]
     fn word(&self, at: usize) -> &AtomicU64 {
         debug_assert!(at < BYTES && at.is_multiple_of(8));
         // SAFETY: inside the page, which no seal lets shrink, and aligned; it is only ever loaded from.
@@ -190,24 +194,35 @@ impl Watch {
         self.word(NAME_AT).load(Acquire)
     }
 
-    /// Before the size of a replica of the group is taken. `None`: one is being cut just now, or the agent has gone.
-    pub fn stand(&self, pair: usize) -> Option<Standing> {
+    /// What is the case before `take` takes the size of a replica of the group, and that size. `None`: there is none to be had, one is being
+    /// cut just now, or the agent has gone.
+    pub fn stand_before<T>(&self, pair: usize, take: impl FnOnce() -> Option<T>) -> Option<(Standing, T)> {
         if pair >= PAIRS {
             return None;
         }
-        let over = self.word(begun_at(pair) + 8).load(SeqCst);
-        let begun = self.word(begun_at(pair)).load(SeqCst);
-        let tenure = self.word(TENURE_AT).load(SeqCst);
-        // More than a thread's id: the kernel marked it.
-        (over == begun && tenure != 0 && tenure < 1 << 30).then_some(Standing { pair, begun, tenure })
+        self.words(pair).stand_before(pair, take)
     }
 
-    /// Whether nothing of the group was cut since, nor is being cut. What was read before this call, in the order of the processor
-    /// too, was there then.
+    #[cfg(test)]
+    fn stand(&self, pair: usize) -> Option<Standing> {
+        self.stand_before(pair, || Some(())).map(|(standing, ())| standing)
+    }
+
+    /// Whether nothing of the group was cut since, nor is being cut.
     #[inline]
     pub fn stands(&self, standing: Standing) -> bool {
-        self.word(begun_at(standing.pair)).load(Acquire) == standing.begun
-            && self.word(TENURE_AT).load(Acquire) == standing.tenure
+        self.words(standing.pair).stands(standing)
+    }
+
+    /// Whether what `copy` copied out of a mapping, all of it as it says, was in the replica: as [`Watch::stands`] says afterwards.
+    #[inline]
+    pub fn believes(&self, standing: Standing, copy: impl FnOnce() -> bool) -> bool {
+        self.words(standing.pair).believes(standing, copy)
+    }
+
+    #[inline(always)]
+    fn words(&self, pair: usize) -> Words<'_> {
+        words(pair, |at| self.word(at))
     }
 }
 

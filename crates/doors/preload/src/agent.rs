@@ -210,11 +210,8 @@ fn view_of(fd: c_int) -> Asked {
     let Some(watch) = watch().filter(|watch| watch.name() == page && is_owner() && faults::prepare()) else {
         return Asked::Never;
     };
-    // First this, then the size.
-    let Some(standing) = watch.stand(pair) else { return Asked::Later };
-    let Some(size) = ask().ok().filter(|again| again.token == told.token).map(|again| again.bytes) else {
-        return Asked::Later;
-    };
+    let size = || ask().ok().filter(|again| again.token == told.token).map(|again| again.bytes);
+    let Some((standing, size)) = watch.stand_before(pair, size) else { return Asked::Later };
     if !(1..=MAPPING_BYTES_MAX).contains(&size) {
         return Asked::Later;
     }

@@ -10,21 +10,24 @@
 
 use core::cell::UnsafeCell;
 use core::ffi::c_int;
-use core::ptr::{from_ref, null_mut};
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
-use core::sync::atomic::{AtomicPtr, AtomicU32};
+use core::ptr::from_ref;
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use window::client::Window;
+use window::life::{Life, Word};
 
-use crate::life::Life;
 use crate::limits::{ATTACH_AT_WRITE, DESCRIPTORS_MAX, LARGE_WRITE, OPENS_MAX};
 
 /// In a page of its own, and nothing else in its pages.
 #[repr(C, align(4096))]
-struct Table([AtomicPtr<Open>; DESCRIPTORS_MAX]);
+struct Table([Word; DESCRIPTORS_MAX]);
 
-static TABLE: Table = Table([const { AtomicPtr::new(null_mut()) }; DESCRIPTORS_MAX]);
+static TABLE: Table = Table([const { Word::new(NOTHING) }; DESCRIPTORS_MAX]);
 static OPENS: [Open; OPENS_MAX] = [const { Open::new() }; OPENS_MAX];
+
+/// Not one of ours.
+const NOTHING: usize = 0;
 
 /// No window yet.
 const WITHOUT: u32 = 0;
@@ -85,50 +88,42 @@ impl Open {
 
     /// The call that held it is over.
     pub fn release(&self) {
-        if self.life.exit() {
-            self.reclaim();
-        }
+        self.life.exit(|| self.empty());
     }
 
     fn leave(&self) {
-        if self.life.leave() {
-            self.reclaim();
-        }
+        self.life.leave(|| self.empty());
     }
 
-    #[cold]
-    fn reclaim(&self) {
+    fn empty(&self) {
         // SAFETY: no descriptor leads here, and nobody who came by an old one looks further than the table.
         let window = unsafe { (*self.window.get()).take() };
         drop(window);
         self.stage.store(WITHOUT, Relaxed);
-        self.life.end();
     }
 }
 
-fn slot(fd: c_int) -> Option<&'static AtomicPtr<Open>> {
+fn slot(fd: c_int) -> Option<&'static Word> {
     TABLE.0.get(fd as u32 as usize)
+}
+
+fn open_at(word: usize) -> Option<&'static Open> {
+    // SAFETY: words are zero or lead into OPENS.
+    unsafe { (word as *const Open).as_ref() }
 }
 
 /// Whether the descriptor is not ours: the one question of every call.
 #[inline(always)]
 pub fn is_foreign(fd: c_int) -> bool {
-    slot(fd).is_none_or(|slot| slot.load(Relaxed).is_null())
+    slot(fd).is_none_or(|slot| slot.glance() == NOTHING)
 }
 
 /// The open file of a descriptor, to be released.
 pub fn hold(fd: c_int) -> Option<&'static Open> {
     let slot = slot(fd)?;
-    let found = slot.load(Acquire);
-    // SAFETY: entries lead into OPENS.
-    let open = unsafe { found.as_ref() }?;
-    open.life.enter();
-    // Against `forget`: either it sees us, or we see that it was here.
-    if slot.load(SeqCst) == found {
-        return Some(open);
-    }
-    open.release();
-    None
+    let found = slot.look();
+    let open = open_at(found)?;
+    open.life.enter(slot, found, || open.empty()).then_some(open)
 }
 
 /// Makes an entry. None is made when all are in use.
@@ -139,9 +134,7 @@ pub fn adopt(fd: c_int, patience: u32) {
         return;
     };
     open.patience.store(patience, Relaxed);
-    let before = slot.swap(from_ref(open).cast_mut(), AcqRel);
-    // SAFETY: entries lead into OPENS.
-    if let Some(before) = unsafe { before.as_ref() } {
+    if let Some(before) = open_at(slot.replace(from_ref(open) as usize)) {
         before.leave();
     }
 }
@@ -151,16 +144,10 @@ pub const FRESH: u32 = ATTACH_AT_WRITE;
 
 /// Takes the entry out. True if there was one.
 pub fn forget(fd: c_int) -> bool {
-    let Some(slot) = slot(fd).filter(|slot| !slot.load(Relaxed).is_null()) else { return false };
-    let before = slot.swap(null_mut(), SeqCst);
-    // SAFETY: entries lead into OPENS.
-    match unsafe { before.as_ref() } {
-        Some(open) => {
-            open.leave();
-            true
-        }
-        None => false,
-    }
+    let Some(slot) = slot(fd).filter(|slot| slot.glance() != NOTHING) else { return false };
+    let before = open_at(slot.replace(NOTHING));
+    before.into_iter().for_each(Open::leave);
+    before.is_some()
 }
 
 /// Takes all entries from `first` to `last` out.

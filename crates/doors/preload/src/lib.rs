@@ -27,7 +27,6 @@ mod departure;
 mod descriptors;
 mod faults;
 mod forward;
-mod life;
 mod lifetime;
 mod limits;
 mod original;

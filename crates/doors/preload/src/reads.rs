@@ -18,13 +18,13 @@ use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
 use core::ptr::{from_ref, null_mut};
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize};
 
 use libc::{off_t, size_t, ssize_t};
 use window::cuts::{Standing, Watch};
+use window::life::{Life, Word};
 
-use crate::life::Life;
 use crate::limits::{
     ADDRESS_MIN, DESCRIPTORS_MAX, MAJOR_FAULTS_MAX, MAPPED_READ_MAX, MAPPINGS_MAX, READS_BEFORE_MAPPING,
     READS_BETWEEN_LOOKS, READS_UNTIL_NEXT,
@@ -38,9 +38,9 @@ type CheckedRead = unsafe extern "C-unwind" fn(c_int, *mut c_void, size_t, off_t
 
 /// In pages of its own, and nothing else in them.
 #[repr(C, align(4096))]
-struct Table([AtomicUsize; DESCRIPTORS_MAX]);
+struct Table([Word; DESCRIPTORS_MAX]);
 
-static TABLE: Table = Table([const { AtomicUsize::new(NOTHING) }; DESCRIPTORS_MAX]);
+static TABLE: Table = Table([const { Word::new(NOTHING) }; DESCRIPTORS_MAX]);
 static MAPPINGS: Places = Places([const { Mapped::new() }; MAPPINGS_MAX]);
 /// No descriptor above has a word.
 static HIGHEST: AtomicI32 = AtomicI32::new(0);
@@ -143,11 +143,11 @@ pub unsafe fn pread_chk(
 /// Whether a read of the descriptor is the kernel's: the one question of every call.
 #[inline(always)]
 pub fn is_plain(fd: c_int) -> bool {
-    slot(fd).is_none_or(|slot| slot.load(Relaxed) <= NEVER)
+    slot(fd).is_none_or(|slot| slot.glance() <= NEVER)
 }
 
 #[inline(always)]
-fn slot(fd: c_int) -> Option<&'static AtomicUsize> {
+fn slot(fd: c_int) -> Option<&'static Word> {
     TABLE.0.get(fd as u32 as usize)
 }
 
@@ -155,28 +155,24 @@ fn slot(fd: c_int) -> Option<&'static AtomicUsize> {
 unsafe fn copied(fd: c_int, buffer: *mut c_void, length: size_t, at: off_t) -> bool {
     let sound = (buffer as usize) >= ADDRESS_MIN && (buffer as isize) > 0 && at >= 0;
     let Some(slot) = slot(fd).filter(|_| sound && (1..=MAPPED_READ_MAX).contains(&length)) else { return false };
-    let found = slot.load(Acquire);
+    let found = slot.look();
     if found & 1 == 1 {
         count(slot, fd, found);
         return false;
     }
-    // SAFETY: even words lead into MAPPINGS, but for 0.
-    let Some(mapped) = (unsafe { (found as *const Mapped).as_ref() }) else { return false };
+    let Some(mapped) = mapped_at(found) else { return false };
     test_cancel();
     faults::enter();
-    mapped.life.enter();
-    // Against `forget`: either it sees us, or we see that it was here.
-    let outcome = if slot.load(SeqCst) == found {
+    let outcome = if mapped.life.enter(slot, found, || mapped.empty()) {
         // SAFETY: as the caller says of its buffer; entered by a word that leads here.
-        unsafe { mapped.read(buffer.cast(), length, at as usize) }
+        let outcome = unsafe { mapped.read(buffer.cast(), length, at as usize) };
+        mapped.life.exit(|| mapped.empty());
+        outcome
     } else {
         Outcome::Kernel
     };
-    mapped.exit();
     faults::exit();
-    if matches!(outcome, Outcome::Over)
-        && slot.compare_exchange(found, counting(READS_UNTIL_NEXT), AcqRel, Relaxed).is_ok()
-    {
+    if matches!(outcome, Outcome::Over) && slot.exchange(found, counting(READS_UNTIL_NEXT)) {
         mapped.leave();
     }
     matches!(outcome, Outcome::Done)
@@ -184,17 +180,17 @@ unsafe fn copied(fd: c_int, buffer: *mut c_void, length: size_t, at: off_t) -> b
 
 /// A small read that is the kernel's; the last of them has the agent asked.
 #[inline(never)]
-fn count(slot: &AtomicUsize, fd: c_int, found: usize) {
+fn count(slot: &Word, fd: c_int, found: usize) {
     if found & ASKING != 0 || found == NEVER {
         return;
     }
     if found > counting(1) {
         // One that is not counted is none the worse.
-        let _ = slot.compare_exchange(found, found - (counting(1) - counting(0)), Relaxed, Relaxed);
+        let _ = slot.exchange(found, found - (counting(1) - counting(0)));
         return;
     }
     let question = ASKING | QUESTIONS.fetch_add(1, Relaxed) << 1 & !ASKING | 1;
-    if slot.compare_exchange(found, question, AcqRel, Relaxed).is_err() {
+    if !slot.exchange(found, question) {
         return;
     }
     let (word, mapped) = match agent::view(fd) {
@@ -207,7 +203,7 @@ fn count(slot: &AtomicUsize, fd: c_int, found: usize) {
         },
     };
     // The number may mean something else by now.
-    if slot.compare_exchange(question, word, AcqRel, Relaxed).is_err()
+    if !slot.exchange(question, word)
         && let Some(mapped) = mapped
     {
         mapped.leave();
@@ -257,31 +253,24 @@ impl Mapped {
             return Outcome::Over;
         }
         // SAFETY: inside the mapping, and the caller's buffer; one that is not there ends the program, as any store into it would.
-        let left = unsafe { faults::copy(buffer, view.base.add(at), length) };
-        // What follows is loaded after what was copied.
-        // SAFETY: every x86-64 has it.
-        unsafe { core::arch::x86_64::_mm_lfence() };
-        if left == 0 && view.watch.stands(view.standing) { Outcome::Done } else { Outcome::Over }
-    }
-
-    fn exit(&self) {
-        if self.life.exit() {
-            self.reclaim();
-        }
+        let copy = || unsafe { faults::copy(buffer, view.base.add(at), length) } == 0;
+        if view.watch.believes(view.standing, copy) { Outcome::Done } else { Outcome::Over }
     }
 
     fn leave(&self) {
-        if self.life.leave() {
-            self.reclaim();
-        }
+        self.life.leave(|| self.empty());
     }
 
-    #[cold]
-    fn reclaim(&self) {
+    fn empty(&self) {
         // SAFETY: no word leads here, and nobody who came by an old one looks further than the table.
         unsafe { (*self.view.get()).assume_init_read() }.unmap();
-        self.life.end();
     }
+}
+
+fn mapped_at(word: usize) -> Option<&'static Mapped> {
+    let address = if word & 1 == 0 { word } else { 0 };
+    // SAFETY: even words lead into MAPPINGS, but for 0.
+    unsafe { (address as *const Mapped).as_ref() }
 }
 
 impl View {
@@ -304,7 +293,7 @@ pub fn opened(fd: c_int, flags: c_int) {
         if HIGHEST.load(Relaxed) < fd {
             HIGHEST.fetch_max(fd, Relaxed);
         }
-        slot.store(counting(READS_BEFORE_MAPPING), Release);
+        replace(slot, counting(READS_BEFORE_MAPPING));
     }
 }
 
@@ -317,12 +306,12 @@ fn is_readers_own() -> bool {
 
 /// The number means nothing any more, or something else.
 pub fn forget(fd: c_int) {
-    let Some(slot) = slot(fd).filter(|slot| slot.load(Relaxed) != NOTHING) else { return };
-    let before = slot.swap(NOTHING, SeqCst);
-    if before & 1 == 0 {
-        // SAFETY: even words lead into MAPPINGS, but for 0.
-        unsafe { (before as *const Mapped).as_ref() }.into_iter().for_each(Mapped::leave);
-    }
+    let Some(slot) = slot(fd).filter(|slot| slot.glance() != NOTHING) else { return };
+    replace(slot, NOTHING);
+}
+
+fn replace(slot: &Word, word: usize) {
+    mapped_at(slot.replace(word)).into_iter().for_each(Mapped::leave);
 }
 
 /// The same for all from `first` to `last`.
