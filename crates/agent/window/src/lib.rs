@@ -33,6 +33,7 @@ pub mod persist;
 pub mod plan;
 pub mod read_queue;
 pub mod recover;
+mod region;
 pub mod ring;
 pub mod sequence;
 mod standing;

@@ -167,7 +167,8 @@ pub fn find() {
 /// Whether a fault of this thread would come to the handler.
 #[inline]
 pub fn may_copy() -> bool {
-    OWN.handler.load(Acquire) == INSTALLED
+    // After the call has entered, in the order of all that is SeqCst: `end` waits for it, or it sees that `end` began.
+    OWN.handler.load(SeqCst) == INSTALLED
         && MASK.with(|mask| match mask.get() {
             FREE => true,
             BLOCKS => false,

@@ -5,19 +5,11 @@
 //! file of that program. Every other SIGBUS ends the process as ever.
 
 use std::sync::Once;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::limits::GUARDED_MAX;
+use crate::region::Region;
 
-struct Region {
-    start: AtomicUsize,
-    len: AtomicUsize,
-    broken: AtomicUsize,
-}
-
-#[allow(clippy::declare_interior_mutable_const, reason = "the initial value of each element")]
-const NONE: Region = Region { start: AtomicUsize::new(0), len: AtomicUsize::new(0), broken: AtomicUsize::new(0) };
-static REGIONS: [Region; GUARDED_MAX] = [NONE; GUARDED_MAX];
+static REGIONS: [Region; GUARDED_MAX] = [const { Region::new() }; GUARDED_MAX];
 static INSTALLED: Once = Once::new();
 
 /// A guarded region of this process's memory; the guard ends with it.
@@ -28,29 +20,23 @@ impl Guard {
     /// Guards `len` bytes at `start`, a mapping; `None` when too many are guarded.
     pub fn new(start: usize, len: usize) -> Option<Guard> {
         INSTALLED.call_once(install);
-        let free = |region: &&Region| region.start.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-        let at = REGIONS.iter().position(|region| free(&region))?;
-        REGIONS[at].broken.store(0, Ordering::Relaxed);
-        REGIONS[at].len.store(len, Ordering::Release);
-        REGIONS[at].start.store(start, Ordering::Release);
-        Some(Guard(at))
+        REGIONS.iter().position(|region| region.take(start, len)).map(Guard)
     }
 
     /// Whether its file was found shorter than the mapping.
     pub fn is_broken(&self) -> bool {
-        REGIONS[self.0].broken.load(Ordering::Acquire) != 0
+        REGIONS[self.0].is_broken()
     }
 
     /// It was, by a look at the file.
     pub fn note_broken(&self) {
-        REGIONS[self.0].broken.store(1, Ordering::Release);
+        REGIONS[self.0].note_broken();
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        REGIONS[self.0].len.store(0, Ordering::Release);
-        REGIONS[self.0].start.store(0, Ordering::Release);
+        REGIONS[self.0].free();
     }
 }
 
@@ -68,11 +54,8 @@ extern "C" fn on_bus_error(_signal: libc::c_int, info: *mut libc::siginfo_t, _co
     // SAFETY: the kernel passes a siginfo of a SIGBUS, which has an address.
     let address = unsafe { (*info).si_addr() } as usize;
     for region in &REGIONS {
-        let (start, len) = (region.start.load(Ordering::Acquire), region.len.load(Ordering::Acquire));
-        if len == 0 || !(start..start + len).contains(&address) {
-            continue;
-        }
-        region.broken.store(1, Ordering::Release);
+        let Some((start, len)) = region.around(address) else { continue };
+        region.note_broken();
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         // SAFETY: replaces a mapping that a `Mapping` owns by one of the same size; nobody holds a reference into it, all

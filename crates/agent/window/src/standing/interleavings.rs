@@ -103,8 +103,6 @@ impl World {
     }
 }
 
-type Ways = Mutex<BTreeSet<Option<Read>>>;
-
 /// What is true of each read that is believed of a replica that was cut once, and of whose group no other was.
 fn judge(read: Read) {
     if read.begun == 0 {
