@@ -190,10 +190,7 @@ fn count(slot: &Word, fd: c_int, found: usize) {
         return;
     }
     let question = ASKING | QUESTIONS.fetch_add(1, Relaxed) << 1 & !ASKING | 1;
-    if !slot.exchange(found, question) {
-        return;
-    }
-    let (word, mapped) = match agent::view(fd) {
+    let ask = || match agent::view(fd) {
         Asked::Never => (NEVER, None),
         Asked::Soon => (counting(READS_BEFORE_MAPPING), None),
         Asked::Later => (counting(READS_UNTIL_NEXT), None),
@@ -203,9 +200,7 @@ fn count(slot: &Word, fd: c_int, found: usize) {
         },
     };
     // The number may mean something else by now.
-    if !slot.exchange(question, word)
-        && let Some(mapped) = mapped
-    {
+    if let Some((false, Some(mapped))) = slot.ask(found, question, ask) {
         mapped.leave();
     }
 }
