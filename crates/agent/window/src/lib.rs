@@ -8,7 +8,7 @@
 //! * [`plan`]: which bytes to drain next, superseded ones dropped, neighbours merged, files in turn.
 //! * [`recover`]: what is left after a kill, replayed.
 //! * [`cuts`]: how programs that read replicas in mappings learn that one becomes shorter.
-//! * [`life`]: entries of a program's table, which calls look at without a lock.
+//! * [`life`], [`gift`]: entries of a program's table, which calls look at without a lock, and what one thread fetches for all.
 //! * [`attach`]: what programs and the agent say to each other; [`client`]: the half that lives in programs.
 //! * [`read_queue`], [`detector`]: blocks fetched ahead, and what to fetch next.
 //!
@@ -22,6 +22,7 @@ pub mod cuts;
 pub mod detector;
 pub mod drained;
 pub mod environment;
+pub mod gift;
 pub mod layout;
 pub mod life;
 pub mod limits;

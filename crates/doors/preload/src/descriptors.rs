@@ -8,13 +8,13 @@
 //! 3. the kernel wipes the table in a forked child, which has entries for what it opens itself;
 //! 4. a window is unmapped by whoever uses it last.
 
-use core::cell::UnsafeCell;
 use core::ffi::c_int;
 use core::ptr::from_ref;
 use core::sync::atomic::AtomicU32;
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::Relaxed;
 
 use window::client::Window;
+use window::gift::Gift;
 use window::life::{Life, Word};
 
 use crate::limits::{ATTACH_AT_WRITE, DESCRIPTORS_MAX, LARGE_WRITE, OPENS_MAX};
@@ -29,61 +29,38 @@ static OPENS: [Open; OPENS_MAX] = [const { Open::new() }; OPENS_MAX];
 /// Not one of ours.
 const NOTHING: usize = 0;
 
-/// No window yet.
-const WITHOUT: u32 = 0;
-/// A thread asks for one.
-const ASKING: u32 = 1;
-/// It is there.
-const WITH: u32 = 2;
-
 /// One open file that may have a window.
 pub struct Open {
     life: Life,
-    stage: AtomicU32,
     /// Writes until it is asked for.
     patience: AtomicU32,
-    window: UnsafeCell<Option<Window>>,
+    window: Gift<Window>,
 }
-
-// SAFETY: `window` is written by the one thread that moved `stage` to ASKING, read after it is WITH, and taken by the one to whom
-// `life` said that it is the last, when nobody looks at it.
-unsafe impl Sync for Open {}
 
 impl Open {
     const fn new() -> Open {
-        Open {
-            life: Life::new(),
-            stage: AtomicU32::new(WITHOUT),
-            patience: AtomicU32::new(0),
-            window: UnsafeCell::new(None),
-        }
+        Open { life: Life::new(), patience: AtomicU32::new(0), window: Gift::none() }
     }
 
     /// Its window, if it has one.
     pub fn window(&self) -> Option<&Window> {
-        if self.stage.load(Acquire) != WITH {
-            return None;
-        }
-        // SAFETY: written before the stage was stored; taken only when nobody looks.
-        unsafe { (*self.window.get()).as_ref() }
+        self.window.get()
     }
 
     /// Counts a write of `bytes` without a window; true when it is time to ask for one, for one thread at a time. A large write
     /// counts for two.
     pub fn wants_window(&self, bytes: usize) -> bool {
         let weight = if bytes < LARGE_WRITE { 1 } else { 2 };
-        self.stage.load(Relaxed) == WITHOUT
+        self.window.is_wanted()
             && self.patience.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(weight)).unwrap_or(0) <= weight
-            && self.stage.compare_exchange(WITHOUT, ASKING, AcqRel, Relaxed).is_ok()
+            && self.window.ask()
     }
 
     /// The answer, from the thread to which [`Open::wants_window`] said true.
     pub fn give(&self, window: Option<Window>, patience: u32) {
         self.patience.store(patience, Relaxed);
-        let stage = if window.is_some() { WITH } else { WITHOUT };
-        // SAFETY: this thread alone moved the stage to ASKING.
-        unsafe { *self.window.get() = window };
-        self.stage.store(stage, Release);
+        // SAFETY: as the caller says.
+        unsafe { self.window.give(window) };
     }
 
     /// The call that held it is over.
@@ -97,9 +74,7 @@ impl Open {
 
     fn empty(&self) {
         // SAFETY: no descriptor leads here, and nobody who came by an old one looks further than the table.
-        let window = unsafe { (*self.window.get()).take() };
-        drop(window);
-        self.stage.store(WITHOUT, Relaxed);
+        drop(unsafe { self.window.take() });
     }
 }
 
