@@ -34,9 +34,11 @@ pub mod persist;
 pub mod plan;
 pub mod read_queue;
 pub mod recover;
+#[cfg(any(not(loom), test))]
 mod region;
 pub mod ring;
 pub mod sequence;
+#[cfg(any(not(loom), test))]
 mod standing;
 #[cfg(not(loom))]
 mod summed_copy;

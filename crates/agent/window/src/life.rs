@@ -69,10 +69,10 @@ const LEFT: u32 = 1 << 30;
 /// `empty`, where it is asked for, is called if nobody uses the entry any more, by one alone; the entry is free afterwards.
 pub struct Life(AtomicU32);
 
+#[allow(clippy::new_without_default, reason = "for statics")]
 impl Life {
     /// Of an entry that is free.
     #[cfg(not(loom))]
-    #[allow(clippy::new_without_default, reason = "for statics")]
     pub const fn new() -> Life {
         Life(AtomicU32::new(0))
     }

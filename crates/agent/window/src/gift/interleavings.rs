@@ -39,8 +39,11 @@ impl Drop for Window {
     }
 }
 
-/// A write: by the window, which is asked for if it is wanted. What became of it: the window's file, or whether it asked in vain.
-fn write(gift: &Gift<Window>, answer: Option<u32>) -> Result<u32, bool> {
+/// What became of a write: the window's file, or whether it asked in vain.
+type Written = Result<u32, bool>;
+
+/// By the window, which is asked for if it is wanted.
+fn write(gift: &Gift<Window>, answer: Option<u32>) -> Written {
     let asks = gift.is_wanted() && gift.ask();
     if asks {
         // SAFETY: it was asked for just now.
@@ -58,7 +61,7 @@ fn model(story: impl Fn() + Sync + Send + 'static) {
 #[test]
 fn one_thread_asks_at_a_time_and_all_find_the_whole_of_what_it_was_given() {
     // The first asks in vain.
-    static WAYS: Mutex<BTreeSet<[Result<u32, bool>; 2]>> = Mutex::new(BTreeSet::new());
+    static WAYS: Mutex<BTreeSet<[Written; 2]>> = Mutex::new(BTreeSet::new());
     model(|| {
         let gift = Arc::new(Gift::none());
         let others = Arc::clone(&gift);
@@ -85,7 +88,7 @@ impl Open {
         drop(unsafe { self.window.take() });
     }
 
-    fn write(&self, word: usize, file: u32) -> Option<Result<u32, bool>> {
+    fn write(&self, word: usize, file: u32) -> Option<Written> {
         if self.words[word].look() != HERE || !self.life.enter(&self.words[word], HERE, || self.empty()) {
             return None;
         }
@@ -103,7 +106,7 @@ impl Open {
 
 #[test]
 fn a_window_goes_with_its_open_file_and_the_next_has_its_own() {
-    static WAYS: Mutex<BTreeSet<(Option<Result<u32, bool>>, bool)>> = Mutex::new(BTreeSet::new());
+    static WAYS: Mutex<BTreeSet<(Option<Written>, bool)>> = Mutex::new(BTreeSet::new());
     model(|| {
         let open = Open { words: [Word::new(HERE), Word::new(NOTHING)], life: Life::new(), window: Gift::none() };
         assert!(open.life.occupy());
