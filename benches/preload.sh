@@ -27,13 +27,13 @@ acknowledged() { # SIDE BYTES LABEL
 }
 
 # More than a window holds, until it is written and until it is synced in the burst buffer's file system; and it is compared.
-beyond() { # SIDE
+beyond() { # SIDE [HOW]
   local written all at
   at=$(at "$1")/beyond
   mkdir "$at"
   read -r written all < <("$scratch/streams" "$at" own 131072 1 $((1 << 30)))
-  value "1 GiB in writes of 128 KiB, to the last write" MB/s more "$1" "$written"
-  value "1 GiB in writes of 128 KiB, until synced" MB/s more "$1" "$all"
+  value "1 GiB in writes of 128 KiB${2:-}, to the last write" MB/s more "$1" "$written"
+  value "1 GiB in writes of 128 KiB${2:-}, until synced" MB/s more "$1" "$all"
   rm -r "$at"
 }
 
@@ -57,8 +57,9 @@ together() { # SIDE PLACE LABEL
   rm -r "$2/together"
 }
 
-windowed() { # RINGS TMPFS COMMAND
-  tmpfs=$2 "$forebay" run --quiet --window="$1" --policy stage_out=manual --dir "$dir" --burst-buffer "$buffer" -- bash -c "$3"
+windowed() { # RINGS TMPFS COMMAND [RULE...]
+  local rules=(stage_out=manual "${@:4}")
+  tmpfs=$2 "$forebay" run --quiet --window="$1" "${rules[@]/#/--policy=}" --dir "$dir" --burst-buffer "$buffer" -- bash -c "$3"
 }
 
 bench_window() {
@@ -97,5 +98,9 @@ bench_window() {
   windowed /dev/shm /dev/shm '
     both acknowledged 8192 "acknowledged write of 8 KiB, rings in /dev/shm"
     both acknowledged 131072 "acknowledged write of 128 KiB, rings in /dev/shm"'
+  # shellcheck disable=SC2016
+  windowed "$scratch/huge" "$scratch/huge" '
+    both beyond ", written back by the kernel"
+    both together "$dir" "four writers of 47,008 bytes, written back by the kernel"' write_back=kernel
   umount "$scratch/huge"
 }
