@@ -141,14 +141,14 @@ fn a_replica_that_the_kernel_reads_by_itself_is_offered_for_mapping_and_its_cuts
         let (page, pair) = page_and_pair(told.token);
         let watch = registration.watch().unwrap();
         assert_eq!(watch.name(), page);
-        let standing = watch.stand(pair).unwrap();
+        let (standing, ()) = watch.stand_before(pair, || Some(())).unwrap();
         let writer = OpenOptions::new().read(true).write(true).open(&path).unwrap();
         assert_eq!(refused(&writer), Some(libc::EOPNOTSUPP));
         writer.write_all_at(b"longer", 4998).unwrap();
         assert!(watch.stands(standing));
         writer.set_len(4000).unwrap();
         assert!(!watch.stands(standing));
-        let standing = watch.stand(pair).unwrap();
+        let (standing, ()) = watch.stand_before(pair, || Some(())).unwrap();
         assert_eq!(ask(&reader).unwrap().bytes, 4000);
         drop(File::create(&path).unwrap());
         assert!(!watch.stands(standing));
