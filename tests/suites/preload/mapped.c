@@ -6,6 +6,7 @@
 //   mapped between             the file is cut in the middle of a copy
 //   mapped blocked REPLICAS    the same, for a thread that blocks the signal of a fault
 //   mapped suspended REPLICAS  the same, for a handler under a mask that blocks it, in each call that waits with such a mask
+//   mapped jumped REPLICAS     the same, where a jump or a change of context brought back a mask that blocks it
 //   mapped held|blocked|set|paused|waited_as_of_old   old calls about signals end mappings
 //   mapped plain|own|asked|late|masked|forked|limited|limits|locked|filtered|unshared|queried|vforked|lent|holed
 //                              what ends mappings, or keeps them from being used
@@ -17,6 +18,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,6 +31,7 @@
 #include <sys/syscall.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include "mapped.h"
@@ -260,6 +263,56 @@ static int suspended(int fd) {
   return wrong;
 }
 
+static void change_mask(int how) {
+  sigset_t bus;
+  sigemptyset(&bus);
+  sigaddset(&bus, SIGBUS);
+  sigprocmask(how, &bus, NULL);
+}
+
+typedef void jump(struct __jmp_buf_tag *, int) __attribute__((noreturn));
+extern jump checked_jump __asm__("__longjmp_chk");
+
+static char got_by_jump[8];
+static ucontext_t here, by_swap;
+
+// A mapped read where nothing is blocked, and back.
+static void read_there(int fd) {
+  change_mask(SIG_UNBLOCK);
+  if (pread(fd, got_by_jump, 8, 50) != 8) exit(97);
+}
+
+static int jumped(int fd) {
+  jump *const jumps[] = {longjmp, _longjmp, siglongjmp, checked_jump};
+  volatile size_t n;
+  volatile int wrong = 0, turn = 0;
+  for (n = 0; n < 6; n++) {
+    sigjmp_buf back;
+    int whole = open(replica, O_WRONLY);
+    fill(whole, 10 * PAGE, PAGES * PAGE);
+    close(whole);
+    turn = 0;
+    change_mask(SIG_BLOCK);
+    if (n < 4) {
+      if (!sigsetjmp(back, 1)) {
+        read_there(fd);
+        jumps[n](back, 1);
+      }
+    } else {
+      getcontext(&here);
+      if (!turn++) {
+        read_there(fd);
+        if (n == 4) setcontext(&here);
+        swapcontext(&by_swap, &here);
+      }
+    }
+    wrong += truncate(replica, 10 * PAGE) != 0;
+    wrong += pread(fd, got_by_jump, 8, 100 * PAGE) != 0;
+    change_mask(SIG_UNBLOCK);
+  }
+  return wrong;
+}
+
 // Calls of old, under names of which the compiler does not warn. The one that waits takes a mask, whatever the headers say.
 extern int old_hold(int) __asm__("sighold"), old_block(int) __asm__("sigblock"), old_set(int) __asm__("sigsetmask");
 extern int old_pause(int) __asm__("sigpause"), older_pause(int, int) __asm__("__sigpause");
@@ -328,6 +381,10 @@ static int signals(const char *story, const char *replicas) {
   if (!strcmp(story, "suspended")) {
     find(replicas);
     told = suspended(fd);
+  }
+  if (!strcmp(story, "jumped")) {
+    find(replicas);
+    told = jumped(fd);
   }
   if (!strcmp(story, "lent")) told = lent(fd);
   if (!strcmp(story, "asked")) told = sigaction(SIGBUS, NULL, &old) || old.sa_handler != SIG_DFL || old.sa_flags;

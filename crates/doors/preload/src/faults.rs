@@ -275,6 +275,41 @@ pub fn mask_behind_our_back() {
     MASK.with(|mask| mask.set(BLOCKS));
 }
 
+/// What this thread blocks will be `mask`, as a jump is about to bring back. A handler that runs before that looks for itself.
+fn mask_becomes(mask: u64) {
+    MASK.with(|now| now.set(if mask & signals::bit(libc::SIGBUS) == 0 { UNKNOWN } else { BLOCKS }));
+}
+
+/// A `jmp_buf` of the C library on x86-64, as its headers have it.
+#[repr(C)]
+pub struct JumpBuffer {
+    registers: [c_long; 8],
+    /// By `sigsetjmp` that was asked to.
+    mask_was_saved: c_int,
+    mask: u64,
+}
+
+/// Before `longjmp`, `siglongjmp` and their like.
+pub unsafe extern "C" fn before_jump(to: *const JumpBuffer) {
+    // SAFETY: filled by one of the `setjmp`s, as the C library needs it.
+    let to = unsafe { &*to };
+    if to.mask_was_saved != 0 {
+        mask_becomes(to.mask);
+    }
+}
+
+/// Before `setcontext`.
+pub unsafe extern "C" fn before_context(to: *const libc::ucontext_t) {
+    // SAFETY: a context, as the C library needs it, whose set is an array of words.
+    mask_becomes(unsafe { (&raw const (*to).uc_sigmask).cast::<u64>().read() });
+}
+
+/// Before `swapcontext`.
+pub unsafe extern "C" fn before_swap(_: *mut libc::ucontext_t, to: *const libc::ucontext_t) {
+    // SAFETY: as the caller says of the second.
+    unsafe { before_context(to) };
+}
+
 /// Before `sigaction`. A handler during which the signal waits may read, and a fault would end the program.
 pub unsafe extern "C" fn before_sigaction(signal: c_int, new: *const libc::sigaction) {
     // SAFETY: the caller's action, or null; the C library looks at it too.

@@ -129,6 +129,12 @@ macro_rules! table {
                 sigsetmask => faults::before_old_mask;
                 sigpause => faults::before_old_mask;
                 __sigpause => faults::before_old_mask;
+                longjmp => faults::before_jump;
+                _longjmp => faults::before_jump;
+                siglongjmp => faults::before_jump;
+                __longjmp_chk => faults::before_jump;
+                setcontext => faults::before_context;
+                swapcontext => faults::before_swap;
                 prctl => faults::before_prctl;
                 mlockall => faults::before_mlockall;
             }
