@@ -221,7 +221,9 @@ inside_mapped() {
   numbers "1 0 0 0" apart call
   numbers "1 0 0 0" apart clone3
   numbers "1 0 0" replaced 40
+  numbers "0 1" moved 200
   mapped windows "1 0 1 1 0" suspended "$scratch/buffer/replicas"
+  mapped windows "1 0 1 1 0" jumped "$scratch/buffer/replicas"
   mapped_in_python
   mapped windows "1 3000 1" between
   mapped windows "1 1 0 96 1" cut "$scratch/buffer/replicas"

@@ -1,5 +1,6 @@
 // What a number means, and to whom, while files are mapped for small reads (mapped.c). Each story prints one line.
 //   numbers replaced ROUNDS  a thread that sees what a number means by now reads that, and not what it meant
+//   numbers moved ROUNDS     what a thread writes by a number that comes to mean another file is in the one or the other, whole
 //   numbers apart HOW        a child has memory or descriptors of its own, and shares the other: by clone, its system call, or clone3
 //   numbers crowded          a forked child of a program with as many mappings as there may be
 #define _GNU_SOURCE
@@ -67,6 +68,57 @@ static int replaced(int rounds) {
   shared.over = 1;
   pthread_join(thread, NULL);
   printf("%d %d %d\n", mapped == rounds, shared.wrong, mappings());
+  return 0;
+}
+
+enum { RECORD = 64, RECORDS = 400 };
+
+struct moved {
+  int fd;
+  volatile int written;
+};
+
+static void *writing_thread(void *argument) {
+  struct moved *shared = argument;
+  char record[RECORD];
+  for (int n = 0; n < RECORDS; n++) {
+    memset(record, 1 + n % 250, RECORD);
+    if (write(shared->fd, record, RECORD) != RECORD) exit(96);
+    shared->written = n + 1;
+  }
+  return NULL;
+}
+
+// Records of a file, from the nth on: how many are not the next ones.
+static int not_next(const char *name, int *n) {
+  char record[RECORD];
+  int fd = open(name, O_RDONLY), bad = 0;
+  for (ssize_t got; (got = read(fd, record, RECORD)) > 0; ++*n)
+    for (int at = 0; at < RECORD; at++) bad += at >= got || record[at] != (char)(1 + *n % 250);
+  close(fd);
+  return bad;
+}
+
+static int moved(int rounds) {
+  int wrong = 0, cut = 0;
+  for (int round = 0; round < rounds; round++) {
+    struct moved shared = {.fd = open("first", O_WRONLY | O_CREAT | O_TRUNC, 0644)};
+    int other = open("second", O_WRONLY | O_CREAT | O_TRUNC, 0644), n = 0;
+    pthread_t thread;
+    // So that it has its window.
+    for (int warm = 0; warm < 4; warm++)
+      if (pwrite(shared.fd, "w", 1, 0) != 1) return 95;
+    pthread_create(&thread, NULL, writing_thread, &shared);
+    while (shared.written < 20 + round % 200);
+    if (round % 2 ? dup2(other, shared.fd) != shared.fd : dup3(other, shared.fd, O_CLOEXEC) != shared.fd) return 94;
+    pthread_join(thread, NULL);
+    close(shared.fd);
+    close(other);
+    wrong += not_next("first", &n) > 0;
+    cut += n < RECORDS;
+    wrong += not_next("second", &n) > 0 || n != RECORDS;
+  }
+  printf("%d %d\n", wrong, cut * 2 > rounds);
   return 0;
 }
 
@@ -149,6 +201,7 @@ static int crowded(void) {
 int main(int count, char **words) {
   if (count > 1 && !strcmp(words[1], "crowded")) return crowded();
   if (count > 2 && !strcmp(words[1], "replaced")) return replaced(atoi(words[2]));
+  if (count > 2 && !strcmp(words[1], "moved")) return moved(atoi(words[2]));
   if (count > 2 && !strcmp(words[1], "apart")) return apart(words[2]);
   return 64;
 }

@@ -41,6 +41,7 @@ pub fn pair_of(version: u64) -> usize {
     (version % PAIRS as u64) as usize
 }
 
+#[inline(always)]
 fn begun_at(pair: usize) -> usize {
     PAIRS_AT + pair * 16
 }

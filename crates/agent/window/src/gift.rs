@@ -51,20 +51,18 @@ impl<T> Gift<T> {
         self.stage.load(Relaxed) == WITHOUT
     }
 
-    /// True for one thread, which is to say [`Gift::give`].
-    pub fn ask(&self) -> bool {
-        self.stage.compare_exchange(WITHOUT, ASKING, AcqRel, Relaxed).is_ok()
-    }
-
-    /// What came of it. After `None` it may be asked for again.
-    ///
-    /// # Safety
-    /// [`Gift::ask`] said true to the caller, who has given nothing since.
-    pub unsafe fn give(&self, what: Option<T>) {
+    /// One of those who find nothing there asks for it; `None`: it may be asked for again. Whether the caller was the one.
+    #[inline]
+    pub fn fetch(&self, ask: impl FnOnce() -> Option<T>) -> bool {
+        if self.stage.compare_exchange(WITHOUT, ASKING, AcqRel, Relaxed).is_err() {
+            return false;
+        }
+        let what = ask();
         let stage = if what.is_some() { WITH } else { WITHOUT };
-        // SAFETY: as the caller says.
+        // SAFETY: this thread alone moved the stage to ASKING.
         self.what.with_mut(|place| unsafe { *place = what });
         self.stage.store(stage, Release);
+        true
     }
 
     /// Takes it out.

@@ -39,11 +39,13 @@ impl Word {
     }
 
     /// Says `what` from now on; what it said before, whose entry is to be left.
+    #[inline]
     pub fn replace(&self, what: usize) -> usize {
         self.0.swap(what, SeqCst)
     }
 
     /// The same if it says `before` still.
+    #[inline]
     pub fn exchange(&self, before: usize, what: usize) -> bool {
         self.0.compare_exchange(before, what, AcqRel, Relaxed).is_ok()
     }
@@ -84,6 +86,7 @@ impl Life {
     }
 
     /// Takes a free entry; false if it is not free.
+    #[inline]
     pub fn occupy(&self) -> bool {
         self.0.compare_exchange(0, OCCUPIED, AcqRel, Relaxed).is_ok()
     }
@@ -92,6 +95,7 @@ impl Life {
     /// word leads elsewhere by now.
     #[inline]
     pub fn enter(&self, word: &Word, found: usize, empty: impl FnOnce()) -> bool {
+        // SeqCst for who asks [`Life::entered`].
         self.0.fetch_add(1, SeqCst);
         // Against `leave`: either it sees us, or we see that the word was emptied.
         if word.0.load(SeqCst) == found {
@@ -101,7 +105,7 @@ impl Life {
         false
     }
 
-    /// The call is over.
+    /// The call is over: once for each that [`Life::enter`] let in.
     #[inline]
     pub fn exit(&self, empty: impl FnOnce()) {
         if self.0.fetch_sub(1, AcqRel) - 1 == OCCUPIED | LEFT {
@@ -109,7 +113,7 @@ impl Life {
         }
     }
 
-    /// Its word has let go of it.
+    /// Its word has let go of it: once for each that led here.
     pub fn leave(&self, empty: impl FnOnce()) {
         if self.0.fetch_or(LEFT, AcqRel) == OCCUPIED {
             self.abandon(empty);
@@ -126,11 +130,13 @@ impl Life {
     }
 
     /// Whether it is in use.
+    #[inline]
     pub fn is_occupied(&self) -> bool {
         self.0.load(Relaxed) & OCCUPIED != 0
     }
 
-    /// How many calls look at it now. Whoever enters later sees what the caller stored before, if both are `SeqCst`.
+    /// How many calls look at it now. Whoever enters later sees what the caller stored before, if that and the look at it are `SeqCst`.
+    #[inline]
     pub fn entered(&self) -> u32 {
         self.0.load(SeqCst) & !(OCCUPIED | LEFT)
     }

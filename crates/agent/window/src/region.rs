@@ -6,14 +6,19 @@ use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 #[cfg(all(loom, test))]
 mod interleavings;
 
-/// No mapping, and one that is not there yet.
+/// No mapping, and one that is not there yet: of no address.
 const FREE: usize = 0;
 const PREPARING: usize = 1;
 
+/// What starts and lengths are multiples of, or rounded up to.
+const PAGE: usize = 4096;
+/// Bits of a place that count pages: 64 GiB at most. The others say where the first is, as far as addresses go.
+const COUNT_BITS: u32 = 24;
+
 /// The place for one.
 pub(crate) struct Region {
-    start: AtomicUsize,
-    len: AtomicUsize,
+    /// Start and length in one word, for a length must not be taken for that of another start.
+    place: AtomicUsize,
     broken: AtomicUsize,
 }
 
@@ -21,38 +26,37 @@ impl Region {
     /// Free.
     #[cfg(not(loom))]
     pub const fn new() -> Region {
-        Region { start: AtomicUsize::new(FREE), len: AtomicUsize::new(0), broken: AtomicUsize::new(0) }
+        Region { place: AtomicUsize::new(FREE), broken: AtomicUsize::new(0) }
     }
 
     /// The same.
     #[cfg(loom)]
     pub fn new() -> Region {
-        Region { start: AtomicUsize::new(FREE), len: AtomicUsize::new(0), broken: AtomicUsize::new(0) }
+        Region { place: AtomicUsize::new(FREE), broken: AtomicUsize::new(0) }
     }
 
-    /// Takes `len` bytes at `start`, which are mapped; false if it is not free.
+    /// Takes `len` bytes at `start`, whole pages that are mapped; false if it is not free, or they are too many.
     pub fn take(&self, start: usize, len: usize) -> bool {
-        if self.start.compare_exchange(FREE, PREPARING, AcqRel, Relaxed).is_err() {
+        let (first, pages) = (start / PAGE, len.div_ceil(PAGE));
+        let fits = pages < 1 << COUNT_BITS && first < 1 << (usize::BITS - COUNT_BITS);
+        if !fits || self.place.compare_exchange(FREE, PREPARING, AcqRel, Relaxed).is_err() {
             return false;
         }
         self.broken.store(0, Relaxed);
-        self.len.store(len, Release);
-        self.start.store(start, Release);
+        self.place.store(first << COUNT_BITS | pages, Release);
         true
     }
 
     /// Lets go of them, before they are unmapped.
     pub fn free(&self) {
-        self.len.store(0, Release);
-        self.start.store(FREE, Release);
+        self.place.store(FREE, Release);
     }
 
     /// Start and length if `address` is among them. The caller is just accessing it, so its own mapping stays; all others may come and go.
     pub fn around(&self, address: usize) -> Option<(usize, usize)> {
-        let (start, len) = (self.start.load(Acquire), self.len.load(Acquire));
-        // Else the length may be that of the next one.
-        let is_of_one = start > PREPARING && self.start.load(Relaxed) == start;
-        (is_of_one && (start..start + len).contains(&address)).then_some((start, len))
+        let place = self.place.load(Acquire);
+        let (start, len) = ((place >> COUNT_BITS) * PAGE, (place & ((1 << COUNT_BITS) - 1)) * PAGE);
+        (start > 0 && (start..start + len).contains(&address)).then_some((start, len))
     }
 
     /// Its file was found shorter.

@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::thread::futex;
 use window::attach::{Command, Control, LIBRARY_MARK, page_and_pair};
-use window::client::{Announcement, Registration, control, might_answer};
+use window::client::{Announcement, Registration, Window, control, might_answer};
 use window::cuts::Watch;
 use window::environment::{Wish, wish};
 
@@ -254,9 +254,9 @@ pub fn closes(first: u32, last: u32) {
     }
 }
 
-/// Asks for the window of an open file and remembers the answer.
+/// Asks for the window of an open file: what came of it, and the writes until it may be asked for again.
 #[cold]
-pub fn attach(fd: c_int, open: &descriptors::Open) {
+pub fn attach(fd: c_int) -> (Option<Window>, u32) {
     let answer = talk(|| {
         let registration = (!size_is_limited()).then(answering).flatten()?;
         // SAFETY: the program's descriptor, which a call of its own is using.
@@ -264,12 +264,12 @@ pub fn attach(fd: c_int, open: &descriptors::Open) {
         Some(registration.attach(file, WINDOW_BYTES.load(Relaxed)))
     });
     match answer {
-        Some(Ok(window)) => open.give(Some(window), 0),
+        Some(Ok(window)) => (Some(window), 0),
         Some(Err(error)) if error.raw_os_error() != Some(libc::EAGAIN) => {
-            open.give(None, u32::MAX);
             descriptors::forget(fd);
+            (None, u32::MAX)
         }
-        _ => open.give(None, RETRY_AFTER_WRITES),
+        _ => (None, RETRY_AFTER_WRITES),
     }
 }
 

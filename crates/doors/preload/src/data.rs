@@ -179,9 +179,7 @@ fn by_window(fd: c_int, parts: &[IoSlice<'_>], length: size_t, at: Option<off_t>
 }
 
 fn by_window_of(open: &Open, fd: c_int, parts: &[IoSlice<'_>], length: size_t, at: Option<off_t>) -> Outcome {
-    if open.wants_window(length) {
-        agent::attach(fd, open);
-    }
+    open.count(length, || agent::attach(fd));
     let Some(window) = open.window() else { return Outcome::Kernel };
     if length as u64 > window.payload_max() || at.is_some_and(|at| at < 0) {
         return Outcome::Kernel;

@@ -17,7 +17,7 @@ use window::client::Window;
 use window::gift::Gift;
 use window::life::{Life, Word};
 
-use crate::limits::{ATTACH_AT_WRITE, DESCRIPTORS_MAX, LARGE_WRITE, OPENS_MAX};
+use crate::limits::{ATTACH_AT_WRITE, CALLS_WAITED_FOR_MS, DESCRIPTORS_MAX, LARGE_WRITE, OPENS_MAX};
 
 /// In a page of its own, and nothing else in its pages.
 #[repr(C, align(4096))]
@@ -47,20 +47,19 @@ impl Open {
         self.window.get()
     }
 
-    /// Counts a write of `bytes` without a window; true when it is time to ask for one, for one thread at a time. A large write
-    /// counts for two.
-    pub fn wants_window(&self, bytes: usize) -> bool {
+    /// Counts a write of `bytes` without a window. When it is time one thread asks for one: what came of it, and the writes until it may be
+    /// asked for again. A large write counts for two.
+    pub fn count(&self, bytes: usize, ask: impl FnOnce() -> (Option<Window>, u32)) {
         let weight = if bytes < LARGE_WRITE { 1 } else { 2 };
-        self.window.is_wanted()
+        if self.window.is_wanted()
             && self.patience.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(weight)).unwrap_or(0) <= weight
-            && self.window.ask()
-    }
-
-    /// The answer, from the thread to which [`Open::wants_window`] said true.
-    pub fn give(&self, window: Option<Window>, patience: u32) {
-        self.patience.store(patience, Relaxed);
-        // SAFETY: as the caller says.
-        unsafe { self.window.give(window) };
+        {
+            self.window.fetch(|| {
+                let (window, patience) = ask();
+                self.patience.store(patience, Relaxed);
+                window
+            });
+        }
     }
 
     /// The call that held it is over.
@@ -123,6 +122,26 @@ pub fn forget(fd: c_int) -> bool {
     let before = open_at(slot.replace(NOTHING));
     before.into_iter().for_each(Open::leave);
     before.is_some()
+}
+
+/// The same before the number means something else at once, as `dup2` has it: a call that has looked here and moved the position by this
+/// number moved that of the file that it meant. What calls do after that may take long, and such a call is not waited for longer.
+pub fn forget_and_wait(fd: c_int) {
+    let Some(slot) = slot(fd).filter(|slot| slot.glance() != NOTHING) else { return };
+    let Some(before) = open_at(slot.replace(NOTHING)) else { return };
+    let nap = rustix::thread::Timespec { tv_sec: 0, tv_nsec: 100_000 };
+    for round in 0..CALLS_WAITED_FOR_MS * 10 {
+        // An entry that is another's meanwhile is waited for in vain, and no longer.
+        if before.life.entered() == 0 {
+            break;
+        }
+        if round == 0 {
+            rustix::thread::sched_yield();
+        } else {
+            let _ = rustix::thread::nanosleep(&nap);
+        }
+    }
+    before.leave();
 }
 
 /// Takes all entries from `first` to `last` out.

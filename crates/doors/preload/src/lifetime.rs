@@ -100,10 +100,11 @@ pub unsafe fn dup3(
     replaced(from, to, result)
 }
 
-/// Before: nobody is to map what the number means then by what it meant.
+/// Before: nobody is to map what the number means then by what it meant, nor to move its position.
 fn replaces(from: c_int, to: c_int) {
     if from != to {
         reads::forget(to);
+        descriptors::forget_and_wait(to);
     }
 }
 

@@ -162,16 +162,17 @@ unsafe fn copied(fd: c_int, buffer: *mut c_void, length: size_t, at: off_t) -> b
     }
     let Some(mapped) = mapped_at(found) else { return false };
     test_cancel();
-    faults::enter();
     let outcome = if mapped.life.enter(slot, found, || mapped.empty()) {
+        // After it: a handler in between waits in `faults::end` for this call too, rather than not for another thread's.
+        faults::enter();
         // SAFETY: as the caller says of its buffer; entered by a word that leads here.
         let outcome = unsafe { mapped.read(buffer.cast(), length, at as usize) };
+        faults::exit();
         mapped.life.exit(|| mapped.empty());
         outcome
     } else {
         Outcome::Kernel
     };
-    faults::exit();
     if matches!(outcome, Outcome::Over) && slot.exchange(found, counting(READS_UNTIL_NEXT)) {
         mapped.leave();
     }

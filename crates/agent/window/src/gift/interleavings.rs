@@ -44,11 +44,7 @@ type Written = Result<u32, bool>;
 
 /// By the window, which is asked for if it is wanted.
 fn write(gift: &Gift<Window>, answer: Option<u32>) -> Written {
-    let asks = gift.is_wanted() && gift.ask();
-    if asks {
-        // SAFETY: it was asked for just now.
-        unsafe { gift.give(answer.map(Window::of)) };
-    }
+    let asks = gift.is_wanted() && gift.fetch(|| answer.map(Window::of));
     gift.get().map(Window::file).ok_or(asks)
 }
 

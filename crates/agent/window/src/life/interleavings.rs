@@ -205,7 +205,7 @@ fn what_was_mapped_for_a_descriptor_that_was_closed_meanwhile_is_nobodys() {
         // It is closed, and the number opened again.
         table.forget(0);
         table.file.store(SECOND, Relaxed);
-        table.words[0].replace(COUNTING);
+        assert_eq!(table.words[0].replace(COUNTING), NOTHING);
         table.map(COUNTING + 4);
         let seen = table.call(0);
         assert!([None, Some(SECOND)].contains(&seen), "read of the second file was {seen:?}");
@@ -233,7 +233,8 @@ fn who_finds_that_nobody_has_entered_is_seen_by_all_who_enter_later() {
         let call = thread::spawn(move || {
             let (handler, is_there) = &*others;
             assert!(table_of_call.life.enter(&table_of_call.words[0], HERE, || ()));
-            // `loom` knows the one order of all that is SeqCst, here of the addition and of this load, by fences alone.
+            // `loom` knows the one order of all that is SeqCst, here of the addition and of this load, by fences alone: the story is
+            // about the steps, and no story sees that the accesses themselves must be SeqCst.
             fence(SeqCst);
             let may_copy = handler.load(SeqCst) == THERE;
             if may_copy {

@@ -9,10 +9,10 @@ use loom::thread;
 use super::*;
 
 /// Mappings that come and go: start and length.
-const FIRST: (usize, usize) = (16, 8);
-const NEXT: (usize, usize) = (128, 64);
+const FIRST: (usize, usize) = (16 * PAGE, 8 * PAGE);
+const NEXT: (usize, usize) = (128 * PAGE, 64 * PAGE);
 /// The address of a fault. It belongs to neither, but would with the start of the first and the length of the next.
-const FAULT: usize = 40;
+const FAULT: usize = 40 * PAGE;
 
 #[test]
 fn a_fault_is_not_taken_for_one_of_a_mapping_that_comes_or_goes() {
@@ -21,12 +21,17 @@ fn a_fault_is_not_taken_for_one_of_a_mapping_that_comes_or_goes() {
         assert!(region.take(FIRST.0, FIRST.1));
         let others = Arc::clone(&region);
         let owner = thread::spawn(move || {
-            others.free();
-            assert!(others.take(NEXT.0, NEXT.1));
+            // The last lies where the first did.
+            for (start, len) in [NEXT, FIRST] {
+                others.free();
+                assert!(others.take(start, len));
+            }
         });
         assert_eq!(region.around(FAULT), None);
+        let found = region.around(FIRST.0 + FIRST.1 - 1);
+        assert!([None, Some(FIRST)].contains(&found), "{found:?}");
         owner.join().unwrap();
-        assert_eq!(region.around(NEXT.0 + 1), Some(NEXT));
+        assert_eq!(region.around(FIRST.0 + 1), Some(FIRST));
     });
 }
 
@@ -41,7 +46,7 @@ fn a_fault_of_a_guarded_mapping_is_found_and_noted_for_it_alone() {
         let others = Arc::clone(&regions);
         let other = thread::spawn(move || {
             others[0].free();
-            others.iter().position(|region| region.take(FIRST.0 + FIRST.1, 8))
+            others.iter().position(|region| region.take(FIRST.0 + FIRST.1, PAGE))
         });
         let own = regions.iter().position(|region| region.take(NEXT.0, NEXT.1)).unwrap();
         assert!(!regions[own].is_broken(), "what was there before was");
@@ -54,4 +59,14 @@ fn a_fault_of_a_guarded_mapping_is_found_and_noted_for_it_alone() {
         WAYS.lock().unwrap().insert(own == 0);
     });
     assert_eq!(WAYS.lock().unwrap().len(), 2, "not all was tried");
+}
+
+#[test]
+fn what_fits_no_word_is_not_guarded() {
+    loom::model(|| {
+        let region = Region::new();
+        assert!(!region.take(PAGE, PAGE << COUNT_BITS) && !region.take(usize::MAX / PAGE * PAGE, PAGE));
+        assert!(region.take(PAGE, (PAGE << COUNT_BITS) - PAGE));
+        assert_eq!(region.around(2 * PAGE), Some((PAGE, (PAGE << COUNT_BITS) - PAGE)));
+    });
 }
