@@ -25,7 +25,7 @@ mod wait;
 pub use connections::abort_connections_of;
 pub use disk::Disk;
 pub use namespace::{in_private_namespace, in_private_namespace_within};
-pub use process::ProcessGuard;
+pub use process::{ProcessGuard, exported};
 pub use random::Random;
 pub use tree::TempTree;
 pub use wait::{PATIENCE, wait_for, wait_until};

@@ -89,9 +89,28 @@ impl Drop for ProcessGuard {
     }
 }
 
+/// The value that a variable has in what a command prints for a shell (`export NAME=value`).
+pub fn exported(said: &str, variable: &str) -> Option<String> {
+    let (_, rest) = said.split_once(&format!("{variable}="))?;
+    // Quoted only where a shell needs that, and perhaps with what it adds to the variable.
+    let (value, _) = match rest.strip_prefix('\'') {
+        Some(quoted) => quoted.split_once('\'')?,
+        None => rest.split_once(['\'', '"', ' ', '\n'])?,
+    };
+    Some(value.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_variable_is_found_quoted_or_not() {
+        let said = "export SOCKET='/a b/c'\nexport LOADED=/lib.so\"${LOADED:+:$LOADED}\"\nexport CUT=/li";
+        assert_eq!(exported(said, "SOCKET").as_deref(), Some("/a b/c"));
+        assert_eq!(exported(said, "LOADED").as_deref(), Some("/lib.so"));
+        assert_eq!((exported(said, "CUT"), exported(said, "OTHER")), (None, None));
+    }
 
     #[test]
     fn a_dropped_guard_leaves_no_process() {

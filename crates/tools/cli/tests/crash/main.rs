@@ -10,16 +10,21 @@ mod ledger;
 mod mounted;
 mod program;
 mod programs;
+#[path = "../server/ledger.rs"]
+#[allow(dead_code, reason = "of them records are written here")]
+mod records;
 mod round;
 mod story;
 mod verdict;
+mod windows;
+mod writer;
 
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use mounted::chance::{Chance, payload};
 use mounted::{BOUND, Place};
-use round::{Afterwards, Death, Round};
+use round::{Afterwards, Death, Door, Played, Round};
 use testkit::{TempTree, in_private_namespace_within, wait_until};
 
 /// What one test may take: a round takes about a second on an idle machine.
@@ -34,7 +39,7 @@ const SEEDS: [u64; 4] = [10, 30, 40, 50];
 
 #[test]
 fn a_process_with_a_role_plays_it() {
-    program::play(&|_| false);
+    program::play(&writer::play);
 }
 
 #[test]
@@ -71,18 +76,19 @@ fn points() -> impl Iterator<Item = &'static str> {
 }
 
 /// Plays a point until it is hit, in so many stories and under each set of rules.
-fn play_point(name: &'static str, nth: u32, afterwards: Afterwards, stories: usize) -> bool {
+fn play_point(door: Door, name: &'static str, nth: u32, afterwards: Afterwards, stories: usize) -> bool {
     let rules_and_seeds = SEEDS[..stories].iter().flat_map(|seed| RULES.iter().map(move |rules| (rules, *seed)));
     rules_and_seeds.into_iter().any(|(rules, seed)| {
-        let round = Round { death: Death::AtPoint(name, nth), afterwards, rules, seed: seed + u64::from(nth) };
-        round.play().unwrap_or_else(|why| panic!("{why}"))
+        let round = Round { door, death: Death::AtPoint(name, nth), afterwards, rules, seed: seed + u64::from(nth) };
+        round.play().unwrap_or_else(|why| panic!("{why}")).hit
     })
 }
 
 #[test]
 fn the_agent_may_die_at_every_fault_point_and_recover_completes() {
     in_private_namespace_within(NAMESPACE_BOUND, || {
-        let missed: Vec<_> = points().filter(|name| !play_point(name, 1, Afterwards::Recover, SEEDS.len())).collect();
+        let missed: Vec<_> =
+            points().filter(|name| !play_point(Door::Kernel, name, 1, Afterwards::Recover, SEEDS.len())).collect();
         assert!(missed.is_empty(), "never reached, so nothing is proved: {missed:?}");
     });
 }
@@ -91,34 +97,35 @@ fn the_agent_may_die_at_every_fault_point_and_recover_completes() {
 fn the_agent_may_die_at_a_later_passage_of_a_fault_point_and_a_new_mount_goes_on() {
     in_private_namespace_within(NAMESPACE_BOUND, || {
         // A later passage need not come in every story.
-        let hit = points().filter(|name| play_point(name, 4, Afterwards::MountAgain, 1)).count();
+        let hit = points().filter(|name| play_point(Door::Kernel, name, 4, Afterwards::MountAgain, 1)).count();
         assert!(hit > points().count() / 2, "only {hit} points were reached four times");
     });
 }
 
-/// Plays deaths at random moments.
-fn play_random(seed: u64, death: impl Fn(usize) -> Death) {
+/// Plays deaths at random moments; what each was about.
+fn play_random(door: Door, seed: u64, death: impl Fn(usize) -> Death) -> Vec<Played> {
     let mut chance = Chance::new(seed);
-    let start = Instant::now();
+    let (mut all, start) = (Vec::new(), Instant::now());
     for number in 0..60 {
         if start.elapsed() > RANDOM_BUDGET {
             break;
         }
         let afterwards = chance.of(&[Afterwards::Recover, Afterwards::MountAgain]);
         let (after, rules) = (chance.below(70) as usize, chance.of(&RULES));
-        let round = Round { death: death(after), afterwards, rules, seed: seed + 100 * number };
-        round.play().unwrap_or_else(|why| panic!("{why}"));
+        let round = Round { door, death: death(after), afterwards, rules, seed: seed + 100 * number };
+        all.push(round.play().unwrap_or_else(|why| panic!("{why}")));
     }
+    all
 }
 
 #[test]
 fn the_agent_may_die_at_any_moment() {
-    in_private_namespace_within(NAMESPACE_BOUND, || play_random(1, Death::OfAgent));
+    in_private_namespace_within(NAMESPACE_BOUND, || drop(play_random(Door::Kernel, 1, Death::OfAgent)));
 }
 
 #[test]
 fn a_program_may_die_at_any_moment() {
-    in_private_namespace_within(NAMESPACE_BOUND, || play_random(2, Death::OfProgram));
+    in_private_namespace_within(NAMESPACE_BOUND, || drop(play_random(Door::Kernel, 2, Death::OfProgram)));
 }
 
 #[test]

@@ -34,11 +34,14 @@ pub fn start(words: &[&str], log: &Path, environment: &[(&str, &str)]) -> Proces
     ProcessGuard::spawn(&mut command)
 }
 
-/// Whether a dead agent explains an error; who judges knows whether it is dead. `EIO`: behind a server, of what was on its way.
+/// Whether a dead agent explains an error; who judges knows whether it is dead. `EIO`: of what was on its way to one that does itself what
+/// the kernel does elsewhere, behind a server and where there are windows.
 pub fn is_gone(error: &std::io::Error) -> bool {
     match error.raw_os_error() {
         Some(libc::ENOTCONN | libc::ECONNABORTED) => true,
-        Some(libc::EIO) => std::env::var_os(AT_SERVER).is_some(),
+        Some(libc::EIO) => {
+            [AT_SERVER, "FOREBAY_WINDOW_SOCKET"].into_iter().any(|name| std::env::var_os(name).is_some())
+        }
         _ => false,
     }
 }

@@ -9,6 +9,19 @@ use crate::ledger;
 use crate::mounted::{Agent, BOUND, Place};
 use crate::program::AGENT_GONE;
 use crate::programs::{Orphans, PROGRAMS, Program, first_files, may_orphan};
+use crate::writer::Writer;
+
+/// How programs write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Door {
+    /// Through the kernel.
+    Kernel,
+    /// Through windows, by the library; one more program writes records beside the others.
+    Preload,
+}
+
+/// What that one writes.
+const RECORDS: u64 = 2000;
 
 /// Who is killed, and when.
 #[derive(Debug, Clone, Copy)]
@@ -17,8 +30,10 @@ pub enum Death {
     AtPoint(&'static str, u32),
     /// The agent, once the first program has so many acknowledgements.
     OfAgent(usize),
-    /// The first program, likewise.
+    /// The first program, likewise, and who writes records with it.
     OfProgram(usize),
+    /// All of them.
+    OfAll(usize),
 }
 
 /// What follows a crash.
@@ -33,15 +48,67 @@ pub enum Afterwards {
 /// A crash to be.
 #[derive(Debug, Clone, Copy)]
 pub struct Round {
+    pub door: Door,
     pub death: Death,
     pub afterwards: Afterwards,
     pub rules: &'static [&'static str],
     pub seed: u64,
 }
 
+/// What a round was about.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Played {
+    /// The fault point was hit.
+    pub hit: bool,
+    /// Acknowledged records that were judged, of the writer.
+    pub records: usize,
+}
+
+/// Who runs in the directory.
+#[derive(Default)]
+struct Cast {
+    /// They tell stories.
+    programs: Vec<Program>,
+    /// Where there are windows.
+    writer: Option<Writer>,
+}
+
+impl Cast {
+    fn start(place: &Place, agent: &Agent<'_>, door: Door, seed: u64) -> Cast {
+        let variables = ["FOREBAY_WINDOW_SOCKET", "LD_PRELOAD"];
+        let variables = if door == Door::Preload { &variables[..] } else { &[] };
+        let how: Vec<_> = variables.iter().map(|variable| (*variable, agent.exported(variable))).collect();
+        let how: Vec<_> = how.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let beside = |name: &str| place.beside(name);
+        let programs = (0..PROGRAMS).map(|number| Program::start(&place.dir, number, seed, &beside, &how)).collect();
+        let writer = (door == Door::Preload).then(|| Writer::start(&place.dir, RECORDS, &beside, &how));
+        Cast { programs, writer }
+    }
+
+    fn kill(&self) {
+        let processes = self.programs.iter().take(1).map(|program| &program.process);
+        processes.chain(self.writer.iter().map(|writer| &writer.process)).for_each(|one| one.signal(Signal::KILL));
+    }
+
+    fn have_ended(&mut self) -> bool {
+        self.programs.iter_mut().all(|program| program.process.ended().is_some())
+            && self.writer.iter_mut().all(|writer| writer.process.ended().is_some())
+    }
+
+    fn judge(&self, place: &Place, r#where: &str) -> Result<(), String> {
+        self.programs.iter().try_for_each(|program| program.judge(&program.dir, r#where))?;
+        let written = self.writer.iter().try_for_each(|writer| writer.judge(&place.dir));
+        written.map_err(|why| format!("{}: {why}", r#where))
+    }
+
+    fn told(&self) -> String {
+        self.programs.iter().map(Program::told).chain(self.writer.iter().map(Writer::told)).collect()
+    }
+}
+
 impl Round {
-    /// Plays it. Whether its fault point was hit; `Err` says which promise was broken.
-    pub fn play(&self) -> Result<bool, String> {
+    /// Plays it. `Err` says which promise was broken.
+    pub fn play(&self) -> Result<Played, String> {
         let place = Place::new();
         let log = place.beside("fault");
         let armed = match self.death {
@@ -53,63 +120,74 @@ impl Round {
             environment.push(("FOREBAY_FAULT", &armed));
         }
         let why = |why: String| format!("{self:?}:\n{why}\n{}", place.agent_log());
-        let programs = self.run(&place, &environment).map_err(why)?;
-        let told = || programs.iter().map(Program::told).collect::<String>();
-        self.recover(&place, if log.exists() { &[] } else { &environment }, &programs)
-            .map_err(|broken| format!("{}\n{}", why(broken), told()))?;
-        Ok(log.exists())
+        let cast = self.run(&place, &environment).map_err(why)?;
+        self.recover(&place, if log.exists() { &[] } else { &environment }, &cast)
+            .map_err(|broken| format!("{}\n{}", why(broken), cast.told()))?;
+        Ok(Played { hit: log.exists(), records: cast.writer.iter().map(Writer::acknowledged).sum() })
+    }
+
+    fn mount<'a>(&self, place: &'a Place, environment: &[(&str, &str)]) -> Result<Agent<'a>, String> {
+        let windows = format!("--window={}", place.beside("rings").display());
+        let options = [windows.as_str()];
+        let options = if self.door == Door::Preload { &options[..] } else { &[] };
+        place.try_mount_with(options, self.rules, environment)
     }
 
     /// From the first files to the death of the agent, or to the unmount if it lives.
-    fn run(&self, place: &Place, environment: &[(&str, &str)]) -> Result<Vec<Program>, String> {
+    fn run(&self, place: &Place, environment: &[(&str, &str)]) -> Result<Cast, String> {
         for number in 0..PROGRAMS {
             first_files(&place.dir.join(format!("program-{number}")), self.seed + number);
         }
-        let mut agent = match place.try_mount(self.rules, environment) {
+        let mut agent = match self.mount(place, environment) {
             Ok(agent) => agent,
             // A fault point in the start itself: no program has run.
-            Err(_) if place.beside("fault").exists() => return Ok(Vec::new()),
+            Err(_) if place.beside("fault").exists() => return Ok(Cast::default()),
             Err(said) => return Err(format!("no mount: {said}")),
         };
-        let mut programs: Vec<Program> = (0..PROGRAMS)
-            .map(|number| Program::start(&place.dir, number, self.seed, &|name| place.beside(name), &[]))
-            .collect();
+        let mut cast = Cast::start(place, &agent, self.door, self.seed);
         let mut killed = false;
         wait_until("the end of the agent or of the programs", BOUND, || {
-            let acknowledged = ledger::read(&programs[0].ledger).acknowledged;
-            match self.death {
-                Death::OfAgent(after) if acknowledged >= after && !killed => {
-                    agent.kill();
-                    killed = true;
-                }
-                Death::OfProgram(after) if acknowledged >= after && !killed => {
-                    programs[0].process.signal(Signal::KILL);
-                    killed = true;
-                }
-                _ => {}
+            let acknowledged = ledger::read(&cast.programs[0].ledger).acknowledged;
+            let (of_agent, of_program) = match self.death {
+                Death::OfAgent(after) => (acknowledged >= after, false),
+                Death::OfProgram(after) => (false, acknowledged >= after),
+                Death::OfAll(after) => (acknowledged >= after, acknowledged >= after),
+                Death::AtPoint(..) => (false, false),
+            };
+            if of_program && !killed {
+                cast.kill();
             }
-            agent.has_ended() || programs.iter_mut().all(|program| program.process.ended().is_some())
+            if of_agent && !killed {
+                agent.kill();
+            }
+            killed |= of_agent || of_program;
+            agent.has_ended() || cast.have_ended()
         });
-        for program in &mut programs {
-            self.end_of(program)?;
-        }
+        self.see_ends(&mut cast)?;
         self.end(place, agent)?;
-        Ok(programs)
+        Ok(cast)
+    }
+
+    fn see_ends(&self, cast: &mut Cast) -> Result<(), String> {
+        let end = |status: std::process::ExitStatus| self.explains(status.code(), status.signal());
+        for program in &mut cast.programs {
+            if !end(program.process.wait(BOUND)) {
+                return Err(program.ended_badly());
+            }
+        }
+        let badly = cast.writer.iter_mut().find_map(|writer| (!end(writer.process.wait(BOUND))).then(|| writer.told()));
+        badly.map_or(Ok(()), |told| Err(format!("the writer ended badly: {told}")))
     }
 
     /// A program may end well, by the agent's death, or by the signals that explains.
-    fn end_of(&self, program: &mut Program) -> Result<(), String> {
-        let status = program.process.wait(BOUND);
-        let explained = match (status.code(), status.signal()) {
+    fn explains(&self, code: Option<i32>, signal: Option<i32>) -> bool {
+        let killed = matches!(self.death, Death::OfProgram(_) | Death::OfAll(_));
+        match (code, signal) {
             (Some(0), _) => true,
             (Some(AGENT_GONE), _) | (_, Some(libc::SIGBUS)) => !matches!(self.death, Death::OfProgram(_)),
-            (_, Some(libc::SIGKILL)) => matches!(self.death, Death::OfProgram(_)),
+            (_, Some(libc::SIGKILL)) => killed,
             _ => false,
-        };
-        if explained {
-            return Ok(());
         }
-        Err(program.ended_badly())
     }
 
     /// The agent's end if it still lives: replicas are dropped and everything is drained, which may reach the point.
@@ -125,11 +203,12 @@ impl Round {
         Ok(())
     }
 
-    fn recover(&self, place: &Place, environment: &[(&str, &str)], programs: &[Program]) -> Result<(), String> {
+    fn recover(&self, place: &Place, environment: &[(&str, &str)], cast: &Cast) -> Result<(), String> {
+        let programs = &cast.programs;
         if self.afterwards == Afterwards::MountAgain {
-            let agent = place.try_mount(self.rules, environment);
+            let agent = self.mount(place, environment);
             if let Ok(agent) = agent {
-                let judged = judge(programs, "through the new mount");
+                let judged = cast.judge(place, "through the new mount");
                 let unmounted = agent.unmount();
                 if !place.beside("fault").exists() {
                     judged?;
@@ -145,7 +224,7 @@ impl Round {
         if may_orphan(programs) && Orphans::listed(&ended.text)?.discard(&place.burst_buffer, &forebay(place))? {
             ended = place.recover(&[]);
         }
-        judge(programs, "in the global store").map_err(|why| format!("{why}\nrecover said:\n{}", ended.text))?;
+        cast.judge(place, "in the global store").map_err(|why| format!("{why}\nrecover said:\n{}", ended.text))?;
         if ended.code != 0 {
             return Err(format!("recover ended with {}:\n{}", ended.code, ended.text));
         }
@@ -158,8 +237,4 @@ fn forebay(place: &Place) -> impl Fn(&[&str]) -> (i32, String) {
         let ended = place.forebay(words, &[]);
         (ended.code, ended.text)
     }
-}
-
-fn judge(programs: &[Program], r#where: &str) -> Result<(), String> {
-    programs.iter().try_for_each(|program| program.judge(&program.dir, r#where))
 }

@@ -23,6 +23,7 @@ mod round;
 mod story;
 #[path = "../crash/verdict.rs"]
 mod verdict;
+#[path = "../crash/writer.rs"]
 mod writer;
 
 use std::sync::atomic::{AtomicBool, Ordering};

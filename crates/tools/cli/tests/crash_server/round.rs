@@ -50,6 +50,9 @@ pub struct Round {
     pub seed: u64,
 }
 
+/// What the writer writes.
+const RECORDS: u64 = 400;
+
 /// The node of the first program, whose agent may die.
 const FIRST: usize = 1;
 
@@ -132,7 +135,7 @@ impl<'a> Stage<'a> {
                 }
                 let how: Vec<_> = how.iter().map(|(name, value)| (*name, value.as_str())).collect();
                 let dir = self.cluster.node(node);
-                let writer = (node == FIRST).then(|| Writer::start(&dir, &beside, &how));
+                let writer = (node == FIRST).then(|| Writer::start(&dir, RECORDS, &beside, &how));
                 (Program::start(&dir, number, self.round.seed, &beside, &how), writer)
             })
             .collect();

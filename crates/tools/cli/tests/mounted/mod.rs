@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{UnmountFlags, unmount};
-use testkit::{Disk, ProcessGuard, TempTree, wait_until};
+use testkit::{Disk, ProcessGuard, TempTree, wait_for, wait_until};
 
 /// How long any one step may take: a busy machine may stand still for seconds.
 pub const BOUND: Duration = Duration::from_secs(60);
@@ -100,7 +100,18 @@ impl Place {
 
     /// Mounts, with rules like `stage_out=manual`. `Err`: the agent ended before it had mounted; what it said.
     pub fn try_mount(&self, rules: &[&str], environment: &[(&str, &str)]) -> Result<Agent<'_>, String> {
+        self.try_mount_with(&[], rules, environment)
+    }
+
+    /// The same with more options.
+    pub fn try_mount_with(
+        &self,
+        options: &[&str],
+        rules: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Result<Agent<'_>, String> {
         let mut args = vec!["mount", path(&self.dir), "--burst-buffer", path(&self.burst_buffer), "--foreground"];
+        args.extend(options);
         args.extend(rules.iter().flat_map(|rule| ["--policy", rule]));
         let (mut process, log) = self.start(&args, environment);
         let mut ended = false;
@@ -202,6 +213,13 @@ impl Agent<'_> {
         }
         let status = self.process.wait(BOUND);
         if status.success() { Ok(()) } else { Err(format!("the agent ended with {status}:\n{}", self.said())) }
+    }
+
+    /// The value of a variable that programs need for windows.
+    pub fn exported(&self, variable: &str) -> String {
+        wait_for("what programs need for windows", BOUND, || {
+            testkit::exported(&read_to_string(&self.log).ok()?, variable)
+        })
     }
 
     /// What the agent wrote.

@@ -300,11 +300,7 @@ impl Cluster {
     pub fn exported(&self, node: usize, variable: &str) -> String {
         let said = self.tree.path(format!("node{node}.said"));
         wait_for("what programs need for windows", BOUND, || {
-            let text = std::fs::read_to_string(&said).ok()?;
-            let (_, rest) = text.split_once(&format!("{variable}="))?;
-            // Quoted only where a shell needs that, and perhaps with what it adds to the variable.
-            let (value, _) = rest.trim_start_matches('\'').split_once(['\'', '"', ' ', '\n'])?;
-            Some(value.to_owned())
+            testkit::exported(&std::fs::read_to_string(&said).ok()?, variable)
         })
     }
 

@@ -13,8 +13,6 @@ use crate::records::{RECORD_BYTES, record};
 
 /// Records of one file.
 const FILE_RECORDS: u64 = 50;
-/// Records in all.
-const RECORDS: u64 = 400;
 /// So many are synced at once.
 const SYNCED: u64 = 20;
 /// The role.
@@ -38,17 +36,18 @@ fn place(number: u64) -> u64 {
 
 /// Plays the role, if it is this.
 pub fn play(words: &[&str]) -> bool {
-    let [ROLE, dir, ledger] = words else { return false };
-    if let Err(error) = write(Path::new(dir), Ledger::create(Path::new(ledger))) {
+    let [ROLE, dir, records, ledger] = words else { return false };
+    let (records, ledger) = (records.parse().expect("a number"), Ledger::create(Path::new(ledger)));
+    if let Err(error) = write(Path::new(dir), records, ledger) {
         eprintln!("{error}");
         std::process::exit(if program::is_gone(&error) { AGENT_GONE } else { 1 });
     }
     true
 }
 
-fn write(dir: &Path, mut ledger: Ledger) -> std::io::Result<()> {
+fn write(dir: &Path, records: u64, mut ledger: Ledger) -> std::io::Result<()> {
     let mut open = None;
-    for number in 0..RECORDS {
+    for number in 0..records {
         ledger.begun();
         let file = match open.take() {
             Some(file) if number % FILE_RECORDS != 0 => file,
@@ -65,10 +64,11 @@ fn write(dir: &Path, mut ledger: Ledger) -> std::io::Result<()> {
 }
 
 impl Writer {
-    /// Starts one that writes in `dir`; `how`: variables of its environment.
-    pub fn start(dir: &Path, beside: &dyn Fn(&str) -> PathBuf, how: &[(&str, &str)]) -> Writer {
+    /// Starts one that writes so many records in `dir`; `how`: variables of its environment.
+    pub fn start(dir: &Path, records: u64, beside: &dyn Fn(&str) -> PathBuf, how: &[(&str, &str)]) -> Writer {
         let (ledger, log) = (beside("ledger-records"), beside("records.log"));
-        let words = [ROLE, dir.to_str().expect("a path of ours"), ledger.to_str().expect("a path of ours")];
+        let text = |path: &Path| path.to_str().expect("a path of ours").to_owned();
+        let words = [ROLE, &text(dir), &records.to_string(), &text(&ledger)];
         Writer { process: program::start(&words, &log, how), ledger, log }
     }
 
