@@ -219,7 +219,8 @@ impl Agent {
         if self.cache.is_shared() {
             self.check_times(caller, node, new)?;
         }
-        self.cache.set_times(&node.anchor(&self.store)?, [new.atime, new.mtime], &mut apply)
+        self.cache.set_times(&node.anchor(&self.store)?, [new.atime, new.mtime], &mut apply)?;
+        self.windows.get().map_or(Ok(()), |windows| windows.keep(node.identity()))
     }
 
     /// Whether the caller may set times, where somebody else does it: its owner may, and who may write may set both to now.

@@ -159,8 +159,17 @@ pub const WINDOW_POLL: Duration = Duration::from_millis(1);
 /// perhaps gone soon, is left to the kernel, as is what may be written again.
 pub const WINDOW_BEHIND: u64 = 32 << 20;
 
-/// Bytes that are begun to be written back at once: whoever closes the file waits for them at most.
+/// Bytes by which that goes on.
 pub const WINDOW_BEHIND_BYTES: u64 = 8 << 20;
+
+/// Bytes that are begun to be written back by one call: whoever closes the file waits for them.
+pub const WINDOW_BEHIND_PIECE: u64 = 1 << 20;
+
+/// How long he waits at most, where the medium stands still.
+pub const WINDOW_BEHIND_END_WAIT: Duration = Duration::from_millis(50);
+
+/// Such steps that wait for the medium: what there is no room for is the kernel's.
+pub const WINDOW_BEHIND_QUEUE_MAX: usize = 64;
 
 /// Places of a file told apart at which programs write in sequence: as many share a file on most nodes.
 pub const WINDOW_RUNS_MAX: usize = 16;

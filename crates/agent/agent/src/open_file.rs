@@ -17,7 +17,7 @@ use crate::mode::{Mode, WriteHow};
 use crate::node::Node;
 use crate::reader::{Bytes, Reader};
 use crate::remote::patiently;
-use crate::windows::{WindowRight, WindowRules, Windows};
+use crate::windows::{Kept, WindowRight, WindowRules, Windows};
 
 /// `f_type` of a tmpfs.
 const TMPFS: fs::FsWord = 0x0102_1994;
@@ -253,9 +253,12 @@ impl OpenFile {
 
     /// fsync or fdatasync.
     pub fn sync(&self, data_only: bool) -> io::Result<()> {
-        let kept = self.windows.as_ref().is_some_and(|windows| windows.keeps(self.node.identity()));
-        if kept && let Some(told) = self.handle.sync_kept() {
-            return told;
+        let kept = self.windows.as_ref().map_or(Kept::Nothing, |windows| windows.keeps(self.node.identity()));
+        if kept != Kept::Nothing
+            && let Some(told) = self.handle.sync_kept()
+        {
+            told?;
+            return if kept == Kept::All { Ok(()) } else { self.handle.sync_acknowledged(data_only) };
         }
         self.settle()?;
         self.handle.sync(data_only)
@@ -319,7 +322,7 @@ impl OpenFile {
     /// It may have one. Only while every open description of the file may.
     pub fn allow_window(&self) {
         if let Some(windows) = self.windows.as_ref().filter(|_| self.rules.wish.is_some()) {
-            self.right.get_or_init(|| WindowRight::new(windows, self.node.identity(), self.rules));
+            self.right.get_or_init(|| WindowRight::new(windows, self.node.identity(), self.rules, self.mode.read));
         }
     }
 

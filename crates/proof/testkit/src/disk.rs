@@ -34,6 +34,13 @@ impl Disk {
         disk.or_skipped(made)
     }
 
+    /// What is on `image`, which somebody else has made, mounted at the directory `place`.
+    pub fn again(image: PathBuf, place: PathBuf) -> Option<Disk> {
+        let disk = Disk { image, place };
+        let mounted = disk.mount("loop");
+        disk.or_skipped(mounted)
+    }
+
     fn make(&self, bytes: u64, options: &[&str], mounted: &str) -> bool {
         let file = fs::File::create(&self.image).expect("an image");
         file.set_len(bytes).expect("room for an image");

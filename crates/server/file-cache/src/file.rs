@@ -296,6 +296,11 @@ impl Live {
         self.record.as_ref().is_some_and(|record| record.state != State::Clean)
     }
 
+    /// Whether the record that says so is not durable yet.
+    pub(crate) fn is_intent_unsynced(&self) -> bool {
+        self.is_unclean() && !self.intent_synced
+    }
+
     /// Whether the replica, not the global copy, says what the file is.
     pub(crate) fn is_ahead(&self) -> bool {
         matches!(self.body, Body::Whole) && (self.is_unclean() || (self.unlinked && self.place != Place::Lost))

@@ -324,17 +324,17 @@ impl FileHandle {
     }
 
     /// What `sync` does where all that was written survives a crash of the machine already: it tells a failed stage-out once. `None` where
-    /// it has more to do, under `fsync = global`.
+    /// it has more to do or to tell: under `fsync = global`, and where the name or the record is not durable yet or the medium lacks
+    /// something after all.
     pub fn sync_kept(&self) -> Option<io::Result<()>> {
-        (!self.policy.fsync_global).then(|| self.tell())
+        let live = self.file.live.lock();
+        let more = live.medium.lacks_some() || (live.name_unsynced && !live.unlinked) || live.is_intent_unsynced();
+        drop(live);
+        (!self.policy.fsync_global && !more).then(|| self.tell())
     }
 
     fn sync_record(&self) -> io::Result<()> {
-        let unsynced = {
-            let live = self.file.live.lock();
-            live.record.is_some() && live.is_unclean() && !live.intent_synced
-        };
-        if unsynced {
+        if self.file.live.lock().is_intent_unsynced() {
             let _gate = self.file.gate.lock();
             let Some(record) = self.file.live.lock().record.clone() else { return Ok(()) };
             self.inner.put(&self.file, Record { synced: true, ..record }, Durability::Machine)?;

@@ -19,7 +19,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use catalogue::Record;
-use types::ByteRange;
+use types::{ByteRange, Version};
 
 use crate::cache::{Inner, errno};
 use crate::file::File;
@@ -121,10 +121,23 @@ impl Inner {
     }
 }
 
-/// Begins to write some of a replica back, by a descriptor that may be anybody's. An error tells that some of it may be lost, or that it
-/// could not be begun.
-pub(crate) fn begin_to_write_back(file: &File, fd: BorrowedFd<'_>, range: ByteRange) -> io::Result<()> {
-    hear(file, || of_range(fd, range, libc::SYNC_FILE_RANGE_WRITE).or_else(begun_with))
+/// Begins to write some of a replica back that nobody asked for, unless somebody does just now. An error tells that some of it may be lost.
+pub(crate) fn begin_to_write_back(
+    file: &File,
+    version: Version,
+    fd: BorrowedFd<'_>,
+    range: ByteRange,
+) -> io::Result<()> {
+    // Whoever begins to sync meanwhile waits for what is heard here; nobody is told by us that all is well.
+    let Some(syncing) = file.syncing.try_read() else { return Ok(()) };
+    let begun = of_range(fd, Some(range), libc::SYNC_FILE_RANGE_WRITE).or_else(begun_with);
+    let noted = match begun {
+        // What is lost of a replica that has gone is nobody's.
+        Err(heard) if file.live.lock().version == Some(version) => Err(note(file, heard)),
+        _ => Ok(()),
+    };
+    drop(syncing);
+    noted
 }
 
 /// Whether what there is may go over the global copy: all of it is on the medium, or there is nothing to be lost below.
@@ -141,13 +154,8 @@ fn may_replace(file: &File, record: &Record, heard: io::Result<()>) -> io::Resul
 fn hear(file: &File, sync: impl FnOnce() -> Result<(), Heard>) -> io::Result<()> {
     let (before, _) = file.live.lock().medium.failed;
     let syncing = file.syncing.read();
-    if let Err(Heard { error, lost }) = sync() {
-        if lost {
-            let mut live = file.live.lock();
-            tracing::error!(%error, file = %file.identity, "the burst buffer's medium may lack some of a file's data");
-            live.medium.failed = (live.medium.failed.0 + 1, errno(&error));
-        }
-        return Err(error);
+    if let Err(heard) = sync() {
+        return Err(note(file, heard));
     }
     drop(syncing);
     // Whoever synced at the same time and heard in our stead notes it before he lets go.
@@ -156,9 +164,19 @@ fn hear(file: &File, sync: impl FnOnce() -> Result<(), Heard>) -> io::Result<()>
     if medium.failed.0 == before { Ok(()) } else { Err(medium.error()) }
 }
 
+/// Notes in the file what was lost. The error.
+fn note(file: &File, Heard { error, lost }: Heard) -> io::Error {
+    if lost {
+        let mut live = file.live.lock();
+        tracing::error!(%error, file = %file.identity, "the burst buffer's medium may lack some of a file's data");
+        live.medium.failed = (live.medium.failed.0 + 1, errno(&error));
+    }
+    error
+}
+
 /// Begins to write a file back.
 fn begin(fd: BorrowedFd<'_>) -> Result<(), Heard> {
-    of_range(fd, WHOLE, libc::SYNC_FILE_RANGE_WRITE).or_else(begun_with)
+    of_range(fd, None, libc::SYNC_FILE_RANGE_WRITE).or_else(begun_with)
 }
 
 /// Whoever has a file written back is told alone of what ext4 throws away on the way: blocks that it cannot allocate, for room or for
@@ -172,14 +190,13 @@ fn begun_with(error: io::Error) -> Result<(), Heard> {
 
 /// What the system has to tell of a file that was written back. Unlike a sync it costs no flush of the device.
 fn told(fd: BorrowedFd<'_>) -> Result<(), Heard> {
-    of_range(fd, WHOLE, libc::SYNC_FILE_RANGE_WAIT_BEFORE).map_err(|error| Heard { error, lost: true })
+    of_range(fd, None, libc::SYNC_FILE_RANGE_WAIT_BEFORE).map_err(|error| Heard { error, lost: true })
 }
 
-/// All that a file may have.
-const WHOLE: ByteRange = ByteRange { start: 0, end: i64::MAX as u64 };
-
-fn of_range(fd: BorrowedFd<'_>, range: ByteRange, what: libc::c_uint) -> io::Result<()> {
-    let [start, bytes] = [range.start, range.len()].map(|number| number.min(i64::MAX as u64) as i64);
+/// `None`: all that the file has.
+fn of_range(fd: BorrowedFd<'_>, range: Option<ByteRange>, what: libc::c_uint) -> io::Result<()> {
+    let range = range.map_or([0, 0], |range| [range.start, range.len()]);
+    let [start, bytes] = range.map(|number| number.min(i64::MAX as u64) as i64);
     // SAFETY: a call on a descriptor that is borrowed for it; no pointer is passed.
     if unsafe { libc::sync_file_range(fd.as_raw_fd(), start, bytes, what) } == 0 {
         return Ok(());
@@ -200,6 +217,25 @@ mod tests {
         let lost = |errno| begun_with(io::Error::from_raw_os_error(errno)).is_err_and(|heard| heard.lost);
         assert!([libc::EIO, libc::ENOSPC, libc::EUCLEAN, libc::EBADMSG, libc::EDQUOT].into_iter().all(lost));
         assert!(![libc::EROFS, libc::ENOMEM, libc::EAGAIN, libc::EINTR].into_iter().any(lost));
+    }
+
+    #[test]
+    fn what_is_lost_while_it_is_written_back_early_is_told_to_who_syncs_unless_the_replica_has_gone() {
+        use std::os::fd::AsFd;
+        let (pipe, _other_end) = std::io::pipe().unwrap();
+        for (there, lost) in [(Some(Version(7)), true), (Some(Version(8)), false), (None, false)] {
+            let file = File::new(types::Identity::new([1]).unwrap(), Arc::default(), Duration::ZERO);
+            file.live.lock().version = there;
+            // Of which nothing can be written back.
+            let begun = begin_to_write_back(&file, Version(7), pipe.as_fd(), ByteRange::new(0, 10));
+            assert_eq!((begun.is_err(), file.live.lock().medium.lacks_some()), (lost, lost), "{there:?}");
+        }
+        let file = File::new(types::Identity::new([1]).unwrap(), Arc::default(), Duration::ZERO);
+        file.live.lock().version = Some(Version(7));
+        let syncing = file.syncing.write();
+        begin_to_write_back(&file, Version(7), pipe.as_fd(), ByteRange::new(0, 10)).unwrap();
+        drop(syncing);
+        assert!(!file.live.lock().medium.lacks_some(), "somebody syncs it anyhow");
     }
 
     #[test]

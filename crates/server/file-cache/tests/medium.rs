@@ -76,7 +76,9 @@ fn a_sync_makes_the_name_durable_before_the_data() {
     let new = failing.world.create("new");
     new.write_at(&vec![2; BYTES], 0, false).unwrap();
     failing.fill();
+    assert!(new.sync_kept().is_none(), "its name is not durable yet");
     assert!(new.sync(false).is_err(), "the medium took what it has no room for");
+    assert!(new.sync_kept().is_none(), "it is to be told whoever asks");
     assert!(failing.world.store.journal().iter().any(|event| event.operation == Operation::SyncName));
 }
 

@@ -287,8 +287,10 @@ fn a_write_during_the_copy_keeps_the_file_dirty_until_it_is_copied_too() {
 #[test]
 fn a_failed_stage_out_is_told_once_to_each_handle_and_the_data_stays() {
     let world = World::new();
-    let (first, second) = (world.create("f"), world.open("f", true));
+    let (first, second, third) = (world.create("f"), world.open("f", true), world.open("f", true));
     first.write_at(b"data", 0, false).unwrap();
+    assert!(third.sync_kept().is_none(), "its record is not durable yet");
+    third.sync(false).unwrap();
     let fault =
         Fault { times: 2, errno: libc::EDQUOT, matching: |o| matches!(o, Operation::Write(_)), ..Fault::default() };
     world.store.fail(fault);
@@ -299,10 +301,13 @@ fn a_failed_stage_out_is_told_once_to_each_handle_and_the_data_stays() {
     assert_eq!(first.flush().unwrap_err().raw_os_error(), Some(libc::EDQUOT));
     first.flush().unwrap();
     assert_eq!(second.sync(false).unwrap_err().raw_os_error(), Some(libc::EDQUOT));
+    second.sync(false).unwrap();
+    assert_eq!(third.sync_kept().unwrap().unwrap_err().raw_os_error(), Some(libc::EDQUOT));
+    third.sync_kept().unwrap().unwrap();
     second.write_at(b"D", 0, false).unwrap();
     later.sync(false).unwrap();
     assert_eq!(world.cache.status().stuck.len(), 1);
-    drop((first, second, later));
+    drop((first, second, third, later));
     world.drain();
     assert_eq!(world.store.read("f").unwrap(), b"Data");
     assert!(world.cache.status().stuck.is_empty());

@@ -99,6 +99,8 @@ pub(super) struct Drain {
     damaged: bool,
     /// The last batch could not be brought to the burst buffer.
     failing: bool,
+    /// Something past the rings could not be synced when that was tried last.
+    unsynced: bool,
     /// A truncation since then.
     cut: Option<CutRecord>,
     /// Nothing acknowledged needs a sync to survive a crash of the machine.
@@ -126,7 +128,7 @@ impl Drain {
         let rings = BTreeMap::new();
         // Elsewhere each batch is synced, or on its way to a server.
         let behind = Behind::new(if medium.is_durable() { None } else { handle.write_behind() });
-        let (next, buffer, damaged, failing, cut) = (0, Vec::new(), false, false, None);
+        let (next, buffer, damaged, failing, unsynced, cut) = (0, Vec::new(), false, false, false, None);
         let (kept, counters) = (Arc::default(), Arc::clone(counters));
         Ok(Drain {
             place,
@@ -143,6 +145,7 @@ impl Drain {
             buffer,
             damaged,
             failing,
+            unsynced,
             cut,
             kept,
             counters,
@@ -161,14 +164,14 @@ impl Drain {
 
     /// As long as there are rings all that comes past them is synced, and so was what was there before them.
     fn tell_kept(&self) {
-        let kept = self.medium.is_durable() && !self.rings.is_empty() && !self.failing && !self.damaged;
-        self.kept.store(kept, Ordering::Release);
+        let troubled = self.failing || self.unsynced || self.damaged;
+        self.kept.store(self.medium.is_durable() && !self.rings.is_empty() && !troubled, Ordering::Release);
     }
 
     /// A ring for an open file.
     pub fn add(&mut self, open: u64, share: Share) -> io::Result<Granted> {
         // What was written past windows, and that there is such a file at all, is as durable as what will be written to this one.
-        self.sync(false)?;
+        self.sync()?;
         self.make(open, share).map_err(|error| self.counters.without_place(error))
     }
 
@@ -185,15 +188,27 @@ impl Drain {
         fault::point("window.granted");
         let slot = RingSlot(number);
         self.queue.join(slot);
+        self.behind.goes_on();
         self.rings.insert(slot, Ring { reader, open, ended: false, waited_us: 0, came: Instant::now(), _share: share });
         Counters::add(&self.counters.attached, 1);
         self.tell_kept();
         Ok(Granted { ring: memory, sequence: Arc::clone(&self.counter), id, capacity, medium: self.medium })
     }
 
-    /// What is in the burst buffer survives a crash of the machine, where what is in the rings does.
-    pub fn sync(&self, data_only: bool) -> io::Result<()> {
-        if self.medium.is_durable() { self.handle.sync_acknowledged(data_only) } else { Ok(()) }
+    /// What is in the burst buffer survives a crash of the machine, its times too, where what is in the rings does.
+    pub fn sync(&mut self) -> io::Result<()> {
+        if !self.medium.is_durable() {
+            return Ok(());
+        }
+        let synced = self.handle.sync_acknowledged(false);
+        self.unsynced = synced.is_err();
+        self.tell_kept();
+        synced
+    }
+
+    /// What is written back early is left to the kernel; nobody waits long for what is on its way.
+    pub fn end_behind(&mut self) {
+        self.behind.end();
     }
 
     /// The size of the ring that an open file has now.
@@ -234,6 +249,9 @@ impl Drain {
         }
         queue.leave(slot);
         self.tell_kept();
+        if self.windows() == 0 {
+            self.behind.ends();
+        }
         fault::point("window.revoked");
     }
 

@@ -96,10 +96,9 @@ impl FileWindow {
                     }
                 }
                 Next::End => {
-                    let over = slot.take();
+                    *slot = None;
                     drop(slot);
                     windows.forget(self);
-                    drop(over);
                     return;
                 }
             }

@@ -1,8 +1,8 @@
 //! Windows, the agent's side: who may have one, the rings of each file, and draining them.
 //!
 //! What programs do is in `docs/window.md`. The rule here is short: **whoever asks the agent about a file that has windows
-//! is answered after everything that was acknowledged before is in the burst buffer** ([`Windows::settle`]), and whoever
-//! could look past the agent ends them first ([`Windows::end`]). So nothing else of the agent needs to know about rings.
+//! is answered after everything that was acknowledged before is in the burst buffer** ([`Windows::settle`]), but for a sync where
+//! windows survive a crash themselves ([`Windows::keeps`]), and whoever could look past the agent ends them first ([`Windows::end`]). So nothing else of the agent needs to know about rings.
 //!
 //! Locks, in the order in which they are taken: a file's `drain`; the turn of the files; the table. `drain` is
 //! held over writes to the burst buffer. Where that is behind a server, they may wait for it: then nobody waits for `drain`
@@ -110,8 +110,22 @@ struct Entry {
     /// Rights whose open files may be mapped, behind a server: the same.
     mapped: u32,
     window: Option<Arc<FileWindow>>,
-    /// It was read, under `rw_conflict = disable`: it gets no window any more.
+    /// It was read, under `rw_conflict = disable`, or a mapping of it may be left: it gets no window any more.
     barred: bool,
+    /// Some of the rights were of open files that can be mapped for writing.
+    mappable: bool,
+}
+
+/// What of a file survives a crash of the machine as it is, for it has windows on persistent memory. [`Windows::keep`] sees to what
+/// comes past them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// Nothing is known to.
+    Nothing,
+    /// All that was acknowledged, but not what is stored into mappings, of which nobody is told.
+    Acknowledged,
+    /// The same, and it cannot be mapped for writing.
+    All,
 }
 
 /// The windows of one agent.
@@ -255,13 +269,21 @@ impl Windows {
         if !self.medium.is_durable() {
             return Ok(());
         }
-        self.with_window(identity, |drain| drain.sync(true)).map(drop)
+        self.with_window(identity, Drain::sync).map(drop)
     }
 
-    /// Whether all that was acknowledged of a file survives a crash of the machine as it is, for it has windows on persistent memory:
-    /// [`keep`](Windows::keep) sees to what comes past them. Waits for nobody.
-    pub fn keeps(&self, identity: &Identity) -> bool {
-        self.medium.is_durable() && self.window(identity).is_some_and(|window| window.kept.load(Ordering::Acquire))
+    /// What needs no sync. Waits for nobody.
+    pub fn keeps(&self, identity: &Identity) -> Kept {
+        if !self.medium.is_durable() || self.known.load(Ordering::Acquire) == 0 {
+            return Kept::Nothing;
+        }
+        let table = self.table.lock();
+        let of = |entry: &Entry| Some((entry.window.as_ref()?.kept.load(Ordering::Acquire), entry.mappable));
+        match table.get(identity).and_then(of) {
+            Some((true, false)) => Kept::All,
+            Some((true, true)) => Kept::Acknowledged,
+            _ => Kept::Nothing,
+        }
     }
 
     /// [`settle`](Windows::settle) for every file.
@@ -364,6 +386,8 @@ impl Windows {
         window.end_closed(drain);
         let done = work(drain);
         if drain.is_over() {
+            // Whoever opens the file next finds nobody at its replica.
+            drain.end_behind();
             let over = slot.take();
             drop(slot);
             self.forget(window);

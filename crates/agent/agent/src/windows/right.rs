@@ -41,6 +41,8 @@ pub(crate) struct WindowRight {
     pub(super) id: u64,
     /// Switched off by its program. Changes with the table locked, which counts it.
     pub(super) off: AtomicBool,
+    /// It was once, and may have been mapped then.
+    was_off: AtomicBool,
     /// It may be mapped, behind a server, until it is closed: a mapping keeps it open. Changes with the table locked, which counts it.
     pub(super) mapped: AtomicBool,
     /// It was told once that there is no memory for one.
@@ -52,10 +54,12 @@ pub(crate) struct WindowRight {
 }
 
 impl WindowRight {
-    /// By the rules of its directory.
-    pub fn new(windows: &Arc<Windows>, identity: &Identity, rules: WindowRules) -> WindowRight {
+    /// By the rules of its directory, and whether the open file can be mapped for writing.
+    pub fn new(windows: &Arc<Windows>, identity: &Identity, rules: WindowRules, mappable: bool) -> WindowRight {
         let mut table = windows.table.lock();
-        table.entry(identity.clone()).or_default().rights += 1;
+        let entry = table.entry(identity.clone()).or_default();
+        entry.rights += 1;
+        entry.mappable |= mappable;
         windows.known.store(table.len(), Ordering::Release);
         drop(table);
         WindowRight {
@@ -63,6 +67,7 @@ impl WindowRight {
             identity: identity.clone(),
             id: windows.number(),
             off: AtomicBool::new(false),
+            was_off: AtomicBool::new(false),
             mapped: AtomicBool::new(false),
             denied: AtomicBool::new(false),
             used: AtomicBool::new(false),
@@ -74,6 +79,7 @@ impl WindowRight {
     /// Its program switches it off, or on again. The windows that the file has are not ended here.
     pub(super) fn switch(&self, off: bool) {
         let mut table = self.windows.table.lock();
+        self.was_off.fetch_or(off, Ordering::AcqRel);
         if self.off.swap(off, Ordering::AcqRel) == off {
             return;
         }
@@ -126,6 +132,8 @@ impl Drop for WindowRight {
         if let Some(entry) = table.get_mut(&self.identity) {
             entry.rights -= 1;
             entry.mapped -= u32::from(*self.mapped.get_mut());
+            // A mapping outlives its descriptor, and does not show what a ring holds. Behind a server it keeps the open file.
+            entry.barred |= *self.was_off.get_mut() && !self.windows.behind_server;
         }
         self.windows.tidy(&mut table, &self.identity);
     }

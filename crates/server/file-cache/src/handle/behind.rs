@@ -28,11 +28,12 @@ impl FileHandle {
 }
 
 impl WriteBehind {
-    /// Begins it, and waits for no more than the medium's queue. That promises nothing of `range`, which is to be synced as ever; what the
-    /// medium did not take is noted for whoever does. Errors: those, and that the replica has gone.
+    /// Begins it, and waits for no more than the medium's queue. That promises nothing of `range`, which is to be synced as ever, and need
+    /// not happen where somebody syncs the file just now; what the medium did not take is noted for whoever does. Errors: those, and that
+    /// the replica cannot be opened, as where it has gone (`ENOENT`).
     pub fn begin(&self, range: ByteRange) -> io::Result<()> {
         // Not for writing: that would stand in the way of a lease longer.
         let replica = self.inner.replicas.open_as(self.version, How::Read)?;
-        begin_to_write_back(&self.file, replica.as_fd(), range)
+        begin_to_write_back(&self.file, self.version, replica.as_fd(), range)
     }
 }

@@ -1,18 +1,20 @@
 //! What was drained of a large file is written back to the burst buffer's medium while its program goes on.
 //!
 //! By itself the kernel begins after half a minute, or when a tenth of the memory waits for it: until then the medium rests, and
-//! whoever syncs the file waits for all of it. Nothing is promised by this, and nothing waits for it but the end of the file's windows,
-//! for one piece at most; what is left then is the kernel's again.
+//! whoever syncs the file waits for all of it. Nothing is promised by this, and nothing waits for it but the end of the file's windows, for
+//! the piece under way and no longer than a bound; what is left then is the kernel's again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{self, Receiver, SyncSender};
 
 use file_cache::WriteBehind;
 use types::ByteRange;
 
-use crate::limits::{WINDOW_BEHIND, WINDOW_BEHIND_BYTES, WINDOW_BEHIND_NICE, WINDOW_RUN_GAP, WINDOW_RUNS_MAX};
+use crate::limits::{
+    WINDOW_BEHIND, WINDOW_BEHIND_BYTES, WINDOW_BEHIND_END_WAIT, WINDOW_BEHIND_NICE, WINDOW_BEHIND_PIECE,
+    WINDOW_BEHIND_QUEUE_MAX, WINDOW_RUN_GAP, WINDOW_RUNS_MAX,
+};
 
 /// A place at which a file grows, or is written anew, in sequence.
 #[derive(Debug, Clone, Copy)]
@@ -73,86 +75,112 @@ impl Runs {
 /// Sees to one file.
 pub(super) struct Behind {
     runs: Runs,
-    way: Way,
-}
-
-enum Way {
-    /// It is not for us, or no thread can be had.
-    None,
-    /// Nothing was due so far, as of most files.
-    Ready(WriteBehind),
-    Begun(Thread),
+    /// `None`: it is not for us, or no thread can be had.
+    way: Option<Arc<WriteBehind>>,
+    /// The windows end: what comes still is left to the kernel.
+    ending: bool,
+    /// There is none where nothing was due so far, as of most files.
+    thread: Option<Thread>,
 }
 
 impl Behind {
     pub fn new(way: Option<WriteBehind>) -> Behind {
-        Behind { runs: Runs::default(), way: way.map_or(Way::None, Way::Ready) }
+        Behind { runs: Runs::default(), way: way.map(Arc::new), ending: false, thread: None }
     }
 
     /// This was written to the replica. Waits for nothing.
     pub fn wrote(&mut self, range: ByteRange) {
-        if matches!(self.way, Way::None) {
-            return;
-        }
+        let Some(way) = self.way.as_ref().filter(|_| !self.ending) else { return };
         let Some(due) = self.runs.take(range) else { return };
-        self.way = match std::mem::replace(&mut self.way, Way::None) {
-            Way::Ready(way) => Thread::start(way).map_or(Way::None, Way::Begun),
-            way => way,
-        };
-        if let Way::Begun(thread) = &self.way {
+        if self.thread.is_none() {
+            match Thread::start(Arc::clone(way)) {
+                Ok(thread) => self.thread = Some(thread),
+                Err(_) => self.way = None,
+            }
+        }
+        if let Some(thread) = &self.thread {
             thread.send(due);
         }
+    }
+
+    /// There are windows again, or still.
+    pub fn goes_on(&mut self) {
+        if std::mem::take(&mut self.ending) {
+            self.thread = None;
+        }
+    }
+
+    /// The windows end. Waits for nothing.
+    pub fn ends(&mut self) {
+        self.ending = true;
+        if let Some(thread) = &mut self.thread {
+            thread.ends();
+        }
+    }
+
+    /// It is over, or as good as that.
+    pub fn end(&mut self) {
+        self.ends();
+        self.thread = None;
     }
 }
 
 /// Begins to write back what it is sent, which may wait for the medium.
 struct Thread {
     /// `None` once it is to end.
-    ranges: Option<Sender<ByteRange>>,
+    ranges: Option<SyncSender<ByteRange>>,
     ends: Arc<AtomicBool>,
-    handle: Option<JoinHandle<()>>,
+    /// Says by its own end that the thread has none of the replica any more.
+    over: Receiver<()>,
 }
 
 impl Thread {
-    fn start(way: WriteBehind) -> std::io::Result<Thread> {
-        let (ranges, received) = mpsc::channel();
+    fn start(way: Arc<WriteBehind>) -> std::io::Result<Thread> {
+        let (ranges, received) = mpsc::sync_channel(WINDOW_BEHIND_QUEUE_MAX);
+        let (alive, over) = mpsc::sync_channel(0);
         let ends = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&ends);
-        let run = move || write_back(&way, &received, &told);
-        let handle = std::thread::Builder::new().name("behind".into()).spawn(run)?;
-        Ok(Thread { ranges: Some(ranges), ends, handle: Some(handle) })
+        let run = move || {
+            write_back(&|range| way.begin(range), &received, &told);
+            drop(alive);
+        };
+        std::thread::Builder::new().name("behind".into()).spawn(run)?;
+        Ok(Thread { ranges: Some(ranges), ends, over })
     }
 
     fn send(&self, range: ByteRange) {
         if let Some(ranges) = &self.ranges {
-            // Should it have ended, the kernel writes back by itself.
-            let _ = ranges.send(range);
+            // What there is no room for the kernel writes back by itself.
+            let _ = ranges.try_send(range);
         }
+    }
+
+    fn ends(&mut self) {
+        self.ends.store(true, Ordering::Relaxed);
+        self.ranges = None;
     }
 }
 
-fn write_back(way: &WriteBehind, ranges: &Receiver<ByteRange>, ends: &AtomicBool) {
+/// Where it stands still with its medium it is left alone: whoever waits for this may be a program that opens the file.
+impl Drop for Thread {
+    fn drop(&mut self) {
+        self.ends();
+        let _ = self.over.recv_timeout(WINDOW_BEHIND_END_WAIT);
+    }
+}
+
+fn write_back(begin: &dyn Fn(ByteRange) -> std::io::Result<()>, ranges: &Receiver<ByteRange>, ends: &AtomicBool) {
     // It gives way to programs, and to what drains their windows.
     let _ = rustix::process::nice(WINDOW_BEHIND_NICE);
     for range in ranges {
         let mut start = range.start;
         while start < range.end {
-            let end = range.end.min(piece_of(start) + WINDOW_BEHIND_BYTES);
+            let end = range.end.min((start / WINDOW_BEHIND_PIECE + 1) * WINDOW_BEHIND_PIECE);
             // What the medium does not take is noted, and told to whoever syncs.
-            if ends.load(Ordering::Relaxed) || way.begin(ByteRange::new(start, end)).is_err() {
+            if ends.load(Ordering::Relaxed) || begin(ByteRange::new(start, end)).is_err() {
                 return;
             }
             start = end;
-        }
-    }
-}
-
-impl Drop for Thread {
-    fn drop(&mut self) {
-        self.ends.store(true, Ordering::Relaxed);
-        self.ranges = None;
-        if let Some(handle) = self.handle.take() {
-            let _ = handle.join();
         }
     }
 }
@@ -192,6 +220,29 @@ mod tests {
         let late =
             (0..24).flat_map(|number| [(2 * number + 1, MIB), (2 * number, MIB)]).map(|(at, len)| (at * MIB, len));
         assert_eq!(written(late).last(), Some(&(8, 16)));
+    }
+
+    #[test]
+    fn who_ends_waits_for_a_piece_and_not_for_a_medium_that_stands_still() {
+        let (pieces, ends) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (ranges, received) = mpsc::sync_channel(WINDOW_BEHIND_QUEUE_MAX);
+        (0..8).for_each(|number| ranges.send(ByteRange::at(number * 8 * MIB, 8 * MIB)).unwrap());
+        drop(ranges);
+        let begin = |range: ByteRange| {
+            assert!(
+                range.len() == WINDOW_BEHIND_PIECE && !pieces.swap(true, Ordering::Relaxed),
+                "another after its end"
+            );
+            ends.store(true, Ordering::Relaxed);
+            Ok(())
+        };
+        let (begin, ends) = (&begin, &ends);
+        // It changes how its thread gives way.
+        std::thread::scope(|scope| scope.spawn(move || write_back(begin, &received, ends)).join().unwrap());
+        let (ranges, (_still, over)) = (None, mpsc::sync_channel(0));
+        let began = std::time::Instant::now();
+        drop(Thread { ranges, ends: Arc::default(), over });
+        assert!(began.elapsed() >= WINDOW_BEHIND_END_WAIT && began.elapsed() < testkit::PATIENCE);
     }
 
     #[test]

@@ -26,7 +26,7 @@ impl Drain {
         } else {
             batch.writes.iter().flat_map(in_pieces).try_for_each(|parts| self.write_piece(&parts))?;
         }
-        self.sync(true)?;
+        self.sync()?;
         self.look(batch);
         self.tell_broken(batch);
         Ok(())

@@ -28,7 +28,7 @@ fn on_medium(root: &Path) -> Option<(u64, u64)> {
                 return None;
             }
             let [cached, dirty, under_way, ..] = pages;
-            sums = (sums.0 + cached - dirty - under_way, sums.1 + dirty + under_way);
+            sums = (sums.0 + cached.saturating_sub(dirty + under_way), sums.1 + dirty + under_way);
         }
     }
     Some((sums.0 * PAGE / MIB, sums.1 * PAGE / MIB))

@@ -2,11 +2,16 @@
 
 use std::time::Duration;
 
+use testkit::Disk;
+
+use super::super::Kept;
 use super::super::drain::Drain;
 use super::killed::left_with_records;
 use super::recorder::{Event, drain_on, ring};
 use super::replay::recovered;
 use super::*;
+use crate::{NewAttributes, NewTime};
+use types::Timestamp;
 
 #[test]
 fn on_persistent_memory_the_replica_is_synced_before_the_mark_says_that_it_has_something() {
@@ -38,17 +43,47 @@ fn on_persistent_memory_the_replica_is_synced_before_the_mark_says_that_it_has_s
 }
 
 #[test]
+fn what_a_sync_is_to_tell_is_not_kept_from_it() {
+    let tree = tempfile::tempdir().unwrap();
+    let (mut drain, recorder) = drain_on(tree.path(), Medium::Emulated);
+    let kept = |drain: &Drain| drain.kept().load(Relaxed);
+    let (writer, _other) = (ring(&mut drain, 1, 256 << 10), ring(&mut drain, 2, 256 << 10));
+    // What came past the rings.
+    *recorder.full.lock() = true;
+    drain.sync().unwrap_err();
+    assert!(!kept(&drain));
+    *recorder.full.lock() = false;
+    drain.sync().unwrap();
+    assert!(kept(&drain));
+    // What was in them.
+    writer.append(0, &[7; 50_000], &mut || true).unwrap();
+    std::fs::OpenOptions::new().write(true).open(drain.place().ring(0)).unwrap().set_len(5000).unwrap();
+    drain.take();
+    std::mem::forget(writer); // its memory is gone
+    assert!(!kept(&drain), "the other ring is whole");
+    assert_eq!(drain.settle().unwrap_err().raw_os_error(), Some(libc::EIO));
+    drain.take();
+    assert!(kept(&drain), "it was told");
+}
+
+#[test]
 fn a_sync_of_what_lies_on_persistent_memory_waits_for_nobody_unless_it_has_something_to_tell() {
-    for (durable, rules) in [(true, &[][..]), (true, &["fsync=global"]), (false, &[])] {
+    let write_alone = Mode { read: false, ..WRITE };
+    for (durable, rules, mode) in
+        [(true, &[][..], WRITE), (true, &[], write_alone), (true, &["fsync=global"], WRITE), (false, &[], write_alone)]
+    {
         let tree = tempfile::tempdir().unwrap();
         if durable {
             std::fs::write(tree.path().join(DURABLE), "").unwrap();
         }
         let stand = Stand::new(tree.path(), rules);
-        let (open, below) = (stand.windowed("file"), tree.path().join("data/file"));
+        let (open, below) = (stand.open("file", mode), tree.path().join("data/file"));
         let windows = stand.agent.windows.get().unwrap();
-        assert!(!windows.keeps(open.node().identity()), "it has none yet");
+        let keeps = |open: &OpenFile| windows.keeps(open.node().identity());
+        assert_eq!(keeps(&open), Kept::Nothing, "it has none yet");
         let window = stand.attach(&open);
+        let maps = if mode.read { Kept::Acknowledged } else { Kept::All };
+        assert_eq!(keeps(&open), if durable { maps } else { Kept::Nothing });
         window.append(0, b"written").unwrap();
         stand.agent.write(&open, b"WR", 0, WriteHow::default()).unwrap();
         let at_once = durable && rules.is_empty();
@@ -69,8 +104,34 @@ fn a_sync_of_what_lies_on_persistent_memory_waits_for_nobody_unless_it_has_somet
         assert_eq!(std::fs::read(below).unwrap() == b"WRitten", rules == ["fsync=global"]);
         drop(open);
         let again = stand.unannounced("file", WRITE);
-        assert!(!windows.keeps(again.node().identity()), "nobody sees to what is written now");
+        assert_eq!(keeps(&again), Kept::Nothing, "nobody sees to what is written now");
     }
+}
+
+#[test]
+fn a_time_that_was_set_before_a_sync_is_on_the_medium_after_it() {
+    in_private_namespace(|| {
+        let tree = TempTree::new();
+        let Some(disk) = Disk::new(tree.path("image"), tree.dir("disk"), 64 << 20) else { return };
+        std::fs::write(disk.place().join(DURABLE), "").unwrap();
+        let stand = Stand::new(disk.place(), &[]);
+        let open = stand.open("file", Mode { read: false, ..WRITE });
+        stand.attach(&open).append(0, b"written").unwrap();
+        let set = Timestamp { seconds: 1_000_000_007, nanos: 9 };
+        let new = NewAttributes { mtime: Some(NewTime::At(set)), ..NewAttributes::default() };
+        stand.agent.set_attributes(&Caller::own(), open.node(), None, &new, &|| false).unwrap();
+        open.sync(false).unwrap();
+        // What a crash of the machine would leave at this moment.
+        std::fs::copy(tree.path("image"), tree.path("left")).unwrap();
+        let left = Disk::again(tree.path("left"), tree.dir("left-disk")).unwrap();
+        let replicas = std::fs::read_dir(left.place().join("buffer/replicas")).unwrap();
+        let replica = replicas.flat_map(|part| std::fs::read_dir(part.unwrap().path()).unwrap()).next().unwrap();
+        assert_eq!(replica.unwrap().metadata().unwrap().modified().unwrap(), time_of(set));
+    });
+}
+
+fn time_of(stamp: Timestamp) -> std::time::SystemTime {
+    std::time::UNIX_EPOCH + Duration::new(stamp.seconds as u64, stamp.nanos)
 }
 
 #[test]

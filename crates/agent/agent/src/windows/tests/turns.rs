@@ -47,7 +47,7 @@ impl Stage {
     fn actor(&self, root: &Path, name: char) -> Actor {
         let identity = Identity::new(vec![name as u8]).unwrap();
         let rules = WindowRules { wish: Some(8 * MIB), lazy: false, patience: PATIENCE, read_ends: false };
-        let right = WindowRight::new(&self.windows, &identity, rules);
+        let right = WindowRight::new(&self.windows, &identity, rules, false);
         let recorder = Recorder::new(&root.join(name.to_string()), root.join("no mark"));
         let (told, begins, mut writes) = (Arc::clone(&self.told), self.begins.clone(), 0);
         *recorder.before.lock() = Some(Box::new(move || {
