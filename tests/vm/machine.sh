@@ -2,13 +2,14 @@
 # power.
 #
 # machine_build        makes target/vm/{vmlinuz,initrd}
-# machine_disks DIR    new disks for the burst buffer and the global store, and new persistent memory
+# machine_disks DIR [SIZE]    new disks for the burst buffer and the global store, and new persistent memory
 # machine_start DIR JOB_LINE...     boots in the background; console in DIR/console, ledger in DIR/ledger.new
+# machine_guest DIR JOB_LINE...     the same for a machine that sees all files of this one, at the same paths, and keeps its changes to itself
 
 vm=$top/target/vm
 PERSISTENT_MIB=128
 PERSISTENT_DATA_MIB=2 # before it the guest's kernel describes the namespace
-MACHINE_MODULES="virtio_pci virtio_blk crc32c_generic ext4 fuse nfsd nfsv4 nfit nd_pmem"
+MACHINE_MODULES="virtio_pci virtio_blk crc32c_generic ext4 fuse nfsd nfsv4 nfit nd_pmem 9p 9pnet_virtio overlay loop veth"
 
 machine_library_closure() { # EXECUTABLE...
   ldd "$@" 2>/dev/null | grep -o '/[^ ]*' | grep -v ':$' | sort -u
@@ -45,30 +46,44 @@ machine_build() {
   (cd "$root" && find . | cpio --quiet -o -H newc) >"$vm/initrd"
 }
 
-machine_disks() { # DIR
+machine_disks() { # DIR [SIZE]
   local disk
   for disk in burst global; do
-    rm -f "$1/$disk" && truncate -s 256M "$1/$disk" && mkfs.ext4 -q -F "$1/$disk" || return
+    rm -f "$1/$disk" && truncate -s "${2:-256M}" "$1/$disk" && mkfs.ext4 -q -F "$1/$disk" || return
   done
   rm -f "$1/persistent" && truncate -s ${PERSISTENT_MIB}M "$1/persistent" &&
     mkfs.ext4 -q -F -b 4096 -E offset=$((PERSISTENT_DATA_MIB << 20)) "$1/persistent" $(((PERSISTENT_MIB - 2 * PERSISTENT_DATA_MIB) * 256)) || return
   : >"$1/ledger"
 }
 
+machine_guest() { # DIR JOB_LINE...
+  local dir=$1
+  shift
+  machine_memory=3G machine_boot "$dir" "$@" -- -smp 2 -virtfs local,path=/,mount_tag=share,security_model=none,readonly=on,multidevs=remap
+}
+
 machine_start() { # DIR JOB_LINE...
-  local dir=$1 extra=$1/extra
+  local dir=$1
+  shift
+  machine_boot "$dir" "$@" -- \
+    -object "memory-backend-file,id=persistent,share=on,mem-path=$dir/persistent,size=${PERSISTENT_MIB}M" -device nvdimm,memdev=persistent
+}
+
+machine_boot() { # DIR JOB_LINE... -- QEMU_OPTION...
+  local dir=$1 extra=$1/extra job=()
+  shift
+  while [ "$1" != -- ]; do job+=("$1") && shift; done
   shift
   rm -rf "$extra" && mkdir "$extra"
-  printf '%s\n' "$@" >"$extra/job"
+  printf '%s\n' "${job[@]}" >"$extra/job"
   cp "$dir/ledger" "$extra/ledger.old"
   { cat "$vm/initrd" && (cd "$extra" && find . -type f | cpio --quiet -o -H newc); } >"$dir/initrd"
   : >"$dir/console"
   : >"$dir/ledger.new"
   # shellcheck disable=SC2086
-  qemu-system-x86_64 -accel tcg -cpu max -M pc,nvdimm=on -m 512M,slots=1,maxmem=1G -nic none -nodefaults -no-reboot -display none \
+  qemu-system-x86_64 -accel tcg -cpu max -M pc,nvdimm=on -m "${machine_memory:-512M}",slots=1,maxmem=4G -nic none -nodefaults -no-reboot -display none \
     -kernel "$vm/vmlinuz" -initrd "$dir/initrd" -append "console=ttyS0 quiet panic=-1 loglevel=4" \
-    -object "memory-backend-file,id=persistent,share=on,mem-path=$dir/persistent,size=${PERSISTENT_MIB}M" -device nvdimm,memdev=persistent \
-    -serial "file:$dir/console" -serial "file:$dir/ledger.new" \
+    "$@" -serial "file:$dir/console" -serial "file:$dir/ledger.new" \
     -drive "file=$dir/burst,format=raw,if=virtio,cache=writeback" -drive "file=$dir/global,format=raw,if=virtio,cache=writeback" \
     </dev/null >"$dir/qemu.log" 2>&1 &
   machine=$!

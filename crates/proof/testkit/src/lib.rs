@@ -16,6 +16,7 @@
 
 mod connections;
 mod disk;
+mod kernel;
 mod namespace;
 mod process;
 mod random;
@@ -24,6 +25,7 @@ mod wait;
 
 pub use connections::abort_connections_of;
 pub use disk::Disk;
+pub use kernel::kernel_has;
 pub use namespace::{in_private_namespace, in_private_namespace_within};
 pub use process::{ProcessGuard, exported};
 pub use random::Random;

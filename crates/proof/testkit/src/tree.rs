@@ -1,17 +1,21 @@
 //! Scratch directories.
 
 use std::fs;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use tempfile::TempDir;
 
-/// A directory of its own for one test, removed with everything below at the end, mounts made here included.
+/// Mounts on one another that are taken away.
+const MOUNTS_OVER_EACH_OTHER_MAX: usize = 16;
+
+/// A directory of its own for one test, removed with everything below at the end. What is mounted below, by whomever, is unmounted first, and
+/// if anything stays mounted there nothing is removed: it may be a directory of the machine.
 ///
 /// It lies in the directory that `FOREBAY_TEST_DIR` names, else in the system's temporary directory.
 pub struct TempTree {
     root: TempDir,
-    mounts: std::sync::Mutex<Vec<PathBuf>>,
 }
 
 impl TempTree {
@@ -21,7 +25,7 @@ impl TempTree {
         let parent = std::env::var_os("FOREBAY_TEST_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
         let root = tempfile::Builder::new().prefix("forebay-test-").tempdir_in(&parent);
         let root = root.unwrap_or_else(|error| panic!("a directory in {}: {error}", parent.display()));
-        TempTree { root, mounts: std::sync::Mutex::default() }
+        TempTree { root }
     }
 
     /// The directory itself.
@@ -56,23 +60,63 @@ impl TempTree {
         let options = std::ffi::CString::new(format!("size={bytes},mode=0755")).expect("no zero byte");
         mount("testkit-memory", &path, "tmpfs", MountFlags::empty(), Some(options.as_c_str()))
             .unwrap_or_else(|error| panic!("mount a tmpfs on {}: {error}", path.display()));
-        self.mounts.lock().expect("no panic under the lock").push(path.clone());
         path
     }
 }
 
 impl Drop for TempTree {
     fn drop(&mut self) {
-        let mounts = self.mounts.get_mut().map(std::mem::take).unwrap_or_default();
-        for path in mounts.iter().rev() {
-            let _ = unmount(path, UnmountFlags::DETACH);
+        // Some may be seen only when those over them have gone.
+        for _ in 0..MOUNTS_OVER_EACH_OTHER_MAX {
+            let Some(mounts) = mounts_below(self.root()).filter(|mounts| !mounts.is_empty()) else { break };
+            mounts.iter().rev().for_each(|path| _ = unmount(path, UnmountFlags::DETACH));
+        }
+        if mounts_below(self.root()).is_none_or(|mounts| !mounts.is_empty()) {
+            self.root.disable_cleanup(true);
         }
     }
+}
+
+/// What this process sees mounted below `root`, or there; `None` if nobody can tell.
+fn mounts_below(root: &Path) -> Option<Vec<PathBuf>> {
+    let root = fs::canonicalize(root).ok()?;
+    let table = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let points = table.lines().filter_map(|line| line.split(' ').nth(4)).map(unescaped);
+    Some(points.filter(|point| point.starts_with(&root)).collect())
+}
+
+/// A path as the table writes it, with `\040` for a space and the like.
+fn unescaped(field: &str) -> PathBuf {
+    let mut bytes = Vec::new();
+    let mut rest = field.as_bytes();
+    while let Some((first, tail)) = rest.split_first() {
+        let octal = tail.get(..3).filter(|_| *first == b'\\').and_then(|digits| std::str::from_utf8(digits).ok());
+        let value = octal.and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        bytes.push(value.unwrap_or(*first));
+        rest = if value.is_some() { &tail[3..] } else { tail };
+    }
+    PathBuf::from(std::ffi::OsString::from_vec(bytes))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_mounted_below_by_others_is_unmounted_and_not_emptied() {
+        crate::in_private_namespace(|| {
+            let (tree, other) = (TempTree::new(), TempTree::new());
+            let kept = other.file("kept", "content");
+            for at in ["one", "one", "one/two words"] {
+                fs::create_dir_all(other.path("two words")).unwrap();
+                rustix::mount::mount_bind_recursive(other.root(), tree.dir(at)).unwrap();
+            }
+            let root = tree.root().to_owned();
+            assert!(root.join("one/two words/kept").exists());
+            drop(tree);
+            assert!(kept.exists() && !root.exists());
+        });
+    }
 
     #[test]
     fn a_tree_goes_with_its_files() {

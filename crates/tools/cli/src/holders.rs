@@ -5,7 +5,10 @@
 
 use std::fmt;
 use std::fs;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
 
 use crate::mounts::{self, Mount};
 
@@ -78,9 +81,10 @@ fn look(pid: i32, device: &str) -> Option<Holder> {
     let mount = seen.iter().find(|mount| mount.is_ours() && mount.device == device)?;
     let mut uses = Vec::new();
     for link in ["cwd", "root"] {
-        let target = fs::read_link(format!("/proc/{pid}/{link}")).ok();
-        let inside = target.filter(|path| mounts::covering(&seen, path).is_some_and(|m| m.id == mount.id));
-        uses.extend(inside.map(|path| (link.to_string(), path)));
+        let at = format!("/proc/{pid}/{link}");
+        if mount_of(&at) == Some(mount.id) {
+            uses.push((link.to_string(), fs::read_link(&at).unwrap_or_default()));
+        }
     }
     uses.extend(descriptors(pid, mount));
     if state != 'D' {
@@ -88,6 +92,15 @@ fn look(pid: i32, device: &str) -> Option<Holder> {
     }
     uses.truncate(USES_MAX);
     (!uses.is_empty()).then_some(Holder { pid, name, uses })
+}
+
+/// The mount in which a link of `/proc` leads to a place. Nobody is asked about the place, and its path, which may be one that cannot be
+/// seen from here (in another namespace, from within `chroot`), does not matter.
+fn mount_of(link: &str) -> Option<u64> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let place = rustix::fs::open(link, flags, Mode::empty()).ok()?;
+    let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", place.as_raw_fd())).ok()?;
+    info.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok())
 }
 
 /// Open files: `fdinfo` names the mount, so that no file of the mount is touched.
@@ -130,6 +143,14 @@ mod tests {
         let (name, state) = stat(std::process::id() as i32).unwrap();
         assert!(!name.is_empty());
         assert!("RSD".contains(state));
+    }
+
+    #[test]
+    fn the_mount_of_a_place_is_that_of_the_mount_table() {
+        let here = fs::canonicalize("/proc/self/cwd").unwrap();
+        let table = mounts::seen_by(std::process::id() as i32).unwrap();
+        assert_eq!(mount_of("/proc/self/cwd"), mounts::covering(&table, &here).map(|mount| mount.id));
+        assert_eq!(mount_of("/proc/self/nothing"), None);
     }
 
     #[test]

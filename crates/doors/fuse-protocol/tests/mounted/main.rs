@@ -120,6 +120,9 @@ fn files_are_created_written_read_listed_renamed_and_removed() {
 fn statx_tells_the_time_of_birth() {
     in_private_namespace(|| {
         use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+        if !testkit::kernel_has((6, 6), "a time of birth") {
+            return;
+        }
         let mounted = Mounted::new(64);
         File::create(mounted.path("born")).unwrap();
         let mask = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
@@ -209,6 +212,9 @@ fn a_handler_that_panics_answers_eio_and_the_session_lives() {
 #[test]
 fn passthrough_reads_and_writes_make_no_request() {
     in_private_namespace(|| {
+        if !testkit::kernel_has((6, 9), "passthrough") {
+            return;
+        }
         let mounted = Mounted::new(64);
         let file = File::options().read(true).write(true).open(mounted.path(PASSTHROUGH)).unwrap();
         let mut head = [0; 9];

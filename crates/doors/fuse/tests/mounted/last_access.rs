@@ -94,7 +94,8 @@ fn moves(file: &File, path: &Path, for_ms: u64) -> bool {
 #[test]
 fn strict_tells_every_read_and_relative_the_first_after_a_change() {
     in_private_namespace(|| {
-        for way in [PASSTHROUGH, DIRECT] {
+        // Else the kernel reads out of its page cache, of which nobody is told.
+        for way in [PASSTHROUGH, DIRECT].into_iter().filter(How::is_served) {
             let strict = Stand::new(How { rule: Some("atime=strict"), ..way });
             fs::write(strict.path("file"), "data").unwrap();
             let file = File::open(strict.path("file")).unwrap();

@@ -13,7 +13,7 @@ use fuse_protocol::mount;
 use global_store::posix::{Options, PosixStore};
 use rustix::mount::{OpenTreeFlags, UnmountFlags, mount_bind, open_tree, unmount};
 use rustix::process::Signal;
-use testkit::{PATIENCE, ProcessGuard, TempTree, wait_until};
+use testkit::{PATIENCE, ProcessGuard, TempTree, kernel_has, wait_until};
 
 /// Tells the serving process what to serve.
 const SERVE: &str = "FUSE_TEST_SERVE";
@@ -47,6 +47,14 @@ pub const PASSTHROUGH: How = How { passthrough: true, direct_mmap: true, nodes_m
 pub const DIRECT: How = How { passthrough: false, ..PASSTHROUGH };
 /// As on a kernel before 6.6.
 pub const CACHED: How = How { direct_mmap: false, ..DIRECT };
+
+impl How {
+    /// Whether this kernel serves it so; else it is served as by old ones.
+    pub fn is_served(&self) -> bool {
+        (!self.passthrough || kernel_has((6, 9), "passthrough"))
+            && (!self.direct_mmap || kernel_has((6, 6), "a mapping of direct files"))
+    }
+}
 
 impl Stand {
     pub fn new(how: How) -> Stand {

@@ -12,7 +12,7 @@ use window::attach::{Command as Ask, Control, page_and_pair, state};
 use window::client::{Registration, Window, control};
 use window::{Mapping, Medium, Memory};
 
-use crate::stand::{CACHED, DIRECT, PASSTHROUGH, Stand};
+use crate::stand::{CACHED, DIRECT, How, PASSTHROUGH, Stand};
 
 const WRITER: &str = "FUSE_TEST_WINDOW_WRITER";
 
@@ -35,6 +35,9 @@ fn attach(registration: &Registration, file: &File) -> Window {
 #[test]
 fn a_program_with_a_window_and_one_without_see_the_same_bytes() {
     in_private_namespace(|| {
+        if !PASSTHROUGH.is_served() {
+            return;
+        }
         let stand = Stand::new(PASSTHROUGH);
         let path = stand.path("file");
         let registration = register(&stand.window_socket());
@@ -73,6 +76,9 @@ fn a_program_with_a_window_and_one_without_see_the_same_bytes() {
 #[test]
 fn who_has_a_file_open_already_is_not_passed_by() {
     in_private_namespace(|| {
+        if !PASSTHROUGH.is_served() {
+            return;
+        }
         let stand = Stand::new(PASSTHROUGH);
         let path = stand.path("file");
         fs::write(&path, b"old").unwrap();
@@ -107,6 +113,9 @@ fn wait_windowed(registration: &Registration, path: &Path) -> (File, bool) {
 #[test]
 fn any_descriptor_answers_the_ioctl_and_only_ours() {
     in_private_namespace(|| {
+        if !PASSTHROUGH.is_served() {
+            return;
+        }
         let stand = Stand::new(PASSTHROUGH);
         let registration = register(&stand.window_socket());
         let (file, _) = open(&registration, &stand.path("file"));
@@ -129,6 +138,9 @@ fn any_descriptor_answers_the_ioctl_and_only_ours() {
 #[test]
 fn a_replica_that_the_kernel_reads_by_itself_is_offered_for_mapping_and_its_cuts_are_told() {
     in_private_namespace(|| {
+        if !PASSTHROUGH.is_served() {
+            return;
+        }
         let stand = Stand::new(PASSTHROUGH);
         let path = stand.path("file");
         fs::write(&path, [1; 5000]).unwrap();
@@ -161,8 +173,8 @@ fn a_replica_that_the_kernel_reads_by_itself_is_offered_for_mapping_and_its_cuts
 #[test]
 fn without_passthrough_who_writes_alone_has_a_window_and_others_see_what_it_writes_past_their_page_cache() {
     in_private_namespace(|| {
-        for direct_mmap in [true, false] {
-            let stand = Stand::new(if direct_mmap { DIRECT } else { CACHED });
+        for how in [DIRECT, CACHED].into_iter().filter(How::is_served) {
+            let (stand, direct_mmap) = (Stand::new(how), how.direct_mmap);
             let path = stand.path("file");
             fs::write(&path, [b'.'; 8192]).unwrap();
             let registration = register(&stand.window_socket());
@@ -259,6 +271,9 @@ fn writer() {
 #[test]
 fn what_a_killed_program_was_told_is_in_the_file() {
     in_private_namespace(|| {
+        if !PASSTHROUGH.is_served() {
+            return;
+        }
         let stand = Stand::new(PASSTHROUGH);
         let (path, place) = (stand.path("file"), stand.beside("ledger"));
         let ledger = Mapping::create(&place, 4096, Medium::Volatile).unwrap();

@@ -1,0 +1,28 @@
+//! What the kernel is too old for.
+
+/// Whether this is Linux `since` or newer, which `what` takes; if not, that it is skipped is said.
+pub fn kernel_has(since: (u32, u32), what: &str) -> bool {
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    let has = version(&release) >= since;
+    if !has {
+        eprintln!("skipped: {what} takes Linux {}.{}, and this is {release}", since.0, since.1);
+    }
+    has
+}
+
+fn version(release: &str) -> (u32, u32) {
+    let mut numbers = release.split(['.', '-', '+']).map_while(|number| number.parse().ok());
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_by_number() {
+        assert!(version("6.12.1-amd64") > version("6.9"));
+        assert_eq!((version("5.14.0-503.el9"), version("6.18+"), version("x")), ((5, 14), (6, 18), (0, 0)));
+        assert!(kernel_has((3, 0), "this test") && !kernel_has((1000, 0), "no test"));
+    }
+}

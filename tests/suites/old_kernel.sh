@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# The workspace's own tests on a kernel that clusters run: Debian's 6.1, which knows no FUSE passthrough, in emulation. The machine sees
+# all files of this one, and runs the test binaries that were built here.
+#
+#   tests/suites/old_kernel.sh [NAME...]      those whose name contains NAME; by default what takes some minutes
+#
+# Needs no KVM. What cannot be installed is told, and nothing is tested.
+cd "$(dirname "$0")" || exit 1
+. ./report.sh
+. ./accelerated.sh
+here=$top/tests/vm
+. "$here/machine.sh"
+
+SECONDS_MAX=$((${FOREBAY_OLD_KERNEL_SECONDS:-480} - 60)) # of the tests in the machine
+SLOWER=8 # than this machine, at most
+
+names=("$@")
+[ $# -gt 0 ] || read -ra names <<<"${FOREBAY_OLD_KERNEL_TESTS:-fuse/ fuse-protocol/ cli/run cli/mount file-cache/stage file-cache/model}"
+
+if [ ! -s "$top/target/test/binaries" ]; then
+  echo "not tested: no list of what was built; scripts/test.sh makes it"
+  finish
+fi
+if ! { install_tool fsx 0.3.2 && machine_build; } >"$scratch/build.log" 2>&1; then
+  tail -n 5 "$scratch/build.log"
+  echo "not tested: the machine cannot be built"
+  finish
+fi
+dir=$scratch/machine
+mkdir "$dir"
+machine_disks "$dir" 4G || exit
+machine_guest "$dir" job=host place="$top" \
+  "environment='FOREBAY_TEST_BUILT=yes FOREBAY_TEST_SLOWER=$SLOWER FOREBAY_TEST_MINUTES=$((SECONDS_MAX / 60))'" "command='scripts/test.sh ${names[*]}'"
+machine_says "$dir" 'vm: passed\|vm: failed' "$SECONDS_MAX"
+machine_cut "$dir"
+tr -d '\r' <"$dir/console" >"$scratch/console"
+while read -r verdict name passed _ failed _ took _; do
+  case $verdict in
+    ok) pass "$name" && echo "$passed of its tests on $(grep -o 'vm: kernel .*' "$scratch/console" | head -n 1 | cut -d' ' -f3), $took s" ;;
+    FAILED | TIMEOUT) fail "$name" "$failed of its tests" ;;
+  esac
+done < <(grep -E '^(ok|FAILED|TIMEOUT) +[a-z-]+/' "$scratch/console")
+[ $((passed_count + failed_count)) -gt 0 ] || fail "${names[*]}" "the machine ran none"
+[ "$failed_count" = 0 ] || tail -n 60 "$scratch/console"
+finish
