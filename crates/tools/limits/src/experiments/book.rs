@@ -90,6 +90,8 @@ pub struct Bars {
     pub eta: Option<f64>,
     /// Share of reads that found their bytes on their node.
     pub hits: Option<f64>,
+    /// The same with those that waited for what had been asked for before they came: all that asked for nothing themselves.
+    pub foreseen: Option<f64>,
 }
 
 /// Bed and bar of the share of a disk.

@@ -139,6 +139,7 @@ struct Turns {
     reached_s: Vec<f64>,
     hits: Vec<f64>,
     late: Vec<f64>,
+    foreseen: Vec<f64>,
     windowed: Vec<f64>,
     busy: Vec<f64>,
 }
@@ -261,6 +262,7 @@ impl Bench<'_> {
         turns.reached_s.push(took.reached_s);
         turns.hits.push(fared.after(&ramp, |fared| fared.hits));
         turns.late.push(fared.after(&ramp, |fared| fared.late));
+        turns.foreseen.push(fared.after(&ramp, |fared| fared.hits + fared.late));
         turns.windowed.push(fared.acknowledged_bytes as f64 / work.bytes() as f64);
         turns.busy.push(took.busy);
         if !work.reads {
@@ -310,6 +312,9 @@ impl Bench<'_> {
                 format_share(median(&fast.late))
             );
             rows.push(row("hits", median(&fast.hits), case.bar.hits, case.paper.hits, what));
+            let what =
+                "of them were served by what had been asked for before they came, found or waited for".to_owned();
+            rows.push(row("foreseen", median(&fast.foreseen), case.bar.foreseen, case.paper.foreseen, what));
         } else {
             let reached = median(&fast.reached_s);
             rows.push(of_memory(format!(
