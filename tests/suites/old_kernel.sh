@@ -30,9 +30,12 @@ dir=$scratch/machine
 mkdir "$dir"
 machine_disks "$dir" 4G || exit
 machine_guest "$dir" job=host place="$top" \
-  "environment='FOREBAY_TEST_BUILT=yes FOREBAY_TEST_SLOWER=$SLOWER FOREBAY_TEST_MINUTES=$((SECONDS_MAX / 60))'" "command='scripts/test.sh ${names[*]}'"
-machine_says "$dir" 'vm: passed\|vm: failed' "$SECONDS_MAX"
+  "environment='FOREBAY_TEST_BUILT=yes FOREBAY_TEST_SLOWER=$SLOWER FOREBAY_TEST_MINUTES=$(((SECONDS_MAX - 60) / 60))'" "command='scripts/test.sh ${names[*]}'"
+trap '[ -z "$machine" ] || kill -9 "$machine"; clean_up' EXIT
+ended=no
+machine_says "$dir" 'vm: passed\|vm: failed' "$SECONDS_MAX" && ended=yes
 machine_cut "$dir"
+machine=
 tr -d '\r' <"$dir/console" >"$scratch/console"
 while read -r verdict name passed _ failed _ took _; do
   case $verdict in
@@ -41,5 +44,6 @@ while read -r verdict name passed _ failed _ took _; do
   esac
 done < <(grep -E '^(ok|FAILED|TIMEOUT) +[a-z-]+/' "$scratch/console")
 [ $((passed_count + failed_count)) -gt 0 ] || fail "${names[*]}" "the machine ran none"
-[ "$failed_count" = 0 ] || tail -n 60 "$scratch/console"
+[ $ended = yes ] && { [ "$failed_count" -gt 0 ] || grep -q 'vm: passed' "$scratch/console"; } || fail machine "it came to no end"
+[ "$failed_count" = 0 ] || tail -n 60 "$dir/qemu.log" "$scratch/console"
 finish

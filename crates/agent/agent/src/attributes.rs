@@ -198,6 +198,8 @@ impl Agent {
         }
         if new.atime.is_some() || new.mtime.is_some() {
             self.set_times(caller, node, new)?;
+            // Not while names are held steady.
+            self.windows.get().map_or(Ok(()), |windows| windows.keep(node.identity()))?;
         }
         let attributes = self.attributes(node);
         // Until then: what was cut already is not to be done again to a file that took its place.
@@ -219,8 +221,7 @@ impl Agent {
         if self.cache.is_shared() {
             self.check_times(caller, node, new)?;
         }
-        self.cache.set_times(&node.anchor(&self.store)?, [new.atime, new.mtime], &mut apply)?;
-        self.windows.get().map_or(Ok(()), |windows| windows.keep(node.identity()))
+        self.cache.set_times(&node.anchor(&self.store)?, [new.atime, new.mtime], &mut apply)
     }
 
     /// Whether the caller may set times, where somebody else does it: its owner may, and who may write may set both to now.

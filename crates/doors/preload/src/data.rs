@@ -27,8 +27,23 @@ enum Outcome {
     Done,
     /// Nothing happened: the call goes to the kernel as it is.
     Kernel,
-    /// The file position was moved for it already, from here; the bytes go to the kernel.
-    KernelAt(off_t),
+    /// The file position was moved for it already, from here; the bytes go to the kernel, as long as the number means that file.
+    KernelAt(off_t, Held),
+}
+
+/// An open file that is held as long as this lives. Not over a call at which a thread may be cancelled.
+struct Held(&'static Open);
+
+impl Held {
+    fn of(fd: c_int) -> Option<Held> {
+        descriptors::hold(fd).map(Held)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.release();
+    }
 }
 
 /// `write`.
@@ -38,9 +53,12 @@ pub unsafe fn write(original: Write, fd: c_int, bytes: *const c_void, length: si
         Outcome::Done => length as ssize_t,
         // SAFETY: the call as it came.
         Outcome::Kernel => unsafe { original(fd, bytes, length) },
-        // SAFETY: the call as it came.
-        Outcome::KernelAt(_) if taken_back(fd, length) => unsafe { original(fd, bytes, length) },
-        Outcome::KernelAt(at) => {
+        Outcome::KernelAt(_, held) if taken_back(fd, length) => {
+            drop(held);
+            // SAFETY: the call as it came.
+            unsafe { original(fd, bytes, length) }
+        }
+        Outcome::KernelAt(at, _held) => {
             // SAFETY: the call as it came, at the position taken for it.
             let done = unsafe { libc::syscall(libc::SYS_pwrite64, fd, bytes, length, at) };
             settle(fd, length, done)
@@ -65,9 +83,12 @@ pub unsafe fn writev(original: VectorWrite, fd: c_int, parts: *const iovec, coun
         (Outcome::Done, length) => length as ssize_t,
         // SAFETY: the call as it came.
         (Outcome::Kernel, _) => unsafe { original(fd, parts, count) },
-        // SAFETY: the call as it came.
-        (Outcome::KernelAt(_), length) if taken_back(fd, length) => unsafe { original(fd, parts, count) },
-        (Outcome::KernelAt(at), length) => {
+        (Outcome::KernelAt(_, held), length) if taken_back(fd, length) => {
+            drop(held);
+            // SAFETY: the call as it came.
+            unsafe { original(fd, parts, count) }
+        }
+        (Outcome::KernelAt(at, _held), length) => {
             // SAFETY: the call as it came, at the position taken for it.
             let done = unsafe { libc::syscall(libc::SYS_pwritev, fd, parts, count, at, 0) };
             settle(fd, length, done)
@@ -170,16 +191,20 @@ unsafe fn many(fd: c_int, parts: *const iovec, count: c_int, at: Option<off_t>) 
 }
 
 fn by_window(fd: c_int, parts: &[IoSlice<'_>], length: size_t, at: Option<off_t>) -> Outcome {
-    let Some(open) = descriptors::hold(fd) else { return Outcome::Kernel };
+    let Some(held) = Held::of(fd) else { return Outcome::Kernel };
     let panics = AbortOnPanic::armed();
-    let outcome = by_window_of(open, fd, parts, length, at);
-    open.release();
+    let outcome = by_window_of(held, fd, parts, length, at);
     panics.disarm();
     outcome
 }
 
-fn by_window_of(open: &Open, fd: c_int, parts: &[IoSlice<'_>], length: size_t, at: Option<off_t>) -> Outcome {
+fn by_window_of(held: Held, fd: c_int, parts: &[IoSlice<'_>], length: size_t, at: Option<off_t>) -> Outcome {
+    let open = held.0;
     open.count(length, || agent::attach(fd));
+    // Asking may have taken long. From here on whoever has the number mean something else waits for this call.
+    if !descriptors::leads_to(fd, open) {
+        return Outcome::Kernel;
+    }
     let Some(window) = open.window() else { return Outcome::Kernel };
     if length as u64 > window.payload_max() || at.is_some_and(|at| at < 0) {
         return Outcome::Kernel;
@@ -202,7 +227,7 @@ fn by_window_of(open: &Open, fd: c_int, parts: &[IoSlice<'_>], length: size_t, a
                 // Over. Another may be had later.
                 descriptors::adopt(fd, RETRY_AFTER_WRITES);
             }
-            if moved { Outcome::KernelAt(start) } else { Outcome::Kernel }
+            if moved { Outcome::KernelAt(start, held) } else { Outcome::Kernel }
         }
     }
 }

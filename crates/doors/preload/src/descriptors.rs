@@ -100,6 +100,12 @@ pub fn hold(fd: c_int) -> Option<&'static Open> {
     open.life.enter(slot, found, || open.empty()).then_some(open)
 }
 
+/// Whether the number means that open file still, which the caller holds.
+#[inline]
+pub fn leads_to(fd: c_int, open: &Open) -> bool {
+    slot(fd).is_some_and(|slot| slot.look() == from_ref(open) as usize)
+}
+
 /// Makes an entry. None is made when all are in use.
 pub fn adopt(fd: c_int, patience: u32) {
     forget(fd);
@@ -131,7 +137,6 @@ pub fn forget_and_wait(fd: c_int) {
     let Some(before) = open_at(slot.replace(NOTHING)) else { return };
     let nap = rustix::thread::Timespec { tv_sec: 0, tv_nsec: 100_000 };
     for round in 0..CALLS_WAITED_FOR_MS * 10 {
-        // An entry that is another's meanwhile is waited for in vain, and no longer.
         if before.life.entered() == 0 {
             break;
         }

@@ -45,7 +45,7 @@ pub const COPIES_WAITED_FOR_MS: u32 = 10_000;
 
 /// Milliseconds for which calls on a descriptor are waited for that is about to be replaced: they need it for one `lseek`, and a handler of
 /// signals may have interrupted one in between.
-pub const CALLS_WAITED_FOR_MS: u32 = 10;
+pub const CALLS_WAITED_FOR_MS: u32 = 50;
 
 /// Lowest number for the connection's own descriptor, so that programs find the numbers they expect.
 pub const OWN_DESCRIPTORS_FROM: i32 = 700;

@@ -69,7 +69,8 @@ impl Drop for TempTree {
         // Some may be seen only when those over them have gone.
         for _ in 0..MOUNTS_OVER_EACH_OTHER_MAX {
             let Some(mounts) = mounts_below(self.root()).filter(|mounts| !mounts.is_empty()) else { break };
-            mounts.iter().rev().for_each(|path| _ = unmount(path, UnmountFlags::DETACH));
+            // The outer ones take those within with them, whose paths nobody needs to walk.
+            mounts.iter().for_each(|path| _ = unmount(path, UnmountFlags::DETACH));
         }
         if mounts_below(self.root()).is_none_or(|mounts| !mounts.is_empty()) {
             self.root.disable_cleanup(true);
@@ -80,15 +81,16 @@ impl Drop for TempTree {
 /// What this process sees mounted below `root`, or there; `None` if nobody can tell.
 fn mounts_below(root: &Path) -> Option<Vec<PathBuf>> {
     let root = fs::canonicalize(root).ok()?;
-    let table = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let points = table.lines().filter_map(|line| line.split(' ').nth(4)).map(unescaped);
+    let table = fs::read("/proc/self/mountinfo").ok()?;
+    let lines = table.split(|byte| *byte == b'\n');
+    let points = lines.filter_map(|line| line.split(|byte| *byte == b' ').nth(4)).map(unescaped);
     Some(points.filter(|point| point.starts_with(&root)).collect())
 }
 
 /// A path as the table writes it, with `\040` for a space and the like.
-fn unescaped(field: &str) -> PathBuf {
+fn unescaped(field: &[u8]) -> PathBuf {
     let mut bytes = Vec::new();
-    let mut rest = field.as_bytes();
+    let mut rest = field;
     while let Some((first, tail)) = rest.split_first() {
         let octal = tail.get(..3).filter(|_| *first == b'\\').and_then(|digits| std::str::from_utf8(digits).ok());
         let value = octal.and_then(|digits| u8::from_str_radix(digits, 8).ok());

@@ -78,13 +78,14 @@ impl Windows {
         Err(not_now())
     }
 
-    /// Why no open file of a file gets a window: `EOPNOTSUPP`, until everybody has closed it, or `EAGAIN`, while one is switched off
-    /// or may be mapped.
+    /// Why no open file of a file gets a window: `EOPNOTSUPP`, for it was read, or `EAGAIN`, while one is switched off or may be mapped;
+    /// either way until everybody has closed it at the latest.
     pub(super) fn refusal(&self, identity: &Identity) -> Option<io::Error> {
         let table = self.table.lock();
         let entry = table.get(identity)?;
         let errno = if entry.barred { libc::EOPNOTSUPP } else { libc::EAGAIN };
-        (entry.barred || entry.off > 0 || entry.mapped > 0).then(|| io::Error::from_raw_os_error(errno))
+        (entry.barred || entry.left_mapped || entry.off > 0 || entry.mapped > 0)
+            .then(|| io::Error::from_raw_os_error(errno))
     }
 
     /// The windows of a file; true if they are new, and have no thread yet.

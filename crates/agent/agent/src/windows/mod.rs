@@ -110,8 +110,10 @@ struct Entry {
     /// Rights whose open files may be mapped, behind a server: the same.
     mapped: u32,
     window: Option<Arc<FileWindow>>,
-    /// It was read, under `rw_conflict = disable`, or a mapping of it may be left: it gets no window any more.
+    /// It was read, under `rw_conflict = disable`: it gets no window any more.
     barred: bool,
+    /// An open file of it was closed that may have been mapped, and a mapping outlives it: the same.
+    left_mapped: bool,
     /// Some of the rights were of open files that can be mapped for writing.
     mappable: bool,
 }

@@ -127,13 +127,13 @@ impl Drop for WindowRight {
         } else if let Err(error) = self.windows.end(&self.identity, Some(self.id)) {
             tracing::error!(%error, "a window could not be drained at the last close; its ring stays, and it is tried again");
         }
-        self.switch(false);
         let mut table = self.windows.table.lock();
         if let Some(entry) = table.get_mut(&self.identity) {
             entry.rights -= 1;
+            entry.off -= u32::from(*self.off.get_mut());
             entry.mapped -= u32::from(*self.mapped.get_mut());
             // A mapping outlives its descriptor, and does not show what a ring holds. Behind a server it keeps the open file.
-            entry.barred |= *self.was_off.get_mut() && !self.windows.behind_server;
+            entry.left_mapped |= *self.was_off.get_mut() && !self.windows.behind_server;
         }
         self.windows.tidy(&mut table, &self.identity);
     }
