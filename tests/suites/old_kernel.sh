@@ -27,13 +27,7 @@ if [ ! -s "$top/target/test/binaries" ]; then
   echo "not tested: no list of what was built; scripts/test.sh makes it"
   finish
 fi
-if ! { install_tool fsx 0.3.2 && machine_build; } >"$scratch/build.log" 2>&1; then
-  tail -n 5 "$scratch/build.log"
-  echo "not tested: the machine cannot be built"
-  finish
-fi
-dir=$scratch/machine
-mkdir "$dir"
+machine_or_finish
 machine_disks "$dir" 4G || exit
 machine_guest "$dir" job=host place="$top" \
   "environment='FOREBAY_TEST_BUILT=yes FOREBAY_TEST_SLOWER=$SLOWER FOREBAY_TEST_MINUTES=$(((SECONDS_MAX - 60) / 60))'" "command='scripts/test.sh ${names[*]}'"

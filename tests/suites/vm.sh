@@ -99,13 +99,7 @@ writes_in_persistent_windows_survive_crashes_without_a_sync() { # S50
   echo "$unsynced of $(wc -l <"$dir/ledger") lines of the ledger were never synced, and hold after $CRASHES crashes"
 }
 
-if ! { install_tool fsx 0.3.2 && machine_build; } >"$scratch/build.log" 2>&1; then
-  tail -n 5 "$scratch/build.log"
-  echo "not tested: the machine cannot be built"
-  finish
-fi
-dir=$scratch/machine
-mkdir "$dir"
+machine_or_finish
 facts=(programs_run_on_a_kernel_without_passthrough programs_run_over_nfs acknowledgements_survive_crashes_of_the_machine
   acknowledgements_survive_crashes_over_nfs writes_in_persistent_windows_survive_crashes_without_a_sync)
 [ $# -gt 0 ] && facts=("$@")

@@ -46,6 +46,17 @@ machine_build() {
   (cd "$root" && find . | cpio --quiet -o -H newc) >"$vm/initrd"
 }
 
+# Builds it for a suite, with the directory `dir` for what it needs; if it cannot be built, that is told and nothing is tested.
+machine_or_finish() {
+  if ! { install_tool fsx 0.3.2 && machine_build; } >"$scratch/build.log" 2>&1; then
+    tail -n 5 "$scratch/build.log"
+    echo "not tested: the machine cannot be built"
+    finish
+  fi
+  dir=$scratch/machine
+  mkdir "$dir"
+}
+
 machine_disks() { # DIR [SIZE]
   local disk
   for disk in burst global; do

@@ -111,6 +111,18 @@ static inline int scratch(const char *name) {
   return fd;
 }
 
+// A new file that has been read so often that it is mapped, where files are.
+static inline int often_read(const char *name, void *bytes, size_t length, unsigned seed) {
+  char got;
+  int bad = 0, fd = scratch(name);
+  TELL(write(fd, pattern(bytes, length, seed), length));
+  TELL(close(fd));
+  fd = open(name, O_RDONLY);
+  for (int n = 0; n < 100; n++) bad += pread(fd, &got, 1, 0) != 1;
+  TELL(bad);
+  return fd;
+}
+
 static inline void tell_child(pid_t pid) {
   int status = 0;
   waitpid(pid, &status, 0);

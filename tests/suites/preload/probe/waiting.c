@@ -4,7 +4,7 @@
 #include <sys/select.h>
 #include <time.h>
 
-enum { BYTES = 50000, ENOUGH = 100 };
+enum { BYTES = 50000 };
 
 static int mapped, written;
 static char got[100];
@@ -44,14 +44,9 @@ extern int __sigpause(int, int);
 int main(void) {
   static char bytes[BYTES];
   sigset_t one;
-  int bad = 0, pipes[2], mask = 0x7fffffff & ~sigmask(SIGUSR1);
+  int pipes[2], mask = 0x7fffffff & ~sigmask(SIGUSR1);
   written = scratch("written");
-  mapped = scratch("mapped");
-  TELL(write(mapped, pattern(bytes, BYTES, 4), BYTES));
-  TELL(close(mapped));
-  mapped = open("mapped", O_RDONLY);
-  for (int n = 0; n < ENOUGH; n++) bad += pread(mapped, got, 1, 0) != 1;
-  TELL(bad);
+  mapped = often_read("mapped", bytes, BYTES, 4);
   sigemptyset(&one);
   sigaddset(&one, SIGUSR1);
   sigfillset(&all_but_one);
