@@ -153,6 +153,31 @@ mod tests {
         assert_eq!(mount_of("/proc/self/nothing"), None);
     }
 
+    /// A process in `chroot` has a mount table of paths that begin there, and links to paths that begin where we do.
+    #[test]
+    fn the_mount_of_a_place_is_known_where_two_paths_lead_to_it() {
+        testkit::in_private_namespace(|| {
+            let tree = testkit::TempTree::new();
+            let jail = tree.dir("jail");
+            let mounted = tree.mount_tmpfs("jail/mounted", 1 << 20);
+            let command = "cp --parents --dereference /bin/sh /bin/sleep $(ldd /bin/sh /bin/sleep | grep -o ' /[^ ]*\\.so[^ ]*\\|^\t/[^ ]*') . \
+                && exec chroot . /bin/sh -c 'cd mounted && exec sleep 60'";
+            let mut inside = std::process::Command::new("sh").args(["-c", command]).current_dir(&jail).spawn().unwrap();
+            let pid = inside.id() as i32;
+            let cwd = format!("/proc/{pid}/cwd");
+            testkit::wait_until("it is there", std::time::Duration::from_secs(10), || {
+                fs::read_link(&cwd).is_ok_and(|path| path == mounted)
+            });
+            let table = mounts::seen_by(pid).unwrap();
+            let wanted = table.iter().find(|mount| mount.point == Path::new("/mounted")).map(|mount| mount.id);
+            let found = mount_of(&cwd);
+            inside.kill().unwrap();
+            inside.wait().unwrap();
+            assert_eq!((found, found.is_some()), (wanted, true));
+            assert_ne!(mounts::covering(&table, &mounted).map(|mount| mount.id), wanted, "the test is worth nothing");
+        });
+    }
+
     #[test]
     fn a_place_that_is_no_mount_of_ours_has_no_holders() {
         assert_eq!(of("0:0"), Vec::new());
