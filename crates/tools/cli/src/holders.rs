@@ -160,7 +160,7 @@ mod tests {
             let tree = testkit::TempTree::new();
             let jail = tree.dir("jail");
             let mounted = tree.mount_tmpfs("jail/mounted", 1 << 20);
-            let command = "cp --parents --dereference /bin/sh /bin/sleep $(ldd /bin/sh /bin/sleep | grep -o ' /[^ ]*\\.so[^ ]*\\|^\t/[^ ]*') . \
+            let command = "cp --parents --dereference $(ldd /bin/sh /bin/sleep | grep -o '/[^ ]*[^ :]' | sort -u) . \
                 && exec chroot . /bin/sh -c 'cd mounted && exec sleep 60'";
             let mut inside = std::process::Command::new("sh").args(["-c", command]).current_dir(&jail).spawn().unwrap();
             let pid = inside.id() as i32;
