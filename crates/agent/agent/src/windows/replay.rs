@@ -215,7 +215,8 @@ fn file(
 ) -> io::Result<Option<Replayed>> {
     let Known { identity, drained, cut } = known;
     let hint = replayed.path.clone();
-    let found = agent.store.locate(&identity, &hint, false)?;
+    // The name is that of its first window; who takes a renamed file for a removed one loses what its rings hold.
+    let found = agent.store.locate(&identity, &hint, !agent.store.finds_by_identity())?;
     if found.is_none() && place.was_removed() {
         tracing::info!(file = %hint.display(), "windows of a file that was removed on this node are dropped");
         return Ok(None);

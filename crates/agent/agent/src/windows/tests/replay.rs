@@ -9,6 +9,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use catalogue::{Catalogue, Change, Durability, Error, FjallCatalogue, Record};
+use global_store::GlobalStore;
+use rustix::thread::CapabilitySet;
 use types::Identity;
 
 use super::killed::{left_with_records, only};
@@ -104,6 +106,32 @@ fn a_ring_that_cannot_be_opened_now_stops_the_start_and_is_replayed_another_time
     agent.cache().shutdown();
     fs::rename(root.join("ring"), &ring).unwrap();
     story.check(502);
+}
+
+/// An agent without root opens no file by its handle.
+#[test]
+fn a_file_that_was_renamed_is_found_where_the_store_finds_none_by_identity() {
+    let story = left_with_records(503, false);
+    let (root, buffer) = (story.tree.path(), story.tree.path().join("buffer"));
+    let [name, new_name] = ["data/file", "data/renamed"].map(|name| root.join(name));
+    fs::rename(&name, &new_name).unwrap();
+    std::thread::scope(|scope| {
+        let without_handles = scope.spawn(|| {
+            let mut sets = rustix::thread::capabilities(None).unwrap();
+            sets.effective.remove(CapabilitySet::DAC_READ_SEARCH);
+            rustix::thread::set_capabilities(None, sets).unwrap();
+            let agent = agent_over(root, &[]);
+            assert!(!agent.store.finds_by_identity(), "the test is worth nothing");
+            let left = recovered(&agent, &buffer).unwrap();
+            agent.cache().shutdown();
+            left
+        });
+        let left = without_handles.join().unwrap();
+        let [file] = &left[..] else { panic!("one file: {left:?}") };
+        assert!(file.records > 0 && file.lost.is_empty(), "{file:?}");
+    });
+    fs::rename(&new_name, &name).unwrap();
+    story.check(503);
 }
 
 #[test]
