@@ -222,6 +222,7 @@ inside_mapped() {
   numbers "1 0 0 0" apart clone3
   numbers "1 0 0" replaced 40
   numbers "0 1" moved 200
+  numbers "0 0" rotated 60
   mapped windows "1 0 1 1 0" suspended "$scratch/buffer/replicas"
   mapped windows "1 0 1 1 0" jumped "$scratch/buffer/replicas"
   mapped_in_python

@@ -13,7 +13,7 @@ use crate::agent;
 use crate::descriptors::{self, Open};
 use crate::limits::{ADDRESS_MIN, PARTS_MAX, RETRY_AFTER_WRITES};
 use crate::original::test_cancel;
-use crate::signals::AbortOnPanic;
+use crate::signals::{AbortOnPanic, Blocked};
 
 type Write = unsafe extern "C-unwind" fn(c_int, *const c_void, size_t) -> ssize_t;
 type PositionedWrite = unsafe extern "C-unwind" fn(c_int, *const c_void, size_t, off_t) -> ssize_t;
@@ -53,15 +53,12 @@ pub unsafe fn write(original: Write, fd: c_int, bytes: *const c_void, length: si
         Outcome::Done => length as ssize_t,
         // SAFETY: the call as it came.
         Outcome::Kernel => unsafe { original(fd, bytes, length) },
-        Outcome::KernelAt(_, held) if taken_back(fd, length) => {
-            drop(held);
-            // SAFETY: the call as it came.
-            unsafe { original(fd, bytes, length) }
-        }
-        Outcome::KernelAt(at, _held) => {
+        Outcome::KernelAt(at, held) => {
             // SAFETY: the call as it came, at the position taken for it.
-            let done = unsafe { libc::syscall(libc::SYS_pwrite64, fd, bytes, length, at) };
-            settle(fd, length, done)
+            let done =
+                at_kernel(fd, length, held, || unsafe { libc::syscall(libc::SYS_pwrite64, fd, bytes, length, at) });
+            // SAFETY: the call as it came.
+            done.unwrap_or_else(|| unsafe { original(fd, bytes, length) })
         }
     }
 }
@@ -83,15 +80,12 @@ pub unsafe fn writev(original: VectorWrite, fd: c_int, parts: *const iovec, coun
         (Outcome::Done, length) => length as ssize_t,
         // SAFETY: the call as it came.
         (Outcome::Kernel, _) => unsafe { original(fd, parts, count) },
-        (Outcome::KernelAt(_, held), length) if taken_back(fd, length) => {
-            drop(held);
-            // SAFETY: the call as it came.
-            unsafe { original(fd, parts, count) }
-        }
-        (Outcome::KernelAt(at, _held), length) => {
+        (Outcome::KernelAt(at, held), length) => {
             // SAFETY: the call as it came, at the position taken for it.
-            let done = unsafe { libc::syscall(libc::SYS_pwritev, fd, parts, count, at, 0) };
-            settle(fd, length, done)
+            let done =
+                at_kernel(fd, length, held, || unsafe { libc::syscall(libc::SYS_pwritev, fd, parts, count, at, 0) });
+            // SAFETY: the call as it came.
+            done.unwrap_or_else(|| unsafe { original(fd, parts, count) })
         }
     }
 }
@@ -135,6 +129,15 @@ pub unsafe fn pwritev2(
     unsafe { original(fd, parts, count, at, flags) }
 }
 
+/// Writes where the position was moved from by `length`. `None`: the call is to go as it came, for its number means another file by now,
+/// and nobody has the one that it meant, or what is written goes to the end.
+#[cold]
+fn at_kernel(fd: c_int, length: size_t, held: Held, write: impl FnOnce() -> i64) -> Option<ssize_t> {
+    // No handler has the number mean something else between the question and the write.
+    let _blocked = Blocked::all();
+    (!held.0.is_replaced() && !taken_back(fd, length)).then(|| settle(fd, length, write()))
+}
+
 /// Moves the position back by `length` if what is written goes to the end by now, and not where a position says: a duplicate
 /// asked for that, which ended the window. Else another thread may have taken the next position already.
 #[cold]
@@ -143,6 +146,17 @@ fn taken_back(fd: c_int, length: size_t) -> bool {
     let file = unsafe { BorrowedFd::borrow_raw(fd) };
     let appends = fcntl_getfl(file).is_ok_and(|flags| flags.contains(OFlags::APPEND));
     appends && seek(file, SeekFrom::Current(-(length as i64))).is_ok()
+}
+
+/// A handler had the number mean another file just before or just after the position was moved from `start`. If it is that file's that was
+/// moved, it is where that left it.
+#[cold]
+fn give_position_back(fd: c_int, start: off_t, length: size_t) {
+    // SAFETY: the program's descriptor, in a call on it.
+    let file = unsafe { BorrowedFd::borrow_raw(fd) };
+    if seek(file, SeekFrom::Current(0)).is_ok_and(|now| now == start as u64 + length as u64) {
+        let _ = seek(file, SeekFrom::Current(-(length as i64)));
+    }
 }
 
 /// A write for which the position was moved by `length` has moved `done` bytes.
@@ -212,6 +226,10 @@ fn by_window_of(held: Held, fd: c_int, parts: &[IoSlice<'_>], length: size_t, at
     let (start, moved) = match at {
         Some(at) => (at, false),
         None => match advance(fd, length) {
+            Some(start) if open.is_replaced() => {
+                give_position_back(fd, start, length);
+                return Outcome::Kernel;
+            }
             Some(start) => (start, true),
             None => {
                 // No position: the number means something else by now, a socket or a pipe.
@@ -223,7 +241,7 @@ fn by_window_of(held: Held, fd: c_int, parts: &[IoSlice<'_>], length: size_t, at
     match append(window, start, parts) {
         Ok(()) => Outcome::Done,
         Err(refused) => {
-            if refused != Refused::Size {
+            if refused != Refused::Size && descriptors::leads_to(fd, open) {
                 // Over. Another may be had later.
                 descriptors::adopt(fd, RETRY_AFTER_WRITES);
             }

@@ -10,14 +10,15 @@
 
 use core::ffi::c_int;
 use core::ptr::from_ref;
-use core::sync::atomic::AtomicU32;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize};
 
 use window::client::Window;
 use window::gift::Gift;
 use window::life::{Life, Word};
 
 use crate::limits::{ATTACH_AT_WRITE, CALLS_WAITED_FOR_MS, DESCRIPTORS_MAX, LARGE_WRITE, OPENS_MAX};
+use crate::signals::Blocked;
 
 /// In a page of its own, and nothing else in its pages.
 #[repr(C, align(4096))]
@@ -25,6 +26,8 @@ struct Table([Word; DESCRIPTORS_MAX]);
 
 static TABLE: Table = Table([const { Word::new(NOTHING) }; DESCRIPTORS_MAX]);
 static OPENS: [Open; OPENS_MAX] = [const { Open::new() }; OPENS_MAX];
+/// None was ever in use from this one on.
+static OPENS_USED: AtomicUsize = AtomicUsize::new(0);
 
 /// Not one of ours.
 const NOTHING: usize = 0;
@@ -32,6 +35,10 @@ const NOTHING: usize = 0;
 /// One open file that may have a window.
 pub struct Open {
     life: Life,
+    /// The number by which it was opened.
+    number: AtomicI32,
+    /// The number means something else by now, or nothing.
+    replaced: AtomicBool,
     /// Writes until it is asked for.
     patience: AtomicU32,
     window: Gift<Window>,
@@ -39,7 +46,19 @@ pub struct Open {
 
 impl Open {
     const fn new() -> Open {
-        Open { life: Life::new(), patience: AtomicU32::new(0), window: Gift::none() }
+        Open {
+            life: Life::new(),
+            number: AtomicI32::new(-1),
+            replaced: AtomicBool::new(false),
+            patience: AtomicU32::new(0),
+            window: Gift::none(),
+        }
+    }
+
+    /// Whether the number by which it was held means something else by now, or nothing. Not more than a moment later, unless signals are
+    /// blocked: then nobody has it mean something else by `dup2` who does not wait for the caller.
+    pub fn is_replaced(&self) -> bool {
+        self.replaced.load(SeqCst)
     }
 
     /// Its window, if it has one.
@@ -54,6 +73,8 @@ impl Open {
         if self.window.is_wanted()
             && self.patience.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(weight)).unwrap_or(0) <= weight
         {
+            // A handler that leaves by a jump must not do so between the answer and its place.
+            let _blocked = Blocked::all();
             self.window.fetch(|| {
                 let (window, patience) = ask();
                 self.patience.store(patience, Relaxed);
@@ -110,13 +131,23 @@ pub fn leads_to(fd: c_int, open: &Open) -> bool {
 pub fn adopt(fd: c_int, patience: u32) {
     forget(fd);
     let Some(slot) = slot(fd).filter(|_| fd > 2) else { return };
-    let Some(open) = OPENS.iter().find(|open| open.life.occupy()) else {
+    let Some((place, open)) = OPENS.iter().enumerate().find(|(_, open)| open.life.occupy()) else {
         return;
     };
+    OPENS_USED.fetch_max(place + 1, SeqCst);
     open.patience.store(patience, Relaxed);
+    open.replaced.store(false, SeqCst);
+    open.number.store(fd, SeqCst);
     if let Some(before) = open_at(slot.replace(from_ref(open) as usize)) {
         before.leave();
     }
+}
+
+/// What calls look at that began when a number of these meant it, whatever the table says of that by now.
+fn under_way(first: u32, last: u32) -> impl Iterator<Item = &'static Open> {
+    let used = OPENS_USED.load(SeqCst).min(OPENS_MAX);
+    let of_them = move |open: &&Open| (first..=last).contains(&(open.number.load(SeqCst) as u32));
+    OPENS[..used].iter().filter(|open| open.life.entered() > 0).filter(of_them)
 }
 
 /// The patience of a new entry.
@@ -130,15 +161,25 @@ pub fn forget(fd: c_int) -> bool {
     before.is_some()
 }
 
+/// Before numbers mean something else, or nothing: calls that still run know it then, and their bytes do not go by the number to where the
+/// position of another file was taken. Takes the entries out.
+pub fn closes(first: u32, last: u32) {
+    let end = (last as usize).min(DESCRIPTORS_MAX - 1);
+    for fd in first as usize..=end {
+        forget(fd as c_int);
+    }
+    under_way(first, last).for_each(|open| open.replaced.store(true, SeqCst));
+}
+
 /// The same before the number means something else at once, as `dup2` has it: a call that has looked here and moved the position by this
 /// number moved that of the file that it meant. What calls do after that may take long, and such a call is not waited for longer.
-pub fn forget_and_wait(fd: c_int) {
-    let Some(slot) = slot(fd).filter(|slot| slot.glance() != NOTHING) else { return };
-    let Some(before) = open_at(slot.replace(NOTHING)) else { return };
+pub fn closes_at_once(fd: c_int) {
+    forget(fd);
+    let fd = fd as u32;
     let nap = rustix::thread::Timespec { tv_sec: 0, tv_nsec: 100_000 };
     for round in 0..CALLS_WAITED_FOR_MS * 10 {
-        if before.life.entered() == 0 {
-            break;
+        if under_way(fd, fd).next().is_none() {
+            return;
         }
         if round == 0 {
             rustix::thread::sched_yield();
@@ -146,15 +187,7 @@ pub fn forget_and_wait(fd: c_int) {
             let _ = rustix::thread::nanosleep(&nap);
         }
     }
-    before.leave();
-}
-
-/// Takes all entries from `first` to `last` out.
-pub fn forget_range(first: u32, last: u32) {
-    let end = (last as usize).min(DESCRIPTORS_MAX - 1);
-    for fd in first as usize..=end {
-        forget(fd as c_int);
-    }
+    under_way(fd, fd).for_each(|open| open.replaced.store(true, SeqCst));
 }
 
 /// Has the kernel wipe the table in a forked child. False if it cannot.

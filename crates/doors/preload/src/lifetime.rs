@@ -29,7 +29,7 @@ pub fn before_open(flags: c_int) -> Option<Announcement<'static>> {
 pub fn after_open(announced: Option<Announcement<'static>>, fd: c_int, flags: c_int) {
     reads::opened(fd, flags);
     if !descriptors::is_foreign(fd) {
-        descriptors::forget(fd); // closed behind our back
+        descriptors::closes(fd as c_uint, fd as c_uint); // behind our back
     }
     if announced.is_some_and(Announcement::windowed) && fd > 2 {
         descriptors::adopt(fd, descriptors::FRESH);
@@ -46,14 +46,14 @@ pub unsafe fn close(original: unsafe extern "C-unwind" fn(c_int) -> c_int, fd: c
 /// Before a descriptor means nothing any more, or something else.
 pub fn closes(fd: c_int) {
     agent::closes(fd as c_uint, fd as c_uint);
-    descriptors::forget(fd);
+    descriptors::closes(fd as c_uint, fd as c_uint);
     reads::forget(fd);
 }
 
 /// The same for all from `first` to `last`.
 pub fn closes_range(first: c_uint, last: c_uint) {
     agent::closes(first, last);
-    descriptors::forget_range(first, last);
+    descriptors::closes(first, last);
     reads::forget_range(first, last);
 }
 
@@ -104,7 +104,7 @@ pub unsafe fn dup3(
 fn replaces(from: c_int, to: c_int) {
     if from != to {
         reads::forget(to);
-        descriptors::forget_and_wait(to);
+        descriptors::closes_at_once(to);
     }
 }
 

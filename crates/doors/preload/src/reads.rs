@@ -31,6 +31,7 @@ use crate::limits::{
 };
 use crate::original::test_cancel;
 use crate::own::{OWN, wipe_on_fork as wipe};
+use crate::signals::Blocked;
 use crate::{agent, faults};
 
 type Read = unsafe extern "C-unwind" fn(c_int, *mut c_void, size_t, off_t) -> ssize_t;
@@ -200,6 +201,8 @@ fn count(slot: &Word, fd: c_int, found: usize) {
             None => (counting(READS_UNTIL_NEXT), None),
         },
     };
+    // A handler that leaves by a jump must not do so between the answer and its place.
+    let _blocked = Blocked::all();
     // The number may mean something else by now.
     if let Some((false, Some(mapped))) = slot.ask(found, question, ask) {
         mapped.leave();
