@@ -72,6 +72,13 @@ pub struct NewAttributes {
     pub clear_set_id: bool,
 }
 
+impl NewAttributes {
+    /// A truncation says what time it is too.
+    fn sets_times_alone(&self) -> bool {
+        self.size.is_none() && (self.atime.is_some() || self.mtime.is_some())
+    }
+}
+
 pub(crate) fn of_stat(stat: &Stat) -> Attributes {
     let time = |seconds, nanos| Timestamp { seconds, nanos: u32::try_from(nanos).unwrap_or(0) };
     Attributes {
@@ -165,8 +172,11 @@ impl Agent {
         new: &NewAttributes,
         interrupted: &dyn Fn() -> bool,
     ) -> io::Result<Attributes> {
-        // Times that are set count from after what was written before.
-        self.look(node, &mut |_| Ok(()))?;
+        // Times that are set count from after what was written before: what cannot be drained now would set others later.
+        match self.windows.get() {
+            Some(windows) if new.sets_times_alone() => windows.settle(node.identity())?,
+            _ => self.look(node, &mut |_| Ok(()))?,
+        }
         if new.uid.is_some() || new.gid.is_some() {
             let _steady = self.steady(node)?;
             let _as_caller = self.impersonator.become_caller(caller)?;

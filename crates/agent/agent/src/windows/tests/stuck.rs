@@ -4,8 +4,10 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
+use types::Timestamp;
+
 use super::*;
-use crate::NewAttributes;
+use crate::{NewAttributes, NewTime};
 
 const PART: usize = 50_000;
 
@@ -120,6 +122,13 @@ fn a_file_whose_window_cannot_be_drained_is_read_counted_and_cut_as_ever() {
         assert_eq!(open.read(&mut bytes, len as u64).unwrap(), 0);
         let set = |new| stand.agent.set_attributes(&Caller::own(), open.node(), None, &new, &|| false);
         set(NewAttributes { mode: Some(0o600), ..NewAttributes::default() }).unwrap();
+        let time = NewTime::At(Timestamp { seconds: 1_000_000_000, nanos: 0 });
+        let old = NewAttributes { mtime: Some(time), ..NewAttributes::default() };
+        assert_eq!(
+            set(old).map(drop).unwrap_err().raw_os_error(),
+            Some(libc::ENOSPC),
+            "what is drained later would set another"
+        );
         // Longer, then shorter by a little: much is still to be drained.
         let shorter = len - PART / 2;
         open.set_len(len as u64 + 10).unwrap();
@@ -131,6 +140,7 @@ fn a_file_whose_window_cannot_be_drained_is_read_counted_and_cut_as_ever() {
         // What is left fits.
         open.set_len(PART as u64 + 10).unwrap();
         assert!(!stuck.is_stuck());
+        assert_eq!(set(old).unwrap().mtime.seconds, 1_000_000_000);
         assert!(stand.content(open) == stuck.expected(&[PART + 10]));
         stand.agent.write(open, b"!", 3 * PART as u64, WriteHow::default()).unwrap();
         assert!(stand.content(open)[PART + 10..3 * PART].iter().all(|byte| *byte == 0));
