@@ -38,6 +38,7 @@ use super::budget::Share;
 use super::counters::Counters;
 use super::fault;
 use super::place::{CutRecord, FilePlace, RingRecord};
+use super::replay;
 use super::session::random;
 use crate::burst_buffer::OpenData;
 use crate::limits;
@@ -222,6 +223,11 @@ impl Drain {
         self.rings.values().filter(|ring| !ring.ended).count()
     }
 
+    /// Whether something acknowledged was found damaged, and nobody was told.
+    pub fn is_damaged(&self) -> bool {
+        self.damaged
+    }
+
     /// Whether no ring is left.
     pub fn is_over(&self) -> bool {
         self.rings.is_empty()
@@ -236,8 +242,12 @@ impl Drain {
 
     /// `asked`: by its program.
     fn end_ring(&mut self, slot: RingSlot, asked: bool) {
-        let Drain { rings, queue, hint, damaged, counters, .. } = self;
+        let Drain { place, rings, queue, hint, damaged, counters, .. } = self;
         let Some(ring) = rings.get_mut(&slot).filter(|ring| !ring.ended) else { return };
+        if ring.reader.memory().is_broken() {
+            // What we have there by now is not what its program has.
+            replay::end(&place.ring(slot.0));
+        }
         ring.reader.take_rest(&mut |found| offer(queue, slot, found, hint, damaged, counters));
         ring.ended = true;
         ring.count_waits(counters);
@@ -245,7 +255,10 @@ impl Drain {
         if ring.reader.memory().is_cut() {
             // Nobody can tell what else it held.
             *damaged = true;
-            tracing::error!(file = hint, "a window was cut by its program: acknowledged writes in it may be lost");
+            tracing::error!(
+                file = hint,
+                "the memory of a window is not there, cut by its program or damaged: acknowledged writes in it may be lost"
+            );
         }
         queue.leave(slot);
         self.tell_kept();

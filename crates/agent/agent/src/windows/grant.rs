@@ -56,7 +56,7 @@ impl Windows {
             }
             let over = drain.is_over();
             if over {
-                *slot = None;
+                drop(window.finish(&mut slot));
             }
             drop(slot);
             if over {

@@ -116,6 +116,8 @@ struct Entry {
     left_mapped: bool,
     /// Some of the rights were of open files that can be mapped for writing.
     mappable: bool,
+    /// Something acknowledged was found damaged of which nobody was told before its window was over.
+    damaged: bool,
 }
 
 /// What of a file survives a crash of the machine as it is, for it has windows on persistent memory. [`Windows::keep`] sees to what
@@ -281,7 +283,7 @@ impl Windows {
         }
         let table = self.table.lock();
         let of = |entry: &Entry| Some((entry.window.as_ref()?.kept.load(Ordering::Acquire), entry.mappable));
-        match table.get(identity).and_then(of) {
+        match table.get(identity).filter(|entry| !entry.damaged).and_then(of) {
             Some((true, false)) => Kept::All,
             Some((true, true)) => Kept::Acknowledged,
             _ => Kept::Nothing,
@@ -368,14 +370,22 @@ impl Windows {
         }
     }
 
-    /// `None`: it has no window.
+    /// `None`: it has no window. `EIO` tells once of what was damaged in one that it had.
     fn with_window<T>(
         &self,
         identity: &Identity,
         work: impl FnOnce(&mut Drain) -> io::Result<T>,
     ) -> io::Result<Option<T>> {
-        let Some(window) = self.window(identity) else { return Ok(None) };
-        self.work(&window, self.rings(&window)?, work)
+        let done = match self.window(identity) {
+            Some(window) => self.work(&window, self.rings(&window)?, work)?,
+            None => None,
+        };
+        if self.known.load(Ordering::Acquire) > 0
+            && self.table.lock().get_mut(identity).is_some_and(|entry| std::mem::take(&mut entry.damaged))
+        {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        Ok(done)
     }
 
     fn work<T>(
@@ -384,13 +394,16 @@ impl Windows {
         mut slot: MutexGuard<'_, Option<Drain>>,
         work: impl FnOnce(&mut Drain) -> io::Result<T>,
     ) -> io::Result<Option<T>> {
-        let Some(drain) = slot.as_mut() else { return Ok(None) };
+        let Some(drain) = slot.as_mut() else {
+            let untold = window.take_damage();
+            return if untold { Err(io::Error::from_raw_os_error(libc::EIO)) } else { Ok(None) };
+        };
         window.end_closed(drain);
         let done = work(drain);
         if drain.is_over() {
             // Whoever opens the file next finds nobody at its replica.
             drain.end_behind();
-            let over = slot.take();
+            let over = window.finish(&mut slot);
             drop(slot);
             self.forget(window);
             // Its handle is closed here, which may be a round trip.
@@ -406,6 +419,7 @@ impl Windows {
             && entry.window.as_ref().is_some_and(|known| Arc::ptr_eq(known, window))
         {
             entry.window = None;
+            entry.damaged |= window.take_damage();
         }
         self.tidy(&mut table, &window.identity);
     }

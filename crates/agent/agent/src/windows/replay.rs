@@ -286,7 +286,7 @@ fn ring(path: &Path, record: &RingRecord) -> io::Result<Result<Reader<Arc<Mappin
 }
 
 /// Its program, if it lives, goes on through the kernel: as far as that can be told in a ring that is not sound.
-fn end(ring: &Path) {
+pub(super) fn end(ring: &Path) {
     if let Ok(memory) = Mapping::open(ring, Medium::Volatile).and_then(Mapping::guarded) {
         revoke(&memory);
     }

@@ -2,6 +2,7 @@
 
 use types::ByteRange;
 
+use super::killed::only;
 use super::recorder::{Event, drain_on, ring};
 use super::*;
 
@@ -91,4 +92,21 @@ fn a_write_beside_waits_for_all_where_a_truncation_is_to_be_made_again_by_a_repl
     assert!(drain.batch(true, None).unwrap() && !drain.is_failing() && !drain.is_drained());
     drain.settle_within(ByteRange::new(20 << 20, 21 << 20)).unwrap();
     assert!(drain.is_drained() && drain.is_over());
+}
+
+#[test]
+fn a_sync_tells_what_was_damaged_in_a_window_that_is_over_by_then() {
+    let tree = tempfile::tempdir().unwrap();
+    let stand = Stand::new(tree.path(), &[]);
+    let open = stand.windowed("file");
+    let window = stand.attach(&open);
+    window.append(0, &[7; 50_000]).unwrap();
+    let windows = stand.agent.windows.get().unwrap();
+    let ring = only(&only(&tree.path().join("w")).join("files")).join("0");
+    std::fs::OpenOptions::new().write(true).open(ring).unwrap().set_len(5000).unwrap();
+    wait_until("its thread finds out", PATIENCE, || windows.window(open.node().identity()).is_none());
+    assert_eq!(open.sync(false).unwrap_err().raw_os_error(), Some(libc::EIO));
+    open.sync(false).expect("it was told");
+    assert!(window.is_revoked(), "its program would go on, and wait for room for ever");
+    std::mem::forget(window); // its memory is gone
 }
