@@ -45,7 +45,7 @@ compile() {
   gcc -O1 -Wall -o "$scratch/chance" preload/chance.c && gcc -O1 -Wall -o "$scratch/windowed" preload/windowed.c &&
     gcc -O1 -Wall -o "$scratch/full" preload/full.c && gcc -O1 -Wall -pthread -o "$scratch/forked" preload/forked.c &&
     gcc -O1 -Wall -pthread -o "$scratch/mapped" preload/mapped.c && gcc -O1 -Wall -pthread -o "$scratch/numbers" preload/numbers.c &&
-    gcc -O1 -Wall -o "$scratch/hung" preload/hung.c && gcc -O1 -Wall -o "$scratch/streams" preload/streams.c
+    gcc -O1 -Wall -o "$scratch/interrupted" preload/interrupted.c && gcc -O1 -Wall -o "$scratch/hung" preload/hung.c && gcc -O1 -Wall -o "$scratch/streams" preload/streams.c
 }
 
 # Proves that the rest of this suite is about windows at all.
@@ -69,6 +69,10 @@ inside_windows() {
   buffered "" "16384 16384 16384 20000 0 1"
   buffered FOREBAY_STDIO_BUFFER=64KiB "0 16384 0 20000 64 1"
   buffered FOREBAY_STDIO_BUFFER=1KiB "16384 16384 16384 20000 0 1"
+  interrupted jumped 20
+  interrupted nested 4
+  interrupted forked 20
+  interrupted split 20
   documented c "$scratch/documented"
   documented python python3 "$scratch/documented.py"
 }
@@ -157,6 +161,11 @@ numbers() { # WANT STORY...
   story numbers windows "$@"
 }
 
+# The same of interrupted.c.
+interrupted() { # STORY ROUNDS
+  story interrupted windows "1 0" "$@"
+}
+
 # The same of hung.c.
 hung() { # WANT STORY
   story hung windows "$@"
@@ -168,7 +177,7 @@ story() { # PROGRAM WITH WANT STORY...
   name=${program/numbers/mapped}::$1${2:+_${2##*/}}${with#windows}
   # shellcheck disable=SC2046
   have=$(in_new_directory accelerated timeout --kill-after=2 $CHANCE_SECONDS_MAX env $(environment windows) \
-    FOREBAY_MAPPED_READS="${with#windows}" "$scratch/$program" "$@" 2>&1)
+    FOREBAY_MAPPED_READS="${with#windows}" "$scratch/$program" "$@" 2>&1 || echo "exit $?")
   if [ "$have" = "$want" ]; then pass "$name"; else fail "$name" "'$have', not '$want'"; fi
 }
 

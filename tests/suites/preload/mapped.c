@@ -241,9 +241,34 @@ static int by_epoll_pwait2(void) {
   return epoll_pwait2(epoll_create1(0), &event, 1, NULL, &others);
 }
 
+// The same by the names that other functions of the C library use, and by the system calls.
+extern int __sigsuspend(const sigset_t *);
+extern int __ppoll_chk(struct pollfd *, nfds_t, const struct timespec *, const sigset_t *, size_t);
+static int by_another_sigsuspend(void) { return __sigsuspend(&others); }
+static int by_checked_ppoll(void) { return __ppoll_chk(NULL, 0, NULL, &others, 0); }
+static int by_call_of_sigsuspend(void) { return syscall(SYS_rt_sigsuspend, &others, 8); }
+static int by_call_of_ppoll(void) { return syscall(SYS_ppoll, NULL, 0, NULL, &others, 8); }
+
+static int by_call_of_pselect(void) {
+  struct { const sigset_t *set; size_t bytes; } mask = {&others, 8};
+  return syscall(SYS_pselect6, 0, NULL, NULL, NULL, NULL, &mask);
+}
+
+static int by_call_of_epoll_pwait(void) {
+  struct epoll_event event;
+  return syscall(SYS_epoll_pwait, epoll_create1(0), &event, 1, -1, &others, 8);
+}
+
+static int by_call_of_epoll_pwait2(void) {
+  struct epoll_event event;
+  return syscall(SYS_epoll_pwait2, epoll_create1(0), &event, 1, NULL, &others, 8);
+}
+
 // A handler that runs while the thread waits with all signals blocked but that one.
 static int suspended(int fd) {
-  int (*const waits[])(void) = {by_sigsuspend, by_ppoll, by_pselect, by_epoll_pwait, by_epoll_pwait2};
+  int (*const waits[])(void) = {by_sigsuspend, by_ppoll, by_pselect, by_epoll_pwait, by_epoll_pwait2, by_another_sigsuspend,
+                                by_checked_ppoll, by_call_of_sigsuspend, by_call_of_ppoll, by_call_of_pselect,
+                                by_call_of_epoll_pwait, by_call_of_epoll_pwait2};
   sigset_t one;
   int wrong = 0;
   read_by_handler = fd;
@@ -255,6 +280,8 @@ static int suspended(int fd) {
   sigprocmask(SIG_BLOCK, &one, NULL);
   for (size_t n = 0; n < sizeof waits / sizeof *waits; n++) {
     wrong_in_handler = 1;
+    // It may say so anew.
+    sigprocmask(SIG_BLOCK, &one, NULL);
     raise(SIGUSR1);
     wrong += !check(fd);
     wrong += waits[n]() != -1 || errno != EINTR;

@@ -138,6 +138,10 @@ pub const SERVER_WRITTEN: usize = 1 << 16;
 /// busy machine may take a thread away for a time slice or two in the midst of a copy.
 pub const WINDOW_HOLE_WAIT: Duration = Duration::from_millis(50);
 
+/// How long writers wait for room behind another's unfinished append before its ring ends, when nothing else of the file moves: some time
+/// slices more than a request waits, for what it copies may have to be read first.
+pub const WINDOW_STUCK_WAIT: Duration = Duration::from_millis(200);
+
 /// Turns in which whoever waits for a file's windows finds something to take, of twice as many for all that they hold: more than a
 /// program publishes by single records within [`WINDOW_HOLE_WAIT`], and an end for one that does so for ever.
 pub const WINDOW_SETTLE_TURNS: u64 = 16 << 10;

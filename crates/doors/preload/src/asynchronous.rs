@@ -5,10 +5,18 @@
 use core::ffi::{CStr, c_int, c_long, c_uint, c_void};
 
 use crate::signals::KeptErrno;
-use crate::{agent, faults, lifetime, sharing};
+use crate::{agent, faults, lifetime, sharing, unfinished};
 
 /// Before `syscall(2)`. What else it does is the kernel's alone.
-pub extern "C" fn before_system_call(number: c_long, first: c_long, second: c_long, third: c_long) {
+#[allow(clippy::too_many_arguments)] // as many of the call's as registers hold
+pub extern "C" fn before_system_call(
+    number: c_long,
+    first: c_long,
+    second: c_long,
+    third: c_long,
+    fourth: c_long,
+    fifth: c_long,
+) {
     sharing::before_system_call(number, first, third);
     match number {
         libc::SYS_io_submit | libc::SYS_io_uring_setup => agent::give_up(),
@@ -18,7 +26,12 @@ pub extern "C" fn before_system_call(number: c_long, first: c_long, second: c_lo
         libc::SYS_rt_sigaction => faults::end(),
         libc::SYS_seccomp => faults::before_prctl(libc::PR_SET_SECCOMP),
         libc::SYS_prctl => faults::before_prctl(first as c_int),
-        libc::SYS_rt_sigprocmask => faults::mask_behind_our_back(),
+        libc::SYS_rt_sigprocmask | libc::SYS_rt_sigsuspend => faults::mask_behind_our_back(),
+        // The sixth of `pselect6` leads to a set.
+        libc::SYS_pselect6 => faults::mask_behind_our_back(),
+        libc::SYS_ppoll if fourth != 0 => faults::mask_behind_our_back(),
+        libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 if fifth != 0 => faults::mask_behind_our_back(),
+        libc::SYS_fork => unfinished::before_fork(),
         _ => {}
     }
 }

@@ -6,7 +6,6 @@ use std::os::fd::BorrowedFd;
 
 use libc::{iovec, off_t, size_t, ssize_t};
 use rustix::fs::{OFlags, SeekFrom, fcntl_getfl, seek};
-use window::client::Window;
 use window::ring::Refused;
 
 use crate::agent;
@@ -14,6 +13,7 @@ use crate::descriptors::{self, Open};
 use crate::limits::{ADDRESS_MIN, PARTS_MAX, RETRY_AFTER_WRITES};
 use crate::original::test_cancel;
 use crate::signals::{AbortOnPanic, Blocked};
+use crate::unfinished;
 
 type Write = unsafe extern "C-unwind" fn(c_int, *const c_void, size_t) -> ssize_t;
 type PositionedWrite = unsafe extern "C-unwind" fn(c_int, *const c_void, size_t, off_t) -> ssize_t;
@@ -220,41 +220,43 @@ fn by_window_of(held: Held, fd: c_int, parts: &[IoSlice<'_>], length: size_t, at
         return Outcome::Kernel;
     }
     let Some(window) = open.window() else { return Outcome::Kernel };
-    if length as u64 > window.payload_max() || at.is_some_and(|at| at < 0) {
+    if length as u64 > window.payload_max() {
         return Outcome::Kernel;
     }
-    let (start, moved) = match at {
-        Some(at) => (at, false),
-        None => match advance(fd, length) {
-            Some(start) if open.is_replaced() => {
-                give_position_back(fd, start, length);
-                return Outcome::Kernel;
-            }
-            Some(start) => (start, true),
-            None => {
-                // No position: the number means something else by now, a socket or a pipe.
-                descriptors::forget(fd);
-                return Outcome::Kernel;
-            }
-        },
-    };
-    match append(window, start, parts) {
-        Ok(()) => Outcome::Done,
-        Err(refused) => {
-            if refused != Refused::Size && descriptors::leads_to(fd, open) {
-                // Over. Another may be had later.
-                descriptors::adopt(fd, RETRY_AFTER_WRITES);
-            }
-            if moved { Outcome::KernelAt(start, held) } else { Outcome::Kernel }
-        }
+    let mut taken = None;
+    let appended = unfinished::while_it_lasts(open, || match at {
+        // A negative one is larger than any that there is.
+        Some(at) => window.append_parts(at as u64, parts),
+        // Not before the bytes are in the ring, for which that may have had no room for long: a handler that leaves by a jump meanwhile leaves
+        // the position where it was.
+        None => window.append_where(parts, || {
+            taken = take_position(open, fd, length);
+            taken.map(|start| start as u64)
+        }),
+    });
+    let Err(refused) = appended else { return Outcome::Done };
+    if !matches!(refused, Refused::Size | Refused::Nowhere) && descriptors::leads_to(fd, open) {
+        // Over. Another may be had later.
+        descriptors::adopt(fd, RETRY_AFTER_WRITES);
     }
+    taken.map_or(Outcome::Kernel, |start| Outcome::KernelAt(start, held))
 }
 
-fn append(window: &Window, start: off_t, parts: &[IoSlice<'_>]) -> Result<(), Refused> {
-    match parts {
-        [one] => window.append(start as u64, one),
-        _ => window.append_parts(start as u64, parts),
+/// Moves the position of the open file by `length`; where it was. `None`: the number means another file by now, or none.
+fn take_position(open: &Open, fd: c_int, length: size_t) -> Option<off_t> {
+    if open.is_replaced() {
+        return None;
     }
+    let Some(start) = advance(fd, length) else {
+        // No position: the number means something else by now, a socket or a pipe.
+        descriptors::forget(fd);
+        return None;
+    };
+    if open.is_replaced() {
+        give_position_back(fd, start, length);
+        return None;
+    }
+    Some(start)
 }
 
 /// Moves the file position by `length`; where it was. The position is the kernel's, shared as ever with whoever has the open

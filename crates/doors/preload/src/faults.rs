@@ -242,6 +242,19 @@ pub unsafe fn waiting_of_four<A, B, C>(
     under(set, || unsafe { original(a, b, c, set) })
 }
 
+/// `__ppoll_chk`.
+pub unsafe fn ppoll_chk<A, B, C, D>(
+    original: unsafe extern "C-unwind" fn(A, B, C, *const c_void, D) -> c_int,
+    a: A,
+    b: B,
+    c: C,
+    set: *const c_void,
+    room: D,
+) -> c_int {
+    // SAFETY: the call as it came.
+    under(set, || unsafe { original(a, b, c, set, room) })
+}
+
 /// `epoll_pwait` and `epoll_pwait2`.
 pub unsafe fn waiting_of_five<A, B, C, D>(
     original: unsafe extern "C-unwind" fn(A, B, C, D, *const c_void) -> c_int,

@@ -36,3 +36,4 @@ mod sharing;
 mod signals;
 mod stdio;
 mod table;
+mod unfinished;

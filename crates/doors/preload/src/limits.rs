@@ -1,5 +1,7 @@
 //! Bounds, each with its reason.
 
+use core::time::Duration;
+
 /// Descriptors from this number on are left to the kernel: the table has 8 bytes for each, of which only touched pages cost.
 pub const DESCRIPTORS_MAX: usize = 1 << 16;
 
@@ -46,6 +48,12 @@ pub const COPIES_WAITED_FOR_MS: u32 = 10_000;
 /// Milliseconds for which calls on a descriptor are waited for that is about to be replaced: they need it for one `lseek`, and a handler of
 /// signals may have interrupted one in between.
 pub const CALLS_WAITED_FOR_MS: u32 = 50;
+
+/// Appends of a thread that are noted while they are under way: a handler of signals that interrupts another is rare, and a third one.
+pub const APPENDS_NOTED_MAX: usize = 4;
+
+/// How long a handler of signals that interrupted an append waits for the agent before it forks: as long as a write would that has no room.
+pub const REVOCATION_WAITED_FOR: Duration = Duration::from_secs(10);
 
 /// Lowest number for the connection's own descriptor, so that programs find the numbers they expect.
 pub const OWN_DESCRIPTORS_FROM: i32 = 700;

@@ -3,7 +3,7 @@
 
 use core::ffi::{c_int, c_long, c_void};
 
-use crate::agent;
+use crate::{agent, unfinished};
 
 /// One of memory and descriptors is shared and the other is not, and the parent does not wait.
 fn parts(flags: c_int) -> bool {
@@ -30,10 +30,17 @@ pub fn before_system_call(number: c_long, first: c_long, third: c_long) {
     match number {
         libc::SYS_unshare => before_unshare(first as c_int),
         libc::SYS_close_range => before_close_range(third as c_int),
-        libc::SYS_clone if parts(first as c_int) => agent::give_up(),
+        libc::SYS_clone => before_clone_call(first as c_int),
         // SAFETY: the caller's structure, which begins with its flags.
-        libc::SYS_clone3 if first != 0 && parts(unsafe { (first as *const u64).read() } as c_int) => agent::give_up(),
+        libc::SYS_clone3 if first != 0 => before_clone_call(unsafe { (first as *const u64).read() } as c_int),
         _ => {}
+    }
+}
+
+fn before_clone_call(flags: c_int) {
+    unfinished::before_clone(flags);
+    if parts(flags) {
+        agent::give_up();
     }
 }
 

@@ -95,6 +95,8 @@ macro_rules! table {
                 pthread_sigmask(how: c_int, set: *const c_void, old: *mut c_void) -> c_int => faults::mask;
                 sigprocmask(how: c_int, set: *const c_void, old: *mut c_void) -> c_int => faults::mask;
                 sigsuspend(set: *const c_void) -> c_int => faults::sigsuspend;
+                __sigsuspend(set: *const c_void) -> c_int => faults::sigsuspend;
+                __ppoll_chk(fds: *mut c_void, count: size_t, time: *const c_void, set: *const c_void, room: size_t) -> c_int => faults::ppoll_chk;
                 ppoll(fds: *mut c_void, count: size_t, time: *const c_void, set: *const c_void) -> c_int => faults::waiting_of_four;
                 pselect(count: c_int, reading: *mut c_void, writing: *mut c_void, failing: *mut c_void, time: *const c_void, set: *const c_void) -> c_int => faults::waiting_of_six;
                 epoll_pwait(fd: c_int, events: *mut c_void, count: c_int, time: c_int, set: *const c_void) -> c_int => faults::waiting_of_five;
@@ -107,10 +109,15 @@ macro_rules! table {
                 prlimit64(process: c_int, resource: c_int, limit: *const c_void, before: *mut c_void) -> c_int => lifetime::prlimit;
             }
             departures {
-                fork __fork _Fork vfork __vfork daemon forkpty posix_spawn posix_spawnp system popen execve execveat fexecve execv execvp execvpe execl execle execlp
+                vfork __vfork posix_spawn posix_spawnp system popen execve execveat fexecve execv execvp execvpe execl execle execlp
             }
             looked_at {
                 syscall => asynchronous::before_system_call;
+                fork => unfinished::before_fork;
+                __fork => unfinished::before_fork;
+                _Fork => unfinished::before_fork;
+                daemon => unfinished::before_fork;
+                forkpty => unfinished::before_fork;
                 clone => sharing::before_clone;
                 __clone => sharing::before_clone;
                 unshare => sharing::before_unshare;

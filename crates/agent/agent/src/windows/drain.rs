@@ -295,6 +295,11 @@ impl Drain {
         self.rings.values().any(Ring::is_short_of_room)
     }
 
+    /// Whether a writer waits for room.
+    pub fn is_without_room(&self) -> bool {
+        self.rings.values().any(|ring| !ring.ended && ring.reader.used() == ring.reader.grant().capacity)
+    }
+
     /// Whether others may bring what belongs between the bytes of those who are short of room.
     pub fn neighbours_come(&self) -> bool {
         let mut rings = self.rings.values().filter(|ring| !ring.ended);

@@ -125,6 +125,8 @@ impl FileWindow {
 struct Pace {
     /// Something was taken.
     busy: Instant,
+    /// Something was taken or brought to the burst buffer, or nobody waited for room.
+    moved: Instant,
     /// It began to be waited for neighbours, and goes on to be.
     waits: Option<Instant>,
     /// That was in vain.
@@ -133,7 +135,15 @@ struct Pace {
 
 impl Pace {
     fn new() -> Pace {
-        Pace { busy: Instant::now(), waits: None, waited: None }
+        Pace { busy: Instant::now(), moved: Instant::now(), waits: None, waited: None }
+    }
+
+    /// Whether writers wait for room that only another writer's unfinished append keeps from them, since long ago.
+    fn is_stuck(&mut self, drain: &Drain, moved: bool) -> bool {
+        if moved || !drain.is_without_room() {
+            self.moved = Instant::now();
+        }
+        self.moved.elapsed() > limits::WINDOW_STUCK_WAIT
     }
 
     /// Whether to wait for neighbours, which come: if not in vain, a moment ago.
@@ -150,7 +160,8 @@ impl Pace {
 }
 
 fn step(drain: &mut Drain, windows: &Windows, pace: &mut Pace) -> Next {
-    if drain.take() {
+    let took = drain.take();
+    if took {
         pace.busy = Instant::now();
     }
     let quiet = pace.busy.elapsed();
@@ -161,9 +172,13 @@ fn step(drain: &mut Drain, windows: &Windows, pace: &mut Pace) -> Next {
     match drain.batch(urgent, turn) {
         Ok(true) => {
             pace.waits = None;
+            pace.moved = Instant::now();
             Next::Again
         }
         Ok(false) => {
+            if pace.is_stuck(drain, took) {
+                drain.end_unfinished();
+            }
             drain.sweep();
             if drain.is_over() {
                 Next::End

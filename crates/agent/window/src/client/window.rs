@@ -2,7 +2,9 @@
 
 use std::io::IoSlice;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use rustix::thread::{Timespec, nanosleep};
 
 use super::home::Home;
 use super::registration::Link;
@@ -33,18 +35,44 @@ impl Window {
 
     /// [`Window::append`] for the buffers of a `pwritev`, as one record.
     pub fn append_parts(&self, offset: u64, parts: &[IoSlice<'_>]) -> Result<(), Refused> {
+        self.with_patience(|patience| self.writer.append_parts(offset, parts, patience))
+    }
+
+    /// The same at an offset that `place` says, as late as can be: see [`Writer::append_where`].
+    pub fn append_where(&self, parts: &[IoSlice<'_>], place: impl FnOnce() -> Option<u64>) -> Result<(), Refused> {
+        self.with_patience(|patience| self.writer.append_where(parts, place, patience))
+    }
+
+    fn with_patience(
+        &self,
+        append: impl FnOnce(&mut dyn FnMut() -> bool) -> Result<(), Refused>,
+    ) -> Result<(), Refused> {
         if !self.home().is_here() {
             return Err(Refused::Revoked);
         }
         let mut waiting_since = None;
-        let appended = self.writer.append_parts(offset, parts, &mut || {
+        let appended = append(&mut || {
             waiting_since.get_or_insert_with(Instant::now);
-            self.link.is_alive()
+            self.home().is_here() && self.link.is_alive()
         });
         if let Some(since) = waiting_since {
             self.writer.note_wait(since.elapsed().as_micros() as u64);
         }
-        appended
+        // A child that was forked meanwhile, by a handler of signals, may have published the same record as its parent.
+        if self.home().is_here() { appended } else { Err(Refused::Revoked) }
+    }
+
+    /// Before a handler of signals forks that interrupted [`Window::append_where`]: the agent ends the window, so that the child, which goes
+    /// on with the same record, finds no room of others where that lay. Waits for it as long as the agent lives, and no longer than `limit`.
+    #[cold]
+    pub fn end_before_fork(&self, limit: Duration) {
+        self.writer.retire();
+        let since = Instant::now();
+        while !self.writer.is_over() && since.elapsed() < limit && self.link.is_alive() {
+            let nap = Timespec { tv_sec: 0, tv_nsec: 100_000 };
+            // Interrupted or not, it is looked again.
+            let _ = nanosleep(&nap);
+        }
     }
 
     /// Whether every further write will be refused: the agent ended the window, or this is a forked child.

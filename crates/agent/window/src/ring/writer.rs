@@ -32,6 +32,8 @@ pub enum Refused {
     Revoked,
     /// The caller did not want to wait longer. The ring is ending now: the hole that this write leaves would stop it.
     Impatient,
+    /// The caller had no place for it in the end. The same becomes of the ring.
+    Nowhere,
 }
 
 /// Appends records. All threads of a program share one; it must not be used in a forked child.
@@ -66,6 +68,20 @@ impl<M: Memory, S: Memory> Writer<M, S> {
         self.ring.ending()
     }
 
+    /// Has the agent end the ring, soon: a write is left unfinished in it, or may be finished twice, by a thread and its forked child.
+    #[cold]
+    pub fn retire(&self) {
+        self.ring.word(at::FLAGS).fetch_or(flag::DRAINING, AcqRel);
+        // Against the fence in `Reader::lie_down`: either it sees the flag, or we see it sleeping.
+        fence(SeqCst);
+        self.ring_the_bell();
+    }
+
+    /// Whether the agent has ended it: what is published from now on is not acknowledged.
+    pub fn is_over(&self) -> bool {
+        self.ring.word(at::FLAGS).load(Acquire) & flag::REVOKED != 0
+    }
+
     /// Says that a thread slept so long for want of room, us.
     pub fn note_wait(&self, us: u64) {
         self.ring.word(at::WAITED_US).fetch_add(us, Relaxed);
@@ -88,10 +104,25 @@ impl<M: Memory, S: Memory> Writer<M, S> {
         patience: &mut dyn FnMut() -> bool,
     ) -> Result<(), Refused> {
         let length = parts.iter().fold(0u64, |sum, part| sum.saturating_add(part.len() as u64));
+        if offset > (i64::MAX as u64).saturating_sub(length) {
+            return Err(Refused::Size);
+        }
+        self.append_where(parts, || Some(offset), patience)
+    }
+
+    /// [`Writer::append_parts`] at an offset that `place` says, when the bytes are in the ring and the record is about to be published: who
+    /// leaves the call before, by a jump out of a handler of signals, has taken none. `None`: there is none for it.
+    pub fn append_where(
+        &self,
+        parts: &[IoSlice<'_>],
+        place: impl FnOnce() -> Option<u64>,
+        patience: &mut dyn FnMut() -> bool,
+    ) -> Result<(), Refused> {
+        let length = parts.iter().fold(0u64, |sum, part| sum.saturating_add(part.len() as u64));
         if length == 0 {
             return Ok(()); // changes nothing, not even the size
         }
-        if length > self.payload_max || offset > (i64::MAX as u64) - length {
+        if length > self.payload_max {
             return Err(Refused::Size);
         }
         if self.ring.ending() {
@@ -106,6 +137,10 @@ impl<M: Memory, S: Memory> Writer<M, S> {
         self.ring.set_state(position, State::Reserved);
         self.wait_for_room(position, need, patience)?;
         let payload_sum = self.copy(position, length, parts);
+        let Some(offset) = place().filter(|offset| *offset <= i64::MAX as u64 - length) else {
+            self.retire();
+            return Err(Refused::Nowhere);
+        };
         let header = RecordHeader {
             sequence: self.sequence.take(),
             epoch: Epoch(self.ring.word(at::EPOCH).load(Relaxed)),
@@ -157,11 +192,15 @@ impl<M: Memory, S: Memory> Writer<M, S> {
         if self.ring.word(at::FLAGS).load(Acquire) & flag::REVOKED != 0 {
             return self.fate(position, header.footprint());
         }
+        self.ring_the_bell();
+        Ok(())
+    }
+
+    fn ring_the_bell(&self) {
         if self.ring.word(at::READER_SLEEPING).load(Relaxed) != 0 {
             self.ring.word(at::RECORD_BELL).fetch_add(1, AcqRel);
             self.ring.memory.wake(at::RECORD_BELL);
         }
-        Ok(())
     }
 
     /// What became of a record that was published about when the ring was revoked.
@@ -207,7 +246,7 @@ impl<M: Memory, S: Memory> Writer<M, S> {
                 continue;
             }
             if !patience() {
-                self.ring.word(at::FLAGS).fetch_or(flag::DRAINING, AcqRel);
+                self.retire();
                 return Err(Refused::Impatient);
             }
             waiting.fetch_add(1, AcqRel);

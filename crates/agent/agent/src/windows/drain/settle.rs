@@ -73,6 +73,14 @@ impl Drain {
         if std::mem::take(&mut self.damaged) { Err(io::Error::from_raw_os_error(libc::EIO)) } else { Ok(()) }
     }
 
+    /// Ends the rings in which a writer stands in the midst of an append, before records of others: a handler of signals may have left it for
+    /// good, or wait for room itself.
+    pub fn end_unfinished(&mut self) {
+        let heads: Vec<_> = self.rings.iter().map(|(slot, ring)| (*slot, ring.reader.head())).collect();
+        let late: Vec<_> = self.late(&heads).collect();
+        late.into_iter().for_each(|slot| self.end_ring(slot, false));
+    }
+
     /// The rings of which not all is taken that had been reserved when they were at `goals`.
     fn late<'a>(&'a self, goals: &'a [(RingSlot, u64)]) -> impl Iterator<Item = RingSlot> + 'a {
         let behind = |(slot, goal): &&(RingSlot, u64)| {

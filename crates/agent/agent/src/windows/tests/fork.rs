@@ -54,3 +54,33 @@ fn a_forked_child_has_no_window_and_its_parent_keeps_its_own() {
     assert_eq!(stand.content(&open), b"before after!");
     assert_eq!(stand.agent.window_status().unwrap().revoked, 0);
 }
+
+#[test]
+fn a_child_that_goes_on_with_an_append_of_its_parent_makes_it_by_the_kernel() {
+    let tree = tempfile::tempdir().unwrap();
+    let stand = Stand::new(tree.path(), &[]);
+    for ends in [false, true] {
+        let open = stand.windowed(if ends { "ended" } else { "not ended" });
+        let window = stand.attach(&open);
+        window.append(0, b"before").unwrap();
+        let mut child = None;
+        let appended = window.append_where(&[std::io::IoSlice::new(b" after")], || {
+            if ends {
+                window.end_before_fork(PATIENCE);
+            }
+            // SAFETY: the child goes on with system calls and this memory alone.
+            let pid = unsafe { libc::fork() };
+            child = Some(pid);
+            if pid > 0 {
+                assert_eq!(ended(pid), 0, "refused");
+            }
+            Some(6)
+        });
+        if child == Some(0) {
+            // SAFETY: ends without a destructor.
+            unsafe { libc::_exit(i32::from(appended != Err(Refused::Revoked))) };
+        }
+        assert_eq!(appended, if ends { Err(Refused::Revoked) } else { Ok(()) });
+        assert_eq!(stand.content(&open), if ends { &b"before"[..] } else { b"before after" });
+    }
+}

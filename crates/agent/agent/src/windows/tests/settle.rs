@@ -1,5 +1,7 @@
 //! What whoever asks about a file waits for, and what not.
 
+use std::time::Duration;
+
 use types::ByteRange;
 
 use super::killed::only;
@@ -109,4 +111,25 @@ fn a_sync_tells_what_was_damaged_in_a_window_that_is_over_by_then() {
     open.sync(false).expect("it was told");
     assert!(window.is_revoked(), "its program would go on, and wait for room for ever");
     std::mem::forget(window); // its memory is gone
+}
+
+#[test]
+fn who_waits_for_room_behind_an_append_that_nobody_finishes_goes_to_the_kernel() {
+    let tree = tempfile::tempdir().unwrap();
+    let stand = Stand::new(tree.path(), &[]);
+    let open = stand.windowed("file");
+    let window = stand.attach(&open);
+    let (mut acknowledged, mut waited) = (0, Duration::ZERO);
+    // As a handler of signals does that interrupted the one append, and writes more than there is room for.
+    let never = window.append_where(&[std::io::IoSlice::new(b"unfinished")], || {
+        let began = Instant::now();
+        while window.append(acknowledged * 10_000, &[7; 10_000]).is_ok() {
+            acknowledged += 1;
+        }
+        waited = began.elapsed();
+        Some(acknowledged * 10_000)
+    });
+    assert_eq!(never, Err(Refused::Revoked));
+    assert!(waited > limits::WINDOW_STUCK_WAIT && waited < PATIENCE, "{waited:?}");
+    assert!(stand.content(&open) == vec![7; 10_000 * acknowledged as usize]);
 }
