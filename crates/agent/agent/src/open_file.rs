@@ -253,6 +253,11 @@ impl OpenFile {
 
     /// fsync or fdatasync.
     pub fn sync(&self, data_only: bool) -> io::Result<()> {
+        let synced = self.make_durable(data_only);
+        self.tell_damage().and(synced)
+    }
+
+    fn make_durable(&self, data_only: bool) -> io::Result<()> {
         let kept = self.windows.as_ref().map_or(Kept::Nothing, |windows| windows.keeps(self.node.identity()));
         if kept != Kept::Nothing
             && let Some(told) = self.handle.sync_kept()
@@ -271,7 +276,12 @@ impl OpenFile {
             return Ok(()); // no more for the server than for the drain
         }
         let settled = if lazy { Ok(()) } else { self.settle() };
-        self.handle.flush().and(settled)
+        self.handle.flush().and(settled).and(self.tell_damage())
+    }
+
+    /// `EIO`, once: something that was acknowledged on the file is lost.
+    fn tell_damage(&self) -> io::Result<()> {
+        self.right.get().map_or(Ok(()), WindowRight::tell_damage)
     }
 
     /// Whether the file has windows, or may have.

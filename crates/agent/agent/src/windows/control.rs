@@ -162,6 +162,7 @@ impl Agent {
                 }
                 right.switch(true);
                 right.windows.end(&right.identity, None)?;
+                right.tell_damage()?;
             }
             (Command::Size, Some(right)) => {
                 right.set_bytes(asked.bytes);

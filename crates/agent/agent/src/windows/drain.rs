@@ -36,6 +36,7 @@ use window::{Mapping, Medium, Memory, layout, sequence};
 
 use super::budget::Share;
 use super::counters::Counters;
+use super::damage::Damages;
 use super::fault;
 use super::place::{CutRecord, FilePlace, RingRecord};
 use super::replay;
@@ -96,8 +97,8 @@ pub(super) struct Drain {
     next: usize,
     queue: Queue,
     buffer: Vec<u8>,
-    /// Something acknowledged was found damaged, and nobody was told yet.
-    damaged: bool,
+    /// Something acknowledged was found damaged: those are told who have the file open.
+    damages: Damages,
     /// The last batch could not be brought to the burst buffer.
     failing: bool,
     /// Something past the rings could not be synced when that was tried last.
@@ -115,6 +116,7 @@ impl Drain {
         medium: Medium,
         hint: String,
         handle: Box<dyn OpenData>,
+        damages: Damages,
         counters: &Arc<Counters>,
     ) -> io::Result<Drain> {
         let create = |path: std::path::PathBuf| Mapping::create(&path, sequence::WORD_BYTES, medium)?.guarded();
@@ -129,7 +131,7 @@ impl Drain {
         let rings = BTreeMap::new();
         // Elsewhere each batch is synced, or on its way to a server.
         let behind = Behind::new(if medium.is_durable() { None } else { handle.write_behind() });
-        let (next, buffer, damaged, failing, unsynced, cut) = (0, Vec::new(), false, false, false, None);
+        let (next, buffer, failing, unsynced, cut) = (0, Vec::new(), false, false, None);
         let (kept, counters) = (Arc::default(), Arc::clone(counters));
         Ok(Drain {
             place,
@@ -144,7 +146,7 @@ impl Drain {
             next,
             queue,
             buffer,
-            damaged,
+            damages,
             failing,
             unsynced,
             cut,
@@ -165,7 +167,7 @@ impl Drain {
 
     /// As long as there are rings all that comes past them is synced, and so was what was there before them.
     fn tell_kept(&self) {
-        let troubled = self.failing || self.unsynced || self.damaged;
+        let troubled = self.failing || self.unsynced;
         self.kept.store(self.medium.is_durable() && !self.rings.is_empty() && !troubled, Ordering::Release);
     }
 
@@ -223,9 +225,10 @@ impl Drain {
         self.rings.values().filter(|ring| !ring.ended).count()
     }
 
-    /// Whether something acknowledged was found damaged, and nobody was told.
-    pub fn is_damaged(&self) -> bool {
-        self.damaged
+    /// How often something acknowledged was found damaged.
+    #[cfg(test)]
+    pub fn damages(&self) -> u64 {
+        self.damages.count()
     }
 
     /// Whether no ring is left.
@@ -242,19 +245,19 @@ impl Drain {
 
     /// `asked`: by its program.
     fn end_ring(&mut self, slot: RingSlot, asked: bool) {
-        let Drain { place, rings, queue, hint, damaged, counters, .. } = self;
+        let Drain { place, rings, queue, hint, damages, counters, .. } = self;
         let Some(ring) = rings.get_mut(&slot).filter(|ring| !ring.ended) else { return };
         if ring.reader.memory().is_broken() {
             // What we have there by now is not what its program has.
             replay::end(&place.ring(slot.0));
         }
-        ring.reader.take_rest(&mut |found| offer(queue, slot, found, hint, damaged, counters));
+        ring.reader.take_rest(&mut |found| offer(queue, slot, found, hint, damages, counters));
         ring.ended = true;
         ring.count_waits(counters);
         Counters::add(&counters.revoked, (!asked).into());
         if ring.reader.memory().is_cut() {
             // Nobody can tell what else it held.
-            *damaged = true;
+            damages.note();
             tracing::error!(
                 file = hint,
                 "the memory of a window is not there, cut by its program or damaged: acknowledged writes in it may be lost"
@@ -273,10 +276,10 @@ impl Drain {
         let before = self.queue.bytes();
         let slots: Vec<_> = self.rings.keys().copied().collect();
         for slot in slots {
-            let Drain { rings, queue, hint, damaged, sequence, counters, .. } = self;
+            let Drain { rings, queue, hint, damages, sequence, counters, .. } = self;
             let Some(ring) = rings.get_mut(&slot).filter(|ring| !ring.ended) else { continue };
             let before = ring.reader.cursor();
-            let stop = ring.reader.take(&mut |found| offer(queue, slot, found, hint, damaged, counters));
+            let stop = ring.reader.take(&mut |found| offer(queue, slot, found, hint, damages, counters));
             if ring.reader.cursor() > before {
                 ring.came = Instant::now();
             }
@@ -396,7 +399,7 @@ impl Drop for Drain {
     }
 }
 
-fn offer(queue: &mut Queue, slot: RingSlot, found: Found, hint: &str, damaged: &mut bool, counters: &Counters) {
+fn offer(queue: &mut Queue, slot: RingSlot, found: Found, hint: &str, damages: &Damages, counters: &Counters) {
     match found {
         Found::Record(record) => {
             Counters::add(&counters.writes, 1);
@@ -404,7 +407,7 @@ fn offer(queue: &mut Queue, slot: RingSlot, found: Found, hint: &str, damaged: &
             queue.offer(slot, record);
         }
         Found::Damage(damage) => {
-            *damaged = true;
+            damages.note();
             tracing::error!(file = hint, ?damage, "an acknowledged write was damaged in its ring and is lost");
         }
     }

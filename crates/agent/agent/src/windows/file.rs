@@ -1,7 +1,7 @@
 //! The thread that drains the windows of one file.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -25,8 +25,6 @@ pub(super) struct FileWindow {
     pub kept: Arc<AtomicBool>,
     /// Open files that were closed, and whose windows are to end, while somebody had the rings.
     closed: Mutex<Vec<u64>>,
-    /// It is over, and something acknowledged was found damaged of which nobody was told.
-    damaged: AtomicBool,
 }
 
 /// What the thread does next.
@@ -45,20 +43,7 @@ impl FileWindow {
     pub fn new(identity: Identity, drain: Drain) -> Arc<FileWindow> {
         let place = drain.place().beside();
         let kept = drain.kept();
-        let (drain, closed, damaged) = (Mutex::new(Some(drain)), Mutex::default(), AtomicBool::new(false));
-        Arc::new(FileWindow { identity, place, drain, kept, closed, damaged })
-    }
-
-    /// It is over. What is left, to be dropped when nobody waits for the rings.
-    pub fn finish(&self, slot: &mut Option<Drain>) -> Option<Drain> {
-        let over = slot.take();
-        self.damaged.fetch_or(over.as_ref().is_some_and(Drain::is_damaged), Ordering::AcqRel);
-        over
-    }
-
-    /// Whether something was damaged of which nobody was told when it was over; from now on somebody is.
-    pub fn take_damage(&self) -> bool {
-        self.damaged.swap(false, Ordering::AcqRel)
+        Arc::new(FileWindow { identity, place, drain: Mutex::new(Some(drain)), kept, closed: Mutex::default() })
     }
 
     /// The windows of an open file are to end; whoever has the rings next sees to that ([`end_closed`](FileWindow::end_closed)).
@@ -111,7 +96,7 @@ impl FileWindow {
                     }
                 }
                 Next::End => {
-                    drop(self.finish(&mut slot));
+                    drop(slot.take());
                     drop(slot);
                     windows.forget(self);
                     return;

@@ -56,7 +56,7 @@ impl Windows {
             }
             let over = drain.is_over();
             if over {
-                drop(window.finish(&mut slot));
+                drop(slot.take());
             }
             drop(slot);
             if over {
@@ -100,8 +100,9 @@ impl Windows {
         }
         let (handle, hint) = make()?;
         let place = self.session.add(self.number(), identity, &hint);
-        let drain =
-            place.and_then(|place| Drain::new(place, self.medium, hint.display().to_string(), handle, &self.counters));
+        let damages = self.table.lock().entry(identity.clone()).or_default().damages.clone();
+        let hint = hint.display().to_string();
+        let drain = place.and_then(|place| Drain::new(place, self.medium, hint, handle, damages, &self.counters));
         let drain = drain.map_err(|error| self.counters.without_place(error))?;
         let window = FileWindow::new(identity.clone(), drain);
         {

@@ -11,6 +11,7 @@
 mod budget;
 mod control;
 mod counters;
+mod damage;
 mod directory;
 mod drain;
 pub mod fault;
@@ -53,6 +54,7 @@ pub use window::attach::CONTROL;
 use crate::limits;
 use crate::remote::is_interrupted;
 use counters::Counters;
+use damage::Damages;
 use drain::{Drain, Granted, Pending};
 use file::FileWindow;
 use session::{SOCKET, Session};
@@ -116,8 +118,8 @@ struct Entry {
     left_mapped: bool,
     /// Some of the rights were of open files that can be mapped for writing.
     mappable: bool,
-    /// Something acknowledged was found damaged of which nobody was told before its window was over.
-    damaged: bool,
+    /// What of the file was acknowledged and is lost.
+    damages: Damages,
 }
 
 /// What of a file survives a crash of the machine as it is, for it has windows on persistent memory. [`Windows::keep`] sees to what
@@ -235,7 +237,7 @@ impl Windows {
     }
 
     /// Settles, and looks at the file: with what could not be brought to the burst buffer, or with nothing. Errors are those of
-    /// `look`, and `EIO` once for what was damaged.
+    /// `look`.
     pub fn look<T>(
         &self,
         identity: &Identity,
@@ -283,7 +285,7 @@ impl Windows {
         }
         let table = self.table.lock();
         let of = |entry: &Entry| Some((entry.window.as_ref()?.kept.load(Ordering::Acquire), entry.mappable));
-        match table.get(identity).filter(|entry| !entry.damaged).and_then(of) {
+        match table.get(identity).and_then(of) {
             Some((true, false)) => Kept::All,
             Some((true, true)) => Kept::Acknowledged,
             _ => Kept::Nothing,
@@ -370,22 +372,16 @@ impl Windows {
         }
     }
 
-    /// `None`: it has no window. `EIO` tells once of what was damaged in one that it had.
+    /// `None`: it has no window.
     fn with_window<T>(
         &self,
         identity: &Identity,
         work: impl FnOnce(&mut Drain) -> io::Result<T>,
     ) -> io::Result<Option<T>> {
-        let done = match self.window(identity) {
-            Some(window) => self.work(&window, self.rings(&window)?, work)?,
-            None => None,
-        };
-        if self.known.load(Ordering::Acquire) > 0
-            && self.table.lock().get_mut(identity).is_some_and(|entry| std::mem::take(&mut entry.damaged))
-        {
-            return Err(io::Error::from_raw_os_error(libc::EIO));
+        match self.window(identity) {
+            Some(window) => self.work(&window, self.rings(&window)?, work),
+            None => Ok(None),
         }
-        Ok(done)
     }
 
     fn work<T>(
@@ -394,16 +390,13 @@ impl Windows {
         mut slot: MutexGuard<'_, Option<Drain>>,
         work: impl FnOnce(&mut Drain) -> io::Result<T>,
     ) -> io::Result<Option<T>> {
-        let Some(drain) = slot.as_mut() else {
-            let untold = window.take_damage();
-            return if untold { Err(io::Error::from_raw_os_error(libc::EIO)) } else { Ok(None) };
-        };
+        let Some(drain) = slot.as_mut() else { return Ok(None) };
         window.end_closed(drain);
         let done = work(drain);
         if drain.is_over() {
             // Whoever opens the file next finds nobody at its replica.
             drain.end_behind();
-            let over = window.finish(&mut slot);
+            let over = slot.take();
             drop(slot);
             self.forget(window);
             // Its handle is closed here, which may be a round trip.
@@ -419,7 +412,6 @@ impl Windows {
             && entry.window.as_ref().is_some_and(|known| Arc::ptr_eq(known, window))
         {
             entry.window = None;
-            entry.damaged |= window.take_damage();
         }
         self.tidy(&mut table, &window.identity);
     }

@@ -1,5 +1,6 @@
 //! What an open file keeps of its windows.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,6 +9,7 @@ use config::Policy;
 use types::Identity;
 
 use super::Windows;
+use super::damage::Told;
 
 /// What the rules of its directory say of an open file's windows.
 #[derive(Debug, Clone, Copy)]
@@ -51,6 +53,7 @@ pub(crate) struct WindowRight {
     pub(super) used: AtomicBool,
     wish: AtomicU64,
     lazy: bool,
+    told: Told,
 }
 
 impl WindowRight {
@@ -60,6 +63,7 @@ impl WindowRight {
         let entry = table.entry(identity.clone()).or_default();
         entry.rights += 1;
         entry.mappable |= mappable;
+        let told = entry.damages.told();
         windows.known.store(table.len(), Ordering::Release);
         drop(table);
         WindowRight {
@@ -73,7 +77,13 @@ impl WindowRight {
             used: AtomicBool::new(false),
             wish: AtomicU64::new(rules.wish.unwrap_or(0)),
             lazy: rules.lazy,
+            told,
         }
+    }
+
+    /// `EIO`, once: something that was acknowledged on the file since it was opened was found damaged, and is lost.
+    pub fn tell_damage(&self) -> io::Result<()> {
+        self.told.tell()
     }
 
     /// Its program switches it off, or on again. The windows that the file has are not ended here.

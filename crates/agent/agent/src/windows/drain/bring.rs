@@ -79,7 +79,7 @@ impl Drain {
         let pieces = batch.writes.iter().flat_map(|write| &write.pieces);
         let lost: Vec<_> = pieces.filter(|piece| is_broken(&self.rings, piece)).map(|piece| piece.range).collect();
         if let (Some(first), Some(last)) = (lost.first(), lost.last()) {
-            self.damaged = true;
+            self.damages.note();
             let (file, start, end) = (&self.hint, first.start, last.end);
             tracing::error!(
                 file,

@@ -57,7 +57,7 @@ fn writes_that_overlap_in_rings_that_wrap_come_out_of_them_in_their_order() {
 }
 
 #[test]
-fn a_ring_that_is_cut_while_it_is_drained_loses_what_was_cut_off_and_that_is_told_once() {
+fn a_ring_that_is_cut_while_it_is_drained_loses_what_was_cut_off_and_that_is_noted() {
     // At pages, within them, and between the first record and the second.
     let cuts = [0, 100, 4096, 44_160, 50_000, 65_536, 90_112];
     for (cut, taken) in cuts.into_iter().flat_map(|cut| [(cut, true), (cut, false)]) {
@@ -75,8 +75,8 @@ fn a_ring_that_is_cut_while_it_is_drained_loses_what_was_cut_off_and_that_is_tol
         OpenOptions::new().write(true).open(drain.place().ring(0)).unwrap().set_len(cut).unwrap();
         std::mem::forget(bad); // its memory is gone
         assert_eq!(taken, drain.batch(true, None).unwrap(), "there is an end");
-        assert_eq!(drain.settle().unwrap_err().raw_os_error(), Some(libc::EIO), "cut to {cut}, taken {taken}");
         drain.settle().unwrap();
+        assert!(drain.damages() > 0, "cut to {cut}, taken {taken}");
         assert_eq!(drain.windows(), 1, "that of the other program goes on");
         good.append(160_000, &[5; 40_000], &mut || false).unwrap();
         drain.settle().unwrap();

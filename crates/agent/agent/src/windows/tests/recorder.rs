@@ -128,7 +128,8 @@ pub(super) fn drain_on(tree: &Path, medium: Medium) -> (Drain, Arc<Recorder>) {
     let place = session.add(1, &Identity::new(vec![1]).unwrap(), Path::new("file")).unwrap();
     let recorder = Recorder::new(&tree.join("replica"), place.drained());
     let counters = Arc::new(Counters::default());
-    let drain = Drain::new(place, medium, "file".into(), Box::new(Arc::clone(&recorder)), &counters).unwrap();
+    let handle = Box::new(Arc::clone(&recorder));
+    let drain = Drain::new(place, medium, "file".into(), handle, Default::default(), &counters).unwrap();
     (drain, recorder)
 }
 

@@ -97,18 +97,24 @@ fn a_write_beside_waits_for_all_where_a_truncation_is_to_be_made_again_by_a_repl
 }
 
 #[test]
-fn a_sync_tells_what_was_damaged_in_a_window_that_is_over_by_then() {
+fn each_who_writes_a_file_is_told_once_what_was_damaged_in_a_window_that_is_over_by_then() {
     let tree = tempfile::tempdir().unwrap();
     let stand = Stand::new(tree.path(), &[]);
-    let open = stand.windowed("file");
+    let (open, other) = (stand.windowed("file"), stand.windowed("file"));
     let window = stand.attach(&open);
     window.append(0, &[7; 50_000]).unwrap();
     let windows = stand.agent.windows.get().unwrap();
     let ring = only(&only(&tree.path().join("w")).join("files")).join("0");
     std::fs::OpenOptions::new().write(true).open(ring).unwrap().set_len(5000).unwrap();
+    let reader = stand.open("file", Mode { write: false, ..WRITE });
+    assert_eq!(stand.agent.stat(open.node()).unwrap().st_size, 0, "who only looks is not told");
+    reader.sync(false).expect("nor who has written nothing");
     wait_until("its thread finds out", PATIENCE, || windows.window(open.node().identity()).is_none());
-    assert_eq!(open.sync(false).unwrap_err().raw_os_error(), Some(libc::EIO));
+    let told = |error: std::io::Result<()>| error.unwrap_err().raw_os_error() == Some(libc::EIO);
+    assert!(told(open.sync(false)));
     open.sync(false).expect("it was told");
+    assert!(told(other.flush()), "each is, by whatever it asks first");
+    other.sync(false).unwrap();
     assert!(window.is_revoked(), "its program would go on, and wait for room for ever");
     std::mem::forget(window); // its memory is gone
 }
