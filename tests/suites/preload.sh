@@ -45,7 +45,7 @@ compile() {
   gcc -O1 -Wall -o "$scratch/chance" preload/chance.c && gcc -O1 -Wall -o "$scratch/windowed" preload/windowed.c &&
     gcc -O1 -Wall -o "$scratch/full" preload/full.c && gcc -O1 -Wall -pthread -o "$scratch/forked" preload/forked.c &&
     gcc -O1 -Wall -pthread -o "$scratch/mapped" preload/mapped.c && gcc -O1 -Wall -pthread -o "$scratch/numbers" preload/numbers.c &&
-    gcc -O1 -Wall -o "$scratch/interrupted" preload/interrupted.c && gcc -O1 -Wall -o "$scratch/hung" preload/hung.c && gcc -O1 -Wall -o "$scratch/streams" preload/streams.c
+    gcc -O1 -Wall -pthread -o "$scratch/interrupted" preload/interrupted.c && gcc -O1 -Wall -o "$scratch/hung" preload/hung.c && gcc -O1 -Wall -o "$scratch/streams" preload/streams.c
 }
 
 # Proves that the rest of this suite is about windows at all.
@@ -73,6 +73,8 @@ inside_windows() {
   interrupted nested 4
   interrupted forked 20
   interrupted split 20
+  interrupted twins 20
+  interrupted shared 10
   documented c "$scratch/documented"
   documented python python3 "$scratch/documented.py"
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use config::{Atime, Policy};
 use file_cache::{Anchor, DrainProgress, FileCache, Keep, OpenHow, Overlay, Residency, SetMtime, Status, Stuck};
 use parking_lot::RwLockReadGuard;
-use types::{Identity, Timestamp, Version};
+use types::{ByteRange, Identity, Timestamp, Version};
 
 pub use self::open_data::{DataVersion, OpenData};
 use crate::attributes::NewTime;
@@ -102,6 +102,17 @@ pub trait BurstBuffer: Send + Sync {
     /// Has `tell` called with true before a whole replica of this node becomes shorter or gets a hole, and with false after that; the first
     /// one stays.
     fn on_cuts(&self, tell: Box<dyn Fn(Version, bool) + Send + Sync>);
+    /// What this agent is to a server, of which it asks in its next life what others have changed since ([`BurstBuffer::changed_since`]);
+    /// `None` without one.
+    fn client(&self) -> Option<[u8; 16]> {
+        None
+    }
+    /// The bytes of a file that others have changed since an agent with this name fell silent that was writing it; none where nobody knows.
+    fn changed_since(&self, _identity: &Identity, _client: &[u8; 16]) -> io::Result<Vec<ByteRange>> {
+        Ok(Vec::new())
+    }
+    /// That is not asked any more.
+    fn forget_since(&self, _identity: &Identity, _client: &[u8; 16]) {}
     /// Counters; with a server: of all that it serves.
     fn status(&self) -> io::Result<Status>;
     /// The same without those that mean to read the whole catalogue.

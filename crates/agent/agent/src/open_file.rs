@@ -254,7 +254,7 @@ impl OpenFile {
     /// fsync or fdatasync.
     pub fn sync(&self, data_only: bool) -> io::Result<()> {
         let synced = self.make_durable(data_only);
-        self.tell_damage().and(synced)
+        synced.and_then(|()| self.tell_damage())
     }
 
     fn make_durable(&self, data_only: bool) -> io::Result<()> {
@@ -273,10 +273,10 @@ impl OpenFile {
     pub fn flush(&self) -> io::Result<()> {
         let lazy = self.rules.lazy && self.has_window_right();
         if lazy && self.handle.is_remote() && self.right.get().is_some_and(WindowRight::is_used) {
-            return Ok(()); // no more for the server than for the drain
+            return self.tell_damage(); // no more for the server than for the drain
         }
         let settled = if lazy { Ok(()) } else { self.settle() };
-        self.handle.flush().and(settled).and(self.tell_damage())
+        self.handle.flush().and(settled).and_then(|()| self.tell_damage())
     }
 
     /// `EIO`, once: something that was acknowledged on the file is lost.

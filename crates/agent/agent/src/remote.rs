@@ -32,7 +32,8 @@ use config::{Policy, PolicySet};
 use file_cache::{Anchor, DrainProgress, Keep, OpenHow, Overlay, Residency, Status, Stuck};
 use parking_lot::Mutex;
 use transport::{Call, CallError, Client};
-use types::{Identity, Version};
+use types::{ByteRange, Identity, Version};
+use wire::limits::DATA_BYTES_MAX;
 use wire::{Message, Text};
 
 use crate::attributes::NewTime;
@@ -321,6 +322,32 @@ impl BurstBuffer for RemoteBuffer {
 
     fn quiesce(&self, _on: bool) -> io::Result<()> {
         Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP))
+    }
+
+    fn client(&self) -> Option<[u8; 16]> {
+        Some(self.inner.client.session())
+    }
+
+    fn changed_since(&self, identity: &Identity, client: &[u8; 16]) -> io::Result<Vec<ByteRange>> {
+        let message = Message::Since { identity: identity.clone(), session: *client, over: false };
+        let mut room = vec![0; DATA_BYTES_MAX as usize];
+        let call = Call { interrupted: &is_interrupted, into: &mut room, ..Call::new(&message) };
+        let answer = self.inner.client.call(call)?;
+        match answer.message {
+            Message::Bytes {} => {
+                let (words, _) = room[..answer.data_bytes].as_chunks::<8>();
+                let bounds = words.as_chunks::<2>().0.iter();
+                Ok(bounds
+                    .map(|[start, end]| ByteRange::new(u64::from_le_bytes(*start), u64::from_le_bytes(*end)))
+                    .collect())
+            }
+            Message::Unknown {} => Ok(Vec::new()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn forget_since(&self, identity: &Identity, client: &[u8; 16]) {
+        self.inner.tell(Message::Since { identity: identity.clone(), session: *client, over: true });
     }
 
     /// The kernel of this node has none.

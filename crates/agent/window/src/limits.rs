@@ -24,6 +24,9 @@ pub const COPY_CHUNK: usize = 16 << 10;
 /// Bytes of zeroes written at a time to a new ring on persistent memory.
 pub const ZERO_CHUNK: usize = 1 << 20;
 
+/// A longer write takes some microseconds to be copied, and learns its place after that.
+pub const PLACED_FIRST_MAX: u64 = 64 << 10;
+
 /// Looks at the tail before a writer that has no room sleeps. About the time a drain engine needs for one batch.
 pub const ROOM_SPINS: u32 = 200;
 

@@ -5,6 +5,7 @@
 use core::cell::Cell;
 use core::ffi::c_int;
 use core::sync::atomic::{Ordering::SeqCst, compiler_fence};
+use std::time::Instant;
 
 use window::ring::Refused;
 
@@ -54,9 +55,11 @@ pub extern "C" fn before_fork() {
 #[cold]
 fn end(unfinished: &Unfinished) {
     let _errno = KeptErrno::here();
-    for window in unfinished.of.iter().filter_map(|open| open.get()?.window()) {
-        window.end_before_fork(REVOCATION_WAITED_FOR);
-    }
+    let windows = || unfinished.of.iter().filter_map(|of| Some((of, of.get()?.window()?)));
+    windows().for_each(|(_, window)| window.end_before_fork());
+    let end = Instant::now() + REVOCATION_WAITED_FOR;
+    // One that was left for good is not waited for again.
+    windows().filter(|(_, window)| !window.has_ended(end)).for_each(|(of, _)| of.set(None));
 }
 
 /// Before `clone(2)` by `syscall(2)`: a child that has memory of its own goes on where its parent is.

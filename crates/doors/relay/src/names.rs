@@ -290,6 +290,11 @@ impl<S: Service> Service for Names<S> {
         Ok(Session(Kind::Node(Node::new(client, (session, agent), start(), Arc::clone(&self.lockers)), data)))
     }
 
+    fn is_silent(&self, session: &Self::Session, silent: bool) {
+        let (Kind::Agent(data) | Kind::Node(_, data)) = &session.0;
+        self.inner.is_silent(data, silent);
+    }
+
     fn ends(&self) {
         self.lockers.end();
         self.inner.ends();

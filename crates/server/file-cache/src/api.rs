@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use config::Policy;
 use serde::{Deserialize, Serialize};
-use types::{Identity, Timestamp};
+use types::{ByteRange, Identity, Timestamp};
 
 /// How a read of a file that is being staged in found its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -178,3 +178,6 @@ pub struct WriteResult {
     /// Where they begin: the end of the file for an append.
     pub offset: u64,
 }
+
+/// Hears of bytes of a file that were changed, and by handles with which mark.
+pub type TellChange = Box<dyn Fn(&Identity, ByteRange, u64) + Send + Sync>;

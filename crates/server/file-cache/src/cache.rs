@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use catalogue::{Catalogue, Change, Durability, Record, State};
@@ -12,6 +12,7 @@ use global_store::{Anchor, GlobalStore};
 use parking_lot::{Mutex, MutexGuard};
 use types::{Identity, Version};
 
+use crate::api::TellChange;
 use crate::brands::Unbranded;
 use crate::budget::Budget;
 use crate::busy::Busy;
@@ -70,6 +71,8 @@ pub(crate) struct Inner {
     pub(crate) store: Arc<dyn GlobalStore>,
     pub(crate) catalogue: Arc<dyn Catalogue>,
     pub(crate) replicas: Replicas,
+    /// Who wants to hear what is changed.
+    pub(crate) on_change: OnceLock<TellChange>,
     pub(crate) superblock: Superblock,
     pub(crate) spaces: Spaces,
     pub(crate) clock: Clock,

@@ -38,11 +38,16 @@ pub struct FileHandle {
     whole: Option<Version>,
     backing: OnceLock<Option<Arc<OwnedFd>>>,
     passthrough: AtomicBool,
+    /// Whose it is, for who hears of changes.
+    mark: u64,
     /// Its reads are not noted, whatever the policy says.
     unnoted: AtomicBool,
     /// Number of the last failed stage-out that this handle was told of, or was opened after.
     seen: AtomicU64,
 }
+
+/// Of `fallocate`: what lies behind is elsewhere afterwards.
+const MOVES: u32 = (libc::FALLOC_FL_COLLAPSE_RANGE | libc::FALLOC_FL_INSERT_RANGE) as u32;
 
 fn errno<T>(errno: i32) -> io::Result<T> {
     Err(io::Error::from_raw_os_error(errno))
@@ -63,9 +68,21 @@ impl FileHandle {
             write: how.write,
             whole,
             backing: OnceLock::new(),
+            mark: 0,
             passthrough: AtomicBool::new(false),
             unnoted: AtomicBool::new(false),
             seen: AtomicU64::new(seen),
+        }
+    }
+
+    /// Marks what is changed through it ([`FileCache::on_changes`](crate::FileCache::on_changes)).
+    pub fn mark(&mut self, mark: u64) {
+        self.mark = mark;
+    }
+
+    pub(crate) fn tell_change(&self, range: ByteRange) {
+        if let Some(tell) = self.inner.on_change.get() {
+            tell(&self.file.identity, range, self.mark);
         }
     }
 
@@ -125,8 +142,10 @@ impl FileHandle {
         if append {
             return self.append(data);
         }
-        self.write_with_room(data.len(), &mut |to| still_wanted().and_then(|()| to.write(data, offset)))?;
-        Ok(WriteResult { written: data.len(), offset })
+        let written = self.write_with_room(data.len(), &mut |to| still_wanted().and_then(|()| to.write(data, offset)));
+        // A part may stand.
+        self.tell_change(ByteRange::at(offset, data.len() as u64));
+        written.map(|()| WriteResult { written: data.len(), offset })
     }
 
     /// Has `write` write some of `bytes` to where the file is, and again when room was made for what found none.
@@ -159,7 +178,9 @@ impl FileHandle {
     pub fn write_acknowledged(&self, data: &[u8], offset: u64) -> io::Result<()> {
         let seen = self.file.live.lock().error.0;
         self.seen.store(seen, Ordering::Relaxed);
-        self.write_with_room(data.len(), &mut |to| to.write(data, offset))
+        let written = self.write_with_room(data.len(), &mut |to| to.write(data, offset));
+        self.tell_change(ByteRange::at(offset, data.len() as u64));
+        written
     }
 
     /// The same by `write`, from where the bytes are straight into the replica; whether it did. If not, for whatever reason, or because the
@@ -197,7 +218,7 @@ impl FileHandle {
         let to = self.route(true)?;
         // Who waited for one of the two may have been answered.
         still_wanted()?;
-        match to {
+        let done = match to {
             Route::Global(global) => global.set_len(len),
             Route::Replica(fd) => {
                 let _cutting = self.cutting();
@@ -206,7 +227,9 @@ impl FileHandle {
                 Ok(())
             }
             Route::Partial => errno(libc::EIO),
-        }
+        };
+        self.tell_change(ByteRange::new(len, u64::MAX));
+        done
     }
 
     fn cutting(&self) -> Cutting<'_> {
@@ -217,6 +240,18 @@ impl FileHandle {
     /// `fallocate`; `mode` holds the `FALLOC_FL_*` bits. `EOPNOTSUPP` for what the route cannot do: a file that goes
     /// through knows no more than growing and making holes.
     pub fn fallocate(&self, mode: u32, offset: u64, len: u64) -> io::Result<()> {
+        let done = self.allocate(mode, offset, len);
+        if mode != 0 {
+            // Some move all that lies behind.
+            self.tell_change(ByteRange::new(
+                offset,
+                if mode & MOVES != 0 { u64::MAX } else { offset.saturating_add(len) },
+            ));
+        }
+        done
+    }
+
+    fn allocate(&self, mode: u32, offset: u64, len: u64) -> io::Result<()> {
         let _io = self.file.io.read();
         let flags = FallocateFlags::from_bits_retain(mode);
         let to = self.route(true)?;

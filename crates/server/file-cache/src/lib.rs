@@ -72,7 +72,8 @@ mod withdrawal;
 mod world;
 
 pub use api::{
-    DrainProgress, Fared, Keep, ORPHANED, OpenHow, Overlay, Residency, SeekFor, SetMtime, Stuck, WriteResult,
+    DrainProgress, Fared, Keep, ORPHANED, OpenHow, Overlay, Residency, SeekFor, SetMtime, Stuck, TellChange,
+    WriteResult,
 };
 pub use check::Report;
 pub use clock::Clock;

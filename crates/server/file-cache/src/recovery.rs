@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use catalogue::{Catalogue, Change, Durability, FjallCatalogue, Record, State};
@@ -82,6 +82,7 @@ pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
         settings,
         catalogue,
         replicas,
+        on_change: OnceLock::new(),
         superblock,
         spaces,
         clock,

@@ -8,9 +8,9 @@ use std::sync::atomic::Ordering;
 use catalogue::{Durability, State};
 use config::Policy;
 use global_store::Anchor;
-use types::{Identity, Timestamp, Version};
+use types::{ByteRange, Identity, Timestamp, Version};
 
-use crate::api::{DrainProgress, Keep, OpenHow, Overlay, Residency, SetMtime, Stuck};
+use crate::api::{DrainProgress, Keep, OpenHow, Overlay, Residency, SetMtime, Stuck, TellChange};
 use crate::cache::{Counters, Inner, broken};
 use crate::file::{Body, Place};
 use crate::handle::FileHandle;
@@ -47,7 +47,11 @@ impl FileCache {
         interrupted: &dyn Fn() -> bool,
     ) -> io::Result<FileHandle> {
         how.write |= how.truncate;
-        self.inner.open_file(anchor, &how, interrupted)
+        let handle = self.inner.open_file(anchor, &how, interrupted)?;
+        if how.truncate {
+            handle.tell_change(ByteRange::new(0, u64::MAX));
+        }
+        Ok(handle)
     }
 
     /// Has `tell` called before each removal of a replica, which nobody has open then, from whatever thread: what others keep of it
@@ -60,6 +64,12 @@ impl FileCache {
     /// for it is answered; from whatever thread. It must not call back. The first one stays.
     pub fn on_cuts(&self, tell: Box<dyn Fn(Version, bool) + Send + Sync>) {
         let _ = self.inner.replicas.on_cut.set(tell);
+    }
+
+    /// Has `tell` called after bytes of a file were changed, or may have been, through a handle, before whoever asked for it is answered, with
+    /// the handle's mark ([`FileHandle::mark`]; 0: none); from whatever thread. Not of what the kernel writes past us. It must not call back. The first one stays.
+    pub fn on_changes(&self, tell: TellChange) {
+        let _ = self.inner.on_change.set(tell);
     }
 
     /// What `stat` must say instead of the global copy's attributes; `None`: these are true. Never blocks on I/O of

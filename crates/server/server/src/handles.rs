@@ -20,6 +20,7 @@ struct Open {
     /// The file as a hash.
     target: u64,
     version: u64,
+    writes: bool,
 }
 
 /// A client's open files, by the numbers that it chose.
@@ -64,9 +65,11 @@ impl Files {
             sync: has(open::SYNC),
             policy: self.policies.get(policy)?,
         };
-        let handle = self.cache.open_file(self.anchor(identity, hint)?, how)?;
+        let writes = how.write || how.truncate;
+        let mut handle = self.cache.open_file(self.anchor(identity, hint)?, how)?;
+        handle.mark(session.mark());
         let version = self.versions.number(handle.file());
-        let open = Open { handle, identity: identity.clone(), target: hash(identity), version };
+        let open = Open { handle, identity: identity.clone(), target: hash(identity), version, writes };
         handles.0.write().insert(number, Arc::new(open));
         Ok(Message::Opened { version })
     }
@@ -79,6 +82,11 @@ impl Handles {
 
     pub(crate) fn len(&self) -> usize {
         self.0.read().len()
+    }
+
+    /// The files that are open for writing.
+    pub(crate) fn written(&self) -> Vec<Identity> {
+        self.0.read().values().filter(|open| open.writes).map(|open| open.identity.clone()).collect()
     }
 
     /// The file of a handle as a hash; one that is not open changes nothing but itself.

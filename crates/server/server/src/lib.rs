@@ -8,6 +8,7 @@
 //! 3. Whatever a client asks for is bounded: handles, jobs, bytes of an answer.
 
 mod convert;
+mod departed;
 pub mod fault;
 mod files;
 mod handles;

@@ -20,5 +20,11 @@ pub const POLICIES_MAX: usize = 1024;
 /// Versions of files whose numbers are looked through before those that are gone are dropped.
 pub const VERSIONS_SWEPT: usize = 4096;
 
+/// Files of clients that fell silent of which it is kept what others change: more than the windows of some nodes.
+pub const DEPARTED_FILES_MAX: usize = 4096;
+
+/// Ranges of all of these: some 40 MiB. Those of the file that has one too many, for all or for an answer, become one.
+pub const DEPARTED_RANGES_MAX: usize = 1 << 20;
+
 /// Reads of fewer bytes are copied: the pages of larger ones are lent to the socket, which costs something for each.
 pub const IN_FILE_BYTES_MIN: usize = 32 << 10;

@@ -8,10 +8,11 @@ use file_cache::FileCache;
 use global_store::posix::PosixStore;
 use global_store::{Anchor, GlobalStore};
 use transport::{InFile, Service, Targets};
-use types::Identity;
+use types::{ByteRange, Identity};
 use wire::Message;
 
 use crate::convert;
+use crate::departed::{Client, Departed, mark_of};
 use crate::fault;
 use crate::handles::Handles;
 use crate::jobs::Jobs;
@@ -24,6 +25,7 @@ pub struct Files {
     pub(crate) store: PosixStore,
     pub(crate) policies: Policies,
     pub(crate) versions: Versions,
+    pub(crate) departed: Arc<Departed>,
     /// Far above every number that an earlier server can have given.
     pub(crate) start: u64,
     store_id: String,
@@ -33,6 +35,7 @@ pub struct Files {
 pub struct Session {
     pub(crate) handles: Handles,
     pub(crate) jobs: Jobs,
+    client: Client,
     agent: String,
 }
 
@@ -42,13 +45,23 @@ impl Drop for Session {
     }
 }
 
+impl Session {
+    /// By which its changes are known for its own.
+    pub(crate) fn mark(&self) -> u64 {
+        mark_of(&self.client)
+    }
+}
+
 impl Files {
     /// Over an opened cache and the directory below it, whose identity in hex is `store_id`.
     pub fn new(cache: FileCache, store: PosixStore, store_id: impl Into<String>) -> Files {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let start = now.map_or(0, |now| now.as_nanos()) as u64;
         let (policies, versions) = (Policies::default(), Versions::beginning_at(start));
-        Files { cache, store, policies, versions, start, store_id: store_id.into() }
+        let departed = Arc::<Departed>::default();
+        let of = Arc::clone(&departed);
+        cache.on_changes(Box::new(move |identity, range, by| of.changed(identity, range, by)));
+        Files { cache, store, policies, versions, departed, start, store_id: store_id.into() }
     }
 
     /// The file below. `ESTALE`: it is not there any more.
@@ -69,13 +82,20 @@ pub(crate) fn hash(identity: &Identity) -> u64 {
 impl Service for Files {
     type Session = Session;
 
-    fn begin(&self, _: &[u8; 16], store: &str, agent: &str) -> Result<Session, (i32, String)> {
+    fn begin(&self, session: &[u8; 16], store: &str, agent: &str) -> Result<Session, (i32, String)> {
         if store != self.store_id {
             let reason = "the server serves another directory: name the one that both mount, on both sides";
             return Err((libc::EXDEV, reason.into()));
         }
         tracing::info!(agent, "an agent has come");
-        Ok(Session { handles: Handles::default(), jobs: Jobs::default(), agent: agent.into() })
+        Ok(Session { handles: Handles::default(), jobs: Jobs::default(), client: *session, agent: agent.into() })
+    }
+
+    fn is_silent(&self, session: &Session, silent: bool) {
+        match silent {
+            true => self.departed.leaves(&session.client, session.handles.written()),
+            false => self.departed.returns(&session.client),
+        }
     }
 
     fn targets(&self, session: &Session, message: &Message) -> Option<Targets> {
@@ -134,6 +154,16 @@ impl Service for Files {
             | Message::Poll { .. }
             | Message::Evict { .. }
             | Message::Pin { .. }) => self.on_file(session, on_file),
+            Message::Since { identity, session: client, over: false } => {
+                let known = self.departed.since(&identity, &client, session.mark());
+                let bounds = |range: ByteRange| [range.start.to_le_bytes(), range.end.to_le_bytes()].concat();
+                out.extend(known.iter().flatten().copied().flat_map(bounds));
+                Ok(if known.is_some() { Message::Bytes {} } else { Message::Unknown {} })
+            }
+            Message::Since { identity, session: client, over: true } => {
+                self.departed.forget(&identity, &client);
+                Ok(Message::Done {})
+            }
             on_handle => session.handles.request(on_handle, data, out),
         };
         if answer.is_ok() {

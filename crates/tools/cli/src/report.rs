@@ -119,7 +119,7 @@ impl Directory {
                 windows.attached
             ));
         }
-        parts.extend(self.windows.iter().flat_map(crate::window::refusals));
+        parts.extend(self.windows.iter().flat_map(crate::window::troubles));
         if c.errors > 0 {
             parts.push(format!("{} stage-outs failed and were tried again", c.errors));
         }

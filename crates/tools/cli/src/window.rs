@@ -126,8 +126,8 @@ pub fn not_in_memory(dir: &Path) -> Option<String> {
     (!is_memory && WindowMedium::of(&there).is_ok_and(|medium| !medium.is_durable())).then(|| kind.clone())
 }
 
-/// Why programs that asked for windows went without, a sentence each.
-pub fn refusals(windows: &WindowStatus) -> Vec<String> {
+/// Why programs that asked for windows went without, and what was lost in some, a sentence each.
+pub fn troubles(windows: &WindowStatus) -> Vec<String> {
     let mut told = Vec::new();
     let mut tell = |number: u64, why: &str| {
         if number > 0 {
@@ -138,6 +138,12 @@ pub fn refusals(windows: &WindowStatus) -> Vec<String> {
     let why = reason(&std::io::Error::from_raw_os_error(windows.without_place_errno));
     tell(windows.without_place, &format!("no ring can be made where they lie: {why}"));
     tell(windows.without_library, "their preload library is of another version");
+    if windows.damaged > 0 {
+        let times = windows.damaged;
+        told.push(format!(
+            "acknowledged writes were damaged in their windows {times} times and are lost: agent.log names them"
+        ));
+    }
     told
 }
 

@@ -155,6 +155,11 @@ impl Client {
         Ok(client)
     }
 
+    /// What it is to every server that it meets.
+    pub fn session(&self) -> [u8; 16] {
+        self.greeting.session
+    }
+
     /// Where the server is.
     pub fn address(&self) -> &Address {
         &self.address

@@ -236,7 +236,7 @@ impl<V: Service> Shared<V> {
             let error = self.converse(&mut framed, &held);
             tracing::debug!(%error, "a connection has ended");
         }
-        self.sessions.leave(&session);
+        self.sessions.leave(&session, &self.service);
     }
 
     #[allow(clippy::type_complexity, reason = "a session's number and its memory, or none yet")]

@@ -43,6 +43,9 @@ pub trait Service: Send + Sync + 'static {
     /// meets. The error is told to it.
     fn begin(&self, session: &[u8; 16], store: &str, agent: &str) -> Result<Self::Session, (i32, String)>;
 
+    /// The last connection of a client has gone, which may be for good, or the first after that has come. It must not wait.
+    fn is_silent(&self, _session: &Self::Session, _silent: bool) {}
+
     /// The server ends, and nobody reaches it any more: the clients that are dropped now are not gone.
     fn ends(&self) {}
 
@@ -108,6 +111,9 @@ impl<S: Send + Sync> Sessions<S> {
         let mut slots = self.0.lock();
         if let Some(slot) = slots.get_mut(&greeting.session) {
             slot.connections += 1;
+            if slot.connections == 1 {
+                service.is_silent(&slot.held.state, false);
+            }
             return Ok(Arc::clone(&slot.held));
         }
         if slots.len() >= SESSIONS_MAX {
@@ -124,14 +130,19 @@ impl<S: Send + Sync> Sessions<S> {
             broken_off: AtomicU64::new(0),
         });
         let slot = Slot { held: Arc::clone(&held), connections: 1, idle: Instant::now() };
+        // It may have been forgotten in the meantime.
+        service.is_silent(&held.state, false);
         slots.insert(greeting.session, slot);
         Ok(held)
     }
 
-    pub(crate) fn leave(&self, session: &[u8; 16]) {
+    pub(crate) fn leave<V: Service<Session = S>>(&self, session: &[u8; 16], service: &V) {
         if let Some(slot) = self.0.lock().get_mut(session) {
             slot.connections -= 1;
             slot.idle = Instant::now();
+            if slot.connections == 0 {
+                service.is_silent(&slot.held.state, true);
+            }
         }
     }
 

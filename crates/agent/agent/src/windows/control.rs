@@ -41,7 +41,7 @@ impl Agent {
 
     /// The same together with other agents of this process; `settings.budget_bytes` is the service's matter then.
     pub fn join_windows(&self, settings: WindowSettings, service: &Arc<WindowService>) -> io::Result<()> {
-        let windows = Windows::start(settings, service, self.cache.is_shared())?;
+        let windows = Windows::start(settings, service, self.cache.client())?;
         let of = Arc::clone(service);
         self.cache.on_cuts(Box::new(move |version, begins| of.cut(version, begins)));
         self.windows.set(windows).map_err(|_| io::ErrorKind::AlreadyExists.into())
@@ -162,7 +162,6 @@ impl Agent {
                 }
                 right.switch(true);
                 right.windows.end(&right.identity, None)?;
-                right.tell_damage()?;
             }
             (Command::Size, Some(right)) => {
                 right.set_bytes(asked.bytes);

@@ -39,8 +39,10 @@ pub struct WindowStatus {
     /// Bytes that needed not be brought there, because newer ones had come or their file had been cut or removed.
     pub superseded_bytes: u64,
     /// Bytes that were acknowledged and are lost: their file was removed elsewhere while the server, or the agent before this
-    /// one, was away.
+    /// one, was away, or others have written there while that was.
     pub lost_bytes: u64,
+    /// Times that something acknowledged was found damaged, which is lost.
+    pub damaged: u64,
     /// Time that programs waited for room in full windows, summed over their threads, us. Waits too short to sleep do not count.
     pub waited_us: u64,
 }
@@ -66,6 +68,7 @@ pub(super) struct Counters {
     pub drained: AtomicU64,
     pub superseded: AtomicU64,
     pub lost: AtomicU64,
+    pub damaged: AtomicU64,
     pub waited_us: AtomicU64,
 }
 
@@ -102,6 +105,7 @@ impl Counters {
             drained_bytes,
             superseded_bytes,
             lost_bytes,
+            damaged: read(&self.damaged),
             waited_us: read(&self.waited_us),
             ..WindowStatus::default()
         }

@@ -4,14 +4,17 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::counters::Counters;
+
 /// How often that was found of one file.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Damages(Arc<AtomicU64>);
 
 impl Damages {
     /// Once more.
-    pub fn note(&self) {
+    pub fn note(&self, counters: &Counters) {
         self.0.fetch_add(1, Ordering::AcqRel);
+        Counters::add(&counters.damaged, 1);
     }
 
     /// So often.
@@ -36,6 +39,10 @@ impl Told {
     /// `EIO`: something was found since the last time.
     pub fn tell(&self) -> io::Result<()> {
         let now = self.damages.count();
-        if self.seen.swap(now, Ordering::AcqRel) == now { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EIO)) }
+        if self.seen.fetch_max(now, Ordering::AcqRel) >= now {
+            Ok(())
+        } else {
+            Err(io::Error::from_raw_os_error(libc::EIO))
+        }
     }
 }

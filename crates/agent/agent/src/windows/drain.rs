@@ -54,6 +54,8 @@ struct Ring {
     waited_us: u64,
     /// When something was taken from it last.
     came: Instant,
+    /// Or given back, or when it was made.
+    moved: Instant,
     _share: Share,
 }
 
@@ -192,7 +194,9 @@ impl Drain {
         let slot = RingSlot(number);
         self.queue.join(slot);
         self.behind.goes_on();
-        self.rings.insert(slot, Ring { reader, open, ended: false, waited_us: 0, came: Instant::now(), _share: share });
+        let now = Instant::now();
+        self.rings
+            .insert(slot, Ring { reader, open, ended: false, waited_us: 0, came: now, moved: now, _share: share });
         Counters::add(&self.counters.attached, 1);
         self.tell_kept();
         Ok(Granted { ring: memory, sequence: Arc::clone(&self.counter), id, capacity, medium: self.medium })
@@ -257,7 +261,7 @@ impl Drain {
         Counters::add(&counters.revoked, (!asked).into());
         if ring.reader.memory().is_cut() {
             // Nobody can tell what else it held.
-            damages.note();
+            damages.note(counters);
             tracing::error!(
                 file = hint,
                 "the memory of a window is not there, cut by its program or damaged: acknowledged writes in it may be lost"
@@ -282,6 +286,7 @@ impl Drain {
             let stop = ring.reader.take(&mut |found| offer(queue, slot, found, hint, damages, counters));
             if ring.reader.cursor() > before {
                 ring.came = Instant::now();
+                ring.moved = ring.came;
             }
             ring.count_waits(counters);
             queue.settle(slot, ring.reader.known_below(sequence));
@@ -357,6 +362,7 @@ impl Drain {
         for (slot, position) in self.queue.done(&batch) {
             if let Some(ring) = self.rings.get_mut(&slot) {
                 ring.reader.release(position);
+                ring.moved = Instant::now();
             }
         }
         fault::point("window.released");
@@ -407,7 +413,7 @@ fn offer(queue: &mut Queue, slot: RingSlot, found: Found, hint: &str, damages: &
             queue.offer(slot, record);
         }
         Found::Damage(damage) => {
-            damages.note();
+            damages.note(counters);
             tracing::error!(file = hint, ?damage, "an acknowledged write was damaged in its ring and is lost");
         }
     }

@@ -110,8 +110,8 @@ impl FileWindow {
 struct Pace {
     /// Something was taken.
     busy: Instant,
-    /// Something was taken or brought to the burst buffer, or nobody waited for room.
-    moved: Instant,
+    /// Since when writers wait for room.
+    without_room: Option<Instant>,
     /// It began to be waited for neighbours, and goes on to be.
     waits: Option<Instant>,
     /// That was in vain.
@@ -120,15 +120,16 @@ struct Pace {
 
 impl Pace {
     fn new() -> Pace {
-        Pace { busy: Instant::now(), moved: Instant::now(), waits: None, waited: None }
+        Pace { busy: Instant::now(), without_room: None, waits: None, waited: None }
     }
 
-    /// Whether writers wait for room that only another writer's unfinished append keeps from them, since long ago.
-    fn is_stuck(&mut self, drain: &Drain, moved: bool) -> bool {
-        if moved || !drain.is_without_room() {
-            self.moved = Instant::now();
+    /// Whether writers have been waiting for room for long.
+    fn is_without_room(&mut self, drain: &Drain) -> bool {
+        if !drain.is_without_room() {
+            self.without_room = None;
+            return false;
         }
-        self.moved.elapsed() > limits::WINDOW_STUCK_WAIT
+        self.without_room.get_or_insert_with(Instant::now).elapsed() > limits::WINDOW_STUCK_WAIT
     }
 
     /// Whether to wait for neighbours, which come: if not in vain, a moment ago.
@@ -145,8 +146,7 @@ impl Pace {
 }
 
 fn step(drain: &mut Drain, windows: &Windows, pace: &mut Pace) -> Next {
-    let took = drain.take();
-    if took {
+    if drain.take() {
         pace.busy = Instant::now();
     }
     let quiet = pace.busy.elapsed();
@@ -157,11 +157,10 @@ fn step(drain: &mut Drain, windows: &Windows, pace: &mut Pace) -> Next {
     match drain.batch(urgent, turn) {
         Ok(true) => {
             pace.waits = None;
-            pace.moved = Instant::now();
             Next::Again
         }
         Ok(false) => {
-            if pace.is_stuck(drain, took) {
+            if pace.is_without_room(drain) {
                 drain.end_unfinished();
             }
             drain.sweep();

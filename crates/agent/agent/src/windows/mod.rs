@@ -153,15 +153,19 @@ pub(crate) struct Windows {
 }
 
 impl Windows {
-    /// Serves windows from now on. Whatever earlier agents left was replayed before.
+    /// Serves windows from now on. Whatever earlier agents left was replayed before. `client`: what the agent is to its server.
     pub fn start(
         settings: WindowSettings,
         service: &Arc<WindowService>,
-        behind_server: bool,
+        client: Option<[u8; 16]>,
     ) -> io::Result<Arc<Windows>> {
+        let behind_server = client.is_some();
         // The note of rings that are drained to a server outlives no machine.
         let medium = if behind_server { Some(Medium::Volatile) } else { settings.medium };
         let (session, medium) = Session::begin(&settings.dir, &settings.session, &settings.burst_buffer, medium)?;
+        if let Some(client) = client {
+            session.note_client(client)?;
+        }
         let windows = Arc::new(Windows {
             service: Arc::clone(service),
             counters: Arc::default(),

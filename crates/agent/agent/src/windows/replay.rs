@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use file_cache::OpenHow;
 use global_store::GlobalStore;
-use types::{ByteRange, Epoch, Identity};
+use types::{ByteRange, Epoch, Identity, RangeSet};
 use window::drained::Drained;
-use window::layout::{HEADER_BYTES, NotThisRing};
-use window::recover::{Bounds, Loss, Replay, Report, Why, recover};
+use window::layout::{HEADER_BYTES, NotThisRing, RingId};
+use window::recover::{Bounds, Fence, Loss, Replay, Report, Why, recover};
 use window::ring::{Grant, Reader, Reason, revoke};
 use window::sequence::WORD_BYTES;
 use window::{Mapping, Medium, Memory};
@@ -22,6 +22,8 @@ use crate::agent::Agent;
 use crate::burst_buffer::OpenData;
 
 const LOST: &str = "acknowledged writes are lost";
+/// The epoch of what was written after everything in the rings, which bear none.
+const NEWER: Epoch = Epoch(1);
 
 /// What became of one file's rings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -140,7 +142,7 @@ fn one(agent: &Agent, session: &Session, place: &FilePlace, tell: &mut dyn FnMut
     let replayed = match left(place)? {
         None => None,
         Some(Left { hint, grants, known: Ok(known) }) => {
-            file(agent, place, session.is_durable(), Replayed { path: hint, ..Replayed::default() }, &grants, known)?
+            file(agent, (session, place), Replayed { path: hint, ..Replayed::default() }, &grants, known)?
         }
         Some(Left { hint, grants, known: Err(damage) }) => {
             // Programs go on through the kernel.
@@ -207,13 +209,13 @@ fn mark(place: &FilePlace) -> io::Result<Drained<Mapping>> {
 /// replayed again.
 fn file(
     agent: &Agent,
-    place: &FilePlace,
-    durable: bool,
+    (session, place): (&Session, &FilePlace),
     mut replayed: Replayed,
     grants: &[Granted],
     known: Known,
 ) -> io::Result<Option<Replayed>> {
     let Known { identity, drained, cut } = known;
+    let (client, durable) = (session.client()?, session.is_durable());
     let hint = replayed.path.clone();
     // The name is that of its first window; who takes a renamed file for a removed one loses what its rings hold.
     let found = agent.store.locate(&identity, &hint, !agent.store.finds_by_identity())?;
@@ -222,8 +224,9 @@ fn file(
         return Ok(None);
     }
     let mut rings = rings(place, grants, &mut replayed.unreadable)?;
-    let bounds = Bounds { cut: cut.map_or(u64::MAX, |cut| cut.keep), ..Bounds::NONE };
+    let keep = cut.map_or(u64::MAX, |cut| cut.keep);
     let Some(anchor) = found else {
+        let bounds = Bounds { cut: keep, ..Bounds::NONE };
         recover(&mut rings, &drained, bounds, &mut ToNowhere(&mut replayed))?;
         fault::point("window.drained");
         return Ok(Some(replayed));
@@ -239,11 +242,23 @@ fn file(
         // Whatever else it is: rings are not the ones to suffer.
         handle => handle?,
     };
-    if let Some(cut) = cut {
+    // What others have written since this agent's former life fell silent is newer.
+    let changed = client.map_or(Ok(Vec::new()), |client| agent.cache.changed_since(&identity, &client))?;
+    let fences: Vec<_> = changed.into_iter().map(|range| Fence { range, epoch: NEWER }).collect();
+    if let Some(cut) = cut
+        && fences.iter().all(|fence| fence.range.end <= cut.len)
+    {
         handle.set_len(cut.len)?;
     }
-    recover(&mut rings, &drained, bounds, &mut ToReplica { handle, durable, replayed: &mut replayed })?;
+    let bounds = Bounds { cut: keep, fences: &fences };
+    let report = recover(&mut rings, &drained, bounds, &mut ToReplica { handle, durable, replayed: &mut replayed })?;
     fault::point("window.drained");
+    if report.lost.iter().any(|loss| loss.why == Why::NewerEpoch) {
+        replayed.unreadable.push("others have written since to the same bytes, or cut the file".to_owned());
+    }
+    if let Some(client) = client {
+        agent.cache.forget_since(&identity, &client);
+    }
     Ok(Some(replayed))
 }
 
@@ -304,7 +319,11 @@ fn gone(replayed: &mut Replayed, report: &Report) {
 fn note(replayed: &mut Replayed, report: &Report) {
     replayed.records = report.records;
     replayed.bytes = report.replayed.len();
-    replayed.lost.extend(report.lost.iter().map(lost));
+    let held_back = held_back(report);
+    replayed.lost_bytes += held_back.len();
+    let held_back = held_back.iter().map(|range| Loss { ring: RingId(0), range: Some(range), why: Why::NewerEpoch });
+    let others = report.lost.iter().filter(|loss| loss.why != Why::NewerEpoch).copied();
+    replayed.lost.extend(others.chain(held_back).map(|loss| lost(&loss)));
     let (path, lost) = (replayed.path.display(), &replayed.lost);
     if replayed.records > 0 {
         tracing::info!(file = %path, records = replayed.records, bytes = replayed.bytes, "replayed a killed agent's windows");
@@ -312,11 +331,19 @@ fn note(replayed: &mut Replayed, report: &Report) {
     lost.iter().for_each(|lost| tracing::error!(file = %path, "{lost}"));
 }
 
+/// What is not brought over what others wrote.
+fn held_back(report: &Report) -> RangeSet {
+    let mut ranges = RangeSet::new();
+    let newer = report.lost.iter().filter(|loss| loss.why == Why::NewerEpoch);
+    newer.filter_map(|loss| loss.range).for_each(|range| ranges.insert(range));
+    ranges
+}
+
 fn lost(loss: &Loss) -> String {
     let why = match loss.why {
         Why::Damaged(Reason::Header | Reason::Payload) => "what the window holds of them is damaged",
         Why::Damaged(Reason::Forbidden) => "the window may not write there",
-        Why::NewerEpoch => "somebody else was given them since",
+        Why::NewerEpoch => "others have written there since, or cut the file",
     };
     match loss.range {
         Some(range) => format!("{LOST}: bytes {} to {}: {why}", range.start, range.end),

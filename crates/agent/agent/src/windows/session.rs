@@ -23,6 +23,8 @@ use super::place::{FilePlace, make, put, sync};
 
 /// The file in a burst buffer that lists its sessions.
 const SESSIONS: &str = "windows";
+/// The file in a session's directory that says what its agent is to a server.
+const CLIENT: &str = "client";
 /// The socket in a session's directory.
 pub(super) const SOCKET: &str = "socket";
 /// In the place of BOOT: whatever life.
@@ -121,6 +123,19 @@ impl Session {
         all.sessions.push(session.clone());
         all.note(burst_buffer)?;
         Ok((session, medium))
+    }
+
+    /// Notes what its agent is to a server, before any of its rings has something for that.
+    pub fn note_client(&self, client: [u8; 16]) -> io::Result<()> {
+        fs::write(self.path().join(CLIENT), client)
+    }
+
+    /// What its agent was to a server; `None`: there was none.
+    pub fn client(&self) -> io::Result<Option<[u8; 16]>> {
+        match fs::read(self.path().join(CLIENT)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            read => Ok(read?.try_into().ok()),
+        }
     }
 
     /// The sessions of a burst buffer that were not ended.

@@ -133,7 +133,12 @@ impl Stand {
     }
 
     fn attach(&self, open: &OpenFile) -> Window {
-        let token = self.control(open, Control::new(Command::Attach, 0)).unwrap().token;
+        self.attach_sized(open, 0)
+    }
+
+    /// 0: as the policy says.
+    fn attach_sized(&self, open: &OpenFile, bytes: u64) -> Window {
+        let token = self.control(open, Control::new(Command::Attach, bytes)).unwrap().token;
         self.registration.fetch(token).unwrap()
     }
 

@@ -2,7 +2,7 @@
 
 use std::io::IoSlice;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::thread::{Timespec, nanosleep};
 
@@ -62,17 +62,25 @@ impl Window {
         if self.home().is_here() { appended } else { Err(Refused::Revoked) }
     }
 
-    /// Before a handler of signals forks that interrupted [`Window::append_where`]: the agent ends the window, so that the child, which goes
-    /// on with the same record, finds no room of others where that lay. Waits for it as long as the agent lives, and no longer than `limit`.
+    /// Before a handler of signals forks that interrupted [`Window::append_where`]: the agent is to end the window, so that the child, which
+    /// goes on with the same record, finds no room of others where that lay.
     #[cold]
-    pub fn end_before_fork(&self, limit: Duration) {
+    pub fn end_before_fork(&self) {
         self.writer.retire();
-        let since = Instant::now();
-        while !self.writer.is_over() && since.elapsed() < limit && self.link.is_alive() {
+    }
+
+    /// Waits until the agent has ended the window, as long as it lives, and not after `end`; whether it has.
+    #[cold]
+    pub fn has_ended(&self, end: Instant) -> bool {
+        while !self.writer.is_over() {
+            if Instant::now() >= end || !self.link.is_alive() {
+                return false;
+            }
             let nap = Timespec { tv_sec: 0, tv_nsec: 100_000 };
             // Interrupted or not, it is looked again.
             let _ = nanosleep(&nap);
         }
+        true
     }
 
     /// Whether every further write will be refused: the agent ended the window, or this is a forked child.

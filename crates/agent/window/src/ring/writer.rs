@@ -7,7 +7,7 @@ use types::Epoch;
 use super::Ring;
 use crate::layout::{Kind, NotThisRing, RECORD_BYTES, RecordHeader, RingId, State};
 use crate::layout::{at, flag, footprint, payload_max, shape};
-use crate::limits::{ROOM_SPINS, SLEEP_MAX};
+use crate::limits::{PLACED_FIRST_MAX, ROOM_SPINS, SLEEP_MAX};
 use crate::memory::Memory;
 use crate::sequence::Sequence;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
@@ -32,7 +32,7 @@ pub enum Refused {
     Revoked,
     /// The caller did not want to wait longer. The ring is ending now: the hole that this write leaves would stop it.
     Impatient,
-    /// The caller had no place for it in the end. The same becomes of the ring.
+    /// The caller had no place for it. The same may become of the ring.
     Nowhere,
 }
 
@@ -110,8 +110,9 @@ impl<M: Memory, S: Memory> Writer<M, S> {
         self.append_where(parts, || Some(offset), patience)
     }
 
-    /// [`Writer::append_parts`] at an offset that `place` says, when the bytes are in the ring and the record is about to be published: who
-    /// leaves the call before, by a jump out of a handler of signals, has taken none. `None`: there is none for it.
+    /// [`Writer::append_parts`] at an offset that `place` says; `None`: there is none for it. A long write, and one that has no room yet, asks
+    /// when its bytes are in the ring and the record is about to be published: who leaves the call before, by a jump out of a handler of
+    /// signals, has taken none. Others ask before anything is reserved, for `place` may wait for somebody who waits for what is.
     pub fn append_where(
         &self,
         parts: &[IoSlice<'_>],
@@ -129,6 +130,11 @@ impl<M: Memory, S: Memory> Writer<M, S> {
             return Err(Refused::Revoked);
         }
         let need = footprint(length);
+        let (mut place, mut offset) = (Some(place), None);
+        let mut ask = || place.take().and_then(|place| place()).filter(|offset| *offset <= i64::MAX as u64 - length);
+        if length <= PLACED_FIRST_MAX && self.has_room(self.ring.word(at::HEAD).load(Relaxed), need) {
+            offset = Some(ask().ok_or(Refused::Nowhere)?);
+        }
         // Relaxed: who reads `head` has synchronised with the sequence counter, which is taken later (`known_below`).
         let position = self.ring.word(at::HEAD).fetch_add(need, Relaxed);
         self.wait_for_room(position, RECORD_BYTES, patience)?;
@@ -137,9 +143,11 @@ impl<M: Memory, S: Memory> Writer<M, S> {
         self.ring.set_state(position, State::Reserved);
         self.wait_for_room(position, need, patience)?;
         let payload_sum = self.copy(position, length, parts);
-        let Some(offset) = place().filter(|offset| *offset <= i64::MAX as u64 - length) else {
-            self.retire();
-            return Err(Refused::Nowhere);
+        let offset = match offset {
+            Some(offset) => offset,
+            // A thread and its forked child are not both to publish one record, at two places.
+            None if self.ring.ending() => return Err(Refused::Revoked),
+            None => ask().ok_or(Refused::Nowhere).inspect_err(|_| self.retire())?,
         };
         let header = RecordHeader {
             sequence: self.sequence.take(),
@@ -207,8 +215,13 @@ impl<M: Memory, S: Memory> Writer<M, S> {
     #[cold]
     fn fate(&self, position: u64, need: u64) -> Result<(), Refused> {
         let taken_while_live = self.ring.word(at::TAKEN).load(Acquire) >= position + need;
-        if taken_while_live || !self.ring.swap_state(position, State::Published, State::Retracted) {
+        if taken_while_live {
             return Ok(());
+        }
+        if !self.ring.swap_state(position, State::Published, State::Retracted) {
+            // Else a forked child has retracted it, which goes on with the same.
+            let taken = self.ring.state(position) == Some(State::Taken);
+            return if taken { Ok(()) } else { Err(Refused::Revoked) };
         }
         // Else a crash of the machine might bring back what is about to be written elsewhere, over what came after that.
         self.ring.memory.flush(self.ring.place(position), 8);

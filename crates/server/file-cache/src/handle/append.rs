@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 
 use global_store::OpenFile;
 use global_store::calls::still_wanted;
+use types::ByteRange;
 
 use super::{FileHandle, Route, errno};
 use crate::api::WriteResult;
@@ -83,7 +84,10 @@ impl FileHandle {
             }
         };
         match found {
-            Done::At(offset) => Ok(WriteResult { written: data.len(), offset }),
+            Done::At(offset) => {
+                self.tell_change(ByteRange::at(offset, data.len() as u64));
+                Ok(WriteResult { written: data.len(), offset })
+            }
             Done::Part(standing) => self.append_rest(data, standing),
             Done::Nothing => self.append_rest(data, Standing::default()),
         }
@@ -106,6 +110,7 @@ impl FileHandle {
                 Route::Partial => errno(libc::EIO),
             }
         });
+        self.tell_change(ByteRange::at(standing.start, standing.bytes as u64));
         match written {
             Err(error) if standing.bytes == 0 || !is_full(&error) => Err(error),
             _ => Ok(WriteResult { written: standing.bytes, offset: standing.start }),

@@ -209,10 +209,10 @@ fn print_windows(windows: &Value) {
         n("waited_us") as f64 / 1e6
     );
     let status = serde_json::from_value(windows.clone()).unwrap_or_default();
-    crate::window::refusals(&status).iter().for_each(|why| out!("  {why}"));
+    crate::window::troubles(&status).iter().for_each(|why| out!("  {why}"));
     if n("lost_bytes") > 0 {
         out!(
-            "  {} bytes that windows acknowledged are lost with files that were removed elsewhere: agent.log names them",
+            "  {} bytes that windows acknowledged are lost: others have removed their files or written there since; agent.log names them",
             n("lost_bytes")
         );
     }

@@ -372,6 +372,54 @@ fn what_a_killed_agents_window_held_of_a_file_is_told_as_lost_if_others_removed_
 }
 
 #[test]
+fn what_a_killed_agents_window_held_does_not_come_over_what_others_wrote_since_and_that_is_told() {
+    in_private_namespace(|| {
+        let mut cluster = Cluster::new(2);
+        let two = cluster.mount(2, &[]);
+        for (name, cuts) in [("partly", false), ("begun anew", true)] {
+            let one = cluster.mount(1, &[&window_option(&cluster)]);
+            let registration = register(&cluster);
+            let (file, window) = windowed(&registration, &one.join(name));
+            window.append(0, &[1; 1000]).unwrap();
+            file.sync_all().unwrap();
+            // Older than what comes.
+            let other = File::options().write(true).open(two.join(name)).unwrap();
+            other.write_all_at(&[9; 300], 500).unwrap();
+            other.sync_all().unwrap();
+            // Nothing is drained any more.
+            cluster.signal_agent(1, rustix::process::Signal::STOP);
+            window.append(200, &[2; 600]).unwrap();
+            window.append(5000, &[3; 100]).unwrap();
+            cluster.kill_agent(1);
+            drop((file, window, registration));
+            cluster.unmount(1);
+            match cuts {
+                false => other.write_all_at(&[4; 50], 400).unwrap(),
+                true => fs::write(two.join(name), [4; 500]).unwrap(),
+            }
+            drop(other);
+            let log = cluster.tree.path("node1.log");
+            let before = fs::read_to_string(&log).unwrap().len();
+            cluster.mount(1, &[&window_option(&cluster)]);
+            let said = fs::read_to_string(&log).unwrap().split_off(before);
+            let mut expected = [vec![1; 200], vec![2; 200], vec![4; 50], vec![2; 350], vec![1; 200]].concat();
+            expected.resize(5000, 0);
+            expected.resize(5100, 3);
+            let (expected, range, bytes) =
+                if cuts { (vec![4; 500], "bytes 200 to 800", 700) } else { (expected, "bytes 400 to 450", 50) };
+            assert!(fs::read(two.join(name)).unwrap() == expected, "{name}");
+            assert!(fs::read(one.join(name)).unwrap() == expected, "{name}");
+            assert_eq!(lost(&cluster), bytes);
+            let why = "others have written there since, or cut the file";
+            assert!(said.contains(&format!("{name}: acknowledged writes are lost: {range}: {why}")), "{said}");
+            assert!(said.contains(".damaged-"), "what is left is kept: {said}");
+            cluster.kill_agent(1);
+            cluster.unmount(1);
+        }
+    });
+}
+
+#[test]
 fn what_a_window_holds_of_a_file_that_others_removed_while_the_server_was_away_is_told_as_lost() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(1);

@@ -95,6 +95,7 @@ fn file_requests() -> Vec<Message> {
         Message::Reclaimed {},
         Message::ReclaimLock { head: piece() },
         Message::LocksReclaimed {},
+        Message::Since { identity: identity(), session: [28; 16], over: true },
     ]
 }
 

@@ -79,7 +79,7 @@ impl Drain {
         let pieces = batch.writes.iter().flat_map(|write| &write.pieces);
         let lost: Vec<_> = pieces.filter(|piece| is_broken(&self.rings, piece)).map(|piece| piece.range).collect();
         if let (Some(first), Some(last)) = (lost.first(), lost.last()) {
-            self.damages.note();
+            self.damages.note(&self.counters);
             let (file, start, end) = (&self.hint, first.start, last.end);
             tracing::error!(
                 file,

@@ -7,7 +7,7 @@ use types::ByteRange;
 use window::plan::RingSlot;
 
 use super::super::fault;
-use super::Drain;
+use super::{Drain, Ring};
 use crate::limits;
 
 impl Drain {
@@ -73,10 +73,12 @@ impl Drain {
         Ok(())
     }
 
-    /// Ends the rings in which a writer stands in the midst of an append, before records of others: a handler of signals may have left it for
-    /// good, or wait for room itself.
+    /// Ends the rings in which a writer has stood for long in the midst of an append, before records of others: a handler of signals may have
+    /// left it for good, or wait for room itself.
     pub fn end_unfinished(&mut self) {
-        let heads: Vec<_> = self.rings.iter().map(|(slot, ring)| (*slot, ring.reader.head())).collect();
+        let still = |ring: &Ring| ring.moved.elapsed() > limits::WINDOW_STUCK_WAIT;
+        let rings = self.rings.iter().filter(|(_, ring)| still(ring));
+        let heads: Vec<_> = rings.map(|(slot, ring)| (*slot, ring.reader.head())).collect();
         let late: Vec<_> = self.late(&heads).collect();
         late.into_iter().for_each(|slot| self.end_ring(slot, false));
     }

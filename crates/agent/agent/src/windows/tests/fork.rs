@@ -59,14 +59,16 @@ fn a_forked_child_has_no_window_and_its_parent_keeps_its_own() {
 fn a_child_that_goes_on_with_an_append_of_its_parent_makes_it_by_the_kernel() {
     let tree = tempfile::tempdir().unwrap();
     let stand = Stand::new(tree.path(), &[]);
-    for ends in [false, true] {
-        let open = stand.windowed(if ends { "ended" } else { "not ended" });
-        let window = stand.attach(&open);
+    // What is short has its place before it is in the ring, what is long after that.
+    for (ends, bytes) in [(false, 6), (true, 6), (false, 100_000), (true, 100_000)] {
+        let open = stand.windowed(&format!("{ends} {bytes}"));
+        let window = stand.attach_sized(&open, 1 << 20);
         window.append(0, b"before").unwrap();
-        let mut child = None;
-        let appended = window.append_where(&[std::io::IoSlice::new(b" after")], || {
+        let (mut child, after) = (None, vec![b'a'; bytes]);
+        let appended = window.append_where(&[std::io::IoSlice::new(&after)], || {
             if ends {
-                window.end_before_fork(PATIENCE);
+                window.end_before_fork();
+                assert!(window.has_ended(Instant::now() + PATIENCE));
             }
             // SAFETY: the child goes on with system calls and this memory alone.
             let pid = unsafe { libc::fork() };
@@ -81,6 +83,7 @@ fn a_child_that_goes_on_with_an_append_of_its_parent_makes_it_by_the_kernel() {
             unsafe { libc::_exit(i32::from(appended != Err(Refused::Revoked))) };
         }
         assert_eq!(appended, if ends { Err(Refused::Revoked) } else { Ok(()) });
-        assert_eq!(stand.content(&open), if ends { &b"before"[..] } else { b"before after" });
+        let after = if ends { &[][..] } else { &after };
+        assert!(stand.content(&open) == [b"before", after].concat());
     }
 }

@@ -38,7 +38,7 @@ struct Actor {
 impl Stage {
     fn new(root: &Path) -> Stage {
         let settings = WindowSettings::new(root.join("w"), root).unwrap();
-        let windows = Windows::start(settings, &WindowService::new(1 << 30), false).unwrap();
+        let windows = Windows::start(settings, &WindowService::new(1 << 30), None).unwrap();
         let ((begins, turns), (goes_on, told)) = (channel(), channel());
         Stage { windows, turns, goes_on: Some(goes_on), told: Arc::new(Mutex::new(told)), begins }
     }
