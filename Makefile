@@ -45,6 +45,7 @@ bench: bootstrap ## the ratios that the README states
 	@cargo build --quiet --release --package server --example requests
 	@cargo build --quiet --release --package catalogue --example ten_million
 	@benches/all.sh
+	@target/release/forebay limits experiments E0-1 E0-2 E0-3 E0-6 E0-8
 
 experiments: bootstrap ## the experiment book, or `make experiments E=E0-4 QUICK=1`
 	@cargo build --quiet --workspace
