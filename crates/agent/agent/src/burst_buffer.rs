@@ -107,12 +107,16 @@ pub trait BurstBuffer: Send + Sync {
     fn client(&self) -> Option<[u8; 16]> {
         None
     }
-    /// The bytes of a file that others have changed since an agent with this name fell silent that was writing it; none where nobody knows.
+    /// Opens a file for the drain of its windows.
+    fn open_for_windows(&self, anchor: Arc<dyn Anchor>, how: OpenHow) -> io::Result<Box<dyn OpenData>> {
+        self.open_unless(anchor, how, &|| false)
+    }
+    /// The bytes of a file that others have changed since an agent with this name fell silent that had windows on it; none where nobody knows.
     fn changed_since(&self, _identity: &Identity, _client: &[u8; 16]) -> io::Result<Vec<ByteRange>> {
         Ok(Vec::new())
     }
-    /// That is not asked any more.
-    fn forget_since(&self, _identity: &Identity, _client: &[u8; 16]) {}
+    /// Of that agent nothing is asked any more.
+    fn forget_client(&self, _client: &[u8; 16]) {}
     /// Counters; with a server: of all that it serves.
     fn status(&self) -> io::Result<Status>;
     /// The same without those that mean to read the whole catalogue.

@@ -207,7 +207,7 @@ impl BurstBuffer for RemoteBuffer {
         how: OpenHow,
         _interrupted: &dyn Fn() -> bool,
     ) -> io::Result<Box<dyn OpenData>> {
-        Ok(Box::new(RemoteHandle::open(&self.inner, &*anchor, &how)?))
+        Ok(Box::new(RemoteHandle::open(&self.inner, &*anchor, &how, false)?))
     }
 
     fn attributes(&self, identity: &Identity) -> io::Result<Option<Overlay>> {
@@ -328,8 +328,12 @@ impl BurstBuffer for RemoteBuffer {
         Some(self.inner.client.session())
     }
 
+    fn open_for_windows(&self, anchor: Arc<dyn Anchor>, how: OpenHow) -> io::Result<Box<dyn OpenData>> {
+        Ok(Box::new(RemoteHandle::open(&self.inner, &*anchor, &how, true)?))
+    }
+
     fn changed_since(&self, identity: &Identity, client: &[u8; 16]) -> io::Result<Vec<ByteRange>> {
-        let message = Message::Since { identity: identity.clone(), session: *client, over: false };
+        let message = Message::Since { identity: identity.clone(), session: *client };
         let mut room = vec![0; DATA_BYTES_MAX as usize];
         let call = Call { interrupted: &is_interrupted, into: &mut room, ..Call::new(&message) };
         let answer = self.inner.client.call(call)?;
@@ -346,8 +350,8 @@ impl BurstBuffer for RemoteBuffer {
         }
     }
 
-    fn forget_since(&self, identity: &Identity, client: &[u8; 16]) {
-        self.inner.tell(Message::Since { identity: identity.clone(), session: *client, over: true });
+    fn forget_client(&self, client: &[u8; 16]) {
+        self.inner.tell(Message::Gone { session: *client });
     }
 
     /// The kernel of this node has none.

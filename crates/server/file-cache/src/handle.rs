@@ -46,6 +46,8 @@ pub struct FileHandle {
     seen: AtomicU64,
 }
 
+/// Of `fallocate`: no byte is another for it.
+const KEEPS: u32 = (libc::FALLOC_FL_KEEP_SIZE | libc::FALLOC_FL_UNSHARE_RANGE) as u32;
 /// Of `fallocate`: what lies behind is elsewhere afterwards.
 const MOVES: u32 = (libc::FALLOC_FL_COLLAPSE_RANGE | libc::FALLOC_FL_INSERT_RANGE) as u32;
 
@@ -241,7 +243,7 @@ impl FileHandle {
     /// through knows no more than growing and making holes.
     pub fn fallocate(&self, mode: u32, offset: u64, len: u64) -> io::Result<()> {
         let done = self.allocate(mode, offset, len);
-        if mode != 0 {
+        if mode & !KEEPS != 0 {
             // Some move all that lies behind.
             self.tell_change(ByteRange::new(
                 offset,

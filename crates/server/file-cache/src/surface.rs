@@ -47,11 +47,13 @@ impl FileCache {
         interrupted: &dyn Fn() -> bool,
     ) -> io::Result<FileHandle> {
         how.write |= how.truncate;
-        let handle = self.inner.open_file(anchor, &how, interrupted)?;
-        if how.truncate {
-            handle.tell_change(ByteRange::new(0, u64::MAX));
+        let identity = anchor.identity().clone();
+        let opened = self.inner.open_file(anchor, &how, interrupted);
+        // One that failed may have emptied it.
+        if let (true, Some(tell)) = (how.truncate, self.inner.on_change.get()) {
+            tell(&identity, ByteRange::new(0, u64::MAX), 0);
         }
-        Ok(handle)
+        opened
     }
 
     /// Has `tell` called before each removal of a replica, which nobody has open then, from whatever thread: what others keep of it

@@ -1,8 +1,8 @@
-//! What others change of files that a client had open for writing when it fell silent.
+//! What others change of files on which a client had windows when it fell silent.
 //!
 //! The client may have been killed, and hold acknowledged writes that have not come yet: its next life brings them. By then others may have
 //! written the same bytes, which is newer, and must not be written over. So from the moment in which the last connection of a client goes,
-//! until it comes back itself or its next life has asked and is done, the ranges that others write are kept, of each file that it was writing.
+//! until it comes back itself or its next life has asked and is done, the ranges that others write are kept, of each of these files.
 //! All of it is gone with the server's process.
 
 use std::collections::{HashMap, VecDeque};
@@ -54,7 +54,7 @@ pub(crate) struct Departed {
 }
 
 impl Departed {
-    /// The last connection of a client has gone, which had these open for writing.
+    /// The last connection of a client has gone, which had windows on these.
     pub fn leaves(&self, client: &Client, files: impl IntoIterator<Item = Identity>) {
         let mut table = self.table.lock();
         for identity in files {
@@ -73,8 +73,8 @@ impl Departed {
         self.known.store(table.files.len(), Ordering::Release);
     }
 
-    /// The client is there again: what it brings is its own.
-    pub fn returns(&self, client: &Client) {
+    /// The client is there again, and what it brings is its own; or nobody will ask any more.
+    pub fn forget(&self, client: &Client) {
         if self.known.load(Ordering::Acquire) == 0 {
             return;
         }
@@ -109,14 +109,6 @@ impl Departed {
         let since = table.files.get_mut(identity)?.iter_mut().find(|since| since.client == *client)?;
         since.heir = heir;
         Some(since.ranges.iter().collect())
-    }
-
-    /// Nobody will ask that any more.
-    pub fn forget(&self, identity: &Identity, client: &Client) {
-        let mut table = self.table.lock();
-        table.take(identity, client);
-        table.order.retain(|(file, one)| file != identity || one != client);
-        self.known.store(table.files.len(), Ordering::Release);
     }
 }
 
@@ -185,7 +177,7 @@ mod tests {
         // It falls silent once more before anybody asked.
         departed.leaves(&ONE, [file(1)]);
         assert_eq!(departed.since(&file(1), &ONE, 5), Some(vec![range]));
-        departed.returns(&ONE);
+        departed.forget(&ONE);
         assert_eq!(departed.since(&file(1), &ONE, 5), None);
         assert!(departed.table.lock().order.is_empty() && departed.known.load(Ordering::Relaxed) == 0);
     }
@@ -195,8 +187,9 @@ mod tests {
         let departed = Departed::default();
         departed.leaves(&ONE, [file(1), file(2)]);
         departed.leaves(&OTHER, [file(1)]);
-        departed.forget(&file(1), &ONE);
-        assert_eq!(departed.since(&file(1), &ONE, 5), None);
+        departed.forget(&ONE);
+        assert_eq!((departed.since(&file(1), &ONE, 5), departed.since(&file(2), &ONE, 5)), (None, None));
+        departed.leaves(&ONE, [file(2)]);
         assert!(departed.since(&file(1), &OTHER, 5).is_some());
         let many = (0..DEPARTED_FILES_MAX as u64).map(|n| Identity::new(n.to_le_bytes().to_vec()).unwrap());
         departed.leaves(&[3; 16], many);

@@ -20,7 +20,7 @@ struct Open {
     /// The file as a hash.
     target: u64,
     version: u64,
-    writes: bool,
+    windows: bool,
 }
 
 /// A client's open files, by the numbers that it chose.
@@ -65,11 +65,11 @@ impl Files {
             sync: has(open::SYNC),
             policy: self.policies.get(policy)?,
         };
-        let writes = how.write || how.truncate;
         let mut handle = self.cache.open_file(self.anchor(identity, hint)?, how)?;
         handle.mark(session.mark());
         let version = self.versions.number(handle.file());
-        let open = Open { handle, identity: identity.clone(), target: hash(identity), version, writes };
+        let open =
+            Open { handle, identity: identity.clone(), target: hash(identity), version, windows: has(open::WINDOWS) };
         handles.0.write().insert(number, Arc::new(open));
         Ok(Message::Opened { version })
     }
@@ -84,9 +84,9 @@ impl Handles {
         self.0.read().len()
     }
 
-    /// The files that are open for writing.
-    pub(crate) fn written(&self) -> Vec<Identity> {
-        self.0.read().values().filter(|open| open.writes).map(|open| open.identity.clone()).collect()
+    /// The files on which the client has windows.
+    pub(crate) fn with_windows(&self) -> Vec<Identity> {
+        self.0.read().values().filter(|open| open.windows).map(|open| open.identity.clone()).collect()
     }
 
     /// The file of a handle as a hash; one that is not open changes nothing but itself.

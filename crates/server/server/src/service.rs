@@ -93,8 +93,8 @@ impl Service for Files {
 
     fn is_silent(&self, session: &Session, silent: bool) {
         match silent {
-            true => self.departed.leaves(&session.client, session.handles.written()),
-            false => self.departed.returns(&session.client),
+            true => self.departed.leaves(&session.client, session.handles.with_windows()),
+            false => self.departed.forget(&session.client),
         }
     }
 
@@ -154,14 +154,14 @@ impl Service for Files {
             | Message::Poll { .. }
             | Message::Evict { .. }
             | Message::Pin { .. }) => self.on_file(session, on_file),
-            Message::Since { identity, session: client, over: false } => {
+            Message::Since { identity, session: client } => {
                 let known = self.departed.since(&identity, &client, session.mark());
                 let bounds = |range: ByteRange| [range.start.to_le_bytes(), range.end.to_le_bytes()].concat();
                 out.extend(known.iter().flatten().copied().flat_map(bounds));
                 Ok(if known.is_some() { Message::Bytes {} } else { Message::Unknown {} })
             }
-            Message::Since { identity, session: client, over: true } => {
-                self.departed.forget(&identity, &client);
+            Message::Gone { session: client } => {
+                self.departed.forget(&client);
                 Ok(Message::Done {})
             }
             on_handle => session.handles.request(on_handle, data, out),

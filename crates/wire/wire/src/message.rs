@@ -288,7 +288,7 @@ messages! {
     /// All locks are claimed that the node wants to keep. Answered by `Done`; `ESTALE`: too late, it has none.
     LocksReclaimed = 70 { }
 
-    /// What others have changed of a file since a client fell silent that was writing it, an earlier life of this one: answered by `Bytes`,
+    /// What others have changed of a file since a client fell silent that had windows on it, an earlier life of this one: answered by `Bytes`,
     /// whose data are the ranges, first byte and the one after the last of each, eight bytes little-endian; by `Unknown` where nobody
     /// knows, for the server was started again.
     Since = 71 {
@@ -296,8 +296,11 @@ messages! {
         identity: Identity,
         /// That client's session.
         session: [u8; 16],
-        /// It will not be asked again, and may be forgotten. Answered by `Done`.
-        over: bool,
+    }
+    /// Of that client nothing will be asked any more. Answered by `Done`.
+    Gone = 72 {
+        /// Its session.
+        session: [u8; 16],
     }
 
     /// It is done.

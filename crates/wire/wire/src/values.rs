@@ -17,8 +17,10 @@ pub mod open {
     pub const CREATED: u32 = 8;
     /// `O_SYNC`, `O_DSYNC`.
     pub const SYNC: u32 = 16;
+    /// Windows of the client are drained through it: of these it asks in its next life what others have changed.
+    pub const WINDOWS: u32 = 32;
     /// All of them; others are refused.
-    pub const ALL: u32 = 31;
+    pub const ALL: u32 = 63;
 }
 
 /// Values of [`Message::Begin`](crate::Message::Begin)'s verb.

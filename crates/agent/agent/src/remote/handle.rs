@@ -52,14 +52,23 @@ pub(super) struct RemoteHandle {
 }
 
 impl RemoteHandle {
-    pub(super) fn open(inner: &Arc<Inner>, anchor: &dyn Anchor, how: &OpenHow) -> io::Result<RemoteHandle> {
+    /// `windows`: these are drained through it.
+    pub(super) fn open(
+        inner: &Arc<Inner>,
+        anchor: &dyn Anchor,
+        how: &OpenHow,
+        windows: bool,
+    ) -> io::Result<RemoteHandle> {
         let bit = |set: bool, bit: u32| if set { bit } else { 0 };
         let handle = RemoteHandle {
             inner: Arc::clone(inner),
             number: inner.number(),
             identity: anchor.identity().clone(),
             hint: anchor.path_hint(),
-            flags: bit(how.read, open::READ) | bit(how.write || how.truncate, open::WRITE) | bit(how.sync, open::SYNC),
+            flags: bit(how.read, open::READ)
+                | bit(how.write || how.truncate, open::WRITE)
+                | bit(how.sync, open::SYNC)
+                | bit(windows, open::WINDOWS),
             policy: inner.policy(&how.policy),
             patience: how.policy.io_timeout,
             version: AtomicU64::new(0),

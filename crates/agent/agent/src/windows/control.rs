@@ -212,7 +212,7 @@ impl Agent {
         let hint = anchor.path_hint();
         let policy = self.policy_for(node);
         let how = OpenHow { read: false, write: true, truncate: false, created: false, sync: false, policy };
-        Ok((self.cache.open_unless(anchor, how, &|| false)?, hint))
+        Ok((self.cache.open_for_windows(anchor, how)?, hint))
     }
 }
 

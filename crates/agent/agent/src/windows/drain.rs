@@ -54,7 +54,7 @@ struct Ring {
     waited_us: u64,
     /// When something was taken from it last.
     came: Instant,
-    /// Or given back, or when it was made.
+    /// Or given back, or nothing was unfinished in it.
     moved: Instant,
     _share: Share,
 }
@@ -287,6 +287,8 @@ impl Drain {
             if ring.reader.cursor() > before {
                 ring.came = Instant::now();
                 ring.moved = ring.came;
+            } else if !ring.reader.is_behind(ring.reader.head()) {
+                ring.moved = Instant::now();
             }
             ring.count_waits(counters);
             queue.settle(slot, ring.reader.known_below(sequence));

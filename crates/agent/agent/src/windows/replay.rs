@@ -64,11 +64,22 @@ struct ToReplica<'a> {
     handle: Box<dyn OpenData>,
     durable: bool,
     replayed: &'a mut Replayed,
+    /// What others have changed, as it is known by now.
+    newer: &'a dyn Fn() -> io::Result<Vec<ByteRange>>,
+    /// What is not written for that, beyond what was known at first.
+    held_back: RangeSet,
 }
 
 impl Replay for ToReplica<'_> {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.handle.write_acknowledged(bytes, offset)
+        let (mut newer, range) = (RangeSet::new(), ByteRange::at(offset, bytes.len() as u64));
+        (self.newer)()?.into_iter().for_each(|range| newer.insert(range));
+        for part in newer.missing(range) {
+            let (start, end) = ((part.start - offset) as usize, (part.end - offset) as usize);
+            self.handle.write_acknowledged(&bytes[start..end], part.start)?;
+        }
+        newer.iter().for_each(|one| self.held_back.insert(one.intersection(&range)));
+        Ok(())
     }
 
     fn sync(&mut self) -> io::Result<()> {
@@ -77,7 +88,11 @@ impl Replay for ToReplica<'_> {
     }
 
     fn tell(&mut self, report: &Report) {
-        note(self.replayed, report);
+        let mut report = report.clone();
+        let late =
+            self.held_back.iter().map(|range| Loss { ring: RingId(0), range: Some(range), why: Why::NewerEpoch });
+        report.lost.extend(late);
+        note(self.replayed, &report);
     }
 }
 
@@ -128,7 +143,9 @@ pub(crate) fn replay(agent: &Agent, burst_buffer: &Path, tell: &mut dyn FnMut(Re
             one(agent, &session, &place, tell).map_err(|error| named(&place, &error))?;
             fault::point("window.removed");
         }
+        let client = if whole { session.client()? } else { None };
         session.end(burst_buffer)?;
+        client.iter().for_each(|client| agent.cache.forget_client(client));
     }
     Ok(())
 }
@@ -243,21 +260,22 @@ fn file(
         handle => handle?,
     };
     // What others have written since this agent's former life fell silent is newer.
-    let changed = client.map_or(Ok(Vec::new()), |client| agent.cache.changed_since(&identity, &client))?;
-    let fences: Vec<_> = changed.into_iter().map(|range| Fence { range, epoch: NEWER }).collect();
+    let newer = || client.map_or(Ok(Vec::new()), |client| agent.cache.changed_since(&identity, &client));
+    let fences: Vec<_> = newer()?.into_iter().map(|range| Fence { range, epoch: NEWER }).collect();
     if let Some(cut) = cut
         && fences.iter().all(|fence| fence.range.end <= cut.len)
     {
         handle.set_len(cut.len)?;
     }
     let bounds = Bounds { cut: keep, fences: &fences };
-    let report = recover(&mut rings, &drained, bounds, &mut ToReplica { handle, durable, replayed: &mut replayed })?;
+    let (replayed_now, held_back) = (&mut replayed, RangeSet::new());
+    let mut to = ToReplica { handle, durable, replayed: replayed_now, newer: &newer, held_back };
+    let report = recover(&mut rings, &drained, bounds, &mut to)?;
+    let late = !to.held_back.is_empty();
+    drop(to);
     fault::point("window.drained");
-    if report.lost.iter().any(|loss| loss.why == Why::NewerEpoch) {
+    if late || report.lost.iter().any(|loss| loss.why == Why::NewerEpoch) {
         replayed.unreadable.push("others have written since to the same bytes, or cut the file".to_owned());
-    }
-    if let Some(client) = client {
-        agent.cache.forget_since(&identity, &client);
     }
     Ok(Some(replayed))
 }

@@ -95,7 +95,8 @@ fn file_requests() -> Vec<Message> {
         Message::Reclaimed {},
         Message::ReclaimLock { head: piece() },
         Message::LocksReclaimed {},
-        Message::Since { identity: identity(), session: [28; 16], over: true },
+        Message::Since { identity: identity(), session: [28; 16] },
+        Message::Gone { session: [29; 16] },
     ]
 }
 
