@@ -227,8 +227,7 @@ fn by_window_of(held: Held, fd: c_int, parts: &[IoSlice<'_>], length: size_t, at
     let appended = unfinished::while_it_lasts(open, || match at {
         // A negative one is larger than any that there is.
         Some(at) => window.append_parts(at as u64, parts),
-        // Not before the bytes are in the ring, for which that may have had no room for long: a handler that leaves by a jump meanwhile leaves
-        // the position where it was.
+        // A long write, and one that waits for room, has its position last: a handler that leaves it by a jump leaves that where it was.
         None => window.append_where(parts, || {
             taken = take_position(open, fd, length);
             taken.map(|start| start as u64)

@@ -198,3 +198,53 @@ fn another_directory_is_refused_and_a_file_that_is_gone_is_stale() {
     assert!(matches!(stand.open(1, &identity, BOTH), Message::Failed { code: Code::Stale, .. }));
     assert!(matches!(stand.ask(Message::Done {}, &[]).0, Message::Failed { code: Code::Protocol, .. }));
 }
+
+#[test]
+fn whatever_others_change_of_a_file_with_windows_of_a_silent_client_is_told_to_its_next_life() {
+    let stand = Stand::new();
+    let identity = stand.create("file");
+    let other = stand.files.begin(&[7; 16], "id", "killed").unwrap();
+    let opened = |handle: u64, flags: u32| {
+        let policy = Text::cut(PolicySet::of(&Policy::default()).to_toml());
+        let open = Message::Open { handle, flags, identity: identity.clone(), hint: Path::default(), policy };
+        stand.files.handle(&other, open, &[], &mut Vec::new())
+    };
+    assert!(matches!(opened(1, BOTH | open::WINDOWS), Message::Opened { .. }));
+    assert!(matches!(stand.open(1, &identity, BOTH), Message::Opened { .. }));
+    let punch = (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE) as u32;
+    let keep = libc::FALLOC_FL_KEEP_SIZE as u32;
+    let policy = Text::cut(PolicySet::of(&Policy::default()).to_toml());
+    let changes: [(&str, Message, &[[u64; 2]]); 6] = [
+        ("write", Message::Write { handle: 1, offset: 100 }, &[[100, 104]]),
+        ("append", Message::Append { handle: 1, end: 0, again: false }, &[[104, 108]]),
+        ("hole", Message::Allocate { handle: 1, mode: punch, offset: 10, len: 20 }, &[[10, 30]]),
+        ("room", Message::Allocate { handle: 1, mode: keep, offset: 10, len: 20 }, &[]),
+        ("cut", Message::SetLen { handle: 1, len: 50 }, &[[50, u64::MAX]]),
+        (
+            "cut by name",
+            Message::Truncate { identity: identity.clone(), hint: Path::default(), policy, len: 20 },
+            &[[20, u64::MAX]],
+        ),
+    ];
+    let since = || stand.ask(Message::Since { identity: identity.clone(), session: [7; 16] }, &[]);
+    let ranges = |ranges: &[[u64; 2]]| ranges.concat().into_iter().flat_map(u64::to_le_bytes).collect::<Vec<u8>>();
+    // A third asks, for what whoever asks changes afterwards is the silent one's own.
+    let third = stand.files.begin(&[9; 16], "id", "third").unwrap();
+    for (what, change, changed) in changes {
+        assert_eq!(since().0, Message::Unknown {}, "{what}: it is there");
+        stand.files.is_silent(&other, true);
+        let answer = stand.ask(change, b"four").0;
+        assert!(!matches!(answer, Message::Failed { .. }), "{what}: {answer:?}");
+        let mut told = Vec::new();
+        let asked = Message::Since { identity: identity.clone(), session: [7; 16] };
+        assert_eq!(stand.files.handle(&third, asked, &[], &mut told), Message::Bytes {});
+        assert_eq!(told, ranges(changed), "{what}");
+        stand.files.is_silent(&other, false);
+    }
+    stand.files.is_silent(&other, true);
+    stand.open(2, &identity, BOTH | open::TRUNCATE);
+    assert_eq!(since(), (Message::Bytes {}, ranges(&[[0, u64::MAX]])));
+    assert_eq!(stand.ask(Message::Gone { session: [7; 16] }, &[]).0, Message::Done {});
+    assert_eq!(since().0, Message::Unknown {});
+    drop((other, third));
+}

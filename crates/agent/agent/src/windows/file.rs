@@ -96,7 +96,7 @@ impl FileWindow {
                     }
                 }
                 Next::End => {
-                    drop(slot.take());
+                    *slot = None;
                     drop(slot);
                     windows.forget(self);
                     return;

@@ -382,10 +382,8 @@ impl Windows {
         identity: &Identity,
         work: impl FnOnce(&mut Drain) -> io::Result<T>,
     ) -> io::Result<Option<T>> {
-        match self.window(identity) {
-            Some(window) => self.work(&window, self.rings(&window)?, work),
-            None => Ok(None),
-        }
+        let Some(window) = self.window(identity) else { return Ok(None) };
+        self.work(&window, self.rings(&window)?, work)
     }
 
     fn work<T>(

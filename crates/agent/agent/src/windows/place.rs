@@ -54,6 +54,14 @@ impl RingRecord {
     }
 }
 
+/// What is not brought to where others have written since.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct HeldBack {
+    pub bytes: u64,
+    /// Which, a sentence each.
+    pub lost: Vec<String>,
+}
+
 /// A file was cut, or is to be, while what is in its rings cannot be brought to the burst buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CutRecord {
@@ -188,6 +196,20 @@ impl FilePlace {
         done.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
     }
 
+    fn held_back_path(&self) -> PathBuf {
+        self.path.join("held")
+    }
+
+    /// What a replay has held back of its rings, which are to be kept for people then.
+    pub fn held_back(&self) -> io::Result<Option<HeldBack>> {
+        get(&self.held_back_path())
+    }
+
+    /// Writes it down, before the rings are marked as drained.
+    pub fn set_held_back(&self, held: &HeldBack) -> io::Result<()> {
+        put(&self.held_back_path(), &serde_json::to_vec(held)?, self.durable)
+    }
+
     fn grant_path(&self, number: usize) -> PathBuf {
         self.path.join(format!("{number}.grant"))
     }
@@ -250,7 +272,8 @@ impl FilePlace {
 /// Whether an agent makes such a name in the directory of a file.
 fn is_made_here(name: &Path) -> bool {
     let stem = name.file_stem().and_then(OsStr::to_str).unwrap_or_default();
-    let known = ["file", "sequence", "drained", "cut", "removed"].contains(&stem) || stem.parse::<usize>().is_ok();
+    let known =
+        ["file", "sequence", "drained", "cut", "removed", "held"].contains(&stem) || stem.parse::<usize>().is_ok();
     known && name.extension().is_none_or(|extension| extension == "new" || extension == "grant")
 }
 

@@ -16,7 +16,7 @@ use window::sequence::WORD_BYTES;
 use window::{Mapping, Medium, Memory};
 
 use super::fault;
-use super::place::{CutRecord, FilePlace, RingRecord, is_damage};
+use super::place::{CutRecord, FilePlace, HeldBack, RingRecord, is_damage};
 use super::session::Session;
 use crate::agent::Agent;
 use crate::burst_buffer::OpenData;
@@ -62,6 +62,7 @@ type Granted = (usize, Result<RingRecord, String>);
 /// Where replayed bytes go.
 struct ToReplica<'a> {
     handle: Box<dyn OpenData>,
+    place: &'a FilePlace,
     durable: bool,
     replayed: &'a mut Replayed,
     /// What others have changed, as it is known by now.
@@ -93,6 +94,12 @@ impl Replay for ToReplica<'_> {
             self.held_back.iter().map(|range| Loss { ring: RingId(0), range: Some(range), why: Why::NewerEpoch });
         report.lost.extend(late);
         note(self.replayed, &report);
+        let held = HeldBack { bytes: self.replayed.lost_bytes, lost: self.replayed.lost.clone() };
+        if held.bytes > 0
+            && let Err(error) = self.place.set_held_back(&held)
+        {
+            tracing::error!(%error, "should this agent be killed now, what its windows held back is not kept");
+        }
     }
 }
 
@@ -268,13 +275,17 @@ fn file(
         handle.set_len(cut.len)?;
     }
     let bounds = Bounds { cut: keep, fences: &fences };
-    let (replayed_now, held_back) = (&mut replayed, RangeSet::new());
-    let mut to = ToReplica { handle, durable, replayed: replayed_now, newer: &newer, held_back };
-    let report = recover(&mut rings, &drained, bounds, &mut to)?;
-    let late = !to.held_back.is_empty();
+    let held_back = RangeSet::new();
+    let mut to = ToReplica { handle, place, durable, replayed: &mut replayed, newer: &newer, held_back };
+    recover(&mut rings, &drained, bounds, &mut to)?;
     drop(to);
     fault::point("window.drained");
-    if late || report.lost.iter().any(|loss| loss.why == Why::NewerEpoch) {
+    if let (0, Ok(Some(held))) = (replayed.lost_bytes, place.held_back()) {
+        // By a replay whose agent was killed before it had told and kept it.
+        replayed.lost_bytes = held.bytes;
+        replayed.lost.extend(held.lost);
+    }
+    if replayed.lost_bytes > 0 {
         replayed.unreadable.push("others have written since to the same bytes, or cut the file".to_owned());
     }
     Ok(Some(replayed))

@@ -38,7 +38,7 @@ impl Window {
         self.with_patience(|patience| self.writer.append_parts(offset, parts, patience))
     }
 
-    /// The same at an offset that `place` says, as late as can be: see [`Writer::append_where`].
+    /// The same at an offset that `place` says, before anything is reserved or when the bytes are there: see [`Writer::append_where`].
     pub fn append_where(&self, parts: &[IoSlice<'_>], place: impl FnOnce() -> Option<u64>) -> Result<(), Refused> {
         self.with_patience(|patience| self.writer.append_where(parts, place, patience))
     }

@@ -272,11 +272,25 @@ impl Cluster {
         self.serve_node(node, dir, &[&["--names", "server"], options].concat(), &[])
     }
 
-    fn serve_node(&mut self, node: usize, dir: PathBuf, options: &[&str], environment: &[(&str, &str)]) -> PathBuf {
+    /// An agent that is to be killed at a fault point before it serves, and was.
+    #[allow(dead_code, reason = "only some tests have such agents")]
+    pub fn mount_dies(&self, node: usize, options: &[&str], point: &str) {
+        let mut command = self.agent(node, &self.node(node), options);
+        let log = self.log(&format!("node{node}.log"));
+        let status = command.env("FOREBAY_FAULT", point).stderr(log).status().expect("an agent");
+        assert!(!status.success(), "{point} was not reached");
+    }
+
+    fn agent(&self, node: usize, dir: &Path, options: &[&str]) -> Command {
         let mut command = inside(node, &forebay());
-        command.envs(environment.iter().copied());
-        command.arg("mount").arg(&dir).arg("--foreground").args(["--server", &self.address(), "--secret"]);
+        command.arg("mount").arg(dir).arg("--foreground").args(["--server", &self.address(), "--secret"]);
         command.arg(&self.secret).args(options);
+        command
+    }
+
+    fn serve_node(&mut self, node: usize, dir: PathBuf, options: &[&str], environment: &[(&str, &str)]) -> PathBuf {
+        let mut command = self.agent(node, &dir, options);
+        command.envs(environment.iter().copied());
         let log = self.log(&format!("node{node}.log"));
         let said = std::fs::File::create(self.tree.path(format!("node{node}.said"))).expect("a file");
         self.agents.push((node, ProcessGuard::spawn(command.stdout(said).stderr(log))));

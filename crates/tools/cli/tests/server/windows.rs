@@ -400,6 +400,8 @@ fn what_a_killed_agents_window_held_does_not_come_over_what_others_wrote_since_a
             drop(other);
             let log = cluster.tree.path("node1.log");
             let before = fs::read_to_string(&log).unwrap().len();
+            // Killed when all is drained and nothing kept.
+            cluster.mount_dies(1, &[&window_option(&cluster)], "window.drained");
             cluster.mount(1, &[&window_option(&cluster)]);
             let said = fs::read_to_string(&log).unwrap().split_off(before);
             let mut expected = [vec![1; 200], vec![2; 200], vec![4; 50], vec![2; 350], vec![1; 200]].concat();

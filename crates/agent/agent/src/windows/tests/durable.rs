@@ -47,13 +47,20 @@ fn what_a_sync_is_to_tell_is_not_kept_from_it() {
     let tree = tempfile::tempdir().unwrap();
     let (mut drain, recorder) = drain_on(tree.path(), Medium::Emulated);
     let kept = |drain: &Drain| drain.kept().load(Relaxed);
-    let _ring = ring(&mut drain, 1, 256 << 10);
+    let (writer, _other) = (ring(&mut drain, 1, 256 << 10), ring(&mut drain, 2, 256 << 10));
+    // What came past the rings.
     *recorder.full.lock() = true;
     drain.sync().unwrap_err();
     assert!(!kept(&drain));
     *recorder.full.lock() = false;
     drain.sync().unwrap();
     assert!(kept(&drain));
+    // What was in them: each open file is told by itself, for what the other ring has is kept.
+    writer.append(0, &[7; 50_000], &mut || true).unwrap();
+    std::fs::OpenOptions::new().write(true).open(drain.place().ring(0)).unwrap().set_len(5000).unwrap();
+    drain.take();
+    std::mem::forget(writer); // its memory is gone
+    assert!(drain.damages() > 0 && drain.windows() == 1 && kept(&drain));
 }
 
 #[test]
