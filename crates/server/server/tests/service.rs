@@ -195,7 +195,8 @@ fn another_directory_is_refused_and_a_file_that_is_gone_is_stale() {
     assert_eq!(stand.files.begin(&[0; 16], "other", "test").err().unwrap().0, libc::EXDEV);
     let identity = stand.create("file");
     std::fs::remove_file(stand.tree.path("data/file")).unwrap();
-    assert!(matches!(stand.open(1, &identity, BOTH), Message::Failed { code: Code::Stale, .. }));
+    let opened = stand.open(1, &identity, BOTH);
+    assert!(matches!(opened, Message::Failed { code: Code::Stale, .. }), "{opened:?}");
     assert!(matches!(stand.ask(Message::Done {}, &[]).0, Message::Failed { code: Code::Protocol, .. }));
 }
 

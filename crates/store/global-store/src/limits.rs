@@ -1,5 +1,7 @@
 //! Every bound of this crate, with its reason.
 
+use std::time::Duration;
+
 /// Largest kernel file handle in bytes (`MAX_HANDLE_SZ` of `fs/exportfs`).
 pub const HANDLE_BYTES_MAX: usize = 128;
 
@@ -19,3 +21,14 @@ pub const ZERO_BYTES: usize = 64 * 1024;
 pub const XATTR_LIST_BYTES_MAX: usize = 64 * 1024;
 /// The same of a value.
 pub const XATTR_VALUE_BYTES_MAX: usize = 64 * 1024;
+
+/// What is waited before a file is opened by its handle once more, when the kernel had no memory to do so. Most new files are made in
+/// far less than the first; one may wait for the store's journal.
+pub const HANDLE_PAUSES: [Duration; 6] = [
+    Duration::from_micros(50),
+    Duration::from_millis(1),
+    Duration::from_millis(10),
+    Duration::from_millis(100),
+    Duration::from_millis(500),
+    Duration::from_millis(1000),
+];

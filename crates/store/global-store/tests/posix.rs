@@ -1,10 +1,13 @@
 //! What only a real file system can show.
 
 use std::fs::{self, File, Permissions};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use global_store::posix::{Options, PosixStore, reopen_as_path};
 use global_store::{Access, Anchor, GlobalStore};
@@ -87,6 +90,41 @@ fn a_file_that_moved_is_found_by_handle_or_by_walk() {
             assert!(store.locate(anchor.identity(), Path::new("a"), false).unwrap().is_none());
         }
     }
+}
+
+/// The kernel has no memory for an inode whose number a new file is just being given (`iget_locked`), it says.
+#[test]
+fn a_file_that_is_gone_is_gone_also_while_another_gets_its_number() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = store(directory.path(), Options::default());
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for maker in 0..2 {
+            let (ended, name) = (&ended, directory.path().join(format!("other-{maker}")));
+            scope.spawn(move || {
+                while !ended.load(Ordering::Relaxed) {
+                    File::create(&name).unwrap();
+                    fs::remove_file(&name).unwrap();
+                }
+            });
+        }
+        let look = || -> io::Result<()> {
+            let name = directory.path().join("file");
+            let identity = create(&store, &name).identity().clone();
+            fs::remove_file(&name)?;
+            for _ in 0..20 {
+                assert!(store.locate(&identity, Path::new(""), false)?.is_none());
+            }
+            Ok(())
+        };
+        let start = Instant::now();
+        let mut looked = Ok(());
+        while looked.is_ok() && start.elapsed() < Duration::from_secs(1) {
+            looked = look();
+        }
+        ended.store(true, Ordering::Relaxed);
+        looked.unwrap();
+    });
 }
 
 #[test]

@@ -14,7 +14,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::fs::{self, AtFlags, StatxFlags};
 use types::Identity;
 
-use crate::limits::HANDLE_BYTES_MAX;
+use crate::limits::{HANDLE_BYTES_MAX, HANDLE_PAUSES};
 
 const KIND_HANDLE: u8 = 1;
 const KIND_BORN: u8 = 2;
@@ -96,6 +96,20 @@ pub(super) enum ByHandle {
 
 /// Opens by handle. `root` is a descriptor opened for reading, not `O_PATH`, on the same mount.
 pub(super) fn open_by_handle(root: BorrowedFd, identity: &Identity) -> io::Result<ByHandle> {
+    let mut pauses = HANDLE_PAUSES.iter();
+    loop {
+        match open_by_handle_once(root, identity) {
+            // The kernel says so also while it gives the inode's number to a new file.
+            Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => match pauses.next() {
+                Some(pause) => std::thread::sleep(*pause),
+                None => return Err(error),
+            },
+            other => return other,
+        }
+    }
+}
+
+fn open_by_handle_once(root: BorrowedFd, identity: &Identity) -> io::Result<ByHandle> {
     let [KIND_HANDLE, k0, k1, k2, data @ ..] = identity.as_bytes() else { return Ok(ByHandle::Unable) };
     if data.len() > HANDLE_BYTES_MAX {
         return Ok(ByHandle::Unable);
