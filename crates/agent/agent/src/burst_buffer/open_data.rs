@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use config::Atime;
 use file_cache::{File, FileHandle, Foresee, SeekFor, WriteBehind, WriteResult};
+use transport::Memory;
 use types::{ByteRange, Version};
 use window::read_queue::Part;
 
@@ -91,13 +92,13 @@ pub trait OpenData: Send + Sync {
     fn flush(&self) -> io::Result<()>;
 }
 
-/// A version of a file's data; equal ones are one version.
+/// A version of a file's data.
 #[derive(Clone)]
 pub enum DataVersion {
     /// In this process.
     Here(Arc<File>),
-    /// As the server numbers it.
-    There(u64),
+    /// As the server numbers it, while it remembers its client by this number.
+    There(Memory, u64),
 }
 
 impl DataVersion {
@@ -105,16 +106,16 @@ impl DataVersion {
     pub fn is_current(&self) -> bool {
         match self {
             DataVersion::Here(file) => file.is_current(),
-            DataVersion::There(_) => true,
+            DataVersion::There(..) => true,
         }
     }
-}
 
-impl PartialEq for DataVersion {
-    fn eq(&self, other: &DataVersion) -> bool {
+    /// Whether who has the one open and who has the other have the same bytes. What was opened at a server that has forgotten its
+    /// client since, or was started again, is opened anew before it is used: then it has what others open now.
+    pub fn is_same(&self, other: &DataVersion) -> bool {
         match (self, other) {
             (DataVersion::Here(one), DataVersion::Here(other)) => Arc::ptr_eq(one, other),
-            (DataVersion::There(one), DataVersion::There(other)) => one == other,
+            (DataVersion::There(memory, one), DataVersion::There(others, other)) => memory != others || one == other,
             _ => false,
         }
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use file_cache::{Anchor, Foresee, OpenHow, SeekFor, WriteResult};
 use parking_lot::Mutex;
-use transport::{Call, CallError};
+use transport::{Call, CallError, Memory};
 use types::{ByteRange, Identity, Version};
 use window::read_queue::Part;
 use wire::limits::DATA_BYTES_MAX;
@@ -35,6 +35,8 @@ pub(super) struct RemoteHandle {
     policy: Text,
     patience: Duration,
     version: AtomicU64,
+    /// Who gave the number.
+    memory: Mutex<Memory>,
     /// Of an appender: no byte from here on was written by an append that was not answered.
     end: AtomicU64,
     end_is_known: AtomicBool,
@@ -72,6 +74,7 @@ impl RemoteHandle {
             policy: inner.policy(&how.policy),
             patience: how.policy.io_timeout,
             version: AtomicU64::new(0),
+            memory: Mutex::default(),
             end: AtomicU64::new(0),
             end_is_known: AtomicBool::new(false),
             gone: AtomicBool::new(false),
@@ -110,13 +113,11 @@ impl RemoteHandle {
             policy: self.policy.clone(),
         };
         let once = more & open::CREATED != 0;
-        match self
-            .inner
-            .client
-            .call(Call { within, once, interrupted: &is_interrupted, ..Call::new(&message) })?
-            .message
-        {
+        let call = Call { within, once, interrupted: &is_interrupted, ..Call::new(&message) };
+        let answer = self.inner.client.call(call)?;
+        match answer.message {
             Message::Opened { version } => {
+                *self.memory.lock() = answer.memory;
                 self.version.store(version, Ordering::Release);
                 // It may be another version than it was, and others have closed the file since it was read here.
                 *self.ahead.lock() = None;
@@ -247,7 +248,7 @@ impl RemoteHandle {
 
 impl OpenData for RemoteHandle {
     fn data(&self) -> DataVersion {
-        DataVersion::There(self.version.load(Ordering::Acquire))
+        DataVersion::There(*self.memory.lock(), self.version.load(Ordering::Acquire))
     }
 
     fn version(&self) -> Option<Version> {

@@ -4,6 +4,7 @@
 //! Programs are this test binary, started again with a role; their ledgers lie outside the mount. A failure prints the
 //! round that was played.
 
+mod campaign;
 mod holder;
 mod ledger;
 #[path = "../mounted/mod.rs"]
@@ -20,17 +21,18 @@ mod windows;
 mod writer;
 
 use std::os::unix::fs::FileExt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use campaign::Campaign;
 use mounted::chance::{Chance, payload};
 use mounted::{BOUND, Place};
-use round::{Afterwards, Death, Door, Played, Round};
+use round::{Afterwards, Death, Door, Round};
 use testkit::{TempTree, in_private_namespace_within, wait_until};
 
 /// What one test may take: a round takes about a second on an idle machine.
 const NAMESPACE_BOUND: Duration = Duration::from_secs(230);
-/// How long random deaths are died.
-const RANDOM_BUDGET: Duration = Duration::from_secs(12);
+/// Acknowledged records that deaths of one kind at random moments judge at least.
+const RECORDS_MIN: usize = 4000;
 
 /// Rules under which a fault point is looked for, in this order.
 const RULES: [&[&str]; 3] = [&[], &["keep_after=delete"], &["stage_out=manual"]];
@@ -102,30 +104,30 @@ fn the_agent_may_die_at_a_later_passage_of_a_fault_point_and_a_new_mount_goes_on
     });
 }
 
-/// Plays deaths at random moments; what each was about.
-fn play_random(door: Door, seed: u64, death: impl Fn(usize) -> Death) -> Vec<Played> {
-    let mut chance = Chance::new(seed);
-    let (mut all, start) = (Vec::new(), Instant::now());
-    for number in 0..60 {
-        if start.elapsed() > RANDOM_BUDGET {
-            break;
-        }
+/// Plays deaths of one kind at random moments. The acknowledged records of all rounds, each of which was judged.
+fn play_random(door: Door, seed: u64, death: fn(usize) -> Death) -> usize {
+    let seed = campaign::seed() + seed;
+    let (mut chance, mut campaign) = (Chance::new(seed), Campaign::begin(RECORDS_MIN));
+    while let Some(round) = campaign.next() {
         let afterwards = chance.of(&[Afterwards::Recover, Afterwards::MountAgain]);
         let (after, rules) = (chance.below(70) as usize, chance.of(&RULES));
-        let round = Round { door, death: death(after), afterwards, rules, seed: seed + 100 * number };
-        all.push(round.play().unwrap_or_else(|why| panic!("{why}")));
+        let round = Round { door, death: death(after), afterwards, rules, seed: seed + 100 * round };
+        campaign.judged(round.play().unwrap_or_else(|why| panic!("{why}")).records);
     }
-    all
+    campaign.records()
+}
+
+/// Agent and programs alone and together.
+fn play_all_at_random(door: Door) {
+    let of_agent = play_random(door, 3, Death::OfAgent);
+    let of_program = play_random(door, 4, Death::OfProgram);
+    let records = of_agent + of_program + play_random(door, 5, Death::OfAll);
+    assert!(records >= 10_000, "{records}");
 }
 
 #[test]
-fn the_agent_may_die_at_any_moment() {
-    in_private_namespace_within(NAMESPACE_BOUND, || drop(play_random(Door::Kernel, 1, Death::OfAgent)));
-}
-
-#[test]
-fn a_program_may_die_at_any_moment() {
-    in_private_namespace_within(NAMESPACE_BOUND, || drop(play_random(Door::Kernel, 2, Death::OfProgram)));
+fn agent_and_programs_may_die_at_any_moment_alone_and_together() {
+    in_private_namespace_within(campaign::bound(NAMESPACE_BOUND, 3), || play_all_at_random(Door::Kernel));
 }
 
 #[test]

@@ -21,15 +21,6 @@ fn the_agent_may_die_at_every_fault_point_of_the_file_cache_while_programs_write
 }
 
 #[test]
-fn agent_and_program_may_die_at_any_moment_alone_and_together_where_programs_write_by_the_library() {
-    in_private_namespace_within(NAMESPACE_BOUND, || {
-        type Dies = fn(usize) -> Death;
-        let deaths: [(u64, Dies); 3] = [(3, Death::OfAgent), (4, Death::OfProgram), (5, Death::OfAll)];
-        for (seed, death) in deaths {
-            let played = play_random(Door::Preload, seed, death);
-            let records: usize = played.iter().map(|round| round.records).sum();
-            println!("{} rounds, {records} acknowledged records", played.len());
-            assert!(records > 0, "nothing was acknowledged, so nothing is proved");
-        }
-    });
+fn agent_and_programs_may_die_at_any_moment_alone_and_together_where_programs_write_by_the_library() {
+    in_private_namespace_within(campaign::bound(NAMESPACE_BOUND, 3), || play_all_at_random(Door::Preload));
 }

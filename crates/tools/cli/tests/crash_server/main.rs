@@ -4,6 +4,8 @@
 //! Programs, ledgers and their judge are those of the crashes of a node's own burst buffer.
 #![allow(dead_code, reason = "each crash has its own part of what programs do")]
 
+#[path = "../crash/campaign.rs"]
+mod campaign;
 #[path = "../server/cluster.rs"]
 mod cluster;
 #[path = "../crash/holder.rs"]
@@ -29,9 +31,11 @@ mod writer;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use campaign::Campaign;
 use cluster::{BOUND, Cluster};
+use mounted::chance::Chance;
 use records::{Appender, EndOfAll};
-use round::{Door, Falls, Round, With};
+use round::{Door, Falls, RECORDS, Round, When, With};
 use testkit::{in_private_namespace_within, wait_until};
 
 /// What one test may take: a round takes some seconds on a busy machine.
@@ -46,6 +50,9 @@ const SEEDS: [u64; 3] = [30, 40, 50];
 /// Who falls with the one at whose point it is; each point has one of these, and all with this variable in the environment.
 const WITH: [With; 4] = [With::Nobody, With::Peer, With::Programs, With::All];
 const ALL: &str = "FOREBAY_CRASH_ALL";
+
+/// Acknowledged records that deaths at random moments judge at least.
+const RECORDS_MIN: usize = 10_000;
 
 #[test]
 fn a_process_with_a_role_plays_it() {
@@ -69,8 +76,8 @@ fn of_agent(door: Door) -> Vec<&'static str> {
 fn play_point(falls: Falls, point: &'static str, door: Door, with: With) -> bool {
     let rules_and_seeds = SEEDS.iter().flat_map(|seed| RULES.iter().map(move |rules| (rules, *seed)));
     rules_and_seeds.into_iter().any(|(rules, seed)| {
-        let round = Round { falls, point, door, with, rules, seed };
-        round.play().unwrap_or_else(|why| panic!("{why}"))
+        let round = Round { falls, when: When::AtPoint(point), door, with, rules, seed };
+        round.play().unwrap_or_else(|why| panic!("{why}")).fallen
     })
 }
 
@@ -103,6 +110,30 @@ fn an_agent_at_a_server_may_die_at_every_fault_point_alone_and_with_others() {
 #[test]
 fn an_agent_at_a_server_may_die_at_every_fault_point_alone_and_with_others_where_programs_write_through_windows() {
     in_private_namespace_within(NAMESPACE_BOUND, || play_all(Falls::Agent, &of_agent(Door::Preload), Door::Preload, 3));
+}
+
+/// Plays deaths at random moments.
+fn play_random(door: Door) {
+    let (mut chance, mut campaign) = (Chance::new(campaign::seed() + 7), Campaign::begin(RECORDS_MIN));
+    while let Some(round) = campaign.next() {
+        let (falls, with) = (chance.of(&[Falls::Server, Falls::Agent]), chance.of(&WITH));
+        let (when, rules) = (When::Acknowledged(chance.below(RECORDS as u64) as usize), chance.of(&RULES));
+        let round = Round { falls, when, door, with, rules, seed: campaign::seed() + 100 * round };
+        let played = round.play().unwrap_or_else(|why| panic!("{why}"));
+        assert!(played.fallen, "nobody died in {round:?}");
+        campaign.judged(played.records);
+    }
+    assert!(campaign.records() >= RECORDS_MIN);
+}
+
+#[test]
+fn server_agent_and_programs_may_die_at_any_moment_alone_and_together() {
+    in_private_namespace_within(campaign::bound(NAMESPACE_BOUND, 1), || play_random(Door::Kernel));
+}
+
+#[test]
+fn server_agent_and_programs_may_die_at_any_moment_alone_and_together_where_programs_write_through_windows() {
+    in_private_namespace_within(campaign::bound(NAMESPACE_BOUND, 1), || play_random(Door::Preload));
 }
 
 #[test]

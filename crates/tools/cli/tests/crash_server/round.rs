@@ -21,7 +21,7 @@ pub enum Door {
     Preload,
 }
 
-/// Whose fault point it is: the server's, or that of the first node's agent.
+/// Who dies: the server, or the first node's agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Falls {
     Server,
@@ -39,19 +39,37 @@ pub enum With {
     All,
 }
 
+/// When.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// At a fault point of its own.
+    AtPoint(&'static str),
+    /// When so many records were acknowledged.
+    Acknowledged(usize),
+}
+
 /// A crash to be.
 #[derive(Debug, Clone, Copy)]
 pub struct Round {
     pub falls: Falls,
-    pub point: &'static str,
+    pub when: When,
     pub door: Door,
     pub with: With,
     pub rules: &'static [&'static str],
     pub seed: u64,
 }
 
+/// What a round was about.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Played {
+    /// Somebody died.
+    pub fallen: bool,
+    /// Acknowledged records that were judged.
+    pub records: usize,
+}
+
 /// What the writer writes.
-const RECORDS: u64 = 400;
+pub const RECORDS: usize = 400;
 
 /// The node of the first program, whose agent may die.
 const FIRST: usize = 1;
@@ -71,15 +89,15 @@ struct Stage<'a> {
 }
 
 impl Round {
-    /// Plays it. Whether its fault point was hit; `Err` says which promise was broken.
-    pub fn play(&self) -> Result<bool, String> {
+    /// Plays it. `Err` says which promise was broken.
+    pub fn play(&self) -> Result<Played, String> {
         let mut stage = Stage::set(self);
         stage.play().map_err(|why| {
             let told: String =
                 stage.programs.iter().map(Program::told).chain(stage.writer.iter().map(Writer::told)).collect();
             format!("{self:?}:\n{why}\n{}{told}", stage.logs())
         })?;
-        Ok(stage.fallen)
+        Ok(Played { fallen: stage.fallen, records: stage.acknowledged() })
     }
 
     fn options(&self, cluster: &Cluster) -> Vec<String> {
@@ -100,13 +118,18 @@ impl<'a> Stage<'a> {
         for number in 0..PROGRAMS {
             first_files(&cluster.data.join(format!("program-{number}")), round.seed + number);
         }
-        let fault = format!("FOREBAY_FAULT={}", round.point);
-        cluster.start_server_with(if round.falls == Falls::Server { &fault } else { "" });
+        let point = match round.when {
+            When::AtPoint(point) => Some(point),
+            When::Acknowledged(_) => None,
+        };
+        let point_of = |falls: Falls| point.filter(|_| round.falls == falls);
+        let fault = point_of(Falls::Server).map(|point| format!("FOREBAY_FAULT={point}"));
+        cluster.start_server_with(fault.as_deref().unwrap_or_default());
         let options = round.options(&cluster);
         let options: Vec<&str> = options.iter().map(String::as_str).collect();
         let log = cluster.tree.path("agent.fault").display().to_string();
-        let armed = [("FOREBAY_FAULT", round.point), ("FOREBAY_FAULT_LOG", &log)];
-        cluster.mount_with(FIRST, &options, if round.falls == Falls::Agent { &armed } else { &[] });
+        let armed = point_of(Falls::Agent).map(|point| [("FOREBAY_FAULT", point), ("FOREBAY_FAULT_LOG", &log)]);
+        cluster.mount_with(FIRST, &options, armed.as_ref().map_or(&[], |armed| &armed[..]));
         (FIRST + 1..=PROGRAMS as usize).for_each(|node| _ = cluster.mount(node, &options));
         Stage { round, cluster, programs: Vec::new(), writer: None, fallen: false, agent_is_dead: false }
     }
@@ -135,7 +158,7 @@ impl<'a> Stage<'a> {
                 }
                 let how: Vec<_> = how.iter().map(|(name, value)| (*name, value.as_str())).collect();
                 let dir = self.cluster.node(node);
-                let writer = (node == FIRST).then(|| Writer::start(&dir, RECORDS, &beside, &how));
+                let writer = (node == FIRST).then(|| Writer::start(&dir, RECORDS as u64, &beside, &how));
                 (Program::start(&dir, number, self.round.seed, &beside, &how), writer)
             })
             .collect();
@@ -158,7 +181,24 @@ impl<'a> Stage<'a> {
         });
     }
 
+    /// Of the one who writes records.
+    fn acknowledged(&self) -> usize {
+        self.writer.iter().map(Writer::acknowledged).sum()
+    }
+
+    /// Kills who is to fall at this moment.
+    fn kill_in_time(&mut self) {
+        let When::Acknowledged(records) = self.round.when else { return };
+        if !self.fallen && self.acknowledged() >= records {
+            match self.round.falls {
+                Falls::Server => self.cluster.kill_server(),
+                Falls::Agent => self.cluster.kill_agent(FIRST),
+            }
+        }
+    }
+
     fn see_to_the_fallen(&mut self) {
+        self.kill_in_time();
         let falls = match self.round.falls {
             Falls::Server => self.cluster.server_status().is_some(),
             Falls::Agent => self.cluster.agent_has_ended(FIRST),

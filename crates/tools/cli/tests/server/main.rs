@@ -248,6 +248,33 @@ fn agent_and_server_killed_together_lose_nothing_that_was_acknowledged() {
     });
 }
 
+/// To the kernel it must not become another one, whose pages and size are its own.
+#[test]
+fn a_file_that_is_open_when_the_server_dies_and_is_opened_once_more_is_one_file() {
+    in_private_namespace(|| {
+        let mut cluster = Cluster::new(1);
+        let file = cluster.mount(1, &[]).join("file");
+        let open = || fs::File::options().read(true).write(true).create(true).truncate(false).open(&file).unwrap();
+        let one = open();
+        one.write_all_at(&[1; 8192], 0).unwrap();
+        cluster.kill_server();
+        cluster.start_server();
+        let other = open();
+        let (read, shared) = (rustix::mm::ProtFlags::READ, rustix::mm::MapFlags::SHARED);
+        // SAFETY: a new mapping of a file that nobody shortens.
+        let mapping = unsafe { rustix::mm::mmap(std::ptr::null_mut(), 8192, read, shared, &other, 0) }.unwrap();
+        let first = || {
+            // SAFETY: it is mapped, and no reference is made to what others change.
+            unsafe { mapping.cast::<u8>().read_volatile() }
+        };
+        assert_eq!(first(), 1);
+        one.write_all_at(&[2; 100], 0).unwrap();
+        assert_eq!(first(), 2);
+        drop((one, other));
+        cluster.end_server();
+    });
+}
+
 #[test]
 fn a_program_that_waits_for_the_server_can_be_killed() {
     in_private_namespace(|| {
