@@ -206,6 +206,11 @@ impl OpenFile {
         self.reader.advise(&*self.handle, advice, start, len)
     }
 
+    /// Nothing is read ahead for it any more but what is asked for, or again as before.
+    pub(crate) fn switch_read_ahead(&self, off: bool) {
+        self.reader.switch(off);
+    }
+
     /// Reads; fewer bytes than asked only at the end of the file.
     pub fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let windows = self.windows.as_ref().filter(|_| self.is_windowed());

@@ -2,6 +2,7 @@
 //! at a server.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use config::Policy;
 use file_cache::Fared;
@@ -36,6 +37,8 @@ pub(crate) fn budget(policy: &Policy) -> u64 {
 pub(crate) struct Reader {
     /// Bytes to keep ahead; 0: none.
     budget: u64,
+    /// Switched off by who has it open.
+    off: AtomicBool,
     /// Made by the first read of a file that is not whole in this node's burst buffer.
     detector: Mutex<Option<Box<Detector>>>,
 }
@@ -43,12 +46,12 @@ pub(crate) struct Reader {
 impl Reader {
     /// By the rules of the file's directory.
     pub fn new(policy: &Policy) -> Reader {
-        Reader { budget: budget(policy), detector: Mutex::new(None) }
+        Reader { budget: budget(policy), off: AtomicBool::new(false), detector: Mutex::new(None) }
     }
 
     /// `range` is about to be read.
     pub fn reads(&self, data: &dyn OpenData, range: ByteRange) {
-        if self.budget == 0 {
+        if self.budget == 0 || self.off.load(Ordering::Relaxed) {
             return;
         }
         let (share, mut spent) = (data.ahead_share(range.len()), None);
@@ -74,6 +77,11 @@ impl Reader {
 
     fn made<'a>(&self, detector: &'a mut Option<Box<Detector>>) -> &'a mut Detector {
         detector.get_or_insert_with(|| Box::new(Detector::new(self.budget)))
+    }
+
+    /// Nothing is read ahead any more, or again as before.
+    pub fn switch(&self, off: bool) {
+        self.off.store(off, Ordering::Relaxed);
     }
 
     /// The program said how it will read; see [`crate::OpenFile::advise`].

@@ -132,9 +132,9 @@ impl Message {
 pub enum Command {
     /// Nothing: `state` and `bytes` are told.
     Get = 0,
-    /// The open file may have a window.
+    /// The open file may have a window, and what it will read is fetched ahead.
     On = 1,
-    /// It may not; one that it has is drained and ends.
+    /// It may not; one that it has is drained and ends. Nothing is fetched ahead of its reads, but with [`state::ENDS`].
     Off = 2,
     /// Its next window is of `bytes`; one that it has is drained and ends.
     Size = 3,
@@ -168,6 +168,8 @@ pub mod state {
     pub const HAS: u32 = 2;
     /// What it has survives a crash of the machine: every write of it that was acknowledged, without a sync.
     pub const DURABLE: u32 = 4;
+    /// In, of the library: the window ends, and nothing else is switched off.
+    pub const ENDS: u32 = 8;
 }
 
 /// The token of [`Command::Reads`]: the page's name, whose low 16 bits are zero, and the group.
@@ -189,7 +191,7 @@ pub struct Control {
     pub bytes: u64,
     /// Out, of `Attach` and `Reads`. In, of `Advise`: the first byte.
     pub token: u64,
-    /// Out: bits of [`state`]. In, of `Advise`: one of [`advice`].
+    /// Out: bits of [`state`]. In, of `Advise`: one of [`advice`]; of `Off`: [`state::ENDS`] or nothing.
     pub state: u32,
 }
 

@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::thread::futex;
-use window::attach::{Command, Control, LIBRARY_MARK, page_and_pair};
+use window::attach::{Command, Control, LIBRARY_MARK, page_and_pair, state};
 use window::client::{Announcement, Registration, Window, control, might_answer};
 use window::cuts::Watch;
 use window::environment::{Wish, wish};
@@ -291,7 +291,7 @@ pub fn end(fd: c_int) -> Result<(), c_int> {
     let _errno = KeptErrno::here();
     // SAFETY: the program's descriptor, which a call of its own is using.
     let file = unsafe { BorrowedFd::borrow_raw(fd) };
-    let ask = |command| control(file, &Control::new(command, 0));
+    let ask = |command| control(file, &Control { state: state::ENDS, ..Control::new(command, 0) });
     let ended = loop {
         match ask(Command::Off).map_err(|error| error.raw_os_error().unwrap_or(libc::EPROTO)) {
             Err(libc::EINTR) => {}

@@ -91,9 +91,7 @@ fn what_is_not_in_the_book_is_named_with_what_is() {
     let (code, said) = experiments(&["E9-9"], &results);
     assert_eq!(code, Some(66), "{said}");
     assert!(
-        said.contains(
-            "there is no experiment E9-9; there are E0-1, E0-2, E0-3, E0-4, E0-5, E0-6, E0-8, E3-1"
-        ),
+        said.contains("there is no experiment E9-9; there are E0-1, E0-2, E0-3, E0-4, E0-5, E0-6, E0-8, E3-1"),
         "{said}"
     );
     let (code, said) = experiments(&["--dry-run"], &results);

@@ -143,8 +143,13 @@ impl Agent {
     ) -> io::Result<Vec<u8>> {
         let Some(asked) = Control::from_bytes(argument) else { return errno(libc::EINVAL) };
         let right = open.window_right();
+        match asked.command {
+            Command::On => open.switch_read_ahead(false),
+            Command::Off if asked.state & state::ENDS == 0 => open.switch_read_ahead(true),
+            _ => {}
+        }
         match (asked.command, right) {
-            (Command::Get, _) | (Command::Off, None) => {}
+            (Command::Get, _) | (Command::On | Command::Off, None) => {}
             (Command::Reads, _) => {
                 let cuts = self.windows.get().and_then(|windows| windows.service.cuts.as_ref());
                 let (Some(cuts), true) = (cuts, passed) else { return errno(libc::EOPNOTSUPP) };

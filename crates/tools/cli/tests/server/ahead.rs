@@ -74,6 +74,7 @@ def advise(advice, start=0, len=0):
         os.posix_fadvise(fd, start, len, advice)
     else:
         fcntl.ioctl(fd, 0xC020FB01, struct.pack("<IIQQII", 32, 6, len, start, advice, 1))
+def window(command): fcntl.ioctl(fd, 0xC020FB01, struct.pack("<IIQQII", 32, command, 0, 0, 0, 1))
 {before}
 places = range(0, {len}, {REQUEST})
 for at in reversed(places) if {backwards} else places:
@@ -86,6 +87,9 @@ for at in reversed(places) if {backwards} else places:
                 reads_of(&directory_of(&report))
             };
             assert_eq!(fares("advise(os.POSIX_FADV_RANDOM)", false), [0, 0, all], "{library}");
+            assert_eq!(fares("window(2); advise(os.POSIX_FADV_NORMAL)", false), [0; 3], "{library}: switched off");
+            let [_, _, misses] = fares("window(2); window(1)", false);
+            assert!(misses * 5 < all, "{library}: {misses} misses");
             let [_, _, misses] = fares("advise(os.POSIX_FADV_RANDOM); advise(os.POSIX_FADV_NORMAL)", false);
             assert!(misses * 5 < all, "{library}: {misses} misses");
             let [_, _, misses] = fares("advise(os.POSIX_FADV_SEQUENTIAL)", false);
