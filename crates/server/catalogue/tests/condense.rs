@@ -4,10 +4,8 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::SystemTime;
 
 use catalogue::{Catalogue, Change, Durability, FjallCatalogue, Record, State};
 use support::{Random, identity, record};
@@ -40,32 +38,6 @@ fn contents(catalogue: &FjallCatalogue) -> Contents {
 fn journals(directory: &Path) -> Vec<PathBuf> {
     let paths = fs::read_dir(directory.join("db")).unwrap().map(|entry| entry.unwrap().path());
     paths.filter(|path| path.extension().is_some_and(|extension| extension == "jnl")).collect()
-}
-
-/// The files below a directory, with their sizes and times.
-fn listing(directory: &Path) -> io::Result<BTreeMap<PathBuf, (u64, SystemTime)>> {
-    let mut all = BTreeMap::new();
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        let about = entry.metadata()?;
-        if about.is_dir() {
-            all.append(&mut listing(&entry.path())?);
-        } else {
-            all.insert(entry.path(), (about.len(), about.modified()?));
-        }
-    }
-    Ok(all)
-}
-
-/// What kill -9 leaves: the files as they are at one moment, with nobody to write more. The store's own threads still tidy up
-/// behind what was written, so that a copy counts only if nothing changed meanwhile.
-fn image_of(directory: &Path) -> tempfile::TempDir {
-    testkit::wait_for("a copy while nothing changes", testkit::PATIENCE, || {
-        let before = listing(directory).ok()?;
-        let image = tempfile::tempdir().unwrap();
-        support::copy_directory(directory, image.path()).ok()?;
-        (listing(directory).ok()? == before).then_some(image)
-    })
 }
 
 fn open(directory: &Path) -> FjallCatalogue {
@@ -105,7 +77,7 @@ fn an_agent_that_is_killed_after_it_was_idle_leaves_little_to_read_again() {
     catalogue.condense().unwrap();
     assert_eq!(catalogue.replay_bytes(), 0);
     assert_eq!(contents(&catalogue), before);
-    let image = image_of(directory.path());
+    let image = support::image_of(directory.path());
     let after = open(image.path());
     assert_eq!(after.replay_bytes(), 0);
     assert_eq!(contents(&after), before);

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use catalogue::{Catalogue, Change, Durability, FjallCatalogue, Record};
-use support::{Random, child, copy_directory, identity, record};
+use support::{Random, child, identity, image_of, record};
 
 const THREADS: u64 = 4;
 
@@ -150,21 +150,20 @@ fn a_machine_crash_leaves_a_prefix_with_every_durable_commit() {
                     (durable, synced) = (states.len() - 1, written(&newest_journal(&work)));
                 }
             }
-            for image in 0..4 {
-                let image = directory.path().join(format!("image{image}"));
-                copy_directory(&work, &image).unwrap();
-                let journal = newest_journal(&image);
+            for _ in 0..4 {
+                let copy = image_of(&work);
+                let image = copy.path();
+                let journal = newest_journal(image);
                 tear(&journal, synced, written(&journal), &mut random);
-                let found = read_all(&FjallCatalogue::open(&image).unwrap());
+                let found = read_all(&FjallCatalogue::open(image).unwrap());
                 let prefix = states.iter().rposition(|state| *state == found);
                 assert!(prefix.is_some_and(|prefix| prefix >= durable), "{prefix:?} of {} < {durable}", states.len());
                 // What is left can be written to and opened again.
-                let reopened = FjallCatalogue::open(&image).unwrap();
+                let reopened = FjallCatalogue::open(image).unwrap();
                 let last = Record { used_s: 42, ..record(&mut random) };
                 reopened.commit(vec![Change::Put(identity(99), last.clone())], Durability::Process).unwrap();
                 drop(reopened);
-                assert_eq!(FjallCatalogue::open(&image).unwrap().get(&identity(99)).unwrap(), Some(last));
-                fs::remove_dir_all(&image).unwrap();
+                assert_eq!(FjallCatalogue::open(image).unwrap().get(&identity(99)).unwrap(), Some(last));
             }
             if random.below(3) == 0 {
                 match random.below(3) {

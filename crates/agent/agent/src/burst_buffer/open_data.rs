@@ -64,6 +64,10 @@ pub trait OpenData: Send + Sync {
     fn is_remote(&self) -> bool {
         false
     }
+    /// Whether so many bytes more would leave the burst buffer's reserve free; true where nobody can tell.
+    fn has_room(&self, _bytes: u64) -> bool {
+        true
+    }
     /// Whether nobody else has the file open or mapped; false where nobody can tell.
     fn is_unshared(&self) -> bool;
     /// Whether the file has lost its last name and nobody but this handle has it open; false where nobody can tell.
@@ -157,6 +161,9 @@ impl OpenData for FileHandle {
     }
     fn write_behind(&self) -> Option<WriteBehind> {
         FileHandle::write_behind(self)
+    }
+    fn has_room(&self, bytes: u64) -> bool {
+        FileHandle::has_room(self, bytes)
     }
     fn is_unshared(&self) -> bool {
         FileHandle::is_unshared(self)

@@ -2,10 +2,12 @@
 
 #![allow(dead_code, reason = "each test uses a part")]
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::SystemTime;
 
 use catalogue::{Record, State};
 pub use testkit::Random;
@@ -70,4 +72,30 @@ pub fn copy_directory(from: &Path, to: &Path) -> io::Result<()> {
 pub fn copy_sparse(from: &Path, to: &Path) -> io::Result<()> {
     let status = Command::new("cp").arg("--sparse=always").arg(from).arg(to).status()?;
     if status.success() { Ok(()) } else { Err(io::Error::other(format!("cp: {status}"))) }
+}
+
+/// What kill -9 leaves: the files as they are at one moment, with nobody to write more. The store's own threads still tidy up
+/// behind what was written, so that a copy counts only if nothing changed meanwhile.
+pub fn image_of(directory: &Path) -> tempfile::TempDir {
+    testkit::wait_for("a copy while nothing changes", testkit::PATIENCE, || {
+        let before = listing(directory).ok()?;
+        let image = tempfile::tempdir().unwrap();
+        copy_directory(directory, image.path()).ok()?;
+        (listing(directory).ok()? == before).then_some(image)
+    })
+}
+
+/// The files below a directory, with their sizes and times.
+pub fn listing(directory: &Path) -> io::Result<BTreeMap<PathBuf, (u64, SystemTime)>> {
+    let mut all = BTreeMap::new();
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let about = entry.metadata()?;
+        if about.is_dir() {
+            all.append(&mut listing(&entry.path())?);
+        } else {
+            all.insert(entry.path(), (about.len(), about.modified()?));
+        }
+    }
+    Ok(all)
 }
