@@ -302,7 +302,7 @@ inside_chance() {
   local seed
   for seed in $CHANCE_SEEDS; do
     chance "$seed"
-    rm -rf "$global/kept.$seed" && cp -a "$scratch/plain/here" "$scratch/kept.$seed" && mv "$global/here" "$global/kept.$seed"
+    rm -rf "$global/kept.$seed" "$scratch/kept.$seed" && cp -a "$scratch/plain/here" "$scratch/kept.$seed" && mv "$global/here" "$global/kept.$seed"
   done
 }
 

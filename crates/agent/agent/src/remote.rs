@@ -15,6 +15,7 @@ mod handle;
 mod interruption;
 mod kept;
 mod later;
+mod opened;
 mod opening;
 mod pace;
 mod scatter;
@@ -43,12 +44,14 @@ use ahead::Versions;
 use fetches::Fetches;
 use handle::RemoteHandle;
 use later::Later;
+use opened::AllMates;
 use width::Width;
 
 pub use drains::Drainer;
 pub(crate) use interruption::patiently;
 pub use interruption::{Interruption, is_interrupted, set_interruption};
 pub use kept::Reads;
+pub use opened::Mates;
 pub use written::Written;
 
 /// The burst buffer of a server.
@@ -69,6 +72,7 @@ struct Inner {
     written: Written,
     later: Later,
     ahead: Versions,
+    mates: AllMates,
     fetches: Fetches,
     /// Rules as they are sent.
     policies: Mutex<Vec<(Policy, Text)>>,
@@ -105,6 +109,7 @@ impl RemoteBuffer {
                 written: Written::default(),
                 later: Later::default(),
                 ahead: Versions::default(),
+                mates: AllMates::default(),
                 fetches: Fetches::default(),
                 policies: Mutex::default(),
             }),

@@ -190,7 +190,7 @@ impl OpenState {
     fn offer(&self, open: &OpenFile, can: Abilities) -> Offer {
         Offer {
             backing: can.passthrough && open.version().is_some(),
-            same_file: self.data.as_ref().is_none_or(|data| data.is_same(&open.data())),
+            same_file: self.data.as_ref().is_none_or(|data| *data == open.data()),
             writes_must_pass: open.writes_must_pass(),
             refused_before: false,
         }

@@ -192,11 +192,6 @@ impl FileHandle {
         matches!(self.route(true), Ok(Route::Replica(fd)) if write(fd.as_fd()))
     }
 
-    /// Whether so many bytes more would leave the burst buffer's reserve free. They are believed to be taken for a moment.
-    pub fn has_room(&self, bytes: u64) -> bool {
-        self.inner.spaces.admit(bytes, &self.policy)
-    }
-
     /// Whether nobody but this handle has anything of the replica: no other handle, no mapping that outlived its
     /// descriptor. False also when that cannot be told.
     pub fn is_unshared(&self) -> bool {

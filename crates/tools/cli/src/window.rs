@@ -135,7 +135,6 @@ pub fn troubles(windows: &WindowStatus) -> Vec<String> {
         }
     };
     tell(windows.without_memory, "all windows together have the memory that they may");
-    tell(windows.without_room, "the burst buffer has no room for what a window holds");
     let why = reason(&std::io::Error::from_raw_os_error(windows.without_place_errno));
     tell(windows.without_place, &format!("no ring can be made where they lie: {why}"));
     tell(windows.without_library, "their preload library is of another version");

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use config::Atime;
 use file_cache::{File, FileHandle, Foresee, SeekFor, WriteBehind, WriteResult};
-use transport::Memory;
 use types::{ByteRange, Version};
 use window::read_queue::Part;
+
+use crate::remote::Mates;
 
 /// One open file description. Dropping it is its release. The methods mean what those of [`FileHandle`] mean.
 pub trait OpenData: Send + Sync {
@@ -64,10 +65,6 @@ pub trait OpenData: Send + Sync {
     fn is_remote(&self) -> bool {
         false
     }
-    /// Whether so many bytes more would leave the burst buffer's reserve free; true where nobody can tell.
-    fn has_room(&self, _bytes: u64) -> bool {
-        true
-    }
     /// Whether nobody else has the file open or mapped; false where nobody can tell.
     fn is_unshared(&self) -> bool;
     /// Whether the file has lost its last name and nobody but this handle has it open; false where nobody can tell.
@@ -101,8 +98,8 @@ pub trait OpenData: Send + Sync {
 pub enum DataVersion {
     /// In this process.
     Here(Arc<File>),
-    /// As the server numbers it, while it remembers its client by this number.
-    There(Memory, u64),
+    /// At a server.
+    There(Arc<Mates>),
 }
 
 impl DataVersion {
@@ -113,13 +110,14 @@ impl DataVersion {
             DataVersion::There(..) => true,
         }
     }
+}
 
-    /// Whether who has the one open and who has the other have the same bytes. What was opened at a server that has forgotten its
-    /// client since, or was started again, is opened anew before it is used: then it has what others open now.
-    pub fn is_same(&self, other: &DataVersion) -> bool {
+/// Whether who has the one open has the same bytes as who has the other.
+impl PartialEq for DataVersion {
+    fn eq(&self, other: &DataVersion) -> bool {
         match (self, other) {
             (DataVersion::Here(one), DataVersion::Here(other)) => Arc::ptr_eq(one, other),
-            (DataVersion::There(memory, one), DataVersion::There(others, other)) => memory != others || one == other,
+            (DataVersion::There(one), DataVersion::There(other)) => Arc::ptr_eq(one, other),
             _ => false,
         }
     }
@@ -161,9 +159,6 @@ impl OpenData for FileHandle {
     }
     fn write_behind(&self) -> Option<WriteBehind> {
         FileHandle::write_behind(self)
-    }
-    fn has_room(&self, bytes: u64) -> bool {
-        FileHandle::has_room(self, bytes)
     }
     fn is_unshared(&self) -> bool {
         FileHandle::is_unshared(self)

@@ -43,7 +43,7 @@ impl OpenData for Shared {
 
     // Nothing else is asked of it.
     fn data(&self) -> DataVersion {
-        DataVersion::There(Default::default(), 0)
+        DataVersion::There(Default::default())
     }
     fn version(&self) -> Option<Version> {
         None

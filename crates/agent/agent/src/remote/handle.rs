@@ -2,48 +2,36 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use file_cache::{Anchor, Foresee, OpenHow, SeekFor, WriteResult};
 use parking_lot::Mutex;
-use transport::{Call, CallError, Memory};
-use types::{ByteRange, Identity, Version};
+use transport::{Call, CallError};
+use types::{ByteRange, Version};
 use window::read_queue::Part;
 use wire::limits::DATA_BYTES_MAX;
-use wire::{Message, Text, open, seek};
+use wire::{Message, open, seek};
 
 use super::ahead::{self, Ahead, Reading};
 use super::asked::Asked;
+use super::opened::Opened;
 use super::opening::Opening;
 use super::pace::Pace;
 use super::scatter::at_once;
-use super::{Inner, fault, hint_of, is_interrupted, unexpected};
+use super::{Inner, fault, is_interrupted, unexpected};
 use crate::burst_buffer::{DataVersion, OpenData};
 use crate::limits::{SERVER_AHEAD_FILE_BYTES, SERVER_WANTED_MAX};
 use crate::reader;
 
 /// An open file.
 pub(super) struct RemoteHandle {
-    inner: Arc<Inner>,
-    number: u64,
-    identity: Identity,
-    hint: PathBuf,
-    flags: u32,
-    policy: Text,
+    opened: Arc<Opened>,
     patience: Duration,
-    version: AtomicU64,
-    /// Who gave the number.
-    memory: Mutex<Memory>,
     /// Of an appender: no byte from here on was written by an append that was not answered.
     end: AtomicU64,
     end_is_known: AtomicBool,
-    /// The server said that the file is no more.
-    gone: AtomicBool,
-    /// What is read ahead, from the first read that it may help on.
-    ahead: Mutex<Option<Reading>>,
     /// When it was read last, in turns of all readers.
     turn: AtomicU64,
     pace: Mutex<Pace>,
@@ -62,70 +50,40 @@ impl RemoteHandle {
         windows: bool,
     ) -> io::Result<RemoteHandle> {
         let bit = |set: bool, bit: u32| if set { bit } else { 0 };
+        let flags = bit(how.read, open::READ)
+            | bit(how.write || how.truncate, open::WRITE)
+            | bit(how.sync, open::SYNC)
+            | bit(windows, open::WINDOWS);
+        let policy = inner.policy(&how.policy);
         let handle = RemoteHandle {
-            inner: Arc::clone(inner),
-            number: inner.number(),
-            identity: anchor.identity().clone(),
-            hint: anchor.path_hint(),
-            flags: bit(how.read, open::READ)
-                | bit(how.write || how.truncate, open::WRITE)
-                | bit(how.sync, open::SYNC)
-                | bit(windows, open::WINDOWS),
-            policy: inner.policy(&how.policy),
+            opened: Arc::new(Opened::new(inner, anchor.identity(), anchor.path_hint(), flags, policy)),
             patience: how.policy.io_timeout,
-            version: AtomicU64::new(0),
-            memory: Mutex::default(),
             end: AtomicU64::new(0),
             end_is_known: AtomicBool::new(false),
-            gone: AtomicBool::new(false),
-            ahead: Mutex::new(None),
             turn: AtomicU64::new(0),
             pace: Mutex::new(Pace::new(Instant::now(), how.policy.revalidate)),
             wanted: Mutex::default(),
             keep: (reader::budget(&how.policy), how.policy.revalidate),
         };
         let _opening = handle.writes().then(|| {
-            inner.begin_write(&handle.identity, &handle.hint);
+            inner.begin_write(&handle.opened.identity, &handle.opened.hint);
             Opening::begin(inner)
         });
         // Another node's mark, or a whole file to be staged in, may have to be waited for.
         let within = (!handle.writes()).then(|| how.policy.io_timeout + how.policy.remote_wait);
         let first = bit(how.truncate, open::TRUNCATE) | bit(how.created, open::CREATED);
-        match handle.open_as(first, within) {
+        match handle.opened.open_as(first, within) {
             // Whatever the lost server made of it, the file is there now, and as empty as it should be.
-            Err(CallError::Lost) => handle.open_as(bit(how.truncate, open::TRUNCATE), within)?,
+            Err(CallError::Lost) => handle.opened.open_as(bit(how.truncate, open::TRUNCATE), within)?,
             other => other?,
         }
+        handle.opened.join(handle.patience);
         fault::point("remote.opened");
         Ok(handle)
     }
 
     fn writes(&self) -> bool {
-        self.flags & open::WRITE != 0
-    }
-
-    fn open_as(&self, more: u32, within: Option<Duration>) -> Result<(), CallError> {
-        let message = Message::Open {
-            handle: self.number,
-            flags: self.flags | more,
-            identity: self.identity.clone(),
-            hint: hint_of(&self.hint),
-            policy: self.policy.clone(),
-        };
-        let once = more & open::CREATED != 0;
-        let call = Call { within, once, interrupted: &is_interrupted, ..Call::new(&message) };
-        let answer = self.inner.client.call(call)?;
-        match answer.message {
-            Message::Opened { version } => {
-                *self.memory.lock() = answer.memory;
-                self.version.store(version, Ordering::Release);
-                // It may be another version than it was, and others have closed the file since it was read here.
-                *self.ahead.lock() = None;
-                self.inner.ahead.changed(&self.identity, ahead::ALL);
-                Ok(())
-            }
-            other => Err(CallError::Failed { errno: libc::EPROTO, reason: unexpected(&other).to_string() }),
-        }
+        self.opened.flags & open::WRITE != 0
     }
 
     /// Asks; a server that does not know the handle any more opens it anew first.
@@ -141,13 +99,11 @@ impl RemoteHandle {
                 interrupted: &is_interrupted,
             };
             // No longer than it is on its way: what else this write waits for holds up no other.
-            let exchange = || self.inner.client.call(call);
+            let exchange = || self.opened.inner.client.call(call);
             let bytes = asked.data.len();
-            let answer = if asked.drains { self.inner.width.pass(bytes, exchange)? } else { exchange()? };
+            let answer = if asked.drains { self.opened.inner.width.pass(bytes, exchange)? } else { exchange()? };
             match answer.message {
-                Message::Unknown {} => self.open_as(0, within).inspect_err(|error| {
-                    self.gone.fetch_or(error.errno() == libc::ESTALE, Ordering::AcqRel);
-                })?,
+                Message::Unknown {} => self.opened.open_anew(within, self.patience)?,
                 message => return Ok((message, answer.data_bytes)),
             }
         }
@@ -176,19 +132,19 @@ impl RemoteHandle {
 
     /// What is changed is not here any more when it is answered, also where nobody knows whether it was changed.
     fn changed<T>(&self, range: ByteRange, done: T) -> T {
-        self.inner.ahead.changed(&self.identity, range);
+        self.opened.inner.ahead.changed(&self.opened.identity, range);
         done
     }
 
     fn ahead(&self) -> Option<Arc<Ahead>> {
-        self.ahead.lock().as_ref().map(|reading| Arc::clone(reading.ahead()))
+        self.opened.ahead.lock().as_ref().map(|reading| Arc::clone(reading.ahead()))
     }
 
     /// What the reads under way are expected to be followed by is fetched; at the end of the file nothing follows.
     fn fetch_wanted(&self, ahead: &Arc<Ahead>, goes_on: bool) {
         let wanted = std::mem::take(&mut *self.wanted.lock());
         if goes_on {
-            self.inner.fetch(ahead, self.number, &wanted);
+            self.opened.inner.fetch(ahead, self.opened.number, &wanted);
         }
     }
 
@@ -196,7 +152,7 @@ impl RemoteHandle {
         let mut done = 0;
         while done < buffer.len() {
             let part = (buffer.len() - done).min(DATA_BYTES_MAX as usize);
-            let message = Message::Read { handle: self.number, offset: offset + done as u64, len: part as u32 };
+            let message = Message::Read { handle: self.opened.number, offset: offset + done as u64, len: part as u32 };
             let into = &mut buffer[done..done + part];
             match self.ask(Asked { into, ..Asked::new(message, false) })? {
                 (Message::Bytes {}, got) if got == part => done += got,
@@ -214,7 +170,7 @@ impl RemoteHandle {
             let began = if append {
                 self.append(part)?
             } else {
-                let message = Message::Write { handle: self.number, offset: at };
+                let message = Message::Write { handle: self.opened.number, offset: at };
                 self.written(Asked { data: part, drains, ..Asked::new(message, true) })?
             };
             fault::point("remote.written");
@@ -226,14 +182,14 @@ impl RemoteHandle {
 
     fn append(&self, data: &[u8]) -> io::Result<u64> {
         if !self.end_is_known.load(Ordering::Acquire) {
-            self.end.fetch_max(self.position(Message::End { handle: self.number }, true)?, Ordering::AcqRel);
+            self.end.fetch_max(self.position(Message::End { handle: self.opened.number }, true)?, Ordering::AcqRel);
             self.end_is_known.store(true, Ordering::Release);
         }
         // As it was when the append was first sent.
         let end = self.end.load(Ordering::Acquire);
         let mut again = false;
         loop {
-            let message = Message::Append { handle: self.number, end, again };
+            let message = Message::Append { handle: self.opened.number, end, again };
             match self.written(Asked { data, once: true, ..Asked::new(message, true) }) {
                 Err(CallError::Lost) => again = true,
                 Err(error) => return Err(error.into()),
@@ -248,7 +204,7 @@ impl RemoteHandle {
 
 impl OpenData for RemoteHandle {
     fn data(&self) -> DataVersion {
-        DataVersion::There(*self.memory.lock(), self.version.load(Ordering::Acquire))
+        DataVersion::There(self.opened.mates())
     }
 
     fn version(&self) -> Option<Version> {
@@ -266,7 +222,7 @@ impl OpenData for RemoteHandle {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let Some(ahead) = self.ahead() else { return self.read_there(buffer, offset) };
         let (len, ask) = (buffer.len(), |buffer: &mut [u8], offset| self.read_there(buffer, offset));
-        let sooner = |range, long| self.inner.sooner(&ahead, range, self.patience, long);
+        let sooner = |range, long| self.opened.inner.sooner(&ahead, range, self.patience, long);
         let read = ahead.read(buffer, offset, self.patience, &sooner, &ask)?;
         self.fetch_wanted(&ahead, read == len);
         Ok(read)
@@ -282,7 +238,7 @@ impl OpenData for RemoteHandle {
 
     fn ahead_share(&self, bytes: u64) -> u64 {
         let room = self.pace.lock().read(Instant::now(), bytes);
-        self.inner.ahead.kept().share(&self.turn).min(room)
+        self.opened.inner.ahead.kept().share(&self.turn).min(room)
     }
 
     fn spent(&self, range: ByteRange) {
@@ -296,9 +252,9 @@ impl OpenData for RemoteHandle {
         if fresh.is_zero() {
             return;
         }
-        let (version, bytes_max) = (self.version.load(Ordering::Acquire), bytes.max(SERVER_AHEAD_FILE_BYTES));
-        let make = || Reading::of(self.inner.ahead.of(&self.identity, version, bytes_max, fresh));
-        let ahead = Arc::clone(self.ahead.lock().get_or_insert_with(make).ahead());
+        let (version, bytes_max) = (self.opened.version(), bytes.max(SERVER_AHEAD_FILE_BYTES));
+        let make = || Reading::of(self.opened.inner.ahead.of(&self.opened.identity, version, bytes_max, fresh));
+        let ahead = Arc::clone(self.opened.ahead.lock().get_or_insert_with(make).ahead());
         let following = ahead.meet(range, foresee);
         if !following.is_empty() {
             let mut wanted = self.wanted.lock();
@@ -347,11 +303,11 @@ impl OpenData for RemoteHandle {
 
     /// As far as the server has said: one that was started again does not find a file without a name.
     fn is_last_of_removed(&self) -> bool {
-        self.gone.load(Ordering::Acquire)
+        self.opened.gone.load(Ordering::Acquire)
     }
 
     fn was_removed_elsewhere(&self) -> bool {
-        self.gone.load(Ordering::Acquire) && self.inner.written.knows(&self.identity)
+        self.opened.gone.load(Ordering::Acquire) && self.opened.inner.written.knows(&self.opened.identity)
     }
 
     /// Other nodes may have it.
@@ -362,13 +318,13 @@ impl OpenData for RemoteHandle {
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.end_is_known.store(false, Ordering::Release);
         self.end.store(0, Ordering::Release);
-        let done = self.done(Message::SetLen { handle: self.number, len });
+        let done = self.done(Message::SetLen { handle: self.opened.number, len });
         fault::point("remote.cut");
         self.changed(ahead::ALL, done)
     }
 
     fn fallocate(&self, mode: u32, offset: u64, len: u64) -> io::Result<()> {
-        self.changed(ahead::ALL, self.done(Message::Allocate { handle: self.number, mode, offset, len }))
+        self.changed(ahead::ALL, self.done(Message::Allocate { handle: self.opened.number, mode, offset, len }))
     }
 
     fn seek(&self, offset: u64, what: SeekFor) -> io::Result<u64> {
@@ -376,27 +332,26 @@ impl OpenData for RemoteHandle {
             SeekFor::Data => seek::DATA,
             SeekFor::Hole => seek::HOLE,
         };
-        self.position(Message::Seek { handle: self.number, offset, target }, false)
+        self.position(Message::Seek { handle: self.opened.number, offset, target }, false)
     }
 
     fn sync(&self, data_only: bool) -> io::Result<()> {
-        self.done(Message::Sync { handle: self.number, data_only })
+        self.done(Message::Sync { handle: self.opened.number, data_only })
     }
 
     fn flush(&self) -> io::Result<()> {
         // Only a writer has something to be told.
-        if self.writes() { self.done(Message::Flush { handle: self.number }) } else { Ok(()) }
+        if self.writes() { self.done(Message::Flush { handle: self.opened.number }) } else { Ok(()) }
     }
 }
 
 impl Drop for RemoteHandle {
     fn drop(&mut self) {
-        self.inner.fetches.close(self.number);
-        // A server that never hears of it would keep the file open, and never stage it out.
-        self.inner.tell(Message::Close { handle: self.number });
+        self.opened.inner.fetches.close(self.opened.number);
+        self.opened.close();
         fault::point("remote.closed");
         if self.writes() {
-            self.inner.written.end(&self.identity);
+            self.opened.inner.written.end(&self.opened.identity);
         }
     }
 }

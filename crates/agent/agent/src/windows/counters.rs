@@ -20,8 +20,6 @@ pub struct WindowStatus {
     pub revoked: u64,
     /// Open files for which one was asked for in vain, because all together had the memory that they may have.
     pub without_memory: u64,
-    /// The same, because the burst buffer had no room for what one may hold.
-    pub without_room: u64,
     /// Times that one was asked for in vain, because its ring could not be made: once for an open file.
     pub without_place: u64,
     /// Why, the last time: an `errno`; 0 if it never happened.
@@ -62,7 +60,6 @@ pub(super) struct Counters {
     pub attached: AtomicU64,
     pub revoked: AtomicU64,
     pub without_memory: AtomicU64,
-    pub without_room: AtomicU64,
     pub without_place: AtomicU64,
     pub without_place_errno: AtomicI32,
     pub without_library: AtomicU64,
@@ -99,7 +96,6 @@ impl Counters {
             attached: read(&self.attached),
             revoked: read(&self.revoked),
             without_memory: read(&self.without_memory),
-            without_room: read(&self.without_room),
             without_place: read(&self.without_place),
             without_place_errno: self.without_place_errno.load(Relaxed),
             without_library: read(&self.without_library),

@@ -42,14 +42,11 @@ impl Windows {
             if drain.capacity_of(right.id).is_some() || !drain.takes_rings() {
                 return Err(not_now());
             }
-            // Its program asks again every now and then.
-            let denied = |counter| {
-                Counters::add(counter, (!right.denied.swap(true, Ordering::Relaxed)).into());
+            let share = self.service.budget.take(right.bytes()).ok_or_else(|| {
+                // Its program asks again every now and then.
+                Counters::add(&self.counters.without_memory, (!right.denied.swap(true, Ordering::Relaxed)).into());
                 not_now()
-            };
-            let room = drain.room_for(right.bytes()).ok_or_else(|| denied(&self.counters.without_room));
-            let take = |bytes| self.service.budget.take(bytes).ok_or_else(|| denied(&self.counters.without_memory));
-            let share = room.and_then(take);
+            });
             let mut granted = share.and_then(|share| drain.add(right.id, share));
             if let Some(refusal) = self.refusal(&right.identity) {
                 // Since it was looked at: whoever bars it, or switches it off, later finds the ring.

@@ -5,6 +5,9 @@ use std::time::{Duration, Instant};
 /// Of one kind of death; longer where fewer acknowledged records were judged.
 const SECONDS: u64 = 12;
 
+/// Deaths of one kind that come in time, at least.
+const DEATHS_MIN: u64 = 5;
+
 /// Of one kind of death.
 pub struct Campaign {
     start: Instant,
@@ -12,10 +15,12 @@ pub struct Campaign {
     records_min: usize,
     records: usize,
     rounds: u64,
+    deaths: u64,
 }
 
 fn variable(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name}: {text} is no number")))
 }
 
 /// What stories and moments begin with; another one is another campaign.
@@ -29,30 +34,29 @@ fn length() -> Duration {
 
 /// What a test may take with so many of them, that takes `usual` with those of the usual length.
 pub fn bound(usual: Duration, campaigns: u32) -> Duration {
-    usual + campaigns * length()
+    usual + campaigns * length().saturating_sub(Duration::from_secs(SECONDS))
 }
 
 impl Campaign {
     /// That judges `records_min` records at least.
     pub fn begin(records_min: usize) -> Campaign {
-        Campaign { start: Instant::now(), length: length(), records_min, records: 0, rounds: 0 }
+        Campaign { start: Instant::now(), length: length(), records_min, records: 0, rounds: 0, deaths: 0 }
     }
 
     /// The number of the next round; `None`: it is over.
     pub fn next(&mut self) -> Option<u64> {
-        let goes_on = self.start.elapsed() < self.length || self.records < self.records_min;
+        let enough = self.records >= self.records_min && self.deaths >= DEATHS_MIN;
+        if self.start.elapsed() >= self.length && enough {
+            println!("{} rounds, {} deaths, {} acknowledged records", self.rounds, self.deaths, self.records);
+            return None;
+        }
         self.rounds += 1;
-        goes_on.then_some(self.rounds)
+        Some(self.rounds)
     }
 
-    /// So many acknowledged records were judged in a round.
-    pub fn judged(&mut self, records: usize) {
+    /// So many acknowledged records were judged in a round, in which somebody who lived was killed, or not.
+    pub fn judged(&mut self, records: usize, killed: bool) {
         self.records += records;
-    }
-
-    /// In all rounds.
-    pub fn records(&self) -> usize {
-        println!("{} rounds, {} acknowledged records", self.rounds - 1, self.records);
-        self.records
+        self.deaths += u64::from(killed);
     }
 }

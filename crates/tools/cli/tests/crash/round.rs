@@ -60,6 +60,8 @@ pub struct Round {
 pub struct Played {
     /// The fault point was hit.
     pub hit: bool,
+    /// Somebody who lived was killed.
+    pub killed: bool,
     /// Acknowledged records that were judged, of the writer.
     pub records: usize,
 }
@@ -71,6 +73,8 @@ struct Cast {
     programs: Vec<Program>,
     /// Writes records beside them; nobody does where nobody has run.
     writer: Option<Writer>,
+    /// They, or their agent, lived until they were killed.
+    killed: bool,
 }
 
 impl Cast {
@@ -82,7 +86,7 @@ impl Cast {
         let beside = |name: &str| place.beside(name);
         let programs = (0..PROGRAMS).map(|number| Program::start(&place.dir, number, seed, &beside, &how)).collect();
         let writer = Some(Writer::start(&place.dir, RECORDS, &beside, &how));
-        Cast { programs, writer }
+        Cast { programs, writer, killed: false }
     }
 
     fn kill(&self) {
@@ -123,7 +127,8 @@ impl Round {
         let cast = self.run(&place, &environment).map_err(why)?;
         self.recover(&place, if log.exists() { &[] } else { &environment }, &cast)
             .map_err(|broken| format!("{}\n{}", why(broken), cast.told()))?;
-        Ok(Played { hit: log.exists(), records: cast.writer.iter().map(Writer::acknowledged).sum() })
+        let records = cast.writer.iter().map(Writer::acknowledged).sum();
+        Ok(Played { hit: log.exists(), killed: cast.killed, records })
     }
 
     fn mount<'a>(&self, place: &'a Place, environment: &[(&str, &str)]) -> Result<Agent<'a>, String> {
@@ -145,7 +150,7 @@ impl Round {
             Err(said) => return Err(format!("no mount: {said}")),
         };
         let mut cast = Cast::start(place, &agent, self.door, self.seed);
-        let mut killed = false;
+        let (mut killed, mut agent_is_killed) = (false, false);
         wait_until("the end of the agent or of the programs", BOUND, || {
             let acknowledged = ledger::read(&cast.programs[0].ledger).acknowledged;
             let (of_agent, of_program) = match self.death {
@@ -155,14 +160,20 @@ impl Round {
                 Death::AtPoint(..) => (false, false),
             };
             if of_program && !killed {
+                cast.killed |= cast.programs[0].process.ended().is_none();
                 cast.kill();
             }
-            if of_agent && !killed {
+            if of_agent && !killed && !agent.has_ended() {
+                cast.killed = true;
+                agent_is_killed = true;
                 agent.kill();
             }
             killed |= of_agent || of_program;
             agent.has_ended() || cast.have_ended()
         });
+        if agent.has_ended() && !agent_is_killed && !place.beside("fault").exists() {
+            return Err("the agent ended by itself".to_owned());
+        }
         self.see_ends(&mut cast)?;
         self.end(place, agent)?;
         Ok(cast)
@@ -206,14 +217,17 @@ impl Round {
     fn recover(&self, place: &Place, environment: &[(&str, &str)], cast: &Cast) -> Result<(), String> {
         let programs = &cast.programs;
         if self.afterwards == Afterwards::MountAgain {
-            let agent = self.mount(place, environment);
-            if let Ok(agent) = agent {
-                let judged = cast.judge(place, "through the new mount");
-                let unmounted = agent.unmount();
-                if !place.beside("fault").exists() {
-                    judged?;
-                    unmounted.or_else(|why| if may_orphan(programs) { Ok(()) } else { Err(why) })?;
+            match self.mount(place, environment) {
+                Ok(agent) => {
+                    let judged = cast.judge(place, "through the new mount");
+                    let unmounted = agent.unmount();
+                    if !place.beside("fault").exists() {
+                        judged?;
+                        unmounted.or_else(|why| if may_orphan(programs) { Ok(()) } else { Err(why) })?;
+                    }
                 }
+                Err(said) if !place.beside("fault").exists() => return Err(format!("no new mount: {said}")),
+                Err(_) => {}
             }
             place.detach();
         } else {

@@ -121,9 +121,8 @@ fn play_random(door: Door) {
         let round = Round { falls, when, door, with, rules, seed: campaign::seed() + 100 * round };
         let played = round.play().unwrap_or_else(|why| panic!("{why}"));
         assert!(played.fallen, "nobody died in {round:?}");
-        campaign.judged(played.records);
+        campaign.judged(played.records, played.fallen);
     }
-    assert!(campaign.records() >= RECORDS_MIN);
 }
 
 #[test]

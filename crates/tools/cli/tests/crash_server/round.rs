@@ -69,7 +69,7 @@ pub struct Played {
 }
 
 /// What the writer writes.
-pub const RECORDS: usize = 400;
+pub const RECORDS: usize = 1000;
 
 /// The node of the first program, whose agent may die.
 const FIRST: usize = 1;
@@ -82,7 +82,9 @@ struct Stage<'a> {
     programs: Vec<Program>,
     /// Beside the first.
     writer: Option<Writer>,
-    /// The point was hit, and what follows was done.
+    /// We have killed who falls.
+    killed: bool,
+    /// Who falls is dead, and what follows was done.
     fallen: bool,
     /// The first agent is dead, and its mount with it.
     agent_is_dead: bool,
@@ -131,7 +133,7 @@ impl<'a> Stage<'a> {
         let armed = point_of(Falls::Agent).map(|point| [("FOREBAY_FAULT", point), ("FOREBAY_FAULT_LOG", &log)]);
         cluster.mount_with(FIRST, &options, armed.as_ref().map_or(&[], |armed| &armed[..]));
         (FIRST + 1..=PROGRAMS as usize).for_each(|node| _ = cluster.mount(node, &options));
-        Stage { round, cluster, programs: Vec::new(), writer: None, fallen: false, agent_is_dead: false }
+        Stage { round, cluster, programs: Vec::new(), writer: None, killed: false, fallen: false, agent_is_dead: false }
     }
 
     fn play(&mut self) -> Result<(), String> {
@@ -190,6 +192,7 @@ impl<'a> Stage<'a> {
     fn kill_in_time(&mut self) {
         let When::Acknowledged(records) = self.round.when else { return };
         if !self.fallen && self.acknowledged() >= records {
+            self.killed = true;
             match self.round.falls {
                 Falls::Server => self.cluster.kill_server(),
                 Falls::Agent => self.cluster.kill_agent(FIRST),
@@ -207,6 +210,13 @@ impl<'a> Stage<'a> {
             return;
         }
         self.fallen = true;
+        match self.round.when {
+            When::AtPoint(point) if self.round.falls == Falls::Agent => {
+                assert!(self.cluster.tree.path("agent.fault").exists(), "{point} was not reached: {}", self.logs());
+            }
+            When::AtPoint(_) => {}
+            When::Acknowledged(_) => assert!(self.killed, "{:?} ended by itself: {}", self.round.falls, self.logs()),
+        }
         let (of_server, peer) = (self.round.falls == Falls::Server, self.round.takes(With::Peer));
         if of_server {
             assert_eq!(self.cluster.server_status().as_deref(), Some("137\n"), "{}", self.logs());

@@ -248,6 +248,17 @@ fn agent_and_server_killed_together_lose_nothing_that_was_acknowledged() {
     });
 }
 
+/// The first byte of a file, by a mapping that stays.
+fn mapped(file: &fs::File) -> impl Fn() -> u8 + use<> {
+    let (read, shared) = (rustix::mm::ProtFlags::READ, rustix::mm::MapFlags::SHARED);
+    // SAFETY: a new mapping of a file that nobody shortens.
+    let mapping = unsafe { rustix::mm::mmap(std::ptr::null_mut(), 4096, read, shared, file, 0) }.unwrap();
+    move || {
+        // SAFETY: it is mapped, and no reference is made to what others change.
+        unsafe { mapping.cast::<u8>().read_volatile() }
+    }
+}
+
 /// To the kernel it must not become another one, whose pages and size are its own.
 #[test]
 fn a_file_that_is_open_when_the_server_dies_and_is_opened_once_more_is_one_file() {
@@ -260,18 +271,46 @@ fn a_file_that_is_open_when_the_server_dies_and_is_opened_once_more_is_one_file(
         cluster.kill_server();
         cluster.start_server();
         let other = open();
-        let (read, shared) = (rustix::mm::ProtFlags::READ, rustix::mm::MapFlags::SHARED);
-        // SAFETY: a new mapping of a file that nobody shortens.
-        let mapping = unsafe { rustix::mm::mmap(std::ptr::null_mut(), 8192, read, shared, &other, 0) }.unwrap();
-        let first = || {
-            // SAFETY: it is mapped, and no reference is made to what others change.
-            unsafe { mapping.cast::<u8>().read_volatile() }
-        };
+        let first = mapped(&other);
         assert_eq!(first(), 1);
         one.write_all_at(&[2; 100], 0).unwrap();
         assert_eq!(first(), 2);
         drop((one, other));
         cluster.end_server();
+    });
+}
+
+/// Nor may what is another version of it become the same one, whoever of those that had it open used it since.
+#[test]
+fn a_file_that_is_open_when_the_server_dies_and_changes_below_afterwards_is_two_files() {
+    in_private_namespace(|| {
+        for uses_it in [true, false] {
+            let mut cluster = Cluster::new(2);
+            let file = cluster.mount(1, &["--policy", "revalidate=100ms"]).join("file");
+            let elsewhere = cluster.mount(2, &["--policy", "revalidate=100ms"]).join("file");
+            fs::write(cluster.data.join("file"), [1; 8192]).unwrap();
+            let open = || fs::File::open(&file).unwrap();
+            let first = |file: &fs::File| {
+                let mut byte = [0];
+                file.read_exact_at(&mut byte, 0).unwrap();
+                byte[0]
+            };
+            let one = open();
+            assert_eq!(first(&one), 1);
+            cluster.kill_server();
+            cluster.start_server();
+            let second = (!uses_it).then(open);
+            assert!(!uses_it || first(&one) == 1);
+            fs::write(cluster.data.join("file"), [2; 8192]).unwrap();
+            wait_until("the new version", BOUND, || fs::read(&elsewhere).unwrap()[0] == 2);
+            let new = open();
+            let (of_old, of_new) = (mapped(&one), mapped(&new));
+            assert_eq!((of_old(), of_new()), (1, 2), "used at once: {uses_it}");
+            assert!(second.is_none_or(|second| first(&second) == 1));
+            assert_eq!((first(&one), first(&new)), (1, 2), "used at once: {uses_it}");
+            drop((one, new));
+            cluster.end_server();
+        }
     });
 }
 

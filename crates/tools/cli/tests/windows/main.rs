@@ -367,34 +367,6 @@ print(struct.unpack("<IIQQII", fcntl.ioctl(fd, 0xC020FB01, struct.pack("<IIQQII"
 }
 
 #[test]
-fn no_window_holds_more_than_the_burst_buffer_has_room_for() {
-    in_private_namespace(|| {
-        let bench = Bench::new();
-        let small = bench.tree.mount_tmpfs("small", 64 << 20);
-        let script = r#"python3 -c '
-import fcntl, os, struct
-fd = os.open("file", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-os.system("dd if=/dev/zero of=filler bs=1M count=$FILLED status=none")
-for n in range(1000): os.write(fd, b"12345678")
-print(struct.unpack("<IIQQII", fcntl.ioctl(fd, 0xC020FB01, struct.pack("<IIQQII", 32, 0, 0, 0, 0, 1)))[2] >> 20)'"#;
-        for (filled, has) in [("0", "32"), ("30", "16"), ("58", "2"), ("61", "0")] {
-            let buffer = small.join(filled);
-            std::fs::create_dir(&buffer).unwrap();
-            let mut command = forebay();
-            command.arg("run").arg("--burst-buffer").arg(&buffer).arg("--dir").arg(&bench.dir);
-            command.arg(format!("--window={}", bench.tree.path("rings").display())).args(["--window-memory", "1GiB"]);
-            command.args(["--policy", "stage_out=manual", "--", "sh", "-c", script]).current_dir(&bench.dir);
-            let done = start(command.env("FOREBAY_WINDOW", "256MiB").env("FILLED", filled), "").wait();
-            assert!(done.code == 0 && done.out.trim() == has, "{filled} MiB: {done:?}");
-            let why = "1 asked for a window in vain: the burst buffer has no room for what a window holds";
-            assert_eq!(done.err.contains(why), has == "0", "{filled} MiB: {done:?}");
-            assert_eq!(bench.read("file"), "12345678".repeat(1000), "{filled} MiB");
-            std::fs::remove_dir_all(&buffer).unwrap();
-        }
-    });
-}
-
-#[test]
 fn memory_in_which_no_window_has_room_is_refused() {
     in_private_namespace(|| {
         let bench = Bench::new();

@@ -3,7 +3,6 @@
 use std::io;
 
 use types::{ByteRange, RangeSet};
-use window::limits::CAPACITY_MIN;
 
 use super::super::counters::Counters;
 use super::super::place::CutRecord;
@@ -37,12 +36,6 @@ impl Drain {
     /// Whether a ring may be added: not while those that ended hold what cannot be drained.
     pub fn takes_rings(&self) -> bool {
         !self.failing && self.cut.is_none()
-    }
-
-    /// The largest ring of at most `wish` bytes whose records the burst buffer has room for. `None`: not for the smallest.
-    pub fn room_for(&self, wish: u64) -> Option<u64> {
-        let halves = std::iter::successors(Some(wish.max(CAPACITY_MIN)), |bytes| Some(bytes / 2));
-        halves.take_while(|bytes| *bytes >= CAPACITY_MIN).find(|bytes| self.handle.has_room(*bytes))
     }
 
     /// Cuts the file to `len` bytes by `act` although what is pending cannot be drained: what of it lies behind is dropped.

@@ -61,7 +61,7 @@ impl Recorder {
 
 impl OpenData for Arc<Recorder> {
     fn data(&self) -> DataVersion {
-        DataVersion::There(Default::default(), 0)
+        DataVersion::There(Default::default())
     }
     fn version(&self) -> Option<Version> {
         None

@@ -1,0 +1,207 @@
+//! What is open at the server, and which open files have the same bytes: to the kernel those are one file.
+//!
+//! A server that was started again, or has forgotten this node, numbers versions anew, and opens anew what is asked for. Which
+//! version a file has may change meanwhile. So that open files which had the same bytes go on with the same, the first of them
+//! that meets such a server has all of them opened anew, and one that is opened there joins those.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use transport::{Call, CallError, Memory};
+use types::Identity;
+use wire::{Message, Text, open};
+
+use super::ahead::{self, Reading};
+use super::{Inner, hint_of, is_interrupted, unexpected};
+
+/// Which version of a file's data is open, as a server numbers it that remembers this node by that number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Told {
+    memory: Memory,
+    version: u64,
+}
+
+/// An open file at the server.
+pub(super) struct Opened {
+    pub inner: Arc<Inner>,
+    pub number: u64,
+    pub identity: Identity,
+    pub hint: PathBuf,
+    pub flags: u32,
+    pub policy: Text,
+    told: Mutex<Told>,
+    /// The server said that the file is no more.
+    pub gone: AtomicBool,
+    /// What is read ahead, from the first read that it may help on.
+    pub ahead: Mutex<Option<Reading>>,
+    closed: AtomicBool,
+    mates: OnceLock<Arc<Mates>>,
+}
+
+/// Open files of one file that have the same bytes.
+#[derive(Default)]
+pub struct Mates {
+    told: Mutex<Told>,
+    members: Mutex<Vec<Weak<Opened>>>,
+}
+
+/// Those of each file.
+#[derive(Default)]
+pub(super) struct AllMates(Mutex<HashMap<Identity, Vec<Weak<Mates>>>>);
+
+impl Opened {
+    pub fn new(inner: &Arc<Inner>, identity: &Identity, hint: PathBuf, flags: u32, policy: Text) -> Opened {
+        Opened {
+            inner: Arc::clone(inner),
+            number: inner.number(),
+            identity: identity.clone(),
+            hint,
+            flags,
+            policy,
+            told: Mutex::default(),
+            gone: AtomicBool::new(false),
+            ahead: Mutex::new(None),
+            closed: AtomicBool::new(false),
+            mates: OnceLock::new(),
+        }
+    }
+
+    /// The server's number of the version.
+    pub fn version(&self) -> u64 {
+        self.told.lock().version
+    }
+
+    /// Once it is open: those that have the same bytes.
+    pub fn mates(&self) -> Arc<Mates> {
+        self.mates.get().map(Arc::clone).unwrap_or_default()
+    }
+
+    /// Opens it, with more bits of [`open`] than its own.
+    pub fn open_as(&self, more: u32, within: Option<Duration>) -> Result<(), CallError> {
+        let message = Message::Open {
+            handle: self.number,
+            flags: self.flags | more,
+            identity: self.identity.clone(),
+            hint: hint_of(&self.hint),
+            policy: self.policy.clone(),
+        };
+        let once = more & open::CREATED != 0;
+        let call = Call { within, once, interrupted: &is_interrupted, ..Call::new(&message) };
+        let answer = self.inner.client.call(call)?;
+        match answer.message {
+            Message::Opened { version } => {
+                *self.told.lock() = Told { memory: answer.memory, version };
+                // It may be another version than it was, and others have closed the file since it was read here.
+                *self.ahead.lock() = None;
+                self.inner.ahead.changed(&self.identity, ahead::ALL);
+                Ok(())
+            }
+            other => Err(CallError::Failed { errno: libc::EPROTO, reason: unexpected(&other).to_string() }),
+        }
+    }
+
+    /// It is open for the first time: others with the same bytes go on with it.
+    pub fn join(self: &Arc<Opened>, within: Duration) {
+        let told = *self.told.lock();
+        let mates = self.inner.mates.of(&self.identity, told);
+        mates.admit(self);
+        mates.follow(told.memory, within);
+        let _ = self.mates.set(mates);
+    }
+
+    /// The server does not know it any more: it is opened anew, and so are those that have the same bytes.
+    pub fn open_anew(&self, within: Option<Duration>, patience: Duration) -> Result<(), CallError> {
+        self.open_again(within)?;
+        if let Some(mates) = self.mates.get() {
+            let told = *self.told.lock();
+            mates.are_at(told);
+            mates.follow(told.memory, patience);
+        }
+        Ok(())
+    }
+
+    fn open_again(&self, within: Option<Duration>) -> Result<(), CallError> {
+        self.open_as(0, within).inspect_err(|error| {
+            self.gone.fetch_or(error.errno() == libc::ESTALE, Ordering::AcqRel);
+        })
+    }
+
+    /// The program has closed it. A server that never hears of it would keep the file open, and never stage it out.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.inner.tell(Message::Close { handle: self.number });
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.mates.take();
+        self.inner.mates.forget(&self.identity);
+    }
+}
+
+impl Mates {
+    fn admit(&self, opened: &Arc<Opened>) {
+        let mut members = self.members.lock();
+        if members.len().is_power_of_two() {
+            members.retain(|member| member.strong_count() > 0);
+        }
+        members.push(Arc::downgrade(opened));
+    }
+
+    /// One of them was told this. Of what a server says that remembers this node the first word counts.
+    fn are_at(&self, told: Told) {
+        let mut of_all = self.told.lock();
+        if of_all.memory != told.memory {
+            *of_all = told;
+        }
+    }
+
+    /// Those that another server has told something, or the same one before it forgot this node, are opened anew. One for which that fails
+    /// is opened when it is used.
+    fn follow(&self, memory: Memory, within: Duration) {
+        let members: Vec<Arc<Opened>> = self.members.lock().iter().filter_map(Weak::upgrade).collect();
+        for member in members.iter().filter(|member| member.told.lock().memory != memory) {
+            match member.open_again(Some(within)) {
+                // Its close may have come before.
+                Ok(()) if member.closed.load(Ordering::SeqCst) => member.close(),
+                Ok(()) | Err(CallError::Failed { .. }) => {}
+                Err(_) => break, // no server, or no time
+            }
+        }
+    }
+}
+
+impl AllMates {
+    /// Those that are at this version, or will be when they are opened anew.
+    fn of(&self, identity: &Identity, told: Told) -> Arc<Mates> {
+        let mut files = self.0.lock();
+        let of_file = files.entry(identity.clone()).or_default();
+        of_file.retain(|mates| mates.strong_count() > 0);
+        let all: Vec<Arc<Mates>> = of_file.iter().filter_map(Weak::upgrade).collect();
+        let like = |wanted: &dyn Fn(Told) -> bool| all.iter().find(|mates| wanted(*mates.told.lock())).cloned();
+        let same = like(&|of_mates| of_mates == told);
+        let mates = same.or_else(|| like(&|of_mates| of_mates.memory != told.memory)).unwrap_or_else(|| {
+            let mates = Arc::<Mates>::default();
+            of_file.push(Arc::downgrade(&mates));
+            mates
+        });
+        mates.are_at(told);
+        mates
+    }
+
+    /// An open file is no more.
+    fn forget(&self, identity: &Identity) {
+        let mut files = self.0.lock();
+        if let Some(of_file) = files.get_mut(identity) {
+            of_file.retain(|mates| mates.strong_count() > 0);
+            if of_file.is_empty() {
+                files.remove(identity);
+            }
+        }
+    }
+}
