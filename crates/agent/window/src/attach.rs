@@ -302,6 +302,11 @@ mod tests {
                       0000ffffffff0000000000000000"
         );
         assert_eq!(Message::from_bytes(&refused.to_bytes()), Ok(refused));
+        use Kind::{Cuts, Fetch, Hello, Here, Refused, Ring, Watch, Welcome};
+        for (kind, number) in [Hello, Welcome, Fetch, Ring, Refused, Watch, Cuts, Here].into_iter().zip(1..) {
+            let golden = format!("666277410200{number:02x}0040{}", "0".repeat(110));
+            assert_eq!(hex(&Message::new(kind).to_bytes()), golden);
+        }
     }
 
     #[test]
