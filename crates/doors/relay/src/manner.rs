@@ -220,6 +220,33 @@ mod tests {
         Envelope { opcode: Some(opcode), unique: 2, node: 1, uid: 0, gid: 0, pid: 1, first }
     }
 
+    /// Requests come from a kernel, answers over the network.
+    #[test]
+    fn hostile_bytes_never_panic() {
+        let mut random = testkit::Random(11);
+        let mut told = 0;
+        use Opcode as O;
+        let gives =
+            [O::Lookup, O::Create, O::Open, O::Opendir, O::Mkdir, O::Link, O::Tmpfile, O::Readdirplus, O::Setattr];
+        let locks_or_moves = [O::Flush, O::Setlk, O::Setlkw, O::Write, O::Read, O::Ioctl];
+        for opcode in gives.into_iter().chain(locks_or_moves) {
+            for _ in 0..300 {
+                let len = random.below(200) as usize;
+                let mut bytes = random.bytes(len);
+                if random.below(2) == 0 {
+                    // Of an answer that says that it is done.
+                    bytes.iter_mut().take(16).skip(4).for_each(|byte| *byte = 0);
+                }
+                let envelope = Envelope { first: random.next(), ..envelope(opcode, 0) };
+                told += usize::from(tells_file(&envelope, &bytes).is_some());
+                told += usize::from(locks(&envelope, &bytes).is_some());
+                _ = of(&envelope, &bytes, random.below(2) == 0);
+                _ = Given::by(&envelope, &bytes);
+            }
+        }
+        assert!(told > 100, "{told}");
+    }
+
     #[test]
     fn what_changes_anything_waits_and_what_only_looks_does_not() {
         let waits = |opcode, first| of(&envelope(opcode, first), &[], false).waits;
