@@ -1,4 +1,5 @@
-# Sourced by all.sh: what the preload library costs programs whose files are not ours. `bare` is without the library.
+# Sourced by all.sh: what the preload library costs programs whose files are not ours, where an agent serves windows. `bare` is without
+# the library.
 
 library=${FOREBAY_PRELOAD:-$PWD/target/release/libforebay_preload.so}
 
@@ -10,10 +11,14 @@ untouched() { # SIDE OPERATION UNIT LABEL [FILE]
 
 bench_preload() {
   gcc -O2 -o "$scratch/untouched" benches/untouched.c || exit 1
-  for operation in lseek pread pwrite; do
-    both untouched "$operation" ns "$operation on another file, preloaded" "$scratch/plain"
-  done
-  both untouched start us "start of a process, preloaded"
+  export -f untouched value both
+  export library out scratch ROUNDS
+  # shellcheck disable=SC2016
+  windowed "$scratch/rings" /dev/shm '
+    for operation in lseek pread pwrite mmap open; do
+      both untouched "$operation" ns "$operation on another file, preloaded" "$scratch/plain"
+    done
+    both untouched start us "start of a process, preloaded"' 2>/dev/null
 }
 
 # `bare` is write(2) to a tmpfs.

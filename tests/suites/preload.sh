@@ -11,6 +11,7 @@ PROBE_SECONDS_MAX=20
 CHANCE_SECONDS_MAX=60
 CHANCE_OPERATIONS=${FOREBAY_CHANCE_OPERATIONS:-600}
 CHANCE_SEEDS=${FOREBAY_CHANCE_SEEDS:-1 2 3 4}
+CHANCE_WRITES_MIN=50 # in windows, of each at least, one with another
 PARTS_MAX_SECONDS=500
 
 export LC_ALL=C TZ=UTC
@@ -308,8 +309,8 @@ inside_chance() {
 
 # A part in an accelerated directory with windows; afterwards the global store holds what was seen.
 run_inside() { # PART [PREFIX]
-  timeout --kill-after=5 $PARTS_MAX_SECONDS "$forebay" run --quiet --window --no-preload --dir "$global" "${place[@]}" -- \
-    env FOREBAY_PRELOAD_INSIDE="$scratch" "$PWD/preload.sh" "$1" >"$scratch/inside" 2>&1 </dev/null
+  timeout --kill-after=5 $PARTS_MAX_SECONDS "$forebay" run --quiet --window --no-preload --report "$scratch/report" \
+    --dir "$global" "${place[@]}" -- env FOREBAY_PRELOAD_INSIDE="$scratch" "$PWD/preload.sh" "$1" >"$scratch/inside" 2>&1 </dev/null
   retell "${2:-}"
 }
 
@@ -328,8 +329,15 @@ retell() { # PREFIX
 }
 
 run_chance() { # [PREFIX]
-  local seed
+  local seed written
   run_inside chance "${1:-}"
+  # It proves nothing of windows if the rest of the mix always ends them at once.
+  written=$(grep -o '"acknowledged_writes": *[0-9]*' "$scratch/report" | grep -o '[0-9]*$')
+  if [ "${written:-0}" -ge $((CHANCE_WRITES_MIN * $(wc -w <<<"$CHANCE_SEEDS"))) ]; then
+    pass "${1:-}chance::windows" && echo "$written writes"
+  else
+    fail "${1:-}chance::windows" "they took ${written:-no} writes"
+  fi
   for seed in $CHANCE_SEEDS; do
     if diff -r "$scratch/kept.$seed" "$global/kept.$seed"; then
       pass "${1:-}chance::global_store_$seed"
