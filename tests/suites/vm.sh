@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # A machine that really crashes, and kernels that clusters run: Debian's kernel 6.1, which knows no FUSE passthrough, in
-# emulation. Its power is cut while a workload writes, drains and recovers; each acknowledgement had left the machine
+# emulation. Its power is cut while a workload writes, drains, commits and recovers; each acknowledgement had left the machine
 # before, and must hold after the next start. The same programs over the kernel's own NFS.
 #
-#   tests/suites/vm.sh [FACT...]          FOREBAY_VM_CRASHES=3 FOREBAY_VM_WINDOW_CRASHES=3
+#   tests/suites/vm.sh [FACT...]          FOREBAY_VM_CRASHES=4 FOREBAY_VM_WINDOW_CRASHES=4
 #
 # Needs no KVM. What cannot be installed is told, and nothing is tested.
 cd "$(dirname "$0")" || exit 1
@@ -12,8 +12,9 @@ cd "$(dirname "$0")" || exit 1
 here=$top/tests/vm
 . "$here/machine.sh"
 
-CRASHES=${FOREBAY_VM_CRASHES:-3}
-WINDOW_CRASHES=${FOREBAY_VM_WINDOW_CRASHES:-3}
+CRASHES=${FOREBAY_VM_CRASHES:-4}
+WINDOW_CRASHES=${FOREBAY_VM_WINDOW_CRASHES:-4}
+COMMIT_POINTS=(w6.synced w7.verified w7.committed) # of the file cache's fault points
 ACKNOWLEDGED_MIN=40 # before a crash while it writes
 UNSYNCED_MIN=20     # writes in windows, for each crash
 START_SECONDS_MAX=120
@@ -46,13 +47,16 @@ programs_run_over_nfs() { # S1
 acknowledged() { wc -l <"$dir/ledger.new"; }
 
 # Starts, is cut at a moment of the given kind, and leaves the ledger with what was acknowledged. Fails if the moment
-# does not come, for then nothing was tried.
+# does not come, for then nothing was tried; with 2 if it was over.
 crash() { # KIND JOB_LINE...
   local kind=$1 tries came=yes enough=$((ACKNOWLEDGED_MIN + RANDOM % 100))
   shift
   case $kind in
     writing) machine_start "$dir" job=crash "$@" ;;
     draining) machine_start "$dir" job=crash "options='--policy stage_out=manual'" operations=150 "$@" ;;
+    # The agent stops dead there, and the machine with it.
+    committing) machine_start "$dir" job=crash "options='--policy stage_out=manual'" operations=150 \
+      "fault=${COMMIT_POINTS[RANDOM % 3]}:$((1 + RANDOM % 3))" "$@" ;;
     recovering) machine_start "$dir" job=crash "$@" ;;
   esac
   machine_says "$dir" "vm: $kind\|vm: failed" $START_SECONDS_MAX || came="no word of $kind"
@@ -63,9 +67,10 @@ crash() { # KIND JOB_LINE...
       sleep 0.05
     done
   fi
-  pause $((RANDOM % 1500))
+  [ "$kind" = committing ] || pause $((RANDOM % 1500))
   machine_cut "$dir"
   [ "$kind" = writing ] && [ "$(acknowledged)" -lt "$enough" ] && came="$(acknowledged) of $enough acknowledgements"
+  [ "$came" = yes ] && grep -q 'vm: drained' "$dir/console" && return 2
   [ "$came" = yes ] && ! grep -q 'vm: failed' "$dir/console" && return 0
   [ "$came" = yes ] || echo "while $kind: $came"
   console
@@ -73,13 +78,18 @@ crash() { # KIND JOB_LINE...
 }
 
 survives_crashes() { # JOB_LINE...
-  # A recovery has most to do after a drain that was cut: three crashes are one of each kind.
-  local n kinds=(writing draining recovering) kind
+  # A recovery has most to do after a drain that was cut: four crashes are one of each kind.
+  local n tries ended kind kinds=(writing draining committing recovering)
   machine_disks "$dir" || return
   crash writing first=yes "$@" || return
   for n in $(seq 2 "$CRASHES"); do
-    kind=${kinds[(n - 1) % 3]}
-    crash "$kind" "$@" || { echo "after crash $n ($kind)" && return 1; }
+    kind=${kinds[(n - 1) % 4]}
+    for tries in 1 2 3 4 5; do
+      crash "$kind" "$@"
+      ended=$?
+      [ $ended = 2 ] || break
+    done
+    [ $ended = 0 ] || { echo "after crash $n ($kind): $ended" && return 1; }
   done
   machine_start "$dir" job=crash last=yes "$@"
   passes $RUN_SECONDS_MAX || return

@@ -15,8 +15,8 @@ use super::{beside, warn};
 use crate::bounds::PATIENCE;
 use crate::failure::Failure;
 
-/// Memory that one side of a bed may take: a tmpfs of that size. The largest experiment writes 1 GiB.
-const ROOM: &str = "size=2G";
+/// Memory that one side of a bed may take: a tmpfs of that size. The largest experiment writes 4 GiB.
+const ROOM: &str = "size=5G";
 /// Of memory that is to be touched already, so many MiB: about what files and windows of a bed have at one time.
 const TOUCHED_MIB: u64 = 1536;
 /// Between two looks whether something is mounted.
