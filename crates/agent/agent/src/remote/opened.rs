@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use transport::{Call, CallError, Memory};
@@ -47,6 +47,8 @@ pub(super) struct Opened {
 pub struct Mates {
     told: Mutex<Told>,
     members: Mutex<Vec<Weak<Opened>>>,
+    /// Whose word they follow.
+    followed: Mutex<Memory>,
 }
 
 /// Those of each file.
@@ -95,6 +97,7 @@ impl Opened {
         match answer.message {
             Message::Opened { version } => {
                 *self.told.lock() = Told { memory: answer.memory, version };
+                self.gone.store(false, Ordering::Release);
                 // It may be another version than it was, and others have closed the file since it was read here.
                 *self.ahead.lock() = None;
                 self.inner.ahead.changed(&self.identity, ahead::ALL);
@@ -161,14 +164,23 @@ impl Mates {
         }
     }
 
-    /// Those that another server has told something, or the same one before it forgot this node, are opened anew. One for which that fails
-    /// is opened when it is used.
+    /// Those that another server has told something, or the same one before it forgot this node, are opened anew, by the first who
+    /// comes, within a time for all. One for which that fails is opened when it is used.
     fn follow(&self, memory: Memory, within: Duration) {
-        let members: Vec<Arc<Opened>> = self.members.lock().iter().filter_map(Weak::upgrade).collect();
-        for member in members.iter().filter(|member| member.told.lock().memory != memory) {
-            match member.open_again(Some(within)) {
-                // Its close may have come before.
-                Ok(()) if member.closed.load(Ordering::SeqCst) => member.close(),
+        if std::mem::replace(&mut *self.followed.lock(), memory) == memory {
+            return;
+        }
+        let until = Instant::now() + within;
+        let members: Vec<Weak<Opened>> = self.members.lock().clone();
+        for member in members.iter().filter_map(Weak::upgrade) {
+            if member.told.lock().memory == memory || member.closed.load(Ordering::SeqCst) {
+                continue;
+            }
+            let opened = member.open_again(Some(until.saturating_duration_since(Instant::now())));
+            if member.closed.load(Ordering::SeqCst) {
+                member.close(); // its close may have come before
+            }
+            match opened {
                 Ok(()) | Err(CallError::Failed { .. }) => {}
                 Err(_) => break, // no server, or no time
             }
@@ -182,7 +194,8 @@ impl AllMates {
         let mut files = self.0.lock();
         let of_file = files.entry(identity.clone()).or_default();
         of_file.retain(|mates| mates.strong_count() > 0);
-        let all: Vec<Arc<Mates>> = of_file.iter().filter_map(Weak::upgrade).collect();
+        // The newest first: what the kernel finds by the file's name now.
+        let all: Vec<Arc<Mates>> = of_file.iter().rev().filter_map(Weak::upgrade).collect();
         let like = |wanted: &dyn Fn(Told) -> bool| all.iter().find(|mates| wanted(*mates.told.lock())).cloned();
         let same = like(&|of_mates| of_mates == told);
         let mates = same.or_else(|| like(&|of_mates| of_mates.memory != told.memory)).unwrap_or_else(|| {

@@ -280,6 +280,34 @@ fn a_file_that_is_open_when_the_server_dies_and_is_opened_once_more_is_one_file(
     });
 }
 
+/// Who opens it then goes on with those that have its newest version.
+#[test]
+fn a_file_of_two_versions_when_the_server_dies_is_one_file_with_the_newer() {
+    in_private_namespace(|| {
+        let mut cluster = Cluster::new(2);
+        let file = cluster.mount(1, &["--policy", "revalidate=100ms"]).join("file");
+        let elsewhere = cluster.mount(2, &["--policy", "revalidate=100ms"]).join("file");
+        fs::write(cluster.data.join("file"), [1; 8192]).unwrap();
+        let old = fs::File::open(&file).unwrap();
+        fs::write(cluster.data.join("file"), [2; 8192]).unwrap();
+        wait_until("the new version", BOUND, || fs::read(&elsewhere).unwrap()[0] == 2);
+        let open = || fs::File::options().read(true).write(true).open(&file).unwrap();
+        let new = open();
+        let first_of_new = mapped(&new);
+        assert_eq!((mapped(&old)(), first_of_new()), (1, 2));
+        cluster.kill_server();
+        cluster.start_server();
+        let newest = open();
+        let first = mapped(&newest);
+        newest.write_all_at(&[3; 100], 0).unwrap();
+        assert_eq!((first(), first_of_new()), (3, 3));
+        new.write_all_at(&[4; 100], 0).unwrap();
+        assert_eq!((first(), first_of_new()), (4, 4));
+        drop((old, new, newest));
+        cluster.end_server();
+    });
+}
+
 /// Nor may what is another version of it become the same one, whoever of those that had it open used it since.
 #[test]
 fn a_file_that_is_open_when_the_server_dies_and_changes_below_afterwards_is_two_files() {
