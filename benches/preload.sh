@@ -14,11 +14,11 @@ bench_preload() {
   export -f untouched value both
   export library out scratch ROUNDS
   # shellcheck disable=SC2016
-  windowed "$scratch/rings" /dev/shm '
+  windowed /dev/shm /dev/shm '
     for operation in lseek pread pwrite mmap open; do
       both untouched "$operation" ns "$operation on another file, preloaded" "$scratch/plain"
     done
-    both untouched start us "start of a process, preloaded"' 2>/dev/null
+    both untouched start us "start of a process, preloaded"'
 }
 
 # `bare` is write(2) to a tmpfs.

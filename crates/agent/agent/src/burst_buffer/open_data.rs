@@ -107,7 +107,7 @@ impl DataVersion {
     pub fn is_current(&self) -> bool {
         match self {
             DataVersion::Here(file) => file.is_current(),
-            DataVersion::There(..) => true,
+            DataVersion::There(_) => true,
         }
     }
 }

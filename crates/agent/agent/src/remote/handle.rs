@@ -252,8 +252,8 @@ impl OpenData for RemoteHandle {
         if fresh.is_zero() {
             return;
         }
-        let (version, bytes_max) = (self.opened.version(), bytes.max(SERVER_AHEAD_FILE_BYTES));
-        let make = || Reading::of(self.opened.inner.ahead.of(&self.opened.identity, version, bytes_max, fresh));
+        let (opened, bytes_max) = (&self.opened, bytes.max(SERVER_AHEAD_FILE_BYTES));
+        let make = || Reading::of(opened.inner.ahead.of(&opened.identity, opened.version(), bytes_max, fresh));
         let ahead = Arc::clone(self.opened.ahead.lock().get_or_insert_with(make).ahead());
         let following = ahead.meet(range, foresee);
         if !following.is_empty() {

@@ -165,7 +165,7 @@ impl Mates {
     }
 
     /// Those that another server has told something, or the same one before it forgot this node, are opened anew, by the first who
-    /// comes, within a time for all. One for which that fails is opened when it is used.
+    /// comes, within a time for all; by the next, if that one was interrupted. One for which that fails is opened when it is used.
     fn follow(&self, memory: Memory, within: Duration) {
         if std::mem::replace(&mut *self.followed.lock(), memory) == memory {
             return;
@@ -182,7 +182,12 @@ impl Mates {
             }
             match opened {
                 Ok(()) | Err(CallError::Failed { .. }) => {}
-                Err(_) => break, // no server, or no time
+                Err(error) => {
+                    if matches!(error, CallError::Interrupted) {
+                        *self.followed.lock() = Memory::default();
+                    }
+                    break; // no server, or no time
+                }
             }
         }
     }
