@@ -176,7 +176,7 @@ pub struct RunArgs {
     pub rules: Rules,
     #[command(flatten)]
     pub window: WindowArgs,
-    /// Do not load the library that writes through windows into the command
+    /// Do not load the library that writes through windows into the command; no windows then, but for other libraries with --window
     #[arg(long)]
     pub no_preload: bool,
     /// Write a report as JSON

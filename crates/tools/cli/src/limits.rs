@@ -33,6 +33,8 @@ pub const DIRS_MAX: usize = 16;
 pub const PROBE: Duration = Duration::from_secs(10);
 /// `MemAvailable` below which `doctor` warns: buffers of all threads and the catalogue need about a quarter of it.
 pub const MEMORY_WARN_BYTES: u64 = 512 << 20;
+/// Of the memory that this process may take, one in so many bytes is for windows unless told otherwise: the rest is the program's.
+pub const WINDOW_MEMORY_SHARE: u64 = 8;
 /// Open-file limit below which `doctor` warns: an agent needs about three descriptors an open file.
 pub const NOFILE_WARN: u64 = 65_536;
 /// How often a drain is tried while files only are in use, [`POLL`] apart: the kernel releases a closed file a moment

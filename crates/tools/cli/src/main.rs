@@ -19,6 +19,7 @@ mod limits;
 mod link;
 mod log;
 mod lower;
+mod memory;
 mod mounts;
 mod open_files;
 mod place;

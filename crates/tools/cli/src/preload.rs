@@ -30,6 +30,18 @@ pub fn find() -> Library {
     [beside.join(FILE), beside.join("../lib/forebay").join(FILE)].into_iter().find_map(look).unwrap_or(Library::Missing)
 }
 
+/// Whether [`load`] will find one of this version.
+pub fn is_there() -> bool {
+    match find() {
+        Library::Ours(_) => true,
+        Library::Other(path) => {
+            tell_other(&path);
+            false
+        }
+        Library::Missing => false,
+    }
+}
+
 fn look(path: PathBuf) -> Option<Library> {
     let path = path.canonicalize().ok()?;
     match std::fs::read(&path) {
@@ -56,12 +68,14 @@ pub fn load(quiet: bool) {
             // SAFETY: called while this process has one thread.
             unsafe { std::env::set_var(VARIABLE, value) };
         }
-        Library::Other(path) => {
-            say!("forebay: {} is not of this version: the command runs without it, through the kernel", path.display());
-        }
+        Library::Other(path) => tell_other(&path),
         Library::Missing if quiet => {}
         Library::Missing => say!("forebay: there is no {FILE} beside this command: writes go through the kernel"),
     }
+}
+
+fn tell_other(path: &Path) {
+    say!("forebay: {} is not of this version: the command runs without it, through the kernel", path.display());
 }
 
 fn before(library: &Path, loaded: Option<&OsStr>) -> OsString {

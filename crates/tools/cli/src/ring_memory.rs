@@ -11,6 +11,9 @@ use crate::privilege;
 
 /// What every node has.
 const SHARED: &str = "/dev/shm";
+/// What batch systems tell a job: Slurm, PBS, LSF, Flux, OAR, Cobalt, Fujitsu's, Grid Engine.
+const JOB: [&str; 8] =
+    ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "OAR_JOB_ID", "COBALT_JOBID", "PJM_JOBID", "JOB_ID"];
 
 /// Where rings would lie.
 #[derive(Debug)]
@@ -43,6 +46,18 @@ impl RingMemory {
                 own_tmpfs::provide().map_or_else(|unfit| shared(&unfit), |_| RingMemory::Own { mounted: true })
             }
             shared => shared,
+        }
+    }
+
+    /// Whether what a killed agent leaves in it is there for the next one, also when the job or the container that it was in has
+    /// ended; else why not, in words.
+    pub fn lasts(&self) -> Result<(), String> {
+        let job = JOB.iter().find(|name| std::env::var_os(name).is_some());
+        match (self, job) {
+            (RingMemory::Own { .. }, _) => Ok(()),
+            _ if !own_tmpfs::sees_mounts_of_the_machine() => Err(format!("{SHARED} of a container may end with it")),
+            (_, Some(job)) => Err(format!("{SHARED} may be cleared when this job ends ({job} is set)")),
+            (_, None) => Ok(()),
         }
     }
 

@@ -183,9 +183,15 @@ fn windows(place: &Place, agent: &Agent, how: &How, identity: &str) -> Result<Op
     let alive = alive.map_err(|e| Failure::io(format_args!("use {}", place.burst_buffer.display()), &e))?;
     let settings = windows.settings(&place.burst_buffer);
     let dir = settings.dir.clone();
-    agent
-        .join_windows(settings, windows.service())
-        .map_err(|e| Failure::io(format_args!("use {} for windows", dir.display()), &e).remedy(WHERE))?;
+    match agent.join_windows(settings, windows.service()) {
+        Err(error) if windows.is_by_default() => {
+            say!("forebay: {}: no windows, {} cannot be used: {}", place.dir.display(), dir.display(), reason(&error));
+        }
+        joined => {
+            let failed = |e| Failure::io(format_args!("use {} for windows", dir.display()), &e).remedy(WHERE);
+            joined.map_err(failed)?;
+        }
+    }
     Ok(alive)
 }
 

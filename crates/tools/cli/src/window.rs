@@ -10,6 +10,8 @@ use window::environment::{SOCKET, WISH, WISHES, Wish, wish};
 use window::limits::CAPACITY_MIN;
 
 use crate::exit::{self, Failure, reason, say};
+use crate::limits;
+use crate::memory;
 use crate::mounts;
 use crate::preload::{self, Library};
 use crate::ring_memory::RingMemory;
@@ -23,10 +25,11 @@ pub const WHERE: &str =
 #[derive(Debug, Args)]
 pub struct WindowArgs {
     /// Serve windows: writes of preloaded programs are acknowledged in memory of the node, or in DIR on a tmpfs or on persistent
-    /// memory
+    /// memory [run: by itself, where that memory outlives the job]
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true)]
     window: Option<Option<PathBuf>>,
-    /// Memory that all windows together may take; a new one gets at most half of what is left [default: 1GiB]
+    /// Memory that all windows together may take; a new one gets at most half of what is left [default: an eighth of the memory that
+    /// there is, at most 1GiB]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     window_memory: Option<u64>,
 }
@@ -45,6 +48,8 @@ pub struct WindowPlace {
     first: WindowSettings,
     service: Arc<WindowService>,
     served: Arc<AtomicUsize>,
+    /// Nobody asked for them: where they cannot lie, all goes on without.
+    by_default: bool,
 }
 
 impl WindowArgs {
@@ -53,12 +58,31 @@ impl WindowArgs {
         self.window.is_some()
     }
 
-    /// The same, and they are asked for as well where the environment says how large they are to be and names no agent that serves them.
-    pub fn or_wished(&self) -> Result<WindowArgs, Failure> {
-        let served = std::env::var_os(SOCKET).is_some();
-        let wished = || Ok((matches!(wished()?, Wish::Bytes(_)) && !served).then_some(None));
-        let window = self.window.clone().map_or_else(wished, |named| Ok(Some(named)))?;
-        Ok(WindowArgs { window, ..*self })
+    /// Where the windows of a command lie. They are asked for as well where the environment says how large they are to be and names no
+    /// agent that serves them. Where nobody says anything there are windows if it `loads` our library, and if they lie where what
+    /// they hold outlives the job.
+    pub fn of_command<'a>(
+        &self,
+        dirs: impl Iterator<Item = &'a Path>,
+        loads: bool,
+        quiet: bool,
+    ) -> Result<Option<WindowPlace>, Failure> {
+        let at = |named| WindowArgs { window: Some(named), ..*self };
+        let is_served = std::env::var_os(SOCKET).is_some();
+        match wished()? {
+            _ if self.is_asked_for() || is_served => {}
+            Wish::Bytes(_) => return at(None).place(dirs, quiet),
+            Wish::Policy if loads && preload::is_there() && RingMemory::look().lasts().is_ok() => {
+                let memory = RingMemory::provide();
+                if memory.lasts().is_ok() {
+                    let place = at(Some(memory.dir())).place(dirs, quiet);
+                    return Ok(place.ok().flatten().map(|place| WindowPlace { by_default: true, ..place }));
+                }
+            }
+            Wish::Policy if loads => return Ok(None),
+            Wish::Policy | Wish::Off => {}
+        }
+        self.place(dirs, quiet)
     }
 
     /// Where, if they are asked for; a new session each time. They cannot lie in a directory that is to be accelerated, one of
@@ -91,7 +115,7 @@ impl WindowArgs {
             );
         }
         let mut first = WindowSettings::new(&dir, "").map_err(failed)?;
-        first.budget_bytes = self.window_memory.unwrap_or(first.budget_bytes);
+        first.budget_bytes = self.window_memory.unwrap_or_else(|| budget(first.budget_bytes));
         if let Wish::Bytes(bytes) = wish
             && bytes > first.budget_bytes / 2
             && !quiet
@@ -103,8 +127,14 @@ impl WindowArgs {
             );
         }
         let service = WindowService::new(first.budget_bytes);
-        Ok(Some(WindowPlace { first, service, served: Arc::default() }))
+        Ok(Some(WindowPlace { first, service, served: Arc::default(), by_default: false }))
     }
+}
+
+/// Bytes for all windows where nobody says how many: `most`, or what a small machine or job can spare.
+fn budget(most: u64) -> u64 {
+    let spared = memory::limit().map_or(most, |bytes| bytes / limits::WINDOW_MEMORY_SHARE);
+    most.min(spared).max(2 * CAPACITY_MIN)
 }
 
 /// What the environment wishes. Refused is what the library would pass over: it has nobody to say it to.
@@ -156,6 +186,11 @@ impl WindowPlace {
             number => settings.session = format!("{}-{number}", settings.session),
         }
         settings
+    }
+
+    /// Nobody asked for them.
+    pub fn is_by_default(&self) -> bool {
+        self.by_default
     }
 
     /// What all directories share.

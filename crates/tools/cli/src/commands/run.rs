@@ -38,7 +38,8 @@ pub fn run(args: &RunArgs) -> Result<u8, Failure> {
     for place in &places {
         below.push(lower::open(&place.dir).map_err(|e| Failure::io(format_args!("use {}", place.dir.display()), &e))?);
     }
-    let windows = args.window.or_wished()?.place(places.iter().map(|place| &*place.dir), args.quiet)?;
+    let dirs = places.iter().map(|place| &*place.dir);
+    let windows = args.window.of_command(dirs, !args.no_preload, args.quiet)?;
     if let Some(windows) = &windows {
         windows.tell_programs();
         if !args.no_preload {

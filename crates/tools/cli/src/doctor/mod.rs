@@ -98,12 +98,17 @@ fn windows(named: Option<&Path>) -> Check {
     let name = "windows";
     let worth = "what is acknowledged there survives programs and agents, and the machine after a sync";
     let memory = RingMemory::look();
+    let by_default = match memory.lasts() {
+        Ok(()) => "`forebay run` has them by itself".to_owned(),
+        Err(why) => format!("`forebay run` has them with --window alone, for {why}"),
+    };
     let (dir, why) = match (named, &memory) {
         (Some(dir), _) => (dir.to_owned(), String::new()),
-        (None, RingMemory::Shared { why }) => (memory.dir(), format!("; no huge pages: {why}")),
+        (None, RingMemory::Shared { why }) => (memory.dir(), format!("; no huge pages: {why}; {by_default}")),
         (None, RingMemory::Own { mounted }) => {
             let state = if *mounted { "is mounted" } else { "is mounted by the first agent with windows" };
-            return Check::ok(name, format!("{}, with huge pages, {state}: {worth}", memory.dir().display()));
+            let found = format!("{}, with huge pages, {state}: {worth}; {by_default}", memory.dir().display());
+            return Check::ok(name, found);
         }
     };
     if let Err(error) = agent::fits_windows(&dir) {

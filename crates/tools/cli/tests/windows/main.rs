@@ -343,7 +343,7 @@ print(struct.unpack("<IIQQII", fcntl.ioctl(fd, 0xC020FB01, struct.pack("<IIQQII"
             assert!(done.code == 0 && done.out.trim() == has, "{memory}: {done:?}");
             assert_eq!(done.err.contains("no window will have the 64MiB of FOREBAY_WINDOW"), told, "{done:?}");
         }
-        // Whoever says how large they are to be wants them; behind `off` and without a word there are none.
+        // Whoever says how large they are to be wants them; behind `off` there are none, nor without a word in this namespace.
         for (wish, agent, memory, has) in [
             (Some("2MiB"), None, None, true),
             (Some("2MiB"), None, Some("64MiB"), true),
@@ -361,7 +361,7 @@ print(struct.unpack("<IIQQII", fcntl.ioctl(fd, 0xC020FB01, struct.pack("<IIQQII"
             let done = start(&mut command, "").wait();
             assert!(done.code == 0 && (done.out.trim() == "none none") != has, "{wish:?}: {done:?}");
         }
-        let alone = bench.run(&["--window-memory", "1GiB"], "true");
+        let alone = bench.run(&["--no-preload", "--window-memory", "1GiB"], "true");
         assert!(alone.code == 64 && alone.err.contains("--window"), "{alone:?}");
     });
 }

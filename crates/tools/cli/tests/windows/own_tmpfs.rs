@@ -155,3 +155,86 @@ fn what_an_agent_left_in_dev_shm_is_found_by_one_whose_windows_lie_in_the_tmpfs(
         story.check();
     });
 }
+
+/// A program that writes `file` through a window, if it has one, tells what it was told, and what `status` says of windows.
+const BY_DEFAULT: &str = r#"python3 -c '
+import os
+fd = os.open("file", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+for n in range(20): os.write(fd, b"12345678")
+os.close(fd)
+print(os.environ.get("FOREBAY_WINDOW_SOCKET", "none"), os.environ.get("LD_PRELOAD", "none"))'"#;
+
+/// Where the windows of a run lie that is told `words`, with `variables`; `None`: it has none, and no library. What it wrote is there.
+fn by_default(story: &Story, words: &[&str], variables: &[(&str, &str)]) -> Option<String> {
+    let (bench, report) = (&story.bench, story.bench.tree.path("report"));
+    let mut command = story.forebay();
+    command
+        .arg("run")
+        .arg("--report")
+        .arg(&report)
+        .arg("--burst-buffer")
+        .arg(&bench.buffer)
+        .arg("--dir")
+        .arg(&bench.dir);
+    command.args(words).args(["--", "sh", "-c", BY_DEFAULT]).current_dir(&bench.dir).envs(variables.iter().copied());
+    let told = ok(start(&mut command, "").wait());
+    assert_eq!(bench.read("file"), "12345678".repeat(20));
+    let report: serde_json::Value = serde_json::from_slice(&fs::read(report).unwrap()).unwrap();
+    let attached = report["directories"][0]["windows"]["attached"].as_u64();
+    let (socket, library) = told.trim().split_once(' ').unwrap();
+    if socket == "none" {
+        assert_eq!((library, attached), ("none", None), "{words:?} {variables:?}");
+        return None;
+    }
+    assert!(library.ends_with("libforebay_preload.so") && attached == Some(1), "{words:?} {variables:?}: {report}");
+    Some(socket.to_owned())
+}
+
+#[test]
+fn a_run_has_windows_by_itself_where_they_outlive_the_job() {
+    in_private_namespace(|| {
+        let story = Story::unnamed(true);
+        assert!(ok(story.call(&["doctor"])).contains("`forebay run` has them by itself"));
+        // What is theirs outlives jobs too.
+        for variables in [&[][..], &[("SLURM_JOB_ID", "7")], &[("FOREBAY_WINDOW", "2MiB")]] {
+            assert!(by_default(&story, &[], variables).unwrap().starts_with(OWN_TMPFS), "{variables:?}");
+        }
+        assert!(by_default(&story, &["--window-memory", "64MiB"], &[]).is_some());
+        assert_eq!(by_default(&story, &["--no-preload"], &[]), None);
+        assert_eq!(by_default(&story, &[], &[("FOREBAY_WINDOW", "off")]), None);
+
+        // Nobody asked for them: what is in their way is told, and nothing else.
+        unmount(OWN_TMPFS, UnmountFlags::DETACH).unwrap();
+        let options = Some(c"nr_inodes=1,mode=0711");
+        mount("full", OWN_TMPFS, "tmpfs", MountFlags::empty(), options).unwrap();
+        let (bench, words) = (&story.bench, ["--", "sh", "-c", "echo written > file"]);
+        let run = |more: &[&str]| {
+            let mut command = story.forebay();
+            command.arg("run").args(more).arg("--burst-buffer").arg(&bench.buffer).arg("--dir").arg(&bench.dir);
+            start(command.args(words).current_dir(&bench.dir), "").wait()
+        };
+        let without = run(&[]);
+        assert!(without.code == 0 && without.err.contains("no windows, /run/forebay-windows cannot"), "{without:?}");
+        assert_eq!(bench.read("file"), "written\n");
+        let refused = run(&["--window"]);
+        assert!(refused.code != 0 && refused.err.contains("use /run/forebay-windows for windows"), "{refused:?}");
+    });
+}
+
+#[test]
+fn a_run_has_no_windows_by_itself_where_they_may_end_with_the_job() {
+    in_private_namespace(|| {
+        let container = Story::unnamed(false);
+        assert!(ok(container.call(&["doctor"])).contains("with --window alone, for /dev/shm of a container may end"));
+        assert_eq!(by_default(&container, &[], &[]), None);
+        assert_eq!(by_default(&container, &["--window-memory", "64MiB"], &[]), None);
+        assert!(by_default(&container, &["--window"], &[]).unwrap().starts_with(SHARED));
+
+        // As for an ordinary user of the machine: `/dev/shm`, which a batch system may clear.
+        let story = Story { rings: SHARED.into(), ..Story::unnamed(true) };
+        fs::create_dir_all(Path::new(OWN_TMPFS).join("something")).unwrap();
+        assert!(by_default(&story, &[], &[]).unwrap().starts_with(SHARED));
+        assert_eq!(by_default(&story, &[], &[("SLURM_JOB_ID", "7")]), None);
+        assert!(by_default(&story, &["--window"], &[("SLURM_JOB_ID", "7")]).unwrap().starts_with(SHARED));
+    });
+}

@@ -195,6 +195,8 @@ impl Nodes {
         }
         if side.windows {
             command.arg(format!("--window={}", self.rings.display())).args(["--window-memory", WINDOWS]);
+        } else {
+            command.arg("--no-preload");
         }
         command.arg("--").arg(self.launcher.program()).args(self.launcher.words());
         let words = serde_json::to_string(work).map_err(|error| Failure::defect(error.to_string()))?;
