@@ -119,7 +119,7 @@ pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
     inner.catalogue.commit(Vec::new(), Durability::Machine)?;
     let crashed = inner.superblock.is_unsearched();
     if lost || crashed || inner.settings.thorough {
-        let searched = inner.search(crashed);
+        let searched = inner.search(lost, crashed);
         searched.map_err(failed(&root, "look for unsaved data that the catalogue does not know"))?;
         ours.iter().for_each(|ours| ours.searched());
     }

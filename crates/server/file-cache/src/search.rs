@@ -23,9 +23,13 @@ impl Inner {
     /// Takes branded replicas into the catalogue that it does not call dirty. Reads every replica's attributes: for
     /// after a crash of the machine, or where records may be lost. Nothing else runs yet.
     /// `crashed`: the machine died and nobody has looked since.
-    pub(crate) fn search(&self, crashed: bool) -> io::Result<()> {
+    pub(crate) fn search(&self, lost: bool, crashed: bool) -> io::Result<()> {
         // The first record makes a lost catalogue look whole: who dies meanwhile must not leave the rest.
-        self.superblock.set_unsearched(true)?;
+        match self.superblock.set_unsearched(true) {
+            // One that has its records is whole without a word about it, which a full burst buffer has no room for.
+            Err(error) if error.raw_os_error() == Some(libc::ENOSPC) && !lost => return self.adopt_branded(),
+            noted => noted?,
+        }
         self.adopt_branded()?;
         if crashed {
             self.forget_unsynced()?;

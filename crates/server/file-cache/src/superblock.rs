@@ -131,8 +131,10 @@ impl Superblock {
         if state.page.unsearched == unsearched {
             return Ok(());
         }
-        state.page.unsearched = unsearched;
-        write_page(&self.path, &state.page)
+        let page = Page { unsearched, ..state.page.clone() };
+        write_page(&self.path, &page)?;
+        state.page = page;
+        Ok(())
     }
 
     /// The last act of an orderly end, after everything was written to the medium.

@@ -81,21 +81,28 @@ fn the_writer_of_a_new_file_larger_than_the_burst_buffer_is_told_where_it_ends_a
 
 #[test]
 fn what_is_in_a_full_burst_buffer_is_recovered() {
-    in_private_namespace(|| {
-        let bench = small();
-        sum("head -c 40000000 /dev/urandom > ../source", &bench.dir);
-        // Small writes at the end: not a page is left.
-        let script = "for bytes in 100000 1000; do dd if=../source of=new-$bytes bs=$bytes; done; wc -c < new-100000; \
-                      kill -KILL $PPID; sleep 0.1";
-        let done = bench.run(&["--policy", "stage_out=manual"], script);
-        assert_eq!(done.code, 137, "{done:?}");
+    in_private_namespace(|| full_and_recovered(&[]));
+}
+
+#[test]
+fn what_is_in_a_full_burst_buffer_is_recovered_that_served_windows() {
+    in_private_namespace(|| full_and_recovered(&["--window"]));
+}
+
+fn full_and_recovered(windows: &[&str]) {
+    let bench = small();
+    sum("head -c 40000000 /dev/urandom > ../source", &bench.dir);
+    // Small writes at the end: not a page is left.
+    let script = "for bytes in 100000 1000; do dd if=../source of=new-$bytes bs=$bytes; done; wc -c < new-100000; \
+                  kill -KILL $PPID; sleep 0.1";
+    let done = bench.run(&[&["--policy", "stage_out=manual"], windows].concat(), script);
+    assert_eq!(done.code, 137, "{done:?}");
+    ok(call([Path::new("recover"), &bench.buffer]));
+    let same = format!("head -c {} ../source | cmp - new-100000 && echo same", done.out.trim());
+    assert_eq!(sum(&same, &bench.dir), "same\n");
+    for _ in 0..3 {
         ok(call([Path::new("recover"), &bench.buffer]));
-        let same = format!("head -c {} ../source | cmp - new-100000 && echo same", done.out.trim());
-        assert_eq!(sum(&same, &bench.dir), "same\n");
-        for _ in 0..3 {
-            ok(call([Path::new("recover"), &bench.buffer]));
-        }
-    });
+    }
 }
 
 /// Written again at each start it could be found empty after a crash of the machine.
