@@ -3,7 +3,15 @@
 # for which the words are compiled anew. The stories: a window's ring (window/src/ring), entries of a program's tables, of descriptors and of
 # mappings (life), what one thread fetches for all (gift), what a program believes of a mapped copy while a replica
 # is cut (standing), guarded mappings (region).
+# Then, in thousands of orders and not in all, what is under locks: `shuttle` for a file's windows, which programs attach, fill, switch off and close
+# while others look at the file through the kernel and its thread drains (agent/src/windows), and for what a server remembers of requests
+# that are sent again (transport/src/ledger). FOREBAY_ORDERS: how many of each story of windows.
 #
 #   tests/suites/interleavings.sh
 cd "$(dirname "$0")/../.." || exit 1
-CARGO_TARGET_DIR=target/loom RUSTFLAGS="--cfg loom" cargo test --locked --package window --lib interleavings
+status=0
+CARGO_TARGET_DIR=target/loom RUSTFLAGS="--cfg loom" cargo test --locked --package window --lib interleavings || status=1
+for package in agent transport; do
+  cargo test --locked --package $package --features shuttle --lib stories || status=1
+done
+exit $status

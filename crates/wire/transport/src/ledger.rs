@@ -7,9 +7,8 @@
 //! 3. An answer that is to be remembered is given again, until the session's oldest passes it.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
 
-use parking_lot::{Condvar, Mutex};
+use concurrency::{Condvar, Instant, Mutex};
 use wire::Message;
 
 use crate::limits::{ANSWERS_MAX, FRAME};
@@ -109,6 +108,8 @@ impl Ledger {
     }
 }
 
+#[cfg(all(test, feature = "shuttle"))]
+mod stories;
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;

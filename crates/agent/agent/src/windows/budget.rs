@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use concurrency::Mutex;
 use window::limits::CAPACITY_MIN;
 
 /// Bytes that are left.

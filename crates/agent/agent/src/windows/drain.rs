@@ -23,9 +23,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 
-use parking_lot::{Mutex, MutexGuard};
+use concurrency::{Instant, Mutex, MutexGuard};
 use types::{ByteRange, Epoch};
 use window::drained::Drained;
 use window::limits::{BATCH_BYTES_MAX, LONE_BYTES_MAX};

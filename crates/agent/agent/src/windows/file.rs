@@ -3,9 +3,9 @@
 use std::io;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use concurrency::{Instant, Mutex, MutexGuard};
 use types::Identity;
 use window::ring::sleep_on;
 
@@ -61,7 +61,7 @@ impl FileWindow {
     pub fn start(window: &Arc<FileWindow>, windows: &Arc<Windows>) -> io::Result<()> {
         let (window, windows) = (Arc::clone(window), Arc::downgrade(windows));
         let run = move || window.run(&windows);
-        std::thread::Builder::new().name("window".into()).spawn(run).map(|_| ())
+        concurrency::spawn("window", run)
     }
 
     fn run(self: &Arc<FileWindow>, windows: &Weak<Windows>) {
@@ -81,15 +81,18 @@ impl FileWindow {
                 Next::Nap(time) => {
                     drop(slot);
                     drop(windows);
-                    std::thread::sleep(time);
+                    concurrency::sleep(time);
                 }
                 Next::Sleep => {
                     let bed = slot.as_ref().and_then(Drain::lie_down);
                     drop(slot);
                     drop(windows);
                     match bed {
-                        Some((memory, bell)) => sleep_on(&*memory, bell, limits::WINDOW_SLEEP),
-                        None => std::thread::sleep(limits::WINDOW_POLL),
+                        Some((memory, bell)) => {
+                            let most = limits::WINDOW_SLEEP;
+                            concurrency::wait(most, || sleep_on(&*memory, bell, most));
+                        }
+                        None => concurrency::sleep(limits::WINDOW_POLL),
                     }
                     if let Some(drain) = self.drain.lock().as_ref() {
                         drain.get_up();

@@ -35,7 +35,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use parking_lot::{Mutex, MutexGuard};
+use concurrency::{Mutex, MutexGuard};
 use types::{ByteRange, Identity};
 use window::Medium;
 
@@ -159,6 +159,17 @@ impl Windows {
         service: &Arc<WindowService>,
         client: Option<[u8; 16]>,
     ) -> io::Result<Arc<Windows>> {
+        let windows = Windows::begin(settings, service, client)?;
+        service.join(&windows)?;
+        Ok(windows)
+    }
+
+    /// With a session of their own, of which no program hears.
+    fn begin(
+        settings: WindowSettings,
+        service: &Arc<WindowService>,
+        client: Option<[u8; 16]>,
+    ) -> io::Result<Arc<Windows>> {
         let behind_server = client.is_some();
         // The note of rings that are drained to a server outlives no machine.
         let medium = if behind_server { Some(Medium::Volatile) } else { settings.medium };
@@ -166,7 +177,7 @@ impl Windows {
         if let Some(client) = client {
             session.note_client(client)?;
         }
-        let windows = Arc::new(Windows {
+        Ok(Arc::new(Windows {
             service: Arc::clone(service),
             counters: Arc::default(),
             settings,
@@ -178,9 +189,7 @@ impl Windows {
             tokens: Mutex::default(),
             numbers: AtomicU64::new(1),
             turn: Mutex::default(),
-        });
-        service.join(&windows)?;
-        Ok(windows)
+        }))
     }
 
     /// Where programs register.

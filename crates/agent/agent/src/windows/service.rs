@@ -5,7 +5,7 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, Weak};
 
-use parking_lot::RwLock;
+use concurrency::RwLock;
 use types::Version;
 use window::attach::reads_token;
 use window::cuts::{Cuts, pair_of};

@@ -10,6 +10,8 @@ mod number;
 mod recorder;
 mod replay;
 mod settle;
+#[cfg(feature = "shuttle")]
+mod stories;
 mod stuck;
 mod switched;
 mod turns;

@@ -1,8 +1,8 @@
 //! What was acknowledged before somebody asked is brought to the burst buffer.
 
 use std::io;
-use std::time::Instant;
 
+use concurrency::Instant;
 use types::ByteRange;
 use window::plan::RingSlot;
 
@@ -53,7 +53,7 @@ impl Drain {
                 break;
             }
             if left > 0 && Instant::now() < patience {
-                std::thread::yield_now();
+                concurrency::yield_now();
                 continue;
             }
             let late: Vec<_> = self.late(&goals).collect();

@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use concurrency::Mutex;
 use types::Identity;
 
 use super::super::right::{WindowRight, WindowRules};

@@ -1,0 +1,415 @@
+//! Programs that have windows of one file, others that use it through the kernel, and the thread that drains, in many orders of what they do
+//! under locks: who attaches, appends, settles, looks, cuts, switches off, bars and closes, while the burst buffer is full now and then.
+//!
+//! Each register of the file (eight bytes at a place) is then what some order of the acknowledged writes makes it that keeps the order in
+//! which they were asked and acknowledged; so is whatever was read between, also by those who look at the replica itself, once they were told that they may. At
+//! the end everything is given back.
+
+use std::collections::BTreeMap;
+use std::io::{self, IoSlice};
+use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use concurrency::{Mutex, below, explore, spawn, yield_now};
+use file_cache::{SeekFor, WriteResult};
+use testkit::TempTree;
+use types::{ByteRange, Identity, Version};
+use window::Medium;
+use window::ring::Refused;
+
+use super::super::right::{WindowRight, WindowRules};
+use super::super::service::WindowService;
+use super::super::{WindowSettings, Windows};
+use super::recorder::{Program, program};
+use crate::burst_buffer::{DataVersion, OpenData};
+
+/// Places in the file at which is written.
+const CELLS: usize = 3;
+/// From one to the next.
+const CELL: u64 = 128 << 10;
+/// Longer than 64 KiB: such a write says where it belongs when its bytes are in the ring already.
+const LONG: usize = (64 << 10) + 8;
+/// Two long writes.
+const RING: u64 = 512 << 10;
+const BUDGET: u64 = 8 * RING;
+/// What each thread does.
+const DEEDS: usize = 5;
+/// Waits for room that end this way have waited long enough: their program goes on by the kernel.
+const PATIENCE: u32 = 3;
+/// The burst buffer is full in one of so many stories.
+const FULL: usize = 4;
+
+/// The burst buffer's copy.
+#[derive(Default)]
+struct Replica {
+    bytes: Mutex<Vec<u8>>,
+    full: AtomicBool,
+}
+
+impl Replica {
+    fn put(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        if self.full.load(Ordering::Relaxed) {
+            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+        }
+        let mut bytes = self.bytes.lock();
+        let end = offset as usize + data.len();
+        let len = bytes.len().max(end);
+        bytes.resize(len, 0);
+        bytes[offset as usize..end].copy_from_slice(data);
+        Ok(())
+    }
+
+    fn cut(&self, len: u64) {
+        self.bytes.lock().truncate(len as usize);
+    }
+
+    fn register(&self, at: u64) -> u64 {
+        let mut register = [0; 8];
+        self.get(&mut register, at);
+        u64::from_le_bytes(register)
+    }
+
+    fn get(&self, out: &mut [u8], at: u64) -> usize {
+        let bytes = self.bytes.lock();
+        let there = &bytes[bytes.len().min(at as usize)..bytes.len().min(at as usize + out.len())];
+        out[..there.len()].copy_from_slice(there);
+        there.len()
+    }
+}
+
+impl OpenData for Arc<Replica> {
+    fn data(&self) -> DataVersion {
+        DataVersion::There(Default::default())
+    }
+    fn version(&self) -> Option<Version> {
+        None
+    }
+    fn backing(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+    fn use_passthrough(&self) -> bool {
+        false
+    }
+    fn read_at(&self, out: &mut [u8], offset: u64) -> io::Result<usize> {
+        Ok(self.get(out, offset))
+    }
+    fn write_at(&self, data: &[u8], offset: u64, _: bool) -> io::Result<WriteResult> {
+        self.put(data, offset).map(|()| WriteResult { offset, written: data.len() })
+    }
+    fn write_acknowledged(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        self.put(data, offset)
+    }
+    fn is_unshared(&self) -> bool {
+        true
+    }
+    fn is_last_of_removed(&self) -> bool {
+        false
+    }
+    fn set_len(&self, _: u64) -> io::Result<()> {
+        Ok(())
+    }
+    fn fallocate(&self, _: u32, _: u64, _: u64) -> io::Result<()> {
+        Ok(())
+    }
+    fn seek(&self, offset: u64, _: SeekFor) -> io::Result<u64> {
+        Ok(offset)
+    }
+    fn sync(&self, _: bool) -> io::Result<()> {
+        Ok(())
+    }
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A write of a register, from when it was asked for to when it was acknowledged.
+#[derive(Debug, Clone, Copy)]
+struct Written {
+    id: u64,
+    /// 0 after a truncation, as before the first write.
+    value: u64,
+    asked: u64,
+    acknowledged: u64,
+}
+
+/// What was written, by register. No lock of it is waited for: it is the test's.
+#[derive(Default)]
+struct History {
+    clock: AtomicU64,
+    values: AtomicU64,
+    registers: std::sync::Mutex<BTreeMap<u64, Vec<Written>>>,
+}
+
+impl History {
+    fn tick(&self) -> u64 {
+        self.clock.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn fresh(&self) -> u64 {
+        self.values.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// It begins; its number.
+    fn ask(&self, registers: &[u64], value: u64) -> u64 {
+        let id = self.tick();
+        let written = Written { id, value, asked: id, acknowledged: u64::MAX };
+        let mut all = self.registers.lock().unwrap();
+        registers.iter().for_each(|at| all.entry(*at).or_default().push(written));
+        id
+    }
+
+    /// It is acknowledged, or it was refused and is not done.
+    fn end(&self, registers: &[u64], id: u64, done: bool) {
+        let now = self.tick();
+        let mut all = self.registers.lock().unwrap();
+        for at in registers {
+            let known = all.get_mut(at).unwrap();
+            if done {
+                known.iter_mut().filter(|one| one.id == id).for_each(|one| one.acknowledged = now);
+            } else {
+                known.retain(|one| one.id != id);
+            }
+        }
+    }
+
+    /// A register was found to be this by somebody who began to look then.
+    fn check(&self, at: u64, found: u64, began: u64, how: &str) {
+        let all = self.registers.lock().unwrap();
+        let known = all.get(&at).map_or(&[][..], Vec::as_slice);
+        let origin = Written { id: 0, value: 0, asked: 0, acknowledged: 0 };
+        let could_be = |one: &Written| {
+            let over = |other: &&Written| other.asked > one.acknowledged && other.acknowledged < began;
+            one.value == found && !known.iter().any(|other| over(&other))
+        };
+        let is_right = known.iter().chain([&origin]).any(could_be);
+        assert!(is_right, "{how}: {found} at {at}, looked at since {began}, of {known:?}");
+    }
+}
+
+/// Everything that the threads share.
+struct Story {
+    windows: Arc<Windows>,
+    service: Arc<WindowService>,
+    replica: Arc<Replica>,
+    history: History,
+    identity: Identity,
+    lazy: bool,
+    /// Threads that are not done.
+    left: AtomicU64,
+    _tree: TempTree,
+}
+
+/// One open file, and the window that its program has.
+struct Opened<'a> {
+    story: &'a Story,
+    right: WindowRight,
+    ring: Option<Program>,
+    pid: u32,
+    /// Its windows are switched off.
+    is_off: bool,
+    /// And it was told that it may look at the replica itself.
+    looks_past: bool,
+}
+
+fn head(cell: usize) -> u64 {
+    cell as u64 * CELL
+}
+
+fn tail(cell: usize) -> u64 {
+    head(cell) + LONG as u64 - 8
+}
+
+impl Story {
+    fn new(behind_server: bool, lazy: bool) -> Arc<Story> {
+        let tree = TempTree::new();
+        let service = WindowService::new(BUDGET);
+        let settings = WindowSettings::new(tree.path("w"), tree.path("")).unwrap();
+        let settings = WindowSettings { medium: Some(Medium::Volatile), window_bytes: RING, ..settings };
+        let windows = Windows::begin(settings, &service, behind_server.then_some([1; 16])).unwrap();
+        let (replica, history) = (Arc::default(), History::default());
+        let identity = Identity::new(vec![7]).unwrap();
+        Arc::new(Story { windows, service, replica, history, identity, lazy, left: AtomicU64::new(0), _tree: tree })
+    }
+
+    fn open(&self, pid: u32) -> Opened<'_> {
+        let rules = WindowRules { wish: None, lazy: self.lazy, patience: Duration::from_secs(30), read_ends: false };
+        let right = WindowRight::new(&self.windows, &self.identity, rules, true);
+        Opened { story: self, right, ring: None, pid, is_off: false, looks_past: false }
+    }
+
+    /// Reads a register as a program does through the kernel.
+    fn look(&self, at: u64) {
+        let began = self.history.tick();
+        let found = self.windows.look(&self.identity, &mut |pending| {
+            let mut register = [0; 8];
+            let read = self.replica.get(&mut register, at);
+            if let Some(pending) = pending {
+                pending.lay_over(&mut register, at, read)?;
+            }
+            Ok(u64::from_le_bytes(register))
+        });
+        match found {
+            Ok(found) => self.history.check(at, found, began, "a read"),
+            Err(error) => assert!(self.replica.full.load(Ordering::Relaxed), "{error}"),
+        }
+    }
+
+    /// Looks at the replica itself, as in a mapping.
+    fn look_past(&self, how: &str) {
+        for at in (0..CELLS).flat_map(|cell| [head(cell), tail(cell)]) {
+            let began = self.history.tick();
+            self.history.check(at, self.replica.register(at), began, how);
+        }
+    }
+
+    /// Writes through the kernel.
+    fn write(&self, at: u64, bytes: &[u8]) -> bool {
+        let settled = self.windows.settle_within(&self.identity, ByteRange::at(at, bytes.len() as u64));
+        settled.is_ok() && self.replica.put(bytes, at).is_ok()
+    }
+
+    fn truncate(&self, len: u64) {
+        let zeroed: Vec<u64> = (0..CELLS).flat_map(|cell| [head(cell), tail(cell)]).filter(|at| *at >= len).collect();
+        let id = self.history.ask(&zeroed, 0);
+        let done = self.windows.cut(&self.identity, len, &mut || {
+            self.replica.cut(len);
+            Ok(())
+        });
+        self.history.end(&zeroed, id, done.is_ok());
+    }
+
+    /// Everything was given back.
+    fn ended(&self) {
+        self.replica.full.store(false, Ordering::Relaxed);
+        while self.windows.is_windowed(&self.identity) {
+            concurrency::sleep(Duration::from_millis(1));
+        }
+        assert!(self.windows.tokens.lock().is_empty(), "a token is left");
+        assert_eq!(self.service.budget.left(), BUDGET);
+        self.look_past("at the end");
+        // Whoever found it over has it still, perhaps.
+        while !self.windows.session.left().unwrap().is_empty() {
+            concurrency::sleep(Duration::from_millis(1));
+        }
+        self.windows.session.end(&self.windows.settings.burst_buffer).unwrap();
+    }
+}
+
+impl Opened<'_> {
+    /// Asks for a window, and fetches it; the program may end in between.
+    fn attach(&mut self) {
+        let replica = Arc::clone(&self.story.replica);
+        let make = || Ok((Box::new(Arc::clone(&replica)) as Box<dyn OpenData>, PathBuf::from("file")));
+        let attached = self.story.windows.attach(&self.right, self.pid, &make);
+        if let Ok((token, bytes)) = attached {
+            assert!(!self.is_off, "a window although they are off");
+            assert_eq!(bytes, RING);
+            assert!(self.story.windows.fetch(token, self.pid + 1).is_none(), "another process has it");
+            self.ring = self.story.windows.fetch(token, self.pid).map(program);
+        }
+    }
+
+    fn write(&mut self, cell: usize, long: bool) {
+        let story = self.story;
+        let (value, at) = (story.history.fresh(), head(cell));
+        let registers = [head(cell), tail(cell)];
+        let registers = if long { &registers[..] } else { &registers[..1] };
+        let bytes = value.to_le_bytes().repeat(if long { LONG / 8 } else { 1 });
+        let id = story.history.ask(registers, value);
+        if let Some(ring) = &self.ring {
+            let mut waits = 0;
+            let place = || {
+                // In the midst of the write, if it is a long one.
+                yield_now();
+                Some(at)
+            };
+            let patience = &mut || {
+                yield_now();
+                waits += 1;
+                waits < PATIENCE
+            };
+            match ring.append_where(&[IoSlice::new(&bytes)], place, patience) {
+                Ok(()) => return story.history.end(registers, id, true),
+                Err(Refused::Revoked) => self.ring = None,
+                Err(_) => {}
+            }
+        }
+        let done = story.write(at, &bytes);
+        story.history.end(registers, id, done);
+    }
+
+    /// Switched off, as before a file is mapped, or on again.
+    fn switch(&mut self) {
+        if self.is_off {
+            self.right.switch(false);
+            (self.is_off, self.looks_past) = (false, false);
+            return;
+        }
+        self.right.switch(true);
+        let ended = self.story.windows.end(&self.story.identity, None);
+        (self.is_off, self.looks_past) = (true, ended.is_ok());
+    }
+
+    fn deed(&mut self) {
+        let cell = below(CELLS);
+        match below(16) {
+            0..3 if self.ring.is_none() => self.attach(),
+            0..8 => self.write(cell, below(2) == 0),
+            8..10 => self.story.look([head(cell), tail(cell)][below(2)]),
+            10 => self.switch(),
+            11 => drop(self.story.windows.settle(&self.story.identity)),
+            12 if below(3) == 0 => drop(self.story.windows.bar(&self.story.identity)),
+            13 => self.story.truncate(head(cell)),
+            14 => self.story.replica.full.store(false, Ordering::Relaxed),
+            _ => self.attach(),
+        }
+        if self.looks_past {
+            self.story.look_past("with windows switched off");
+        }
+    }
+}
+
+/// One story: so many programs, each of which opens the file, does things to it, and closes it, perhaps twice.
+fn told(programs: u32, behind_server: bool, lazy: bool) {
+    let story = Story::new(behind_server, lazy);
+    story.replica.full.store(below(FULL) == 0, Ordering::Relaxed);
+    story.left.store(programs.into(), Ordering::Relaxed);
+    for number in 0..programs {
+        let story = Arc::clone(&story);
+        let run = move || {
+            for _ in 0..1 + below(2) {
+                let mut opened = story.open(100 + 10 * number);
+                (0..DEEDS).for_each(|_| opened.deed());
+            }
+            story.left.fetch_sub(1, Ordering::Relaxed);
+        };
+        spawn("program", run).unwrap();
+    }
+    while story.left.load(Ordering::Relaxed) > 0 {
+        concurrency::sleep(Duration::from_millis(1));
+    }
+    story.ended();
+}
+
+fn orders() -> usize {
+    std::env::var("FOREBAY_ORDERS").ok().and_then(|text| text.parse().ok()).unwrap_or(2_000)
+}
+
+#[test]
+fn programs_with_windows_of_one_file_agree_with_the_kernel_in_every_order() {
+    explore(orders(), || told(2, false, false));
+    explore(orders() / 2, || told(3, false, false));
+}
+
+#[test]
+fn so_they_do_where_close_does_not_wait() {
+    explore(orders(), || told(2, false, true));
+}
+
+#[test]
+fn so_they_do_behind_a_server() {
+    explore(orders(), || told(2, true, false));
+}
