@@ -6,7 +6,8 @@
 //! medians go to stderr.
 //!
 //! * *copy*: two senders stream 128 KiB blocks to two receivers, which write them into files.
-//! * *128 KiB*: two threads write 128 KiB with a request each, one after the other, into files of the server.
+//! * *128 KiB*: two threads write 128 KiB with a request each, one after the other, into files of the server, which has written them
+//!   to its replicas when it answers. When the time is up all of it is read again and compared, here as below.
 //! * *ping-pong*: one thread sends 8 KiB and waits for 40 bytes, over and over.
 //! * *8 KiB*: one thread writes 8 KiB with a request each.
 
@@ -95,16 +96,43 @@ fn ping_pong(seconds: f64) -> f64 {
     })
 }
 
+/// Writes, each with its number at both ends; then what the server has of all that was written is read again and compared.
 fn requests(client: &Client, threads: usize, bytes: usize, seconds: f64) -> f64 {
-    rate(threads, seconds, |thread, end, done| {
-        let (block, mut at) = (vec![7; bytes], 0);
+    let written = [const { AtomicU64::new(0) }; STREAMS];
+    let rate = rate(threads, seconds, |thread, end, done| {
+        let (mut block, mut at, mut number) = (vec![7; bytes], 0, 0u64);
         while !end.load(Ordering::Relaxed) {
+            stamp(&mut block, number);
             let message = Message::Write { handle: thread as u64, offset: at };
             client.call(Call { data: &block, ..Call::new(&message) }).expect("a write");
             at = (at + bytes as u64) % FILE_BYTES;
+            number += 1;
             done.fetch_add(if bytes == LARGE { LARGE as u64 } else { 1 }, Ordering::Relaxed);
         }
-    })
+        written[thread].store(number, Ordering::Relaxed);
+    });
+    for (handle, written) in written.iter().enumerate() {
+        compare(client, handle as u64, bytes, written.load(Ordering::Relaxed));
+    }
+    rate
+}
+
+fn stamp(block: &mut [u8], number: u64) {
+    let end = block.len() - 8;
+    block[..8].copy_from_slice(&number.to_le_bytes());
+    block[end..].copy_from_slice(&number.to_le_bytes());
+}
+
+/// Of so many writes the last at each place is there.
+fn compare(client: &Client, handle: u64, bytes: usize, written: u64) {
+    let laps = FILE_BYTES / bytes as u64;
+    let (mut expected, mut found) = (vec![7; bytes], vec![0; bytes]);
+    for number in written.saturating_sub(laps)..written {
+        stamp(&mut expected, number);
+        let message = Message::Read { handle, offset: number % laps * bytes as u64, len: bytes as u32 };
+        let answer = client.call(Call { into: &mut found, ..Call::new(&message) }).expect("a read");
+        assert!(answer.data_bytes == bytes && found == expected, "write {number} of file {handle} is not there");
+    }
 }
 
 /// A server over fresh directories, and a client with a file open for each thread.
@@ -127,7 +155,7 @@ fn serve(directory: &Path) -> (Server, Client, FileCache) {
         let file: std::os::fd::OwnedFd = File::create(&path).expect("a file").into();
         let message = Message::Open {
             handle,
-            flags: open::WRITE,
+            flags: open::READ | open::WRITE,
             identity: PosixStore::identity_of(std::os::fd::AsFd::as_fd(&file)).expect("an identity"),
             hint: WirePath::new(format!("file-{handle}")).expect("a short path"),
             policy: Text::cut(PolicySet::of(&Policy::default()).to_toml()),

@@ -376,7 +376,7 @@ fn a_ring_that_its_program_cuts_or_scribbles_over_harms_nobody_else() {
 }
 
 #[test]
-fn threads_windows_and_the_kernel_in_any_mix_end_in_the_same_bytes() {
+fn windows_and_the_kernel_in_any_mix_end_in_the_same_bytes() {
     let tree = tempfile::tempdir().unwrap();
     let stand = Stand::new(tree.path(), &[]);
     let (a, b) = (stand.windowed("file"), stand.windowed("file"));
