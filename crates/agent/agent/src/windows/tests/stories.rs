@@ -5,18 +5,18 @@
 //! which they were asked and acknowledged; so is whatever was read between, also by those who look at the replica itself, once they were told that they may. At
 //! the end everything is given back.
 
-use std::collections::BTreeMap;
-use std::io::{self, IoSlice};
-use std::os::fd::BorrowedFd;
+mod history;
+mod replica;
+
+use std::io::IoSlice;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use concurrency::{Mutex, below, explore, spawn, yield_now};
-use file_cache::{SeekFor, WriteResult};
+use concurrency::{below, explore, spawn, yield_now};
 use testkit::TempTree;
-use types::{ByteRange, Identity, Version};
+use types::{ByteRange, Identity};
 use window::Medium;
 use window::ring::Refused;
 
@@ -24,7 +24,9 @@ use super::super::right::{WindowRight, WindowRules};
 use super::super::service::WindowService;
 use super::super::{WindowSettings, Windows};
 use super::recorder::{Program, program};
-use crate::burst_buffer::{DataVersion, OpenData};
+use crate::burst_buffer::OpenData;
+use history::History;
+use replica::Replica;
 
 /// Places in the file at which is written.
 const CELLS: usize = 3;
@@ -41,153 +43,6 @@ const DEEDS: usize = 5;
 const PATIENCE: u32 = 3;
 /// The burst buffer is full in one of so many stories.
 const FULL: usize = 4;
-
-/// The burst buffer's copy.
-#[derive(Default)]
-struct Replica {
-    bytes: Mutex<Vec<u8>>,
-    full: AtomicBool,
-}
-
-impl Replica {
-    fn put(&self, data: &[u8], offset: u64) -> io::Result<()> {
-        if self.full.load(Ordering::Relaxed) {
-            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
-        }
-        let mut bytes = self.bytes.lock();
-        let end = offset as usize + data.len();
-        let len = bytes.len().max(end);
-        bytes.resize(len, 0);
-        bytes[offset as usize..end].copy_from_slice(data);
-        Ok(())
-    }
-
-    fn cut(&self, len: u64) {
-        self.bytes.lock().truncate(len as usize);
-    }
-
-    fn register(&self, at: u64) -> u64 {
-        let mut register = [0; 8];
-        self.get(&mut register, at);
-        u64::from_le_bytes(register)
-    }
-
-    fn get(&self, out: &mut [u8], at: u64) -> usize {
-        let bytes = self.bytes.lock();
-        let there = &bytes[bytes.len().min(at as usize)..bytes.len().min(at as usize + out.len())];
-        out[..there.len()].copy_from_slice(there);
-        there.len()
-    }
-}
-
-impl OpenData for Arc<Replica> {
-    fn data(&self) -> DataVersion {
-        DataVersion::There(Default::default())
-    }
-    fn version(&self) -> Option<Version> {
-        None
-    }
-    fn backing(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-    fn use_passthrough(&self) -> bool {
-        false
-    }
-    fn read_at(&self, out: &mut [u8], offset: u64) -> io::Result<usize> {
-        Ok(self.get(out, offset))
-    }
-    fn write_at(&self, data: &[u8], offset: u64, _: bool) -> io::Result<WriteResult> {
-        self.put(data, offset).map(|()| WriteResult { offset, written: data.len() })
-    }
-    fn write_acknowledged(&self, data: &[u8], offset: u64) -> io::Result<()> {
-        self.put(data, offset)
-    }
-    fn is_unshared(&self) -> bool {
-        true
-    }
-    fn is_last_of_removed(&self) -> bool {
-        false
-    }
-    fn set_len(&self, _: u64) -> io::Result<()> {
-        Ok(())
-    }
-    fn fallocate(&self, _: u32, _: u64, _: u64) -> io::Result<()> {
-        Ok(())
-    }
-    fn seek(&self, offset: u64, _: SeekFor) -> io::Result<u64> {
-        Ok(offset)
-    }
-    fn sync(&self, _: bool) -> io::Result<()> {
-        Ok(())
-    }
-    fn flush(&self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// A write of a register, from when it was asked for to when it was acknowledged.
-#[derive(Debug, Clone, Copy)]
-struct Written {
-    id: u64,
-    /// 0 after a truncation, as before the first write.
-    value: u64,
-    asked: u64,
-    acknowledged: u64,
-}
-
-/// What was written, by register. No lock of it is waited for: it is the test's.
-#[derive(Default)]
-struct History {
-    clock: AtomicU64,
-    values: AtomicU64,
-    registers: std::sync::Mutex<BTreeMap<u64, Vec<Written>>>,
-}
-
-impl History {
-    fn tick(&self) -> u64 {
-        self.clock.fetch_add(1, Ordering::Relaxed)
-    }
-
-    fn fresh(&self) -> u64 {
-        self.values.fetch_add(1, Ordering::Relaxed) + 1
-    }
-
-    /// It begins; its number.
-    fn ask(&self, registers: &[u64], value: u64) -> u64 {
-        let id = self.tick();
-        let written = Written { id, value, asked: id, acknowledged: u64::MAX };
-        let mut all = self.registers.lock().unwrap();
-        registers.iter().for_each(|at| all.entry(*at).or_default().push(written));
-        id
-    }
-
-    /// It is acknowledged, or it was refused and is not done.
-    fn end(&self, registers: &[u64], id: u64, done: bool) {
-        let now = self.tick();
-        let mut all = self.registers.lock().unwrap();
-        for at in registers {
-            let known = all.get_mut(at).unwrap();
-            if done {
-                known.iter_mut().filter(|one| one.id == id).for_each(|one| one.acknowledged = now);
-            } else {
-                known.retain(|one| one.id != id);
-            }
-        }
-    }
-
-    /// A register was found to be this by somebody who began to look then.
-    fn check(&self, at: u64, found: u64, began: u64, how: &str) {
-        let all = self.registers.lock().unwrap();
-        let known = all.get(&at).map_or(&[][..], Vec::as_slice);
-        let origin = Written { id: 0, value: 0, asked: 0, acknowledged: 0 };
-        let could_be = |one: &Written| {
-            let over = |other: &&Written| other.asked > one.acknowledged && other.acknowledged < began;
-            one.value == found && !known.iter().any(|other| over(&other))
-        };
-        let is_right = known.iter().chain([&origin]).any(could_be);
-        assert!(is_right, "{how}: {found} at {at}, looked at since {began}, of {known:?}");
-    }
-}
 
 /// Everything that the threads share.
 struct Story {
