@@ -24,15 +24,28 @@ const WINDOWS: &str = "windows";
 
 /// Says, while it is there, that an agent lives.
 #[derive(Debug)]
-pub struct Alive(#[expect(dead_code, reason = "it is the lock that counts")] File);
+pub struct Alive {
+    _lock: Lock,
+}
+
+/// A lock that is held until it is dropped. A process forked meanwhile shares it, and must not drop it.
+#[derive(Debug)]
+pub struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Not the close: a child that has not begun its program yet has the descriptor too.
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
+}
 
 /// What was found, and the right to be the only one who looks at it.
 #[derive(Debug)]
 pub struct Left {
     /// Directories of killed agents.
     pub dirs: Vec<PathBuf>,
-    _only: File,
-    _dead: Vec<File>,
+    _only: Lock,
+    _dead: Vec<Lock>,
 }
 
 fn create(path: &Path) -> io::Result<File> {
@@ -41,10 +54,11 @@ fn create(path: &Path) -> io::Result<File> {
 
 /// Before the first ring: this is the directory of an agent that lives and serves `directory`.
 pub fn begin(own: &Path, directory: &str) -> io::Result<Alive> {
-    let lock = create(&own.join(ALIVE))?;
-    flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+    let file = create(&own.join(ALIVE))?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    let lock = Lock(file);
     fs::write(own.join(SERVES), directory)?;
-    Ok(Alive(lock))
+    Ok(Alive { _lock: lock })
 }
 
 /// Whether an agent has noted windows that it has not ended: then its directory must stay.
@@ -62,7 +76,7 @@ pub fn find(own: &Path, directory: &str) -> io::Result<Left> {
     let all = own.parent().unwrap_or(own);
     let only = create(&all.join(format!("replay-{:016x}", place::hash(directory.bytes()))))?;
     flock(&only, FlockOperation::LockExclusive)?;
-    let mut left = Left { dirs: Vec::new(), _only: only, _dead: Vec::new() };
+    let mut left = Left { dirs: Vec::new(), _only: Lock(only), _dead: Vec::new() };
     for entry in fs::read_dir(all)? {
         let dir = entry?.path();
         let serves = fs::read(dir.join(SERVES)).is_ok_and(|bytes| bytes == directory.as_bytes());
@@ -78,10 +92,10 @@ pub fn find(own: &Path, directory: &str) -> io::Result<Left> {
 }
 
 /// The right to be the only one who looks at the directory of an agent; `None` while that lives, or somebody else looks.
-pub fn of_dead(dir: &Path) -> io::Result<Option<File>> {
-    let lock = create(&dir.join(ALIVE))?;
-    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Some(lock)),
+pub fn of_dead(dir: &Path) -> io::Result<Option<Lock>> {
+    let file = create(&dir.join(ALIVE))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(Lock(file))),
         Err(Errno::WOULDBLOCK) => Ok(None),
         Err(error) => Err(error.into()),
     }
@@ -114,6 +128,18 @@ mod tests {
         assert_eq!(begin(&dead, "one").unwrap_err().kind(), io::ErrorKind::WouldBlock, "held while it is replayed");
         drop(left);
         assert_eq!(find(&own, "two").unwrap().dirs, [other]);
+    }
+
+    #[test]
+    fn a_child_that_shares_a_lock_does_not_keep_it() {
+        let tree = tempfile::tempdir().unwrap();
+        let alive = begin(tree.path(), "one").unwrap();
+        let _shared = alive._lock.0.try_clone().unwrap();
+        drop(alive);
+        let dead = of_dead(tree.path()).unwrap().unwrap();
+        let _shared = dead.0.try_clone().unwrap();
+        drop(dead);
+        begin(tree.path(), "two").unwrap();
     }
 
     #[test]
