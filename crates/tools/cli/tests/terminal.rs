@@ -28,6 +28,8 @@ impl Terminal {
         assert_eq!(made, 0, "no pseudo-terminal: {}", std::io::Error::last_os_error());
         // SAFETY: openpty has made both, and nobody else has them.
         let (keys, tty) = unsafe { (File::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) };
+        // A terminal of no kind gets no bars.
+        command.env("TERM", "xterm");
         command.stdin(tty.try_clone().unwrap()).stdout(tty.try_clone().unwrap()).stderr(tty);
         // The program must not hold its own terminal open: when a test fails, the hang-up ends it.
         rustix::io::fcntl_setfd(&keys, rustix::io::FdFlags::CLOEXEC).unwrap();
