@@ -14,6 +14,7 @@ mod forget;
 mod guest;
 mod heap;
 mod holders;
+mod leaving;
 mod left;
 mod limits;
 mod link;

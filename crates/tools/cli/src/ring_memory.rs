@@ -7,13 +7,11 @@ use agent::own_tmpfs::{self, Unfit};
 use rustix::process::geteuid;
 
 use crate::exit::reason;
+use crate::leaving;
 use crate::privilege;
 
 /// What every node has.
 const SHARED: &str = "/dev/shm";
-/// What batch systems tell a job: Slurm, PBS, LSF, Flux, OAR, Cobalt, Fujitsu's, Grid Engine.
-const JOB: [&str; 8] =
-    ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "OAR_JOB_ID", "COBALT_JOBID", "PJM_JOBID", "JOB_ID"];
 
 /// Where rings would lie.
 #[derive(Debug)]
@@ -49,16 +47,22 @@ impl RingMemory {
         }
     }
 
-    /// Whether what a killed agent leaves in it is there for the next one, also when the job or the container that it was in has
-    /// ended; else why not, in words.
+    /// Whether what a killed agent leaves in it is there for the next one, also when the job, the container or the login that it was
+    /// in has ended; else why not, in words.
     pub fn lasts(&self) -> Result<(), String> {
-        let job = JOB.iter().find(|name| std::env::var_os(name).is_some());
-        match (self, job) {
-            (RingMemory::Own { .. }, _) => Ok(()),
-            _ if !own_tmpfs::sees_mounts_of_the_machine() => Err(format!("{SHARED} of a container may end with it")),
-            (_, Some(job)) => Err(format!("{SHARED} may be cleared when this job ends ({job} is set)")),
-            (_, None) => Ok(()),
+        if matches!(self, RingMemory::Own { .. }) {
+            return Ok(());
         }
+        if !own_tmpfs::sees_mounts_of_the_machine() {
+            return Err(format!("{SHARED} of a container may end with it"));
+        }
+        if let Some(job) = leaving::job() {
+            return Err(format!("{SHARED} may be cleared when this job ends ({job})"));
+        }
+        if leaving::is_cleared_at_logout(geteuid().as_raw(), Path::new("/")) {
+            return Err(format!("{SHARED} is cleared when you log out (RemoveIPC of systemd's logind)"));
+        }
+        Ok(())
     }
 
     /// The directory.

@@ -184,9 +184,7 @@ fn windows(place: &Place, agent: &Agent, how: &How, identity: &str) -> Result<Op
     let settings = windows.settings(&place.burst_buffer);
     let dir = settings.dir.clone();
     match agent.join_windows(settings, windows.service()) {
-        Err(error) if windows.is_by_default() => {
-            say!("forebay: {}: no windows, {} cannot be used: {}", place.dir.display(), dir.display(), reason(&error));
-        }
+        Err(error) if windows.goes_on_without(&place.dir, &error) => {}
         joined => {
             let failed = |e| Failure::io(format_args!("use {} for windows", dir.display()), &e).remedy(WHERE);
             joined.map_err(failed)?;

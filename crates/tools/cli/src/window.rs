@@ -50,6 +50,7 @@ pub struct WindowPlace {
     served: Arc<AtomicUsize>,
     /// Nobody asked for them: where they cannot lie, all goes on without.
     by_default: bool,
+    quiet: bool,
 }
 
 impl WindowArgs {
@@ -70,17 +71,19 @@ impl WindowArgs {
         let at = |named| WindowArgs { window: Some(named), ..*self };
         let is_served = std::env::var_os(SOCKET).is_some();
         match wished()? {
-            _ if self.is_asked_for() || is_served => {}
+            _ if self.is_asked_for() => {}
+            _ if is_served => return Ok(None),
             Wish::Bytes(_) => return at(None).place(dirs, quiet),
             Wish::Policy if loads && preload::is_there() && RingMemory::look().lasts().is_ok() => {
                 let memory = RingMemory::provide();
                 if memory.lasts().is_ok() {
                     let place = at(Some(memory.dir())).place(dirs, quiet);
-                    return Ok(place.ok().flatten().map(|place| WindowPlace { by_default: true, ..place }));
+                    return Ok(place.ok().flatten().map(|place| WindowPlace { by_default: true, quiet, ..place }));
                 }
             }
             Wish::Policy if loads => return Ok(None),
-            Wish::Policy | Wish::Off => {}
+            Wish::Off => return Ok(None),
+            Wish::Policy => {}
         }
         self.place(dirs, quiet)
     }
@@ -127,7 +130,7 @@ impl WindowArgs {
             );
         }
         let service = WindowService::new(first.budget_bytes);
-        Ok(Some(WindowPlace { first, service, served: Arc::default(), by_default: false }))
+        Ok(Some(WindowPlace { first, service, served: Arc::default(), by_default: false, quiet }))
     }
 }
 
@@ -188,8 +191,15 @@ impl WindowPlace {
         settings
     }
 
-    /// Nobody asked for them.
-    pub fn is_by_default(&self) -> bool {
+    /// They could not be served for a directory, the last one of [`settings`](WindowPlace::settings): whether all goes on without,
+    /// as nobody asked for them. Programs then find those of the next directory where they look.
+    pub fn goes_on_without(&self, dir: &Path, why: &std::io::Error) -> bool {
+        if self.by_default {
+            self.served.fetch_sub(1, Ordering::Relaxed);
+            if !self.quiet {
+                say!("forebay: {}: no windows in {}: {}", dir.display(), self.first.dir.display(), reason(why));
+            }
+        }
         self.by_default
     }
 

@@ -10,6 +10,11 @@ pub(super) fn is_open_to_others(dir: &Metadata) -> bool {
     dir.mode() & 0o022 != 0 && dir.mode() & 0o1000 == 0
 }
 
+/// Whether it is a directory of this user's in which nobody else makes or replaces anything.
+pub(super) fn is_ours_alone(found: &Metadata) -> bool {
+    found.is_dir() && found.uid() == rustix::process::geteuid().as_raw() && found.mode() & 0o022 == 0
+}
+
 /// What there is of a directory in which windows of this user may lie. `PermissionDenied`: another user owns it, or others may replace
 /// what lies there; `NotADirectory`; else the errors of looking.
 pub fn fits(dir: &Path) -> io::Result<Metadata> {

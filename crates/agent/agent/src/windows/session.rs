@@ -111,18 +111,32 @@ impl Session {
         }
         let mut session = Session { name: name.to_owned(), boot: this_boot()?, device: Some(meta.dev()), dir };
         make(&session.path(), 0o711)?;
-        make(&session.files(), 0o700)?;
-        let medium = medium.map_or_else(|| Medium::of(&session.files()), Ok)?;
-        if medium.is_durable() {
-            (session.boot, session.device) = (DURABLE.to_owned(), None);
-            sync(&session.path())?;
-            sync(&session.dir)?;
-            session.dir.parent().map_or(Ok(()), sync)?;
+        let begun = session.begin_in_its_directory(burst_buffer, medium);
+        if begun.is_err() && List::of(burst_buffer).is_ok_and(|list| !list.sessions.contains(&session)) {
+            // Nobody would ever look there.
+            let _ = fs::remove_dir_all(session.path());
         }
-        let mut all = List::of(burst_buffer)?;
-        all.sessions.push(session.clone());
-        all.note(burst_buffer)?;
-        Ok((session, medium))
+        Ok((session, begun?))
+    }
+
+    fn begin_in_its_directory(&mut self, burst_buffer: &Path, medium: Option<Medium>) -> io::Result<Medium> {
+        make(&self.files(), 0o700)?;
+        let medium = medium.map_or_else(|| Medium::of(&self.files()), Ok)?;
+        if medium.is_durable() {
+            (self.boot, self.device) = (DURABLE.to_owned(), None);
+            sync(&self.path())?;
+            sync(&self.dir)?;
+            self.dir.parent().map_or(Ok(()), sync)?;
+        }
+        let noted = List::of(burst_buffer).and_then(|mut all| {
+            all.sessions.push(self.clone());
+            all.note(burst_buffer)
+        });
+        noted.map_err(|error| {
+            let list = burst_buffer.join(SESSIONS);
+            io::Error::new(error.kind(), format!("{} cannot be written: {error}", list.display()))
+        })?;
+        Ok(medium)
     }
 
     /// Notes what its agent is to a server, before any of its rings has something for that.
@@ -175,6 +189,9 @@ impl Session {
     /// Ends a session whose rings are all drained: the burst buffer forgets it, then its directory goes.
     pub fn end(&self, burst_buffer: &Path) -> io::Result<()> {
         self.forget(burst_buffer)?;
+        if !self.is_there()? {
+            return Ok(());
+        }
         match fs::remove_dir_all(self.path()) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
@@ -187,7 +204,7 @@ impl Session {
         if !self.is_durable() && self.boot != this_boot()? {
             return Ok(false);
         }
-        if self.path().try_exists()? {
+        if self.is_there()? {
             return Ok(true);
         }
         if self.is_durable() {
@@ -210,6 +227,24 @@ impl Session {
         Err(OutOfSight::of(self, why, true).into())
     }
 
+    /// Whether its directory is there, and is the one that was made: of this user, who alone could put something in it. Where it is gone
+    /// others may have made something at its name, as in `/dev/shm`: of that nothing is opened, followed or removed.
+    fn is_there(&self) -> io::Result<bool> {
+        for dir in [self.path(), self.files()] {
+            let found = match fs::symlink_metadata(&dir) {
+                Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                    return Ok(false);
+                }
+                found => found?,
+            };
+            if !directory::is_ours_alone(&found) {
+                tracing::error!(dir = %dir.display(), "somebody else made this where a killed agent's windows were");
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// The burst buffer knows of it no more, durably.
     pub fn forget(&self, burst_buffer: &Path) -> io::Result<()> {
         let mut all = List::of(burst_buffer)?;
@@ -224,7 +259,7 @@ impl Session {
 
     /// Whether its rings were taken away although the machine lives.
     pub fn is_wiped(&self) -> io::Result<bool> {
-        Ok(!self.is_durable() && self.boot == this_boot()? && !self.path().try_exists()?)
+        Ok(!self.is_durable() && self.boot == this_boot()? && !self.is_there()?)
     }
 
     /// Whether what lies there survives a crash of the machine.
@@ -319,6 +354,34 @@ mod tests {
         assert!(!Session { boot: "another".into(), ..elsewhere }.is_wiped().unwrap(), "the machine crashed");
         session.end(&buffer).unwrap();
         assert!(Session::unfinished(&buffer).unwrap().is_empty() && !session.path().exists());
+    }
+
+    /// Not even root follows what others made.
+    #[test]
+    fn what_others_make_where_a_session_was_is_not_looked_into() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: it takes another user");
+            return;
+        }
+        let tree = tempfile::tempdir().unwrap();
+        let (session, _) = Session::begin(&tree.path().join("w"), "one", tree.path(), None).unwrap();
+        let identity = Identity::new(vec![1, 2]).unwrap();
+        let place = session.add(7, &identity, Path::new("a")).unwrap();
+        place.grant(0, &RingRecord::new(RingId(5), 1 << 20)).unwrap();
+        assert_eq!(windows_left(tree.path()).unwrap(), [session.path()]);
+        for (theirs, uid) in [(session.path(), 12345), (session.files(), 12345)] {
+            std::os::unix::fs::lchown(&theirs, Some(uid), None).unwrap();
+            assert!(!session.is_whole().unwrap() && session.is_wiped().unwrap());
+            assert!(windows_left(tree.path()).unwrap().is_empty());
+            std::os::unix::fs::lchown(&theirs, Some(0), None).unwrap();
+            assert!(session.is_whole().unwrap());
+        }
+        fs::rename(session.path(), tree.path().join("w/moved")).unwrap();
+        std::os::unix::fs::symlink(tree.path().join("w/moved"), session.path()).unwrap();
+        assert!(!session.is_whole().unwrap() && session.is_wiped().unwrap());
+        session.end(tree.path()).unwrap();
+        assert!(Session::unfinished(tree.path()).unwrap().is_empty());
+        assert!(session.path().is_symlink() && tree.path().join("w/moved/files/7/file").exists());
     }
 
     #[test]

@@ -112,6 +112,9 @@ impl Story {
         if self.on_machine {
             command.env("FOREBAY_TEST_MACHINE", "1");
         }
+        for job in ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "JOB_ID"] {
+            command.env_remove(job);
+        }
         command
     }
 

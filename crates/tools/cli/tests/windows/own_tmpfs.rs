@@ -202,6 +202,7 @@ fn a_run_has_windows_by_itself_where_they_outlive_the_job() {
         assert!(by_default(&story, &["--window-memory", "64MiB"], &[]).is_some());
         assert_eq!(by_default(&story, &["--no-preload"], &[]), None);
         assert_eq!(by_default(&story, &[], &[("FOREBAY_WINDOW", "off")]), None);
+        assert_eq!(by_default(&story, &["--window-memory", "64MiB"], &[("FOREBAY_WINDOW", "off")]), None);
 
         // Nobody asked for them: what is in their way is told, and nothing else.
         unmount(OWN_TMPFS, UnmountFlags::DETACH).unwrap();
@@ -214,10 +215,39 @@ fn a_run_has_windows_by_itself_where_they_outlive_the_job() {
             start(command.args(words).current_dir(&bench.dir), "").wait()
         };
         let without = run(&[]);
-        assert!(without.code == 0 && without.err.contains("no windows, /run/forebay-windows cannot"), "{without:?}");
+        assert!(without.code == 0 && without.err.contains("no windows in /run/forebay-windows: "), "{without:?}");
         assert_eq!(bench.read("file"), "written\n");
+        assert_eq!(run(&["--quiet"]).err, "");
         let refused = run(&["--window"]);
         assert!(refused.code != 0 && refused.err.contains("use /run/forebay-windows for windows"), "{refused:?}");
+    });
+}
+
+#[test]
+fn a_directory_that_can_have_no_windows_leaves_them_to_the_next() {
+    in_private_namespace(|| {
+        let story = Story::unnamed(true);
+        let (bench, second) = (&story.bench, story.bench.tree.dir("second"));
+        let run = || {
+            let mut command = story.forebay();
+            command.arg("run").arg("--burst-buffer").arg(&bench.buffer);
+            command.arg("--dir").arg(&bench.dir).arg("--dir").arg(&second);
+            start(command.args(["--", "sh", "-c", BY_DEFAULT]).current_dir(&second), "").wait()
+        };
+        let with = run();
+        assert!(with.code == 0 && with.err.contains("1 windows took"), "{with:?}");
+        let serves_first = |place: &Path| {
+            fs::read(place.join("directory")).is_ok_and(|dir| dir == bench.dir.as_os_str().as_encoded_bytes())
+        };
+        let below = fs::read_dir(&bench.buffer).unwrap().map(|entry| entry.unwrap().path());
+        let place = below.chain([bench.buffer.clone()]).find(|place| serves_first(place)).unwrap();
+        let list = place.join("windows");
+        fs::create_dir(place.join("windows.new")).unwrap();
+        let without = run();
+        let why = format!("no windows in {OWN_TMPFS}: {} cannot be", list.display());
+        assert!(without.code == 0 && without.err.contains(&why), "{without:?}");
+        assert!(without.out.contains(OWN_TMPFS) && without.err.contains("1 windows took"), "{without:?}");
+        assert_eq!(fs::read_dir(OWN_TMPFS).unwrap().count(), 0, "what was begun is removed");
     });
 }
 
