@@ -124,6 +124,7 @@ pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
         ours.iter().for_each(|ours| ours.searched());
     }
     inner.adopt_unclean()?;
+    inner.superblock.started();
     if inner.settings.background {
         inner.start();
     }

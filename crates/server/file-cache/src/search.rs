@@ -10,6 +10,7 @@ use types::{Fingerprint, Identity, Version};
 use crate::brand::Brand;
 use crate::cache::{Inner, broken};
 use crate::clock;
+use crate::open::is_full;
 use crate::replica::mtime_of;
 use crate::withdrawal::is_void;
 
@@ -27,14 +28,19 @@ impl Inner {
         // The first record makes a lost catalogue look whole: who dies meanwhile must not leave the rest.
         match self.superblock.set_unsearched(true) {
             // One that has its records is whole without a word about it, which a full burst buffer has no room for.
-            Err(error) if error.raw_os_error() == Some(libc::ENOSPC) && !lost => return self.adopt_branded(),
+            Err(error) if is_full(&error) && !lost => return self.adopt_branded(),
             noted => noted?,
         }
         self.adopt_branded()?;
         if crashed {
             self.forget_unsynced()?;
         }
-        self.superblock.set_unsearched(false)
+        match self.superblock.set_unsearched(false) {
+            // The next start searches once more.
+            Err(error) if is_full(&error) => tracing::warn!(%error, "that this was searched cannot be noted"),
+            noted => noted?,
+        }
+        Ok(())
     }
 
     /// The machine died with replicas that nobody had asked it to keep. A record is written to the medium with any later

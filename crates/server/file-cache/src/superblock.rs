@@ -13,7 +13,7 @@ use types::Version;
 
 use crate::limits::VERSIONS_RESERVED;
 use crate::settings::OpenError;
-use page::{Page, new_page, read_page, start_page, write_page};
+use page::{Page, keep_room, new_page, read_page, start_page, write_page};
 
 /// The held lock and the page.
 pub(crate) struct Superblock {
@@ -93,6 +93,15 @@ impl Superblock {
         start_page(root, &path, &page).map_err(failed(&path, "write the superblock"))?;
         let state = Mutex::new(State { page, next: first });
         Ok(Superblock { path, lock, state, first: Version(first), existed })
+    }
+
+    /// The end of a start: before programs can fill the burst buffer, room is kept for the next one.
+    pub(crate) fn started(&self) {
+        if let Some(root) = self.path.parent()
+            && let Err(error) = keep_room(root)
+        {
+            tracing::debug!(%error, "no room is kept for the next start");
+        }
     }
 
     /// A version that was never used.
@@ -248,6 +257,7 @@ mod tests {
             state.next = state.page.reserved;
         }
         let in_the_way = dir.path().join("superblock.new");
+        std::fs::remove_file(&in_the_way).unwrap();
         std::fs::create_dir(&in_the_way).unwrap();
         assert!(block.next_version().is_err());
         assert!(block.next_version().is_err());
@@ -255,6 +265,23 @@ mod tests {
         let given = block.next_version().unwrap();
         drop(block);
         assert!(Superblock::open(dir.path(), "a", "agent").unwrap().next_version().unwrap() > given);
+    }
+
+    /// But for the first two: what is there already is written over.
+    #[test]
+    fn a_page_takes_no_room() {
+        use std::os::unix::fs::MetadataExt;
+        let dir = tempfile::tempdir().unwrap();
+        let files = || {
+            let inode = |name: &str| std::fs::metadata(dir.path().join(name)).unwrap().ino();
+            [inode("superblock"), inode("superblock.new")]
+        };
+        drop(Superblock::open(dir.path(), "a", "agent").unwrap());
+        let [page, spare] = files();
+        let block = Superblock::open(dir.path(), "a", "agent").unwrap();
+        assert_eq!(files(), [spare, page]);
+        block.settle().unwrap();
+        assert_eq!(files(), [page, spare]);
     }
 
     #[test]

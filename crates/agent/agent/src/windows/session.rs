@@ -230,19 +230,17 @@ impl Session {
     /// Whether its directory is there, and is the one that was made: of this user, who alone could put something in it. Where it is gone
     /// others may have made something at its name, as in `/dev/shm`: of that nothing is opened, followed or removed.
     fn is_there(&self) -> io::Result<bool> {
-        for dir in [self.path(), self.files()] {
-            let found = match fs::symlink_metadata(&dir) {
-                Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-                    return Ok(false);
-                }
-                found => found?,
-            };
-            if !directory::is_ours_alone(&found) {
-                tracing::error!(dir = %dir.display(), "somebody else made this where a killed agent's windows were");
+        let dir = self.path();
+        let found = match fs::symlink_metadata(&dir) {
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
                 return Ok(false);
             }
+            found => directory::is_ours_alone(&found?),
+        };
+        if !found {
+            tracing::error!(dir = %dir.display(), "somebody else made this where a killed agent's windows were");
         }
-        Ok(true)
+        Ok(found)
     }
 
     /// The burst buffer knows of it no more, durably.
@@ -369,13 +367,12 @@ mod tests {
         let place = session.add(7, &identity, Path::new("a")).unwrap();
         place.grant(0, &RingRecord::new(RingId(5), 1 << 20)).unwrap();
         assert_eq!(windows_left(tree.path()).unwrap(), [session.path()]);
-        for (theirs, uid) in [(session.path(), 12345), (session.files(), 12345)] {
-            std::os::unix::fs::lchown(&theirs, Some(uid), None).unwrap();
-            assert!(!session.is_whole().unwrap() && session.is_wiped().unwrap());
-            assert!(windows_left(tree.path()).unwrap().is_empty());
-            std::os::unix::fs::lchown(&theirs, Some(0), None).unwrap();
-            assert!(session.is_whole().unwrap());
-        }
+        let belongs_to = |uid: u32| std::os::unix::fs::lchown(session.path(), Some(uid), None).unwrap();
+        belongs_to(12345);
+        assert!(!session.is_whole().unwrap() && session.is_wiped().unwrap());
+        assert!(windows_left(tree.path()).unwrap().is_empty());
+        belongs_to(0);
+        assert!(session.is_whole().unwrap());
         fs::rename(session.path(), tree.path().join("w/moved")).unwrap();
         std::os::unix::fs::symlink(tree.path().join("w/moved"), session.path()).unwrap();
         assert!(!session.is_whole().unwrap() && session.is_wiped().unwrap());

@@ -1,17 +1,22 @@
 //! The first page of a burst buffer, and how it is written where there may be no room.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::START_ROOM_BYTES;
+use crate::open::is_full;
 use crate::settings::OpenError;
 
 const MAGIC: &str = "forebay burst buffer";
 const FORMAT: u32 = 1;
+/// Bytes of the file, at least.
+const PAGE_BYTES: usize = 4096;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Page {
@@ -65,49 +70,59 @@ pub(super) fn read_page(path: &Path, bytes: &[u8], store_id: &str) -> Result<Pag
     Ok(page)
 }
 
+/// Writes the page, so that a crash leaves it or the former one. It is written over the spare one, `superblock.new`, and the two change
+/// places: where file systems write in place this takes no room, but for the first page and the first spare.
 pub(super) fn write_page(path: &Path, page: &Page) -> io::Result<()> {
-    let fresh = path.with_extension("new");
+    let spare = path.with_extension("new");
+    let mut bytes = serde_json::to_vec_pretty(page).map_err(io::Error::other)?;
+    // A line break more or less means nothing, and the spare one keeps its blocks.
+    bytes.resize(bytes.len().max(PAGE_BYTES), b'\n');
     let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
-    let mut file = options.open(&fresh)?;
-    file.write_all(&serde_json::to_vec_pretty(page).map_err(io::Error::other)?)?;
+    let file = options.write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+    let file = file.open(&spare)?;
+    file.write_all_at(&bytes, 0)?;
+    file.set_len(bytes.len() as u64)?;
     file.sync_all()?;
-    std::fs::rename(&fresh, path)?;
+    match renameat_with(CWD, &spare, CWD, path, RenameFlags::EXCHANGE) {
+        Ok(()) => {}
+        // There is no page yet, or the file system cannot do that (NFS).
+        Err(Errno::NOENT | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => std::fs::rename(&spare, path)?,
+        Err(error) => return Err(error.into()),
+    }
     File::open(path.parent().unwrap_or(path))?.sync_all()
 }
 
 /// Writes the page of a start. What programs wrote may have filled everything, and only a start can bring it out: then it has the
-/// room that was kept for it.
+/// room that was kept for it, until it [keeps](keep_room) that again.
 pub(super) fn start_page(root: &Path, path: &Path, page: &Page) -> io::Result<()> {
-    let room = root.join("room");
+    let room = room(root);
     let low = rustix::fs::statvfs(root).is_ok_and(|now| now.f_bavail.saturating_mul(now.f_frsize) < START_ROOM_BYTES);
     if low {
         let _ = std::fs::remove_file(&room);
     }
-    match write_page(path, page) {
+    let write = || match write_page(path, page) {
         // A quota shows only now.
-        Err(error) if is_full(&error) && std::fs::remove_file(&room).is_ok() => return write_page(path, page),
-        written => written?,
-    }
-    if !low && let Err(error) = keep_room(&room) {
-        tracing::debug!(%error, "no room is kept for a start");
-    }
-    Ok(())
+        Err(error) if is_full(&error) && std::fs::remove_file(&room).is_ok() => write_page(path, page),
+        written => written,
+    };
+    write()?;
+    // The next page, or the one after that, has a spare.
+    if path.with_extension("new").exists() { Ok(()) } else { write() }
 }
 
-fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+fn room(root: &Path) -> PathBuf {
+    root.join("room")
 }
 
-fn keep_room(room: &Path) -> io::Result<()> {
-    if std::fs::metadata(room).is_ok_and(|meta| meta.len() == START_ROOM_BYTES) {
-        return Ok(());
-    }
+/// Keeps room for the next start, before programs can take it: as much as there is, to a sixteenth of what would be good.
+pub(super) fn keep_room(root: &Path) -> io::Result<()> {
     let mut options = OpenOptions::new();
-    let file = options.write(true).create(true).truncate(true).mode(0o600).custom_flags(libc::O_NOFOLLOW).open(room)?;
-    let made = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, START_ROOM_BYTES);
-    if made.is_err() {
-        std::fs::remove_file(room)?;
-    }
-    Ok(made?)
+    let file = options.write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+    let file = file.open(room(root))?;
+    let kept = file.metadata()?.len();
+    let keep = |share: u64| match START_ROOM_BYTES >> share {
+        bytes if bytes <= kept => Ok(()),
+        bytes => rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes),
+    };
+    Ok((0..=4).map(keep).find(Result::is_ok).unwrap_or(Err(Errno::NOSPC))?)
 }
