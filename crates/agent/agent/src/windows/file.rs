@@ -1,7 +1,7 @@
 //! The thread that drains the windows of one file.
 
 use std::io;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -23,6 +23,8 @@ pub(super) struct FileWindow {
     pub drain: Mutex<Option<Drain>>,
     /// See [`Windows::keeps`]; told by whoever has the rings.
     pub kept: Arc<AtomicBool>,
+    /// It has its thread.
+    started: AtomicBool,
     /// Open files that were closed, and whose windows are to end, while somebody had the rings.
     closed: Mutex<Vec<u64>>,
 }
@@ -43,7 +45,8 @@ impl FileWindow {
     pub fn new(identity: Identity, drain: Drain) -> Arc<FileWindow> {
         let place = drain.place().beside();
         let kept = drain.kept();
-        Arc::new(FileWindow { identity, place, drain: Mutex::new(Some(drain)), kept, closed: Mutex::default() })
+        let (drain, started, closed) = (Mutex::new(Some(drain)), AtomicBool::new(false), Mutex::default());
+        Arc::new(FileWindow { identity, place, drain, kept, started, closed })
     }
 
     /// The windows of an open file are to end; whoever has the rings next sees to that ([`end_closed`](FileWindow::end_closed)).
@@ -57,11 +60,14 @@ impl FileWindow {
         closed.into_iter().for_each(|open| drain.end(Some(open)));
     }
 
-    /// Starts its thread.
+    /// Starts its thread, unless it has one. Not before it has a ring: the thread would find it over.
     pub fn start(window: &Arc<FileWindow>, windows: &Arc<Windows>) -> io::Result<()> {
-        let (window, windows) = (Arc::clone(window), Arc::downgrade(windows));
-        let run = move || window.run(&windows);
-        concurrency::spawn("window", run)
+        if window.started.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let (its, windows) = (Arc::clone(window), Arc::downgrade(windows));
+        concurrency::spawn("window", move || its.run(&windows))
+            .inspect_err(|_| window.started.store(false, Ordering::Release))
     }
 
     fn run(self: &Arc<FileWindow>, windows: &Weak<Windows>) {

@@ -17,6 +17,10 @@ use super::{Entry, Token, Windows};
 use crate::burst_buffer::OpenData;
 use crate::limits;
 
+fn not_now() -> io::Error {
+    io::Error::from_raw_os_error(libc::EAGAIN)
+}
+
 impl Windows {
     /// Makes a ring for an open file of the process `pid`. The token to fetch it, and its bytes. `EAGAIN`: the node's budget is spent,
     /// it has one, an open file of it is switched off, or what is in the file's rings cannot be brought to the burst buffer now.
@@ -26,12 +30,11 @@ impl Windows {
         pid: u32,
         make: &dyn Fn() -> io::Result<(Box<dyn OpenData>, PathBuf)>,
     ) -> io::Result<(u64, u64)> {
-        let not_now = || io::Error::from_raw_os_error(libc::EAGAIN);
         if let Some(refusal) = self.refusal(&right.identity) {
             return Err(refusal);
         }
         for _ in 0..limits::WINDOW_ATTACH_TRIES {
-            let (window, fresh) = self.window_of(&right.identity, make)?;
+            let window = self.window_of(&right.identity, make)?;
             let mut slot = self.rings(&window)?;
             let Some(drain) = slot.as_mut() else {
                 // It ended meanwhile, and its thread has not said so yet: another one.
@@ -39,21 +42,7 @@ impl Windows {
                 self.forget(&window);
                 continue;
             };
-            if drain.capacity_of(right.id).is_some() || !drain.takes_rings() {
-                return Err(not_now());
-            }
-            let share = self.service.budget.take(right.bytes()).ok_or_else(|| {
-                // Its program asks again every now and then.
-                Counters::add(&self.counters.without_memory, (!right.denied.swap(true, Ordering::Relaxed)).into());
-                not_now()
-            });
-            let mut granted = share.and_then(|share| drain.add(right.id, share));
-            if let Some(refusal) = self.refusal(&right.identity) {
-                // Since it was looked at: whoever bars it, or switches it off, later finds the ring.
-                drain.end(Some(right.id));
-                drain.sweep();
-                granted = Err(refusal);
-            }
+            let granted = self.grant(drain, right);
             let over = drain.is_over();
             if over {
                 drop(slot.take());
@@ -61,10 +50,7 @@ impl Windows {
             drop(slot);
             if over {
                 self.forget(&window);
-            } else if fresh
-                // Not before there is a ring: it would find the window over.
-                && let Err(error) = FileWindow::start(&window, self)
-            {
+            } else if let Err(error) = FileWindow::start(&window, self) {
                 // Nobody would drain it.
                 self.end(&right.identity, None)?;
                 return Err(error);
@@ -78,6 +64,26 @@ impl Windows {
         Err(not_now())
     }
 
+    /// One more ring for it, unless it has one.
+    fn grant(&self, drain: &mut Drain, right: &WindowRight) -> io::Result<Granted> {
+        if drain.capacity_of(right.id).is_some() || !drain.takes_rings() {
+            return Err(not_now());
+        }
+        let share = self.service.budget.take(right.bytes()).ok_or_else(|| {
+            // Its program asks again every now and then.
+            Counters::add(&self.counters.without_memory, (!right.denied.swap(true, Ordering::Relaxed)).into());
+            not_now()
+        });
+        let granted = share.and_then(|share| drain.add(right.id, share));
+        if let Some(refusal) = self.refusal(&right.identity) {
+            // Since it was looked at: whoever bars it, or switches it off, later finds the ring.
+            drain.end(Some(right.id));
+            drain.sweep();
+            return Err(refusal);
+        }
+        granted
+    }
+
     /// Why no open file of a file gets a window: `EOPNOTSUPP`, for it was read, or `EAGAIN`, while one is switched off or may be mapped;
     /// either way until everybody has closed it at the latest.
     pub(super) fn refusal(&self, identity: &Identity) -> Option<io::Error> {
@@ -88,15 +94,15 @@ impl Windows {
             .then(|| io::Error::from_raw_os_error(errno))
     }
 
-    /// The windows of a file; true if they are new, and have no thread yet.
-    fn window_of(
+    /// The windows of a file; new ones have no ring and no thread yet.
+    pub(super) fn window_of(
         self: &Arc<Windows>,
         identity: &Identity,
         make: &dyn Fn() -> io::Result<(Box<dyn OpenData>, PathBuf)>,
-    ) -> io::Result<(Arc<FileWindow>, bool)> {
+    ) -> io::Result<Arc<FileWindow>> {
         let there = |table: &HashMap<Identity, Entry>| table.get(identity).and_then(|entry| entry.window.clone());
         if let Some(window) = there(&self.table.lock()) {
-            return Ok((window, false));
+            return Ok(window);
         }
         let (handle, hint) = make()?;
         let place = self.session.add(self.number(), identity, &hint);
@@ -109,12 +115,12 @@ impl Windows {
             let mut table = self.table.lock();
             if let Some(other) = there(&table) {
                 drop(table);
-                return Ok((other, false)); // ours was empty
+                return Ok(other); // ours was empty
             }
             table.entry(identity.clone()).or_default().window = Some(Arc::clone(&window));
             self.known.store(table.len(), Ordering::Release);
         }
-        Ok((window, true))
+        Ok(window)
     }
 
     /// The ring behind a token, once, for the process that it was made for.

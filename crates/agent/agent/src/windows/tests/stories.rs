@@ -37,11 +37,13 @@ const LONG: usize = (64 << 10) + 8;
 /// Two long writes.
 const RING: u64 = 512 << 10;
 const BUDGET: u64 = 8 * RING;
+/// Looks for what must come, by which it has long come in any order.
+const WAITS: u32 = 100_000;
 /// What each thread does.
 const DEEDS: usize = 5;
 /// Waits for room that end this way have waited long enough: their program goes on by the kernel.
 const PATIENCE: u32 = 3;
-/// The burst buffer is full in one of so many stories.
+/// The burst buffer is full in one of so many stories from the beginning, and becomes full once in so many changes of that.
 const FULL: usize = 4;
 
 /// Everything that the threads share.
@@ -73,8 +75,30 @@ fn head(cell: usize) -> u64 {
     cell as u64 * CELL
 }
 
+/// The registers of a write at a place: its first one, and of a long one also one in the middle and the last.
+fn registers(cell: usize, long: bool) -> Vec<u64> {
+    let all = [head(cell), head(cell) + LONG as u64 / 16 * 8, tail(cell)];
+    all[..if long { 3 } else { 1 }].to_vec()
+}
+
+/// Those of the whole file.
+fn all_registers() -> impl Iterator<Item = u64> {
+    (0..CELLS).flat_map(|cell| registers(cell, true))
+}
+
 fn tail(cell: usize) -> u64 {
     head(cell) + LONG as u64 - 8
+}
+
+/// Waits for what must come.
+fn until(what: &str, holds: impl Fn() -> bool) {
+    for _ in 0..WAITS {
+        if holds() {
+            return;
+        }
+        concurrency::sleep(Duration::from_millis(1));
+    }
+    panic!("waited in vain: {what}");
 }
 
 impl Story {
@@ -108,13 +132,13 @@ impl Story {
         });
         match found {
             Ok(found) => self.history.check(at, found, began, "a read"),
-            Err(error) => assert!(self.replica.full.load(Ordering::Relaxed), "{error}"),
+            Err(error) => assert!(self.replica.was_full(), "{error}"),
         }
     }
 
     /// Looks at the replica itself, as in a mapping.
     fn look_past(&self, how: &str) {
-        for at in (0..CELLS).flat_map(|cell| [head(cell), tail(cell)]) {
+        for at in all_registers() {
             let began = self.history.tick();
             self.history.check(at, self.replica.register(at), began, how);
         }
@@ -127,7 +151,7 @@ impl Story {
     }
 
     fn truncate(&self, len: u64) {
-        let zeroed: Vec<u64> = (0..CELLS).flat_map(|cell| [head(cell), tail(cell)]).filter(|at| *at >= len).collect();
+        let zeroed: Vec<u64> = all_registers().filter(|at| *at >= len).collect();
         let id = self.history.ask(&zeroed, 0);
         let done = self.windows.cut(&self.identity, len, &mut || {
             self.replica.cut(len);
@@ -138,17 +162,13 @@ impl Story {
 
     /// Everything was given back.
     fn ended(&self) {
-        self.replica.full.store(false, Ordering::Relaxed);
-        while self.windows.is_windowed(&self.identity) {
-            concurrency::sleep(Duration::from_millis(1));
-        }
+        self.replica.set_full(false);
+        until("the last window is over", || !self.windows.is_windowed(&self.identity));
         assert!(self.windows.tokens.lock().is_empty(), "a token is left");
         assert_eq!(self.service.budget.left(), BUDGET);
         self.look_past("at the end");
         // Whoever found it over has it still, perhaps.
-        while !self.windows.session.left().unwrap().is_empty() {
-            concurrency::sleep(Duration::from_millis(1));
-        }
+        until("its files are gone", || self.windows.session.left().unwrap().is_empty());
         self.windows.session.end(&self.windows.settings.burst_buffer).unwrap();
     }
 }
@@ -170,8 +190,7 @@ impl Opened<'_> {
     fn write(&mut self, cell: usize, long: bool) {
         let story = self.story;
         let (value, at) = (story.history.fresh(), head(cell));
-        let registers = [head(cell), tail(cell)];
-        let registers = if long { &registers[..] } else { &registers[..1] };
+        let registers = &registers(cell, long);
         let bytes = value.to_le_bytes().repeat(if long { LONG / 8 } else { 1 });
         let id = story.history.ask(registers, value);
         if let Some(ring) = &self.ring {
@@ -213,12 +232,12 @@ impl Opened<'_> {
         match below(16) {
             0..3 if self.ring.is_none() => self.attach(),
             0..8 => self.write(cell, below(2) == 0),
-            8..10 => self.story.look([head(cell), tail(cell)][below(2)]),
+            8..10 => self.story.look(registers(cell, true)[below(3)]),
             10 => self.switch(),
             11 => drop(self.story.windows.settle(&self.story.identity)),
             12 if below(3) == 0 => drop(self.story.windows.bar(&self.story.identity)),
             13 => self.story.truncate(head(cell)),
-            14 => self.story.replica.full.store(false, Ordering::Relaxed),
+            14 => self.story.replica.set_full(below(FULL) == 0),
             _ => self.attach(),
         }
         if self.looks_past {
@@ -230,7 +249,7 @@ impl Opened<'_> {
 /// One story: so many programs, each of which opens the file, does things to it, and closes it, perhaps twice.
 fn told(programs: u32, behind_server: bool, lazy: bool) {
     let story = Story::new(behind_server, lazy);
-    story.replica.full.store(below(FULL) == 0, Ordering::Relaxed);
+    story.replica.set_full(below(FULL) == 0);
     story.left.store(programs.into(), Ordering::Relaxed);
     for number in 0..programs {
         let story = Arc::clone(&story);
@@ -243,9 +262,7 @@ fn told(programs: u32, behind_server: bool, lazy: bool) {
         };
         spawn("program", run).unwrap();
     }
-    while story.left.load(Ordering::Relaxed) > 0 {
-        concurrency::sleep(Duration::from_millis(1));
-    }
+    until("the programs have ended", || story.left.load(Ordering::Relaxed) == 0);
     story.ended();
 }
 

@@ -151,3 +151,22 @@ fn who_asks_about_a_file_with_nothing_to_bring_does_not_wait_for_the_turns_of_ot
         assert!(window.drain.try_lock_for(Duration::from_secs(5)).is_some());
     }
 }
+
+#[test]
+fn a_file_drains_by_itself_whichever_of_two_programs_had_its_windows_made() {
+    let tree = tempfile::tempdir().unwrap();
+    let stage = Stage::new(tree.path());
+    let identity = Identity::new(vec![1]).unwrap();
+    let rules = WindowRules { wish: None, lazy: true, patience: PATIENCE, read_ends: false };
+    let right = WindowRight::new(&stage.windows, &identity, rules, false);
+    let recorder = Recorder::new(&tree.path().join("replica"), tree.path().join("no mark"));
+    let make = || Ok((Box::new(Arc::clone(&recorder)) as Box<_>, "file".into()));
+    // The one is held up there, or gets no ring in the end.
+    let made = stage.windows.window_of(&identity, &make).unwrap();
+    let (token, _) = stage.windows.attach(&right, 1, &make).unwrap();
+    assert!(Arc::ptr_eq(&made, &stage.windows.window(&identity).unwrap()));
+    program(stage.windows.fetch(token, 1).unwrap()).append(0, b"by itself", &mut || false).unwrap();
+    wait_until("it is drained", PATIENCE, || {
+        std::fs::read(tree.path().join("replica")).is_ok_and(|bytes| bytes == b"by itself")
+    });
+}

@@ -11,7 +11,12 @@ struct Written {
     value: u64,
     asked: u64,
     acknowledged: u64,
+    /// Since when nobody may find it, as somebody found another one that must have come after it.
+    over: u64,
 }
+
+/// What a register is before it is written.
+const ORIGIN: Written = Written { id: 0, value: 0, asked: 0, acknowledged: 0, over: u64::MAX };
 
 /// What was written, by register. No lock of it is waited for: it is the test's.
 #[derive(Default)]
@@ -23,7 +28,7 @@ pub(super) struct History {
 
 impl History {
     pub fn tick(&self) -> u64 {
-        self.clock.fetch_add(1, Ordering::Relaxed)
+        self.clock.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     pub fn fresh(&self) -> u64 {
@@ -33,9 +38,9 @@ impl History {
     /// It begins; its number.
     pub fn ask(&self, registers: &[u64], value: u64) -> u64 {
         let id = self.tick();
-        let written = Written { id, value, asked: id, acknowledged: u64::MAX };
+        let written = Written { id, value, asked: id, acknowledged: u64::MAX, over: u64::MAX };
         let mut all = self.registers.lock().unwrap();
-        registers.iter().for_each(|at| all.entry(*at).or_default().push(written));
+        registers.iter().for_each(|at| all.entry(*at).or_insert_with(|| vec![ORIGIN]).push(written));
         id
     }
 
@@ -55,14 +60,16 @@ impl History {
 
     /// A register was found to be this by somebody who began to look then.
     pub fn check(&self, at: u64, found: u64, began: u64, how: &str) {
-        let all = self.registers.lock().unwrap();
-        let known = all.get(&at).map_or(&[][..], Vec::as_slice);
-        let origin = Written { id: 0, value: 0, asked: 0, acknowledged: 0 };
+        let ended = self.tick();
+        let mut all = self.registers.lock().unwrap();
+        let known = all.entry(at).or_insert_with(|| vec![ORIGIN]);
         let could_be = |one: &Written| {
             let over = |other: &&Written| other.asked > one.acknowledged && other.acknowledged < began;
-            one.value == found && !known.iter().any(|other| over(&other))
+            one.value == found && one.over > began && !known.iter().any(|other| over(&other))
         };
-        let is_right = known.iter().chain([&origin]).any(could_be);
-        assert!(is_right, "{how}: {found} at {at}, looked at since {began}, of {known:?}");
+        assert!(known.iter().any(could_be), "{how}: {found} at {at}, looked at since {began}, of {known:?}");
+        // What was acknowledged before came before what was found, which is there since this end at the latest.
+        let before = |one: &&mut Written| one.value != found && one.acknowledged < began;
+        known.iter_mut().filter(before).for_each(|one| one.over = one.over.min(ended));
     }
 }

@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use concurrency::Mutex;
+use concurrency::{Mutex, below};
 use file_cache::{SeekFor, WriteResult};
 use types::Version;
 
@@ -15,20 +15,35 @@ use crate::burst_buffer::{DataVersion, OpenData};
 #[derive(Default)]
 pub(super) struct Replica {
     bytes: Mutex<Vec<u8>>,
-    pub full: AtomicBool,
+    full: AtomicBool,
+    was_full: AtomicBool,
 }
 
 impl Replica {
+    pub fn set_full(&self, full: bool) {
+        self.full.store(full, Ordering::Relaxed);
+        self.was_full.fetch_or(full, Ordering::Relaxed);
+    }
+
+    /// Whether something may have failed for that.
+    pub fn was_full(&self) -> bool {
+        self.was_full.load(Ordering::Relaxed)
+    }
+
     pub fn put(&self, data: &[u8], offset: u64) -> io::Result<()> {
         if self.full.load(Ordering::Relaxed) {
             return Err(io::Error::from_raw_os_error(libc::ENOSPC));
         }
+        self.lay(data, offset);
+        Ok(())
+    }
+
+    fn lay(&self, data: &[u8], offset: u64) {
         let mut bytes = self.bytes.lock();
         let end = offset as usize + data.len();
         let len = bytes.len().max(end);
         bytes.resize(len, 0);
         bytes[offset as usize..end].copy_from_slice(data);
-        Ok(())
     }
 
     pub fn cut(&self, len: u64) {
@@ -69,7 +84,12 @@ impl OpenData for Arc<Replica> {
         self.put(data, offset).map(|()| WriteResult { offset, written: data.len() })
     }
     fn write_acknowledged(&self, data: &[u8], offset: u64) -> io::Result<()> {
-        self.put(data, offset)
+        let done = self.put(data, offset);
+        if done.is_err() && below(2) == 0 {
+            // There was room for a part of it.
+            self.lay(&data[..data.len() / 3], offset);
+        }
+        done
     }
     fn is_unshared(&self) -> bool {
         true
