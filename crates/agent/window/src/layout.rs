@@ -37,7 +37,7 @@ pub const RECORD_BYTES: u64 = 64;
 /// First word of a ring file.
 const MAGIC: u64 = u64::from_le_bytes(*b"forebayW");
 /// Raised with every change of this file, and of what the mark of the drained says ([`crate::drained`]); another one is refused.
-const VERSION: u64 = 4;
+const VERSION: u64 = 5;
 
 /// Offsets in the header page.
 pub(crate) mod at {
@@ -75,6 +75,7 @@ pub(crate) mod at {
     pub const SHAPE: usize = 32;
     pub const SUMS: usize = 40;
     pub const POSITION: usize = 48;
+    pub const WRITTEN: usize = 56;
 }
 
 /// Bits of the flags word.
@@ -154,6 +155,8 @@ pub struct RecordHeader {
     pub kind: Kind,
     /// Checksum of the payload.
     pub payload_sum: u32,
+    /// When it was written, as the program's node knows the time: ns since 1970.
+    pub written_ns: u64,
 }
 
 impl RecordHeader {
@@ -173,7 +176,7 @@ impl RecordHeader {
 
     /// Checksum of the header, bound to ring and position (3).
     fn sum(&self, id: RingId, position: u64) -> u32 {
-        let mut bytes = [0u8; 64];
+        let mut bytes = [0u8; 72];
         let words = [
             id.0 as u64,
             (id.0 >> 64) as u64,
@@ -183,6 +186,7 @@ impl RecordHeader {
             self.offset,
             self.shape(),
             u64::from(self.payload_sum),
+            self.written_ns,
         ];
         for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
             place.copy_from_slice(&word.to_le_bytes());
@@ -200,6 +204,7 @@ impl RecordHeader {
             (at::SHAPE, self.shape()),
             (at::SUMS, sums),
             (at::POSITION, position),
+            (at::WRITTEN, self.written_ns),
         ] {
             memory.word(record + at).store(word, Relaxed);
         }
@@ -216,6 +221,7 @@ impl RecordHeader {
             length: shape as u32,
             kind: Kind::Write,
             payload_sum: sums as u32,
+            written_ns: word(at::WRITTEN),
         };
         let whole = word(at::POSITION) == position && header.shape() == shape;
         (whole && header.sum(id, position) == (sums >> 32) as u32).then_some(header)

@@ -17,6 +17,7 @@
 pub mod attach;
 #[cfg(not(loom))]
 pub mod client;
+pub mod clock;
 #[cfg(not(loom))]
 pub mod cuts;
 pub mod detector;

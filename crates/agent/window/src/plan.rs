@@ -56,6 +56,13 @@ pub struct Write {
     pub pieces: Vec<Piece>,
 }
 
+impl Write {
+    /// When the last of them was written, as programs say: ns since 1970.
+    pub fn written_ns(&self) -> u64 {
+        self.pieces.iter().map(|piece| piece.record.written_ns).max().unwrap_or(0)
+    }
+}
+
 /// A step of the drain. When all writes are done: [`crate::drained::Drained::advance`] to `progress`, then [`Queue::done`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch {

@@ -41,8 +41,9 @@ impl Bounds<'_> {
 
 /// Where recovery writes: the file's replica.
 pub trait Replay {
-    /// Writes all of `bytes` at `offset`. It may be asked again after a crash, with the same bytes.
-    fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+    /// Writes all of `bytes` at `offset`, as programs did until `written_ns`, as they say (ns since 1970). It may be asked again after a
+    /// crash, with the same bytes.
+    fn write(&mut self, offset: u64, bytes: &[u8], written_ns: u64) -> io::Result<()>;
 
     /// Makes what was written as durable as the rings are.
     fn sync(&mut self) -> io::Result<()>;
@@ -151,7 +152,7 @@ fn copy<M: Memory>(rings: &[Reader<M>], write: &Write, to: &mut dyn Replay, repo
     let (mut bytes, mut start) = (Vec::with_capacity(write.range.len() as usize), write.range.start);
     let mut send = |bytes: &[u8], start: u64, report: &mut Report| {
         if !bytes.is_empty() {
-            to.write(start, bytes)?;
+            to.write(start, bytes, write.written_ns())?;
             report.replayed.insert(ByteRange::at(start, bytes.len() as u64));
         }
         io::Result::Ok(())

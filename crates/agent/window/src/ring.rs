@@ -24,6 +24,8 @@
 //! before the counter was read. [`Reader::known_below`] rests on this.
 
 #[cfg(all(test, not(loom)))]
+mod golden;
+#[cfg(all(test, not(loom)))]
 mod hostile;
 #[cfg(all(loom, test))]
 mod interleavings;

@@ -27,7 +27,7 @@ struct Cuts {
 }
 
 impl Replay for Cuts {
-    fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    fn write(&mut self, offset: u64, bytes: &[u8], _: u64) -> io::Result<()> {
         self.replica[offset as usize..offset as usize + bytes.len()].copy_from_slice(bytes);
         if let Some(len) = self.len.take() {
             cut(&self.ring, len);

@@ -90,7 +90,7 @@ fn serve(drain: &mut Drain<Arc<Mapping>>, replica: &mut Replica, mut enough: imp
             assert_ne!(drain.take(ring), Stop::Revoke);
             idle &= drain.readers[ring].held() == before;
         }
-        let mut apply = |offset, bytes: &[u8]| window::recover::Replay::write(replica, offset, bytes).unwrap();
+        let mut apply = |offset, bytes: &[u8]| window::recover::Replay::write(replica, offset, bytes, 0).unwrap();
         if !drain.batch(true, &mut apply) && idle {
             drain.readers[0].sleep(Duration::from_millis(1));
         }
@@ -139,7 +139,7 @@ fn round(seed: u64, agent_too: bool) -> u64 {
         assert!(report.lost.is_empty(), "{:?}", report.lost);
     } else {
         (0..PROGRAMS).for_each(|ring| drain.end(ring));
-        let mut write = |offset, bytes: &[u8]| window::recover::Replay::write(&mut apply, offset, bytes).unwrap();
+        let mut write = |offset, bytes: &[u8]| window::recover::Replay::write(&mut apply, offset, bytes, 0).unwrap();
         while drain.batch(true, &mut write) {}
         assert!(drain.queue.is_empty(), "the dead leave no gap that stops the drain");
     }

@@ -9,6 +9,23 @@ pub struct Timestamp {
     pub nanos: u32,
 }
 
+impl Timestamp {
+    /// So many nanoseconds after 1970-01-01 UTC.
+    pub const fn from_nanos(ns: u64) -> Timestamp {
+        Timestamp { seconds: (ns / 1_000_000_000) as i64, nanos: (ns % 1_000_000_000) as u32 }
+    }
+
+    /// The next moment that a file system can tell from this one.
+    #[must_use]
+    pub fn next(self) -> Timestamp {
+        if self.nanos < 999_999_999 {
+            Timestamp { nanos: self.nanos + 1, ..self }
+        } else {
+            Timestamp { seconds: self.seconds.saturating_add(1), nanos: 0 }
+        }
+    }
+}
+
 /// Size and times of one content of a file of the global store. Taken after our own last change to it; a later
 /// difference means that somebody else changed the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

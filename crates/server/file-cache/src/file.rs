@@ -37,6 +37,10 @@ pub struct File {
     pub(crate) drain: Mutex<()>,
     pub(crate) io: RwLock<()>,
     pub(crate) append: Mutex<()>,
+    /// Changes of it that came as they were made, counted while `io` is held ([`FileHandle::backdate`](crate::FileHandle::backdate)).
+    pub(crate) changes_now: AtomicU64,
+    /// One backdated write at a time.
+    pub(crate) backdated: Mutex<()>,
     /// Shared by who syncs the replica, exclusive for a moment to wait for them. Nothing but `live` is taken with it.
     pub(crate) syncing: RwLock<()>,
     pub(crate) gate: Mutex<()>,
@@ -216,6 +220,8 @@ impl File {
             drain: Mutex::new(()),
             io: RwLock::new(()),
             append: Mutex::new(()),
+            changes_now: AtomicU64::new(0),
+            backdated: Mutex::new(()),
             syncing: RwLock::new(()),
             gate: Mutex::new(()),
             moved: Condvar::new(),

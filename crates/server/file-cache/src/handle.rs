@@ -1,6 +1,7 @@
 //! One open file description.
 
 mod append;
+mod backdate;
 mod backing;
 mod behind;
 mod route;
@@ -25,6 +26,7 @@ use crate::lease::{self, Nobody};
 use crate::open::is_full;
 use crate::read_partial::Foresee;
 use crate::replica::{self, Cutting, How};
+pub use backdate::Backdating;
 pub use behind::WriteBehind;
 use route::Route;
 
@@ -152,6 +154,20 @@ impl FileHandle {
 
     /// Has `write` write some of `bytes` to where the file is, and again when room was made for what found none.
     fn write_with_room(&self, bytes: usize, write: &mut dyn FnMut(&Route) -> io::Result<()>) -> io::Result<()> {
+        self.write_late_with_room(bytes, &mut |to| {
+            let written = write(to);
+            self.changed_now();
+            written
+        })
+    }
+
+    /// `io` of the file is held: it has the time at which it was changed.
+    fn changed_now(&self) {
+        self.file.changes_now.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The same of what was written before.
+    fn write_late_with_room(&self, bytes: usize, write: &mut dyn FnMut(&Route) -> io::Result<()>) -> io::Result<()> {
         let mut evicted = false;
         loop {
             let outcome = {
@@ -180,7 +196,7 @@ impl FileHandle {
     pub fn write_acknowledged(&self, data: &[u8], offset: u64) -> io::Result<()> {
         let seen = self.file.live.lock().error.0;
         self.seen.store(seen, Ordering::Relaxed);
-        let written = self.write_with_room(data.len(), &mut |to| to.write(data, offset));
+        let written = self.write_late_with_room(data.len(), &mut |to| to.write(data, offset));
         self.tell_change(ByteRange::at(offset, data.len() as u64));
         written
     }
@@ -225,6 +241,7 @@ impl FileHandle {
             Route::Replica(fd) => {
                 let _cutting = self.cutting();
                 rustix::fs::ftruncate(&fd, len)?;
+                self.changed_now();
                 self.file.live.lock().changes += 1;
                 Ok(())
             }
@@ -267,6 +284,7 @@ impl FileHandle {
                     done = rustix::fs::fallocate(&fd, flags, offset, len).map_err(io::Error::from);
                 }
                 done?;
+                self.changed_now();
                 self.file.live.lock().changes += 1;
                 Ok(())
             }

@@ -78,7 +78,7 @@ pub use api::{
 pub use check::Report;
 pub use clock::Clock;
 pub use file::File;
-pub use handle::{FileHandle, WriteBehind};
+pub use handle::{Backdating, FileHandle, WriteBehind};
 pub use read_partial::{Absent, Foresee};
 pub use replica::{holds_unsaved_data, last_version};
 pub use search::may_go_with_crash;

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use catalogue::{Durability, Record, State};
 use global_store::Anchor;
@@ -92,6 +93,7 @@ impl Inner {
         let replica = if whole { Some(self.replica_of(file, version, no_spill.is_some())?) } else { None };
         if let Some(replica) = &replica {
             replica::set_mtime(replica.as_fd(), mtime)?;
+            file.changes_now.fetch_add(1, Ordering::AcqRel);
         }
         // What is left of an unlinked file is its replica.
         if let Some(record) = record {

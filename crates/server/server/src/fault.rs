@@ -20,7 +20,7 @@ pub const POINTS: &[&str] = &[
 pub(crate) fn behind(request: &Message) -> Option<&'static str> {
     Some(match request {
         Message::Open { .. } => "serve.opened",
-        Message::Write { .. } => "serve.written",
+        Message::Write { .. } | Message::WriteBackdated { .. } => "serve.written",
         Message::Append { .. } => "serve.appended",
         Message::SetLen { .. } | Message::Truncate { .. } => "serve.cut",
         Message::Allocate { .. } => "serve.allocated",

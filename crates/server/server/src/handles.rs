@@ -3,11 +3,13 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
+use file_cache::limits::BACKDATE_AFTER;
 use file_cache::{FileHandle, OpenHow, SeekFor, WriteResult};
 use parking_lot::RwLock;
 use transport::InFile;
-use types::Identity;
+use types::{Identity, Timestamp};
 use wire::limits::DATA_BYTES_MAX;
 use wire::{Message, open, seek};
 
@@ -116,6 +118,7 @@ impl Handles {
         let number = match message {
             Message::Read { handle, .. }
             | Message::Write { handle, .. }
+            | Message::WriteBackdated { handle, .. }
             | Message::Append { handle, .. }
             | Message::SetLen { handle, .. }
             | Message::Allocate { handle, .. }
@@ -135,6 +138,12 @@ fn appended(data: &[u8], result: WriteResult) -> io::Result<Message> {
     if result.written < data.len() { errno(libc::ENOSPC) } else { Ok(Message::Written { offset: result.offset }) }
 }
 
+/// By our own clock, whatever that of the client's node says.
+fn ago(age_ns: u64) -> Timestamp {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_nanos((now.as_nanos() as u64).saturating_sub(age_ns))
+}
+
 fn perform(handle: &FileHandle, message: Message, data: &[u8], out: &mut Vec<u8>) -> io::Result<Message> {
     match message {
         Message::Read { offset, len, .. } => {
@@ -145,6 +154,13 @@ fn perform(handle: &FileHandle, message: Message, data: &[u8], out: &mut Vec<u8>
         }
         Message::Write { offset, .. } => {
             handle.write_at(data, offset, false).map(|result| Message::Written { offset: result.offset })
+        }
+        Message::WriteBackdated { offset, age_ns, .. } => {
+            let written = match Duration::from_nanos(age_ns) {
+                age if age > BACKDATE_AFTER => handle.write_backdated(data, offset, ago(age_ns)),
+                _ => handle.write_at(data, offset, false),
+            };
+            written.map(|result| Message::Written { offset: result.offset })
         }
         Message::Append { end, again: true, .. } => {
             handle.append_again(data, end).and_then(|result| appended(data, result))

@@ -102,6 +102,7 @@ impl Service for Files {
         let one = |target: u64| Some([target; 2]);
         match message {
             Message::Write { handle, .. }
+            | Message::WriteBackdated { handle, .. }
             | Message::Append { handle, .. }
             | Message::SetLen { handle, .. }
             | Message::Allocate { handle, .. } => one(session.handles.target(*handle)),

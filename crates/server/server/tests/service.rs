@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use config::{Policy, PolicySet};
 use file_cache::{FileCache, Settings};
@@ -10,7 +11,7 @@ use global_store::posix::{Options, PosixStore};
 use server::Files;
 use testkit::TempTree;
 use transport::Service;
-use types::Identity;
+use types::{Identity, Timestamp};
 use wire::{Code, Message, Path, Text, job, open, seek};
 
 struct Stand {
@@ -168,6 +169,31 @@ fn data_travels_and_is_found_by_position() {
     assert_eq!(answer, Message::Report {});
     let status: file_cache::Status = serde_json::from_slice(&report).unwrap();
     assert_eq!(status.dirty, 1);
+}
+
+#[test]
+fn what_was_written_a_while_ago_has_that_time() {
+    let stand = Stand::new();
+    let identity = stand.create("file");
+    stand.open(1, &identity, BOTH | open::CREATED);
+    let mtime = || match stand.ask(Message::Attributes { identity: identity.clone() }, &[]).0 {
+        Message::Overlay { mtime, .. } => mtime,
+        other => panic!("{other:?}"),
+    };
+    std::thread::sleep(Duration::from_millis(100));
+    let write = |offset, age_ns| {
+        let message = Message::WriteBackdated { handle: 1, offset, age_ns };
+        assert_eq!(stand.ask(message, b"abc").0, Message::Written { offset });
+    };
+    let before = mtime();
+    write(3, u64::MAX);
+    assert_eq!(mtime(), before.next(), "never before what was there");
+    write(0, 20_000_000);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    let now = Timestamp::from_nanos(now.as_nanos() as u64 - 20_000_000);
+    assert!(before.next() < mtime() && mtime() <= now);
+    let (_, data) = stand.ask(Message::Read { handle: 1, offset: 0, len: 100 }, &[]);
+    assert_eq!(data, b"abcabc");
 }
 
 #[test]

@@ -39,6 +39,8 @@ pub struct Call<'a> {
     pub within: Option<Duration>,
     /// Doing it twice would differ from doing it once: if the server has lost its memory since it was sent, ask the caller.
     pub once: bool,
+    /// When the message was made: what it says of time counts from then.
+    pub made: Instant,
     /// Ends the wait with `EINTR`; asked some ten times a second, and between the parts of a frame.
     pub interrupted: &'a dyn Fn() -> bool,
 }
@@ -46,7 +48,8 @@ pub struct Call<'a> {
 impl<'a> Call<'a> {
     /// A request without data, with no bound and no interruption.
     pub fn new(message: &'a Message) -> Call<'a> {
-        Call { message, data: &[], into: &mut [], within: None, once: false, interrupted: &|| false }
+        let made = Instant::now();
+        Call { message, data: &[], into: &mut [], within: None, once: false, made, interrupted: &|| false }
     }
 }
 
@@ -320,7 +323,9 @@ fn exchange(
     patience: &Patience<'_>,
 ) -> Result<(Message, usize), Trouble> {
     let trouble = |error| Trouble::of(error, patience);
-    framed.send((number.request, number.oldest()), call.message, call.data, patience).map_err(trouble)?;
+    let later = call.message.later(call.made.elapsed());
+    let message = later.as_ref().unwrap_or(call.message);
+    framed.send((number.request, number.oldest()), message, call.data, patience).map_err(trouble)?;
     let frame = framed.receive(patience).map_err(trouble)?;
     // One request at a time: an answer to another one is no conversation.
     if frame.header.request != number.request {

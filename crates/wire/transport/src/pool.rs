@@ -28,7 +28,7 @@ impl Lane {
     pub fn of(message: &Message, data_bytes: usize) -> Lane {
         let bytes = match message {
             Message::Read { len, .. } => *len as usize,
-            Message::Write { .. } | Message::Append { .. } => data_bytes,
+            Message::Write { .. } | Message::WriteBackdated { .. } | Message::Append { .. } => data_bytes,
             Message::Relay { pace: pace::SLOW, .. } => return Lane::Slow,
             Message::Relay { pace: pace::LARGE, .. } => return Lane::Large,
             Message::Relay { pace: pace::BRIEF, .. } => data_bytes,

@@ -3,6 +3,8 @@
 //! A handle is chosen by the client, unique within its session: an open that is sent again opens nothing twice, and
 //! after the server was started again the same handle is opened anew under the same number.
 
+use std::time::Duration;
+
 use types::{Identity, Timestamp};
 
 use crate::code::Code;
@@ -134,6 +136,16 @@ messages! {
     End = 42 {
         /// An open handle.
         handle: u64,
+    }
+
+    /// `Write` of what a program wrote a while ago, which the file's time is to be; answered by `Written`.
+    WriteBackdated = 43 {
+        /// A handle open for writing.
+        handle: u64,
+        /// First byte.
+        offset: u64,
+        /// How long ago, ns: the clocks of nodes may differ.
+        age_ns: u64,
     }
 
     /// What `stat` must say; answered by `Overlay`.
@@ -401,5 +413,14 @@ impl Message {
     /// A failure as it is told.
     pub fn failed(errno: i32, reason: impl Into<String>) -> Message {
         Message::Failed { code: Code::from_errno(errno), reason: Text::cut(reason) }
+    }
+}
+
+impl Message {
+    /// What it is when it is sent `by` so much later than it was made; `None`: the same.
+    pub fn later(&self, by: Duration) -> Option<Message> {
+        let Message::WriteBackdated { handle, offset, age_ns } = *self else { return None };
+        let by = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
+        Some(Message::WriteBackdated { handle, offset, age_ns: age_ns.saturating_add(by) })
     }
 }

@@ -5,8 +5,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use config::Atime;
-use file_cache::{File, FileHandle, Foresee, SeekFor, WriteBehind, WriteResult};
-use types::{ByteRange, Version};
+use file_cache::{Backdating, File, FileHandle, Foresee, SeekFor, WriteBehind, WriteResult};
+use types::{ByteRange, Timestamp, Version};
 use window::read_queue::Part;
 
 use crate::remote::Mates;
@@ -46,8 +46,17 @@ pub trait OpenData: Send + Sync {
     fn spent(&self, _range: ByteRange) {}
     /// Writes all of `data`.
     fn write_at(&self, data: &[u8], offset: u64, append: bool) -> io::Result<WriteResult>;
-    /// Writes what was acknowledged before: the errors of stage-outs are not told.
-    fn write_acknowledged(&self, data: &[u8], offset: u64) -> io::Result<()>;
+    /// Writes what was written `at` that time and acknowledged: the errors of stage-outs are not told. The file has that time where it is
+    /// kept elsewhere, and else when [`backdate`](OpenData::backdate) says so.
+    fn write_acknowledged(&self, data: &[u8], offset: u64, at: Timestamp) -> io::Result<()>;
+    /// Before such bytes come to a replica here.
+    fn backdating(&self) -> Option<Backdating> {
+        None
+    }
+    /// They are there, and the last of them was written `at` that time.
+    fn backdate(&self, _since: &Backdating, _at: Timestamp) -> io::Result<()> {
+        Ok(())
+    }
     /// The same by `write`, from where the bytes are straight into the complete replica; whether it did. If not it is as if nobody had
     /// tried, but that any part may be there.
     fn write_straight(&self, _write: &mut dyn FnMut(BorrowedFd<'_>) -> bool) -> bool {
@@ -58,8 +67,8 @@ pub trait OpenData: Send + Sync {
         None
     }
     /// What was acknowledged before, at several places that do not overlap, each with its first byte, in whatever order.
-    fn write_scattered(&self, parts: &[(u64, &[u8])]) -> io::Result<()> {
-        parts.iter().try_for_each(|(offset, data)| self.write_acknowledged(data, *offset))
+    fn write_scattered(&self, parts: &[(u64, &[u8])], at: Timestamp) -> io::Result<()> {
+        parts.iter().try_for_each(|(offset, data)| self.write_acknowledged(data, *offset, at))
     }
     /// Whether each write costs a round trip, so that several are better made at once.
     fn is_remote(&self) -> bool {
@@ -151,8 +160,14 @@ impl OpenData for FileHandle {
     fn write_at(&self, data: &[u8], offset: u64, append: bool) -> io::Result<WriteResult> {
         FileHandle::write_at(self, data, offset, append)
     }
-    fn write_acknowledged(&self, data: &[u8], offset: u64) -> io::Result<()> {
+    fn write_acknowledged(&self, data: &[u8], offset: u64, _: Timestamp) -> io::Result<()> {
         FileHandle::write_acknowledged(self, data, offset)
+    }
+    fn backdating(&self) -> Option<Backdating> {
+        FileHandle::backdating(self)
+    }
+    fn backdate(&self, since: &Backdating, at: Timestamp) -> io::Result<()> {
+        FileHandle::backdate(self, since, at)
     }
     fn write_straight(&self, write: &mut dyn FnMut(BorrowedFd<'_>) -> bool) -> bool {
         FileHandle::write_straight(self, write)

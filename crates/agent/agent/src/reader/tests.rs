@@ -60,7 +60,7 @@ impl OpenData for Shared {
     fn write_at(&self, data: &[u8], offset: u64, _: bool) -> io::Result<WriteResult> {
         Ok(WriteResult { offset, written: data.len() })
     }
-    fn write_acknowledged(&self, _: &[u8], _: u64) -> io::Result<()> {
+    fn write_acknowledged(&self, _: &[u8], _: u64, _: types::Timestamp) -> io::Result<()> {
         Ok(())
     }
     fn is_unshared(&self) -> bool {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use file_cache::{Anchor, Foresee, OpenHow, SeekFor, WriteResult};
 use parking_lot::Mutex;
 use transport::{Call, CallError};
-use types::{ByteRange, Version};
+use types::{ByteRange, Timestamp, Version};
 use window::read_queue::Part;
 use wire::limits::DATA_BYTES_MAX;
 use wire::{Message, open, seek};
@@ -96,6 +96,7 @@ impl RemoteHandle {
                 into: &mut *asked.into,
                 within,
                 once: asked.once,
+                made: asked.made,
                 interrupted: &is_interrupted,
             };
             // No longer than it is on its way: what else this write waits for holds up no other.
@@ -163,21 +164,35 @@ impl RemoteHandle {
         Ok(done)
     }
 
-    fn write_there(&self, data: &[u8], offset: u64, append: bool, drains: bool) -> io::Result<WriteResult> {
+    fn write_there(
+        &self,
+        data: &[u8],
+        offset: u64,
+        append: bool,
+        drained: Option<Timestamp>,
+    ) -> io::Result<WriteResult> {
         let mut first = None;
         let mut at = offset;
         for part in data.chunks(DATA_BYTES_MAX as usize) {
             let began = if append {
                 self.append(part)?
             } else {
-                let message = Message::Write { handle: self.opened.number, offset: at };
-                self.written(Asked { data: part, drains, ..Asked::new(message, true) })?
+                let message = self.write_message(at, drained);
+                self.written(Asked { data: part, drains: drained.is_some(), ..Asked::new(message, true) })?
             };
             fault::point("remote.written");
             first.get_or_insert(began);
             at += part.len() as u64;
         }
         Ok(WriteResult { written: data.len(), offset: first.unwrap_or(offset) })
+    }
+
+    fn write_message(&self, offset: u64, drained: Option<Timestamp>) -> Message {
+        let handle = self.opened.number;
+        match drained {
+            Some(at) => Message::WriteBackdated { handle, offset, age_ns: age_ns(at) },
+            None => Message::Write { handle, offset },
+        }
     }
 
     fn append(&self, data: &[u8]) -> io::Result<u64> {
@@ -200,6 +215,13 @@ impl RemoteHandle {
             }
         }
     }
+}
+
+/// How long ago that was, by the clock of this node.
+fn age_ns(at: Timestamp) -> u64 {
+    let now = Timestamp::from_nanos(window::clock::now_ns());
+    let seconds = now.seconds.saturating_sub(at.seconds).saturating_mul(1_000_000_000);
+    seconds.saturating_add(i64::from(now.nanos) - i64::from(at.nanos)).max(0).unsigned_abs()
 }
 
 impl OpenData for RemoteHandle {
@@ -269,12 +291,12 @@ impl OpenData for RemoteHandle {
 
     fn write_at(&self, data: &[u8], offset: u64, append: bool) -> io::Result<WriteResult> {
         let range = if append { ahead::ALL } else { ByteRange::at(offset, data.len() as u64) };
-        self.changed(range, self.write_there(data, offset, append, false))
+        self.changed(range, self.write_there(data, offset, append, None))
     }
 
-    fn write_acknowledged(&self, data: &[u8], offset: u64) -> io::Result<()> {
+    fn write_acknowledged(&self, data: &[u8], offset: u64, at: Timestamp) -> io::Result<()> {
         let range = ByteRange::at(offset, data.len() as u64);
-        let write = || self.changed(range, self.write_there(data, offset, false, true)).map(|_| ());
+        let write = || self.changed(range, self.write_there(data, offset, false, Some(at))).map(|_| ());
         match write() {
             Err(error) if error.raw_os_error() == Some(libc::EINTR) => Err(error),
             // It may be that of a stage-out, which is told once and by no other write.
@@ -283,7 +305,7 @@ impl OpenData for RemoteHandle {
         }
     }
 
-    fn write_scattered(&self, parts: &[(u64, &[u8])]) -> io::Result<()> {
+    fn write_scattered(&self, parts: &[(u64, &[u8])], at: Timestamp) -> io::Result<()> {
         let pieces: Vec<(u64, &[u8])> = parts
             .iter()
             .flat_map(|(offset, data)| {
@@ -293,7 +315,7 @@ impl OpenData for RemoteHandle {
             .collect();
         at_once(pieces.len(), &|number| {
             let (offset, data) = pieces[number];
-            self.write_acknowledged(data, offset)
+            self.write_acknowledged(data, offset, at)
         })
     }
 

@@ -21,6 +21,7 @@ pub(crate) use pending::Pending;
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -31,7 +32,7 @@ use window::limits::{BATCH_BYTES_MAX, LONE_BYTES_MAX};
 use window::plan::{Batch, Queue, RingSlot};
 use window::ring::{Found, Grant, Reader, Stop};
 use window::sequence::Sequence;
-use window::{Mapping, Medium, Memory, layout, sequence};
+use window::{Mapping, Medium, Memory, clock, layout, sequence};
 
 use super::budget::Share;
 use super::counters::Counters;
@@ -64,6 +65,12 @@ impl Ring {
         let now = self.reader.waited_us();
         Counters::add(&counters.waited_us, now.saturating_sub(self.waited_us));
         self.waited_us = self.waited_us.max(now);
+    }
+
+    /// When a record can have been written that is found now, whatever its program says: ns since 1970.
+    fn written_within(&self) -> RangeInclusive<u64> {
+        let now = clock::now_ns();
+        now.saturating_sub(self.moved.elapsed().as_nanos() as u64)..=now
     }
 
     /// Whether its writer may soon wait.
@@ -254,7 +261,8 @@ impl Drain {
             // What we have there by now is not what its program has.
             replay::end(&place.ring(slot.0));
         }
-        ring.reader.take_rest(&mut |found| offer(queue, slot, found, hint, damages, counters));
+        let within = ring.written_within();
+        ring.reader.take_rest(&mut |found| offer(queue, (slot, &within), found, hint, damages, counters));
         ring.ended = true;
         ring.count_waits(counters);
         Counters::add(&counters.revoked, (!asked).into());
@@ -282,7 +290,8 @@ impl Drain {
             let Drain { rings, queue, hint, damages, sequence, counters, .. } = self;
             let Some(ring) = rings.get_mut(&slot).filter(|ring| !ring.ended) else { continue };
             let before = ring.reader.cursor();
-            let stop = ring.reader.take(&mut |found| offer(queue, slot, found, hint, damages, counters));
+            let within = ring.written_within();
+            let stop = ring.reader.take(&mut |found| offer(queue, (slot, &within), found, hint, damages, counters));
             if ring.reader.cursor() > before {
                 ring.came = Instant::now();
                 ring.moved = ring.came;
@@ -406,11 +415,19 @@ impl Drop for Drain {
     }
 }
 
-fn offer(queue: &mut Queue, slot: RingSlot, found: Found, hint: &str, damages: &Damages, counters: &Counters) {
+fn offer(
+    queue: &mut Queue,
+    (slot, within): (RingSlot, &RangeInclusive<u64>),
+    found: Found,
+    hint: &str,
+    damages: &Damages,
+    counters: &Counters,
+) {
     match found {
-        Found::Record(record) => {
+        Found::Record(mut record) => {
             Counters::add(&counters.writes, 1);
             Counters::add(&counters.acknowledged, record.range.len());
+            record.written_ns = record.written_ns.clamp(*within.start(), *within.end());
             queue.offer(slot, record);
         }
         Found::Damage(damage) => {

@@ -19,14 +19,15 @@ use std::fs::{self, DirBuilder};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 use types::Identity;
 use window::layout::RingId;
 
 /// Raised with the layout of rings too, so that what another version left stays for it. 2: a mark of the drained can be told
-/// from what was written over it.
-const FORMAT: u32 = 2;
+/// from what was written over it. 3: records say when they were written.
+const FORMAT: u32 = 3;
 
 /// Whose windows a directory holds.
 #[derive(Debug, Serialize, Deserialize)]
@@ -143,6 +144,13 @@ impl FilePlace {
         let identity = Identity::new(record.identity)
             .map_err(|why| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {why}", path.display())))?;
         Ok(Some((identity, record.hint)))
+    }
+
+    /// Since when there may have been rings: ns since 1970; 0 where nobody knows.
+    pub fn granted_ns(&self) -> u64 {
+        let made = fs::metadata(self.path.join("file")).and_then(|meta| meta.modified());
+        let since = made.ok().and_then(|made| made.duration_since(SystemTime::UNIX_EPOCH).ok());
+        since.map_or(0, |since| since.as_nanos() as u64)
     }
 
     /// Where the sequence counter is.

@@ -5,15 +5,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use file_cache::OpenHow;
+use file_cache::{Backdating, OpenHow};
 use global_store::GlobalStore;
-use types::{ByteRange, Epoch, Identity, RangeSet};
+use types::{ByteRange, Epoch, Identity, RangeSet, Timestamp};
 use window::drained::Drained;
 use window::layout::{HEADER_BYTES, NotThisRing, RingId};
 use window::recover::{Bounds, Fence, Loss, Replay, Report, Why, recover};
 use window::ring::{Grant, Reader, Reason, revoke};
 use window::sequence::WORD_BYTES;
-use window::{Mapping, Medium, Memory};
+use window::{Mapping, Medium, Memory, clock};
 
 use super::fault;
 use super::place::{CutRecord, FilePlace, HeldBack, RingRecord, is_damage};
@@ -69,21 +69,39 @@ struct ToReplica<'a> {
     newer: &'a dyn Fn() -> io::Result<Vec<ByteRange>>,
     /// What is not written for that, beyond what was known at first.
     held_back: RangeSet,
+    /// When the rings were granted, ns since 1970: nothing in them is older, whatever it says.
+    granted_ns: u64,
+    /// When the last of what was brought was written.
+    written: Timestamp,
+    since: Option<Backdating>,
+}
+
+impl ToReplica<'_> {
+    /// All is there: the file has the time of its last write.
+    fn backdate(&self) {
+        let Some(since) = self.since.as_ref().filter(|_| self.written > Timestamp::default()) else { return };
+        if let Err(error) = self.handle.backdate(since, self.written) {
+            tracing::debug!(%error, "the time at which a window was written is lost");
+        }
+    }
 }
 
 impl Replay for ToReplica<'_> {
-    fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    fn write(&mut self, offset: u64, bytes: &[u8], written_ns: u64) -> io::Result<()> {
+        let at = Timestamp::from_nanos(written_ns.max(self.granted_ns).min(clock::now_ns()));
+        self.written = self.written.max(at);
         let (mut newer, range) = (RangeSet::new(), ByteRange::at(offset, bytes.len() as u64));
         (self.newer)()?.into_iter().for_each(|range| newer.insert(range));
         for part in newer.missing(range) {
             let (start, end) = ((part.start - offset) as usize, (part.end - offset) as usize);
-            self.handle.write_acknowledged(&bytes[start..end], part.start)?;
+            self.handle.write_acknowledged(&bytes[start..end], part.start, at)?;
         }
         newer.iter().for_each(|one| self.held_back.insert(one.intersection(&range)));
         Ok(())
     }
 
     fn sync(&mut self) -> io::Result<()> {
+        self.backdate();
         // Rings on a tmpfs outlive no machine; neither must what comes from them.
         if self.durable { self.handle.sync_acknowledged(false) } else { Ok(()) }
     }
@@ -107,7 +125,7 @@ impl Replay for ToReplica<'_> {
 struct ToNowhere<'a>(&'a mut Replayed);
 
 impl Replay for ToNowhere<'_> {
-    fn write(&mut self, _: u64, _: &[u8]) -> io::Result<()> {
+    fn write(&mut self, _: u64, _: &[u8], _: u64) -> io::Result<()> {
         Ok(())
     }
 
@@ -275,8 +293,17 @@ fn file(
         handle.set_len(cut.len)?;
     }
     let bounds = Bounds { cut: keep, fences: &fences };
-    let held_back = RangeSet::new();
-    let mut to = ToReplica { handle, place, durable, replayed: &mut replayed, newer: &newer, held_back };
+    let mut to = ToReplica {
+        since: handle.backdating(),
+        handle,
+        place,
+        durable,
+        replayed: &mut replayed,
+        newer: &newer,
+        held_back: RangeSet::new(),
+        granted_ns: place.granted_ns(),
+        written: Timestamp::default(),
+    };
     recover(&mut rings, &drained, bounds, &mut to)?;
     drop(to);
     fault::point("window.drained");

@@ -14,6 +14,7 @@ mod settle;
 mod stories;
 mod stuck;
 mod switched;
+mod times;
 mod turns;
 
 use std::path::Path;

@@ -8,7 +8,7 @@ use crate::limits::DRAIN_ALIGN;
 
 fn record(sequence: u64, offset: u64, len: u64) -> Taken {
     let position = sequence * 64;
-    Taken { position, end: position + 64, sequence, epoch: Epoch(0), range: ByteRange::at(offset, len) }
+    Taken { position, end: position + 64, sequence, epoch: Epoch(0), range: ByteRange::at(offset, len), written_ns: 0 }
 }
 
 fn ranges(batch: &Batch) -> Vec<(u64, u64)> {

@@ -33,7 +33,7 @@ fn next(state: &mut u64) -> u64 {
 struct Guarded;
 
 impl Replay for Guarded {
-    fn write(&mut self, offset: u64, bytes: &[u8]) -> std::io::Result<()> {
+    fn write(&mut self, offset: u64, bytes: &[u8], _: u64) -> std::io::Result<()> {
         assert!(offset >= WRITABLE.start && offset + bytes.len() as u64 <= WRITABLE.end);
         Ok(())
     }
@@ -134,6 +134,7 @@ fn forged_records_never_leave_the_grant() {
                 length: [0, 1, 64, u32::MAX, next(&mut random) as u32, 9000][(next(&mut random) % 6) as usize],
                 kind: Kind::Write,
                 payload_sum: 0,
+                written_ns: odd(&mut random),
             };
             let place = HEADER_BYTES + slot as usize;
             header.store(&memory, place, grant().ring, position);
@@ -182,7 +183,7 @@ fn another_file_is_refused_and_says_why() {
 struct Hears<'a>(&'a Drained<Heap>, Option<Report>);
 
 impl Replay for Hears<'_> {
-    fn write(&mut self, _: u64, _: &[u8]) -> std::io::Result<()> {
+    fn write(&mut self, _: u64, _: &[u8], _: u64) -> std::io::Result<()> {
         Ok(())
     }
 

@@ -44,6 +44,8 @@ pub struct Taken {
     pub epoch: Epoch,
     /// The bytes of the file; never empty, and within the grant.
     pub range: ByteRange,
+    /// When it was written, as its program says: ns since 1970.
+    pub written_ns: u64,
 }
 
 /// Why a published record is not taken.
@@ -369,6 +371,7 @@ impl<M: Memory> Reader<M> {
             sequence: header.sequence,
             epoch: header.epoch,
             range: header.range(),
+            written_ns: header.written_ns,
         })
     }
 

@@ -5,6 +5,7 @@ use std::io::IoSlice;
 use types::Epoch;
 
 use super::Ring;
+use crate::clock::now_ns;
 use crate::layout::{Kind, NotThisRing, RECORD_BYTES, RecordHeader, RingId, State};
 use crate::layout::{at, flag, footprint, payload_max, shape};
 use crate::limits::{PLACED_FIRST_MAX, ROOM_SPINS, SLEEP_MAX};
@@ -156,6 +157,7 @@ impl<M: Memory, S: Memory> Writer<M, S> {
             length: length as u32,
             kind: Kind::Write,
             payload_sum,
+            written_ns: now_ns(),
         };
         self.publish(position, record, &header)
     }

@@ -24,7 +24,7 @@ pub const FILE: usize = 64 << 10;
 pub struct Replica(pub Vec<u8>);
 
 impl Replay for Replica {
-    fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    fn write(&mut self, offset: u64, bytes: &[u8], _: u64) -> io::Result<()> {
         let at = offset as usize;
         self.0[at..at + bytes.len()].copy_from_slice(bytes);
         Ok(())
@@ -182,7 +182,7 @@ impl<M: Memory> Drain<M> {
     pub fn batch(&mut self, urgent: bool, write: &mut dyn FnMut(u64, &[u8])) -> bool {
         struct Unsynced<'a>(&'a mut dyn FnMut(u64, &[u8]));
         impl Replay for Unsynced<'_> {
-            fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+            fn write(&mut self, offset: u64, bytes: &[u8], _: u64) -> io::Result<()> {
                 (self.0)(offset, bytes);
                 Ok(())
             }
@@ -203,7 +203,7 @@ impl<M: Memory> Drain<M> {
                 let place = &mut bytes[start..start + piece.range.len() as usize];
                 assert!(self.readers[piece.ring.0].copy(&piece.record, piece.skip(), place));
             }
-            to.write(one.range.start, &bytes).unwrap();
+            to.write(one.range.start, &bytes, one.written_ns()).unwrap();
         }
         to.sync().unwrap();
         self.drained.advance(batch.progress);

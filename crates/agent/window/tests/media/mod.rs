@@ -332,7 +332,7 @@ impl Memory for Lines {
 pub struct Disk(Machine);
 
 impl Replay for Disk {
-    fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    fn write(&mut self, offset: u64, bytes: &[u8], _: u64) -> io::Result<()> {
         self.0.step();
         self.0.0.replica.borrow_mut()[offset as usize..offset as usize + bytes.len()].copy_from_slice(bytes);
         Ok(())

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use testkit::{ProcessGuard, in_private_namespace, wait_for, wait_until};
 use window::attach::{Command as Ask, Control, state};
@@ -225,6 +225,29 @@ fn a_lazy_close_of_a_window_asks_no_server_and_one_of_a_file_that_never_had_one_
         assert!(asked, "a close that nobody heard of");
         wait_until("it is closed as well", BOUND, || asking.is_finished());
         wait_until("the bytes are there", BOUND, || fs::read(&path).is_ok_and(|bytes| bytes == b"some bytes"));
+    });
+}
+
+#[test]
+fn a_file_has_the_time_at_which_its_window_was_written_however_long_its_server_was_away() {
+    in_private_namespace(|| {
+        let mut cluster = Cluster::new(1);
+        let one = cluster.mount(1, &["--policy", "close=lazy", &window_option(&cluster)]);
+        let path = one.join("file");
+        let registration = register(&cluster);
+        let (file, window) = windowed(&registration, &path);
+        let asked = SystemTime::now();
+        cluster.kill_server();
+        window.append(0, b"some bytes").unwrap();
+        let written = SystemTime::now();
+        drop((window, file));
+        std::thread::sleep(Duration::from_secs(3));
+        cluster.start_server();
+        wait_until("the bytes are there", BOUND, || fs::read(&path).is_ok_and(|bytes| bytes == b"some bytes"));
+        // The request was made when it was first sent, and waits for the server since.
+        let late = fs::metadata(&path).unwrap().modified().unwrap().duration_since(written).unwrap_or_default();
+        assert!(late < Duration::from_secs(2), "{late:?} later than it was written");
+        assert!(fs::metadata(&path).unwrap().modified().unwrap() > asked - Duration::from_secs(1));
     });
 }
 

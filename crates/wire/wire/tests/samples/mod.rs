@@ -67,6 +67,7 @@ fn handle_requests() -> Vec<Message> {
         Message::Sync { handle: 9, data_only: true },
         Message::Flush { handle: 10 },
         Message::End { handle: 11 },
+        Message::WriteBackdated { handle: 12, offset: 13, age_ns: 1 << 33 },
     ]
 }
 

@@ -6,10 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-use file_cache::limits::PIECE_BYTES;
-use types::ByteRange;
+use file_cache::limits::{BACKDATE_AFTER, PIECE_BYTES};
+use types::{ByteRange, Timestamp};
 use window::plan::{Batch, Piece, RingSlot, Write};
-use window::{Gather, Memory};
+use window::{Gather, Memory, clock};
 
 use super::{Drain, Ring};
 use crate::limits::WINDOW_PIECE_PARTS_MAX;
@@ -20,11 +20,18 @@ impl Drain {
     /// All of it is there when it returns; on an error any part of it may be.
     pub(super) fn write(&mut self, batch: &Batch) -> io::Result<()> {
         self.look(batch);
+        let written_ns = batch.writes.iter().map(Write::written_ns).max().unwrap_or(0);
+        let (at, age_ns) = (Timestamp::from_nanos(written_ns), clock::now_ns().saturating_sub(written_ns));
         if self.handle.is_remote() {
             let pieces: Vec<Piece> = batch.writes.iter().flat_map(|write| &write.pieces).copied().collect();
-            self.write_copied(&pieces)?;
+            self.write_copied(&pieces, at)?;
         } else {
-            batch.writes.iter().flat_map(in_pieces).try_for_each(|parts| self.write_piece(&parts))?;
+            let late = u128::from(age_ns) > BACKDATE_AFTER.as_nanos();
+            let since = if late { self.handle.backdating() } else { None };
+            batch.writes.iter().flat_map(in_pieces).try_for_each(|parts| self.write_piece(&parts, at))?;
+            if let Some(Err(error)) = since.map(|since| self.handle.backdate(&since, at)) {
+                tracing::debug!(%error, file = self.hint, "the time at which a window was written is lost");
+            }
         }
         self.sync()?;
         self.look(batch);
@@ -42,16 +49,16 @@ impl Drain {
     }
 
     /// Parts that touch.
-    fn write_piece(&mut self, parts: &[Piece]) -> io::Result<()> {
+    fn write_piece(&mut self, parts: &[Piece], at: Timestamp) -> io::Result<()> {
         let straight = gather(&self.rings, parts).is_some_and(|bytes| {
-            let at = parts[0].range.start;
-            self.handle.write_straight(&mut |replica| bytes.write(replica, at))
+            let start = parts[0].range.start;
+            self.handle.write_straight(&mut |replica| bytes.write(replica, start))
         });
-        if straight { Ok(()) } else { self.write_copied(parts) }
+        if straight { Ok(()) } else { self.write_copied(parts, at) }
     }
 
     /// What touches travels together. Of a ring whose file was cut nothing does that was not copied before.
-    fn write_copied(&mut self, pieces: &[Piece]) -> io::Result<()> {
+    fn write_copied(&mut self, pieces: &[Piece], at: Timestamp) -> io::Result<()> {
         let bytes: usize = pieces.iter().map(|piece| piece.range.len() as usize).sum();
         if self.buffer.len() < bytes {
             self.buffer.resize(bytes, 0);
@@ -71,7 +78,7 @@ impl Drain {
             filled = end;
         }
         let runs: Vec<_> = runs.into_iter().map(|(start, run)| (start, &self.buffer[run])).collect();
-        self.handle.write_scattered(&runs)
+        self.handle.write_scattered(&runs, at)
     }
 
     /// Acknowledged bytes of the batch were lost with rings that their programs cut.
@@ -141,7 +148,7 @@ mod tests {
 
     fn part(start: u64, end: u64) -> Piece {
         let range = ByteRange::new(start, end);
-        let record = Taken { position: 0, end: 1 << 30, sequence: 0, epoch: Epoch(0), range };
+        let record = Taken { position: 0, end: 1 << 30, sequence: 0, epoch: Epoch(0), range, written_ns: 0 };
         Piece { ring: RingSlot(0), record, range }
     }
 

@@ -205,7 +205,7 @@ fn what_another_version_left_is_named_and_stays_until_it_can_be_replayed() {
     let (root, buffer) = (story.tree.path(), story.tree.path().join("buffer"));
     let place = only(&only(&root.join("w")).join("files"));
     let record = std::fs::read_to_string(place.join("file")).unwrap();
-    std::fs::write(place.join("file"), record.replace("\"format\":2", "\"format\":3")).unwrap();
+    std::fs::write(place.join("file"), record.replace("\"format\":3", "\"format\":4")).unwrap();
     let agent = agent_over(root, &[]);
     let refused = recovered(&agent, &buffer).unwrap_err().to_string();
     assert!(refused.contains(place.to_str().unwrap()) && refused.contains("of another version"), "{refused}");

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use file_cache::{SeekFor, WriteResult};
 use parking_lot::Mutex;
 use testkit::Random;
-use types::{Identity, Version};
+use types::{Identity, Timestamp, Version};
 use window::drained::Drained;
 use window::ring::Writer;
 use window::sequence::Sequence;
@@ -78,7 +78,7 @@ impl OpenData for Arc<Recorder> {
     fn write_at(&self, data: &[u8], offset: u64, _: bool) -> io::Result<WriteResult> {
         Ok(WriteResult { offset, written: data.len() })
     }
-    fn write_acknowledged(&self, data: &[u8], offset: u64) -> io::Result<()> {
+    fn write_acknowledged(&self, data: &[u8], offset: u64, _: Timestamp) -> io::Result<()> {
         self.events.lock().push(Event::Copied(self.mark()));
         self.replica.write_all_at(data, offset)
     }

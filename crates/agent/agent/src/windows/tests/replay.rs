@@ -144,7 +144,7 @@ fn what_is_lost_is_told_before_the_start_stops_at_another_file_and_nobody_can_be
     fs::create_dir(&other).unwrap();
     fs::copy(place.join("0.grant"), other.join("0.grant")).unwrap();
     let record = fs::read_to_string(place.join("file")).unwrap();
-    fs::write(other.join("file"), record.replace("\"format\":2", "\"format\":3")).unwrap();
+    fs::write(other.join("file"), record.replace("\"format\":3", "\"format\":4")).unwrap();
     fs::write(place.join("0.grant"), "{").unwrap();
     // As every user may in /dev/shm.
     let number = place.file_name().unwrap().to_str().unwrap();

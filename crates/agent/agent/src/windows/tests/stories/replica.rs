@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use concurrency::{Mutex, below};
 use file_cache::{SeekFor, WriteResult};
-use types::Version;
+use types::{Timestamp, Version};
 
 use crate::burst_buffer::{DataVersion, OpenData};
 
@@ -83,7 +83,7 @@ impl OpenData for Arc<Replica> {
     fn write_at(&self, data: &[u8], offset: u64, _: bool) -> io::Result<WriteResult> {
         self.put(data, offset).map(|()| WriteResult { offset, written: data.len() })
     }
-    fn write_acknowledged(&self, data: &[u8], offset: u64) -> io::Result<()> {
+    fn write_acknowledged(&self, data: &[u8], offset: u64, _: Timestamp) -> io::Result<()> {
         let done = self.put(data, offset);
         if done.is_err() && below(2) == 0 {
             // There was room for a part of it.
