@@ -44,6 +44,7 @@ run_program() { # NAME
     fail "$name" "it left other files (<: directly, >: accelerated)"
   else
     pass "$name"
+    sed -n "s/^not tested: /not tested in programs::$name: /p" "$scratch/$name.direct"
   fi
   rm -rf "$direct" "${global:?}/$name" "$buffer"
 }
