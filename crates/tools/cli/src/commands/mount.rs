@@ -150,7 +150,7 @@ fn stay_below(place: &Place) {
     }
 }
 
-fn tell(started: Option<&Channel>, text: &str) {
+pub fn tell(started: Option<&Channel>, text: &str) {
     say!("forebay: {text}");
     if started.is_some() {
         tracing::warn!("{text}");

@@ -50,8 +50,16 @@ fn relay(place: &Place, server: &ServerAt, patience: Duration, started: Option<&
     let mut relaying = prepared.serve(device)?;
     relaying.agreed()?;
     // The first request through the mount: it works, or the caller hears why not.
-    apart::look_into(&place.dir)
-        .map_err(|e| Failure::io(format_args!("look into {} at the server", place.dir.display()), &e))?;
+    match apart::look_into(&place.dir) {
+        // It has answered before. Others may be in there already, and wait for it as they do later.
+        Err(error) if error.raw_os_error() == Some(libc::ETIMEDOUT) => {
+            let (dir, server) = (place.dir.display(), relaying.address());
+            mount::tell(started, &format!("{server} does not answer any more: {dir} is there when it does"));
+        }
+        looked => {
+            looked.map_err(|e| Failure::io(format_args!("look into {} at the server", place.dir.display()), &e))?
+        }
+    }
     tracing::info!("{} is the directory of {}", place.dir.display(), relaying.address());
     mount::say_started(started)?;
     wait(&relaying, &signals);
