@@ -42,6 +42,6 @@ pub use remote::fault as remote_fault;
 pub use remote::{Drainer, Interruption, Reads, RemoteBuffer, Written, set_interruption};
 pub use windows::own_tmpfs;
 pub use windows::{
-    Announced, OutOfSight, Replayed, WindowMedium, WindowService, WindowSettings, WindowStatus, fits_windows,
-    forget_windows, has_windows_in, windows_left,
+    Announced, LeftWindows, OutOfSight, Replayed, WindowMedium, WindowService, WindowSettings, WindowStatus,
+    fits_windows, forget_windows, has_windows_in, left_windows, windows_left,
 };

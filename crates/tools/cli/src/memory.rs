@@ -1,37 +1,70 @@
 //! How much memory this process may take.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Bytes of the machine's memory, or of what the control groups of this process leave of it. `None`: that cannot be told.
 pub fn limit() -> Option<u64> {
-    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    of_machine().into_iter().chain(of_groups(&groups, Path::new("/sys/fs/cgroup"))).min()
+    of_machine("MemTotal:").into_iter().chain(of_groups(Group::limit)).min()
 }
 
-fn of_machine() -> Option<u64> {
+/// Of that, what nobody needs now; what the kernel would give back counts as such.
+pub fn available() -> Option<u64> {
+    of_machine("MemAvailable:").into_iter().chain(of_groups(Group::available)).min()
+}
+
+fn of_machine(what: &str) -> Option<u64> {
     let info = fs::read_to_string("/proc/meminfo").ok()?;
-    let kib = info.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib = info.lines().find_map(|line| line.strip_prefix(what))?;
     kib.trim().trim_end_matches(" kB").parse::<u64>().ok().map(|kib| kib << 10)
 }
 
-/// The least limit of the groups that `/proc/self/cgroup` names, and of those around them: both hierarchies, where distributions
+fn of_groups(what: fn(&Group) -> Option<u64>) -> Option<u64> {
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    least(&groups, Path::new("/sys/fs/cgroup"), what)
+}
+
+/// A control group's directory, and what its files are called there.
+struct Group {
+    path: PathBuf,
+    names: &'static [&'static str; 3],
+}
+
+/// Limit, usage, and in `memory.stat` the pages of files that are given back first.
+const UNIFIED: [&str; 3] = ["memory.max", "memory.current", "inactive_file "];
+const OLDER: [&str; 3] = ["memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "];
+
+impl Group {
+    fn number(&self, name: &str) -> Option<u64> {
+        // `max` is none.
+        fs::read_to_string(self.path.join(name)).ok()?.trim().parse().ok()
+    }
+
+    fn limit(&self) -> Option<u64> {
+        self.number(self.names[0])
+    }
+
+    fn available(&self) -> Option<u64> {
+        let (limit, used) = (self.limit()?, self.number(self.names[1]).unwrap_or(0));
+        let stat = fs::read_to_string(self.path.join("memory.stat")).unwrap_or_default();
+        let given_back = stat.lines().find_map(|line| line.strip_prefix(self.names[2])?.parse::<u64>().ok());
+        Some(limit.saturating_sub(used.saturating_sub(given_back.unwrap_or(0))))
+    }
+}
+
+/// The least of the groups that `/proc/self/cgroup` names, and of those around them: both hierarchies, where distributions
 /// mount them. In a container the path may be the machine's: what is not there is passed over, up to the container's own.
-fn of_groups(groups: &str, mounted: &Path) -> Option<u64> {
+fn least(groups: &str, mounted: &Path, what: fn(&Group) -> Option<u64>) -> Option<u64> {
     let of = |line: &str| {
         let mut words = line.splitn(3, ':').skip(1);
         let (controllers, path) = (words.next()?, Path::new(words.next()?));
-        let (mounted, file) = match controllers {
-            "" => (mounted.to_owned(), "memory.max"),
-            _ if controllers.split(',').any(|one| one == "memory") => (mounted.join("memory"), "memory.limit_in_bytes"),
+        let (mounted, names) = match controllers {
+            "" => (mounted.to_owned(), &UNIFIED),
+            _ if controllers.split(',').any(|one| one == "memory") => (mounted.join("memory"), &OLDER),
             _ => return None,
         };
-        let limit_of = |group: &Path| {
-            let group = mounted.join(group.strip_prefix("/").unwrap_or(group));
-            // `max` is none.
-            fs::read_to_string(group.join(file)).ok()?.trim().parse::<u64>().ok()
-        };
-        path.ancestors().filter_map(limit_of).min()
+        let group = |group: &Path| Group { path: mounted.join(group.strip_prefix("/").unwrap_or(group)), names };
+        path.ancestors().filter_map(|path| what(&group(path))).min()
     };
     groups.lines().filter_map(of).min()
 }
@@ -48,7 +81,7 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, limit).unwrap();
         };
-        let of = |groups: &str| of_groups(groups, tree.path());
+        let of = |groups: &str| least(groups, tree.path(), Group::limit);
         assert_eq!(of("0::/\n"), None);
         put("memory.max", "max\n");
         put("job/memory.max", "4096\n");
@@ -61,11 +94,21 @@ mod tests {
         assert_eq!(of("3:cpu:/job\n4:cpuset,memory:/job/x\n0::/job\n"), Some(1024));
         assert_eq!(of("4:memory:/\n"), Some(9223372036854771712));
         assert_eq!(of("nonsense\n1:memory\n"), None);
+        let available = |groups: &str| least(groups, tree.path(), Group::available);
+        assert_eq!(available("0::/job/step\n"), Some(4096), "nobody says what is used");
+        put("job/memory.current", "4000\n");
+        assert_eq!(available("0::/job/step\n"), Some(96));
+        put("job/memory.stat", "anon 7\ninactive_file 1000\nactive_file 5\n");
+        assert_eq!(available("0::/job/step\n"), Some(1096));
+        put("memory/job/memory.usage_in_bytes", "5000\n");
+        put("memory/job/memory.stat", "inactive_file 1\ntotal_inactive_file 100\n");
+        assert_eq!(available("4:memory:/job\n"), Some(0));
     }
 
     #[test]
     fn what_this_process_may_take_is_no_more_than_there_is() {
         let bytes = limit().unwrap();
-        assert!(bytes > 0 && bytes <= of_machine().unwrap(), "{bytes}");
+        assert!(bytes > 0 && bytes <= of_machine("MemTotal:").unwrap(), "{bytes}");
+        assert!(available().unwrap() <= bytes);
     }
 }

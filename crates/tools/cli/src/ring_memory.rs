@@ -11,7 +11,7 @@ use crate::leaving;
 use crate::privilege;
 
 /// What every node has.
-const SHARED: &str = "/dev/shm";
+pub const SHARED: &str = "/dev/shm";
 
 /// Where rings would lie.
 #[derive(Debug)]

@@ -29,7 +29,7 @@ pub struct WindowArgs {
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true)]
     window: Option<Option<PathBuf>>,
     /// Memory that all windows together may take; a new one gets at most half of what is left [default: an eighth of the memory that
-    /// there is, at most 1GiB]
+    /// there is, at most 1GiB and half of what is free]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     window_memory: Option<u64>,
 }
@@ -118,7 +118,7 @@ impl WindowArgs {
             );
         }
         let mut first = WindowSettings::new(&dir, "").map_err(failed)?;
-        first.budget_bytes = self.window_memory.unwrap_or_else(|| budget(first.budget_bytes));
+        first.budget_bytes = self.window_memory.unwrap_or_else(|| budget(first.budget_bytes, &dir));
         if let Wish::Bytes(bytes) = wish
             && bytes > first.budget_bytes / 2
             && !quiet
@@ -134,14 +134,22 @@ impl WindowArgs {
     }
 }
 
-/// Bytes for all windows where nobody says how many: `most`, or what a small machine or job can spare.
-fn budget(most: u64) -> u64 {
-    let spared = memory::limit().map_or(most, |bytes| bytes / limits::WINDOW_MEMORY_SHARE);
-    most.min(spared).max(2 * CAPACITY_MIN)
+/// Bytes for all windows where nobody says how many: `most`, or what a small machine or job can spare, and of what nobody has now, in
+/// memory and in `dir`, one half: others may come.
+fn budget(most: u64, dir: &Path) -> u64 {
+    let there = dir.ancestors().find_map(|dir| rustix::fs::statvfs(dir).ok());
+    let space = there.map(|stat| stat.f_bavail.saturating_mul(stat.f_frsize));
+    let spared = memory::limit().map(|bytes| bytes / limits::WINDOW_MEMORY_SHARE);
+    bounded(most, spared, [memory::available(), space])
+}
+
+fn bounded(most: u64, spared: Option<u64>, free: [Option<u64>; 2]) -> u64 {
+    let halves = free.into_iter().flatten().map(|bytes| bytes / 2);
+    spared.into_iter().chain(halves).fold(most, u64::min).max(2 * CAPACITY_MIN)
 }
 
 /// What the environment wishes. Refused is what the library would pass over: it has nobody to say it to.
-fn wished() -> Result<Wish, Failure> {
+pub fn wished() -> Result<Wish, Failure> {
     let text = std::env::var_os(WISH).unwrap_or_default();
     if let Some(wish) = wish(text.as_encoded_bytes()) {
         return Ok(wish);
@@ -230,6 +238,16 @@ impl WindowPlace {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn windows_take_no_more_by_themselves_than_half_of_what_nobody_has() {
+        const MIB: u64 = 1 << 20;
+        assert_eq!(bounded(1024 * MIB, None, [None, None]), 1024 * MIB);
+        assert_eq!(bounded(1024 * MIB, Some(512 * MIB), [Some(4096 * MIB), None]), 512 * MIB);
+        assert_eq!(bounded(1024 * MIB, Some(512 * MIB), [Some(600 * MIB), Some(4096 * MIB)]), 300 * MIB);
+        assert_eq!(bounded(1024 * MIB, Some(512 * MIB), [Some(600 * MIB), Some(100 * MIB)]), 50 * MIB);
+        assert_eq!(bounded(1024 * MIB, Some(512 * MIB), [Some(0), None]), 2 * CAPACITY_MIN, "one has room at least");
+    }
 
     #[test]
     fn a_wish_of_the_environment_is_a_size_that_policies_take() {

@@ -17,6 +17,7 @@ mod drain;
 pub mod fault;
 mod file;
 mod grant;
+mod leftover;
 mod listener;
 mod out_of_sight;
 pub mod own_tmpfs;
@@ -42,6 +43,7 @@ use window::Medium;
 pub use control::attaches;
 pub use counters::WindowStatus;
 pub use directory::fits as fits_windows;
+pub use leftover::{LeftWindows, left_windows};
 pub use out_of_sight::{OutOfSight, forget_windows, has_windows_in};
 pub use processes::Announced;
 pub(crate) use replay::replay;
@@ -82,7 +84,7 @@ impl WindowSettings {
         Ok(WindowSettings {
             dir: dir.into(),
             medium: None,
-            session: format!("forebay-{:016x}", session::random()? as u64),
+            session: format!("{}{:016x}", leftover::PREFIX, session::random()? as u64),
             burst_buffer: burst_buffer.into(),
             budget_bytes: limits::WINDOW_BUDGET_BYTES,
             window_bytes: limits::WINDOW_BYTES,

@@ -27,6 +27,8 @@ const SESSIONS: &str = "windows";
 const CLIENT: &str = "client";
 /// The socket in a session's directory.
 pub(super) const SOCKET: &str = "socket";
+/// The directory in a session's that holds one for each file.
+pub(super) const FILES: &str = "files";
 /// In the place of BOOT: whatever life.
 const DURABLE: &str = "durable";
 
@@ -276,7 +278,7 @@ impl Session {
     }
 
     fn files(&self) -> PathBuf {
-        self.path().join("files")
+        self.path().join(FILES)
     }
 
     /// The directories of files that are there; none if the session's own is gone.

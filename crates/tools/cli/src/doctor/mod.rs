@@ -1,6 +1,7 @@
 //! `forebay doctor`: what works here, what does not, and what to do about it.
 
 mod fuse;
+mod left;
 mod machine;
 mod medium;
 pub mod probe;
@@ -9,6 +10,7 @@ use std::path::Path;
 
 use agent::WindowMedium;
 use serde::Serialize;
+use window::environment::{SOCKET, WISH, Wish};
 
 use crate::args::DoctorArgs;
 use crate::exit::{self, Failure, out, reason};
@@ -60,6 +62,7 @@ pub fn run(args: &DoctorArgs) -> Result<u8, Failure> {
     let mut checks = vec![machine::kernel(), machine::privileges(), machine::user_namespaces()];
     checks.extend(fuse::checks(buffer.as_deref()));
     checks.extend([machine::memory(), machine::open_files(), library(), windows(args.window.as_deref())]);
+    checks.extend(left::checks(args.window.as_deref()));
     match &buffer {
         Some(dir) => checks.extend(medium::checks(dir)),
         None => checks.push(Check::ok("burst buffer", "none named; add --burst-buffer BB to look at one")),
@@ -98,10 +101,7 @@ fn windows(named: Option<&Path>) -> Check {
     let name = "windows";
     let worth = "what is acknowledged there survives programs and agents, and the machine after a sync";
     let memory = RingMemory::look();
-    let by_default = match memory.lasts() {
-        Ok(()) => "`forebay run` has them by itself".to_owned(),
-        Err(why) => format!("`forebay run` has them with --window alone, for {why}"),
-    };
+    let by_default = by_default(&memory);
     let (dir, why) = match (named, &memory) {
         (Some(dir), _) => (dir.to_owned(), String::new()),
         (None, RingMemory::Shared { why }) => (memory.dir(), format!("; no huge pages: {why}; {by_default}")),
@@ -130,6 +130,21 @@ fn windows(named: Option<&Path>) -> Check {
             Check::limited(name, found, crate::window::WHERE)
         }
     }
+}
+
+/// Whether `forebay run` has windows that nobody asks for, as it would be started here.
+fn by_default(memory: &RingMemory) -> String {
+    let why = match crate::window::wished() {
+        Ok(Wish::Off) => format!("{WISH}=off is set"),
+        _ if std::env::var_os(SOCKET).is_some() => return format!("programs here have those of the agent of {SOCKET}"),
+        Ok(Wish::Bytes(_)) => return format!("`forebay run` has them, as {WISH} is set"),
+        _ if !preload::is_there() => "there is no preload library of this version".to_owned(),
+        _ => match memory.lasts() {
+            Ok(()) => return "`forebay run` has them by itself".to_owned(),
+            Err(why) => why,
+        },
+    };
+    format!("`forebay run` has them with --window alone, for {why}")
 }
 
 fn print(checks: &[Check]) {

@@ -383,6 +383,38 @@ fn memory_in_which_no_window_has_room_is_refused() {
 }
 
 #[test]
+fn the_doctor_tells_what_killed_agents_left_and_whose_it_is_until_that_is_recovered() {
+    in_private_namespace(|| {
+        let story = Story::new();
+        let rings = story.bench.tree.path("rings");
+        let doctor = || {
+            let done = call([Path::new("doctor"), "--json".as_ref(), "--window".as_ref(), &rings]);
+            let report: serde_json::Value = serde_json::from_str(&done.out).unwrap();
+            let checks = report["checks"].as_array().unwrap().iter();
+            let left = checks.filter(|check| check["name"] == "left windows").map(|check| check["found"].to_string());
+            left.collect::<Vec<_>>().join("\n")
+        };
+        let mut running = story.start(None);
+        wait_until("writes", BOUND, || {
+            assert!(running.guard.ended().is_none(), "{}", running.err());
+            story.acknowledged() > 100
+        });
+        let of_one_that_lives = doctor();
+        kill(running.pid(), libc::SIGKILL);
+        kill(story.ledger.word(8).load(SeqCst) as i32, libc::SIGKILL);
+        wait_until("the death of the agent", BOUND, || running.guard.ended().is_some());
+        let of_one_that_died = doctor();
+        let recovered = call([Path::new("recover"), &story.bench.buffer]);
+        assert_eq!(recovered.code, 0, "{recovered:?}");
+        let of_none = doctor();
+        let told = |found: &str| found.contains(rings.to_str().unwrap());
+        assert!(!told(&of_one_that_lives), "{of_one_that_lives}");
+        assert!(told(&of_one_that_died) && of_one_that_died.contains(" of file"), "{of_one_that_died}");
+        assert!(!told(&of_none), "{of_none}");
+    });
+}
+
+#[test]
 fn rings_that_were_taken_away_are_told_as_lost() {
     in_private_namespace(|| {
         let story = Story::new();
