@@ -24,6 +24,8 @@ impl FileHandle {
     /// Before bytes come that were written a while ago; [`FileHandle::backdate`] when they are there. `None` where the file's time is kept
     /// elsewhere than in a replica: it stays that of their coming.
     pub fn backdating(&self) -> Option<Backdating> {
+        // Who moves the file to the global store meanwhile would find a descriptor that may write.
+        let _io = self.file.io.read();
         let changes = self.file.changes_now.load(Ordering::Acquire);
         let version = self.file.live.lock().version;
         let Ok(Route::Replica(replica)) = self.route(true) else { return None };
