@@ -67,7 +67,7 @@ crash() { # KIND JOB_LINE...
       sleep 0.05
     done
   fi
-  [ "$kind" = committing ] || pause $((RANDOM % 1500))
+  [ "$kind" = committing ] || pause $((RANDOM % within))
   machine_cut "$dir"
   [ "$kind" = writing ] && [ "$(acknowledged)" -lt "$enough" ] && came="$(acknowledged) of $enough acknowledgements"
   [ "$came" = yes ] && grep -q 'vm: drained' "$dir/console" && return 2
@@ -79,15 +79,17 @@ crash() { # KIND JOB_LINE...
 
 survives_crashes() { # JOB_LINE...
   # A recovery has most to do after a drain that was cut: four crashes are one of each kind.
-  local n tries ended kind kinds=(writing draining committing recovering)
+  local n tries ended kind within=1500 kinds=(writing draining committing recovering)
   machine_disks "$dir" || return
   crash writing first=yes "$@" || return
   for n in $(seq 2 "$CRASHES"); do
     kind=${kinds[(n - 1) % 4]}
+    within=1500
     for tries in 1 2 3 4 5; do
       crash "$kind" "$@"
       ended=$?
       [ $ended = 2 ] || break
+      within=$((within / 3)) # it was over by then
     done
     [ $ended = 0 ] || { echo "after crash $n ($kind): $ended" && return 1; }
   done

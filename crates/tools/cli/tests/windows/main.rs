@@ -318,7 +318,8 @@ fn windows_that_cannot_be_are_refused_or_it_is_said_why_there_was_none() {
             env!("CARGO_BIN_EXE_forebay"),
             bench.dir.display()
         );
-        let done = bench.run(&["--no-preload", &format!("--window={}", small.display())], &script);
+        let done =
+            bench.run(&["--no-preload", "--window-memory=64MiB", &format!("--window={}", small.display())], &script);
         let why = "1 asked for a window in vain: no ring can be made where they lie: No space left on device";
         assert!(done.code == 0 && done.out.contains(why) && done.err.contains(why), "{done:?}");
         assert!(!done.err.contains("not in memory"), "{done:?}");
