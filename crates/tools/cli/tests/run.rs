@@ -175,7 +175,9 @@ fn a_burst_buffer_takes_further_directories_beside_the_first() {
         assert_eq!((both.code, both.out.as_str()), (137, "1\n"), "{both:?}");
         assert!(bench.buffer.join("superblock").exists(), "the first stays where it is");
         let checked = call(["check", bench.buffer.to_str().unwrap()]);
-        assert_eq!(checked.out.matches("1 dirty").count(), 1, "{checked:?}");
+        // What the first left may have been staged out by the second, as far as that came before it was killed.
+        assert!((1..=2).contains(&checked.out.matches("1 dirty").count()), "{checked:?}");
+        assert_eq!(checked.out.matches(" 1 replicas").count(), 2, "{checked:?}");
         let recovered = call(["recover", bench.buffer.to_str().unwrap()]);
         assert_eq!(recovered.code, 0, "{recovered:?}");
         assert_eq!((bench.read("one").as_str(), bench.read("../other/two").as_str()), ("1\n", "2\n"));
