@@ -16,7 +16,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use catalogue::{Record, State};
@@ -37,8 +37,11 @@ pub struct File {
     pub(crate) drain: Mutex<()>,
     pub(crate) io: RwLock<()>,
     pub(crate) append: Mutex<()>,
-    /// Changes of it that came as they were made, counted while `io` is held ([`FileHandle::backdate`](crate::FileHandle::backdate)).
+    /// Changes of it that came as they were made, counted while `io` is held, or `dating`.
     pub(crate) changes_now: AtomicU64,
+    /// Who changes it past `io`, and who sets its time back ([`FileHandle::backdate`](crate::FileHandle::backdate)), one at a time. Only
+    /// `live` is taken with it.
+    pub(crate) dating: Mutex<()>,
     /// One backdated write at a time.
     pub(crate) backdated: Mutex<()>,
     /// Shared by who syncs the replica, exclusive for a moment to wait for them. Nothing but `live` is taken with it.
@@ -221,6 +224,7 @@ impl File {
             io: RwLock::new(()),
             append: Mutex::new(()),
             changes_now: AtomicU64::new(0),
+            dating: Mutex::new(()),
             backdated: Mutex::new(()),
             syncing: RwLock::new(()),
             gate: Mutex::new(()),
@@ -267,6 +271,13 @@ impl File {
                 fds: Descriptors::default(),
             }),
         }
+    }
+
+    /// A change of its replica past `io`, which counts for more than the time of what was written before.
+    pub(crate) fn dated<E>(&self, change: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+        let _dating = self.dating.lock();
+        self.changes_now.fetch_add(1, Ordering::AcqRel);
+        change()
     }
 
     /// Who it is.

@@ -131,7 +131,7 @@ impl Inner {
             let version = file.live.lock().version.unwrap_or(Version(0));
             let replica = self.replicas.open_as(version, How::Write)?;
             let _cutting = self.replicas.cutting(Some(version));
-            rustix::fs::ftruncate(&replica, 0)?;
+            file.dated(|| rustix::fs::ftruncate(&replica, 0))?;
             fault::point("w0.truncated");
         }
         Ok(())

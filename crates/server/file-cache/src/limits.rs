@@ -220,6 +220,9 @@ pub const PIECE_BYTES: usize = 256 << 10;
 /// Bytes of a file's name that a saved replica of it is called by, before a dot and its version: names have at most 255.
 pub const SAVED_NAME_BYTES: usize = 200;
 
+/// The coarsest unit in which stores keep times.
+pub(crate) const COARSE_SECONDS: i64 = 2;
+
 /// What was written that long before it comes gives its file the time at which it was written; what comes sooner has that of its coming,
 /// and spares two system calls. A tick of the clock by which the kernel itself gives times is up to that long.
 pub const BACKDATE_AFTER: Duration = Duration::from_millis(10);

@@ -1,14 +1,16 @@
 //! Steps W5 and W6: a copied file gets its time, reaches the medium, and is looked at.
 
 use std::io;
+use std::os::fd::AsFd;
 
 use config::Verify;
 use global_store::{Access, OpenFile};
 use types::{Fingerprint, Timestamp};
 
 use crate::cache::Inner;
+use crate::clock::wall;
 use crate::fault;
-use crate::limits::SMALL_BYTES;
+use crate::limits::{COARSE_SECONDS, SMALL_BYTES};
 use crate::replica;
 use crate::stage_out::Job;
 
@@ -29,10 +31,35 @@ impl Inner {
         let _gate = job.file.gate.lock();
         self.follow_time(job)?;
         global.set_mtime(job.mtime)?;
-        job.timed = Some(global.attributes()?.fingerprint);
+        let mut timed = global.attributes()?.fingerprint;
+        if job.copied.changed && timed.same_content(&job.before) && job.mtime != job.before.mtime {
+            timed = self.tell_apart(job, &*global, timed)?;
+        }
+        job.timed = Some(timed);
         job.global = Some(global);
         fault::point("w5.mtime");
         Ok(())
+    }
+
+    /// A store that keeps times coarsely shows the changed file as it was, and who knows it so would never look again: it has the present
+    /// time then, or the next one that the store can keep, if that is near.
+    fn tell_apart(&self, job: &mut Job<'_>, global: &dyn OpenFile, mut timed: Fingerprint) -> io::Result<Fingerprint> {
+        let (now, before) = (wall(), job.before.mtime);
+        let later = |seconds| Timestamp { seconds: before.seconds + seconds, nanos: 0 };
+        for mtime in [now.max(before.next()), later(1), later(COARSE_SECONDS)] {
+            if mtime.seconds > now.seconds + COARSE_SECONDS {
+                break;
+            }
+            job.mtime = mtime;
+            global.set_mtime(mtime)?;
+            timed = global.attributes()?.fingerprint;
+            if !timed.same_content(&job.before) {
+                break;
+            }
+        }
+        job.file.dated(|| replica::set_mtime(job.replica.as_fd(), timed.mtime))?;
+        job.mtime = timed.mtime;
+        Ok(timed)
     }
 
     /// A program's own `utimens` since the job began went to the replica as well; whether there was one. It is counted before it
@@ -121,7 +148,7 @@ impl Inner {
     }
 }
 
-/// Whether a store keeps `wanted` as `found`: it may cut to a coarser unit, at most two seconds.
+/// Whether a store keeps `wanted` as `found`: it may cut to a coarser unit.
 pub(crate) fn is_time(found: Timestamp, wanted: Timestamp) -> bool {
-    found <= wanted && (found.seconds >= wanted.seconds - 2)
+    found <= wanted && (found.seconds >= wanted.seconds - COARSE_SECONDS)
 }

@@ -3,7 +3,6 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use catalogue::{Durability, Record, State};
 use global_store::Anchor;
@@ -92,8 +91,7 @@ impl Inner {
         let no_spill = file.io.try_read();
         let replica = if whole { Some(self.replica_of(file, version, no_spill.is_some())?) } else { None };
         if let Some(replica) = &replica {
-            replica::set_mtime(replica.as_fd(), mtime)?;
-            file.changes_now.fetch_add(1, Ordering::AcqRel);
+            file.dated(|| replica::set_mtime(replica.as_fd(), mtime))?;
         }
         // What is left of an unlinked file is its replica.
         if let Some(record) = record {

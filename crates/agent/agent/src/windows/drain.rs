@@ -56,6 +56,8 @@ struct Ring {
     came: Instant,
     /// Or given back, or nothing was unfinished in it.
     moved: Instant,
+    /// Before it was last found with nothing in it that was not taken.
+    empty: Instant,
     _share: Share,
 }
 
@@ -70,7 +72,7 @@ impl Ring {
     /// When a record can have been written that is found now, whatever its program says: ns since 1970.
     fn written_within(&self) -> RangeInclusive<u64> {
         let now = clock::now_ns();
-        now.saturating_sub(self.moved.elapsed().as_nanos() as u64)..=now
+        now.saturating_sub(self.empty.elapsed().as_nanos() as u64)..=now
     }
 
     /// Whether its writer may soon wait.
@@ -201,8 +203,10 @@ impl Drain {
         self.queue.join(slot);
         self.behind.goes_on();
         let now = Instant::now();
-        self.rings
-            .insert(slot, Ring { reader, open, ended: false, waited_us: 0, came: now, moved: now, _share: share });
+        self.rings.insert(
+            slot,
+            Ring { reader, open, ended: false, waited_us: 0, came: now, moved: now, empty: now, _share: share },
+        );
         Counters::add(&self.counters.attached, 1);
         self.tell_kept();
         Ok(Granted { ring: memory, sequence: Arc::clone(&self.counter), id, capacity, medium: self.medium })
@@ -291,12 +295,17 @@ impl Drain {
             let Some(ring) = rings.get_mut(&slot).filter(|ring| !ring.ended) else { continue };
             let before = ring.reader.cursor();
             let within = ring.written_within();
+            let looked = Instant::now();
             let stop = ring.reader.take(&mut |found| offer(queue, (slot, &within), found, hint, damages, counters));
+            let all = !ring.reader.is_behind(ring.reader.head());
             if ring.reader.cursor() > before {
                 ring.came = Instant::now();
                 ring.moved = ring.came;
-            } else if !ring.reader.is_behind(ring.reader.head()) {
-                ring.moved = Instant::now();
+            } else if all {
+                ring.moved = looked;
+            }
+            if all {
+                ring.empty = looked;
             }
             ring.count_waits(counters);
             queue.settle(slot, ring.reader.known_below(sequence));

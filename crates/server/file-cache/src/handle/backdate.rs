@@ -10,10 +10,11 @@ use types::{ByteRange, Timestamp, Version};
 use super::{FileHandle, Route};
 use crate::api::WriteResult;
 use crate::clock::wall;
+use crate::limits::COARSE_SECONDS;
 use crate::replica::{self, mtime_of};
 
 /// What a file was before such bytes came.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Backdating {
     version: Option<Version>,
     changes: u64,
@@ -33,19 +34,29 @@ impl FileHandle {
         Some(Backdating { version, changes, mtime })
     }
 
-    /// They are there, and the last of them was written at `at`. What others changed meanwhile counts for more, and has the time that it
-    /// has. Whoever saw the time that the file had before finds another, always.
+    /// They are there, all or some, and the last of them was written at `at`. What others changed meanwhile counts for more, and has the
+    /// time that it has. Whoever saw the time that the file had before finds another, always, if the burst buffer can keep it.
     pub fn backdate(&self, since: &Backdating, at: Timestamp) -> io::Result<()> {
         let _io = self.file.io.write();
+        let _dating = self.file.dating.lock();
         let others = self.file.changes_now.load(Ordering::Acquire) != since.changes;
         if others || self.file.live.lock().version != since.version {
             return Ok(());
         }
         let Route::Replica(replica) = self.route(true)? else { return Ok(()) };
-        // A time to come was set by somebody, and ends with the next write.
-        let mtime = if since.mtime < wall() { at.max(since.mtime.next()) } else { at };
-        if mtime < mtime_of(&rustix::fs::fstat(&replica)?) {
+        // A time to come was set by somebody, and ends with the next write; but for what tells two contents apart where times are coarse.
+        let now = wall();
+        let told_apart = since.mtime.nanos == 0 && since.mtime.seconds <= now.seconds + COARSE_SECONDS;
+        let to_come = since.mtime >= now && !told_apart;
+        let mtime = if to_come { at } else { at.max(since.mtime.next()) };
+        let look = || rustix::fs::fstat(&replica).map(|stat| mtime_of(&stat));
+        let found = look()?;
+        if mtime < found || (found <= since.mtime && !to_come) {
             replica::set_mtime(replica.as_fd(), mtime)?;
+            if !to_come && look()? <= since.mtime {
+                // It keeps no time between the two.
+                replica::set_mtime(replica.as_fd(), found)?;
+            }
         }
         Ok(())
     }
@@ -53,15 +64,18 @@ impl FileHandle {
     /// [`FileHandle::write_at`] of what was written at `at`.
     pub fn write_backdated(&self, data: &[u8], offset: u64, at: Timestamp) -> io::Result<WriteResult> {
         self.tell()?;
-        let _turn = self.file.backdated.lock();
-        let since = self.backdating();
+        // What goes elsewhere has no such time, and waits for nobody.
+        let in_replica = matches!(self.route(true), Ok(Route::Replica(_)));
+        let _turn = in_replica.then(|| self.file.backdated.lock());
+        let since = self.backdating().filter(|_| in_replica);
         let written =
             self.write_late_with_room(data.len(), &mut |to| still_wanted().and_then(|()| to.write(data, offset)));
         self.tell_change(ByteRange::at(offset, data.len() as u64));
-        written?;
+        // A part may be there.
         if let Some(Err(error)) = since.map(|since| self.backdate(&since, at)) {
             tracing::debug!(%error, "the time at which bytes of a window were written is lost");
         }
+        written?;
         Ok(WriteResult { written: data.len(), offset })
     }
 }
@@ -72,6 +86,7 @@ mod tests {
 
     use super::*;
     use crate::world::World;
+    use crate::{Residency, SetMtime};
 
     fn mtime(handle: &FileHandle) -> Timestamp {
         let Ok(Route::Replica(replica)) = handle.route(false) else { panic!("no replica") };
@@ -110,26 +125,58 @@ mod tests {
 
     #[test]
     fn what_others_do_meanwhile_counts_for_more() {
-        type Act = fn(&FileHandle);
-        let acts: [Act; 4] = [
-            |other| assert!(other.write_at(b"x", 0, false).is_ok()),
-            |other| assert!(other.write_at(b"x", 0, true).is_ok()),
-            |other| other.set_len(2).unwrap(),
-            |other| other.fallocate(0, 0, 100).unwrap(),
+        type Act = fn(&World, &FileHandle);
+        let acts: [Act; 6] = [
+            |_, other| assert!(other.write_at(b"x", 0, false).is_ok()),
+            |_, other| assert!(other.write_at(b"x", 0, true).is_ok()),
+            |_, other| other.set_len(2).unwrap(),
+            |_, other| other.fallocate(0, 0, 100).unwrap(),
+            |world, _| drop(world.open(true, true).unwrap()),
+            |world, _| {
+                // The file cannot spill meanwhile.
+                let anchor = world.store.anchor("f").unwrap();
+                let time = Timestamp { seconds: wall().seconds + 1000, nanos: 0 };
+                world.cache.set_times(&anchor, SetMtime::To(time), &mut || world.store.set_mtime("f", time)).unwrap();
+            },
         ];
-        for act in acts {
+        for (number, act) in acts.into_iter().enumerate() {
             let world = World::new();
             world.store.put("f", b"data");
             let (handle, other) = (world.open(true, false).unwrap(), world.open(true, false).unwrap());
             let since = handle.backdating().unwrap();
             handle.write_acknowledged(b"window", 0).unwrap();
             let before = mtime(&handle);
-            act(&other);
+            act(&world, &other);
             handle.backdate(&since, ago(Duration::from_secs(100))).unwrap();
-            assert!(mtime(&handle) >= before);
-            let since = handle.backdating().unwrap();
-            handle.backdate(&since, ago(Duration::from_secs(100))).unwrap();
-            assert_eq!(mtime(&handle), since.mtime, "and nothing was written");
+            assert!(mtime(&handle) >= before, "{number}");
         }
+    }
+
+    #[test]
+    fn a_store_that_keeps_times_coarsely_never_shows_a_changed_file_as_it_was() {
+        let world = World::new();
+        world.store.set_coarse();
+        world.store.put("f", b"data");
+        let below = || world.store.attributes("f").unwrap().fingerprint;
+        world.write(b"long ago");
+        assert_eq!(world.drain(), 0);
+        for data in [*b"in time!", *b"too late"] {
+            let before = below();
+            world.open(true, false).unwrap().write_backdated(&data, 0, ago(Duration::from_secs(100))).unwrap();
+            assert_eq!(world.drain(), 0);
+            assert_eq!(world.store.read("f").unwrap(), data);
+            assert!(below().mtime > before.mtime, "{:?} {before:?}", below());
+            assert_eq!(world.state(), Residency::Clean);
+        }
+        // A time that a program gave it is its own.
+        let before = below();
+        let handle = world.open(true, false).unwrap();
+        handle.write_at(b"the same", 0, false).unwrap();
+        let anchor = world.store.anchor("f").unwrap();
+        let time = before.mtime;
+        world.cache.set_times(&anchor, SetMtime::To(time), &mut || world.store.set_mtime("f", time)).unwrap();
+        drop(handle);
+        assert_eq!(world.drain(), 0);
+        assert_eq!((below().mtime, world.store.read("f").unwrap()), (time, b"the same".to_vec()));
     }
 }

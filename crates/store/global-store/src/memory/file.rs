@@ -136,6 +136,7 @@ impl OpenFile for MemoryFile {
     fn set_mtime(&self, mtime: Timestamp) -> io::Result<()> {
         let identity = &self.anchor.identity;
         self.anchor.store.operate(Operation::SetMtime(mtime), identity, |state| {
+            let mtime = state.kept(mtime);
             state.touch(identity, |inode| inode.content.mtime = mtime)
         })
     }

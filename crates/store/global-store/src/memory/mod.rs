@@ -40,6 +40,8 @@ struct State {
     shared: bool,
     /// Files are found by their present names only.
     by_name: bool,
+    /// Times are kept in whole seconds.
+    coarse: bool,
     clock: Clock,
     faults: Faults,
     hook: Option<Hook>,
@@ -91,9 +93,10 @@ impl State {
     /// A change of content: both times move.
     fn modify(&mut self, identity: &Identity, change: impl FnOnce(&mut Content)) -> io::Result<()> {
         let now = self.clock.tick();
+        let mtime = self.kept(now);
         let inode = self.files.get_mut(identity).ok_or_else(stale)?;
         change(&mut inode.content);
-        inode.content.mtime = now;
+        inode.content.mtime = mtime;
         inode.ctime = now;
         Ok(())
     }
@@ -105,6 +108,11 @@ impl State {
         change(inode);
         inode.ctime = now;
         Ok(())
+    }
+
+    /// A time as it keeps it.
+    fn kept(&self, time: Timestamp) -> Timestamp {
+        if self.coarse { Timestamp { nanos: 0, ..time } } else { time }
     }
 
     fn at(&self, path: &Path) -> io::Result<Identity> {
@@ -127,6 +135,11 @@ impl MemoryStore {
     /// Sets what [`GlobalStore::is_shared`] says.
     pub fn set_shared(&self, shared: bool) {
         self.state.lock().shared = shared;
+    }
+
+    /// Keeps times of modification in whole seconds from now on.
+    pub fn set_coarse(&self) {
+        self.state.lock().coarse = true;
     }
 
     /// Sets what [`GlobalStore::finds_by_identity`] says; without it `locate` goes by the hint.

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::time::Duration;
 
 use file_cache::limits::{BACKDATE_AFTER, PIECE_BYTES};
 use types::{ByteRange, Timestamp};
@@ -21,17 +22,20 @@ impl Drain {
     pub(super) fn write(&mut self, batch: &Batch) -> io::Result<()> {
         self.look(batch);
         let written_ns = batch.writes.iter().map(Write::written_ns).max().unwrap_or(0);
-        let (at, age_ns) = (Timestamp::from_nanos(written_ns), clock::now_ns().saturating_sub(written_ns));
+        let at = Timestamp::from_nanos(written_ns);
         if self.handle.is_remote() {
             let pieces: Vec<Piece> = batch.writes.iter().flat_map(|write| &write.pieces).copied().collect();
             self.write_copied(&pieces, at)?;
         } else {
-            let late = u128::from(age_ns) > BACKDATE_AFTER.as_nanos();
-            let since = if late { self.handle.backdating() } else { None };
-            batch.writes.iter().flat_map(in_pieces).try_for_each(|parts| self.write_piece(&parts, at))?;
+            let since = self.handle.backdating();
+            let written = batch.writes.iter().flat_map(in_pieces).try_for_each(|parts| self.write_piece(&parts, at));
+            // A part may be there.
+            let age = Duration::from_nanos(clock::now_ns().saturating_sub(written_ns));
+            let since = since.filter(|_| age > BACKDATE_AFTER);
             if let Some(Err(error)) = since.map(|since| self.handle.backdate(&since, at)) {
                 tracing::debug!(%error, file = self.hint, "the time at which a window was written is lost");
             }
+            written?;
         }
         self.sync()?;
         self.look(batch);

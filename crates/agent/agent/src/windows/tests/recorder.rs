@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use file_cache::{SeekFor, WriteResult};
+use file_cache::{Backdating, SeekFor, WriteResult};
 use parking_lot::Mutex;
 use testkit::Random;
 use types::{Identity, Timestamp, Version};
@@ -39,6 +39,10 @@ pub(super) struct Recorder {
     pub events: Mutex<Vec<Event>>,
     /// Syncs fail.
     pub full: Mutex<bool>,
+    /// Writes fail, with any part of them there.
+    pub gone: Mutex<bool>,
+    /// When what came had been written, of each batch.
+    pub dated: Mutex<Vec<Timestamp>>,
     /// Writes straight out of rings fail now and then, with any part of them there.
     pub fails: Mutex<Option<Random>>,
     /// Runs before each write straight out of rings.
@@ -50,7 +54,8 @@ impl Recorder {
     pub fn new(replica: &Path, mark: std::path::PathBuf) -> Arc<Recorder> {
         let replica = File::options().read(true).write(true).create_new(true).open(replica).unwrap();
         let (events, full, fails, before) = (Mutex::default(), Mutex::default(), Mutex::default(), Mutex::default());
-        Arc::new(Recorder { mark, replica, events, full, fails, before })
+        let (gone, dated) = (Mutex::default(), Mutex::default());
+        Arc::new(Recorder { mark, replica, events, full, gone, dated, fails, before })
     }
 
     fn mark(&self) -> u64 {
@@ -79,8 +84,18 @@ impl OpenData for Arc<Recorder> {
         Ok(WriteResult { offset, written: data.len() })
     }
     fn write_acknowledged(&self, data: &[u8], offset: u64, _: Timestamp) -> io::Result<()> {
+        if *self.gone.lock() {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
         self.events.lock().push(Event::Copied(self.mark()));
         self.replica.write_all_at(data, offset)
+    }
+    fn backdating(&self) -> Option<Backdating> {
+        Some(Backdating::default())
+    }
+    fn backdate(&self, _: &Backdating, at: Timestamp) -> io::Result<()> {
+        self.dated.lock().push(at);
+        Ok(())
     }
     fn write_straight(&self, write: &mut dyn FnMut(BorrowedFd<'_>) -> bool) -> bool {
         if let Some(before) = self.before.lock().as_mut() {
@@ -91,7 +106,7 @@ impl OpenData for Arc<Recorder> {
         if written {
             self.events.lock().push(Event::Written(self.mark()));
         }
-        written && tried != 2
+        written && tried != 2 && !*self.gone.lock()
     }
     fn is_unshared(&self) -> bool {
         true

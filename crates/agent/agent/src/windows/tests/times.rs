@@ -3,9 +3,11 @@
 use std::thread::sleep;
 use std::time::{Duration, SystemTime};
 
+use parking_lot::Mutex;
 use types::Timestamp;
 
 use super::killed::left_with_records;
+use super::recorder::{drain_on, ring};
 use super::replay::recovered;
 use super::*;
 
@@ -60,6 +62,49 @@ fn a_file_has_the_time_at_which_its_window_was_written_however_late_it_is_draine
     let below = std::fs::metadata(tree.path().join("data/file")).unwrap().modified().unwrap();
     let below = Timestamp::from_nanos(below.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos() as u64);
     assert!(third < below && below <= last, "{third:?} {below:?} {last:?}");
+}
+
+#[test]
+fn what_was_written_while_a_batch_was_on_its_way_has_its_own_time() {
+    let tree = tempfile::tempdir().unwrap();
+    let (mut drain, recorder) = drain_on(tree.path(), Medium::Volatile);
+    let program = Arc::new(ring(&mut drain, 1, 1 << 20));
+    let appended = Arc::new(Mutex::new(Vec::new()));
+    program.append(0, b"first", &mut || false).unwrap();
+    let (writer, times) = (Arc::clone(&program), Arc::clone(&appended));
+    *recorder.before.lock() = Some(Box::new(move || {
+        sleep(LATE / 10);
+        writer.append(100, b"beside", &mut || false).unwrap();
+        times.lock().push(now());
+        sleep(LATE);
+    }));
+    drain.take();
+    assert!(drain.batch(true, None).unwrap());
+    *recorder.before.lock() = None;
+    // The room of the first was given back meanwhile, which says nothing of what came beside.
+    drain.take();
+    assert!(drain.batch(true, None).unwrap());
+    let (dated, appended) = (recorder.dated.lock(), appended.lock());
+    let [first, second] = dated[..] else { panic!("two batches: {dated:?}") };
+    assert!(first < second && second <= appended[0] && appended.len() == 1, "{dated:?} {appended:?}");
+}
+
+#[test]
+fn what_comes_after_a_failed_try_has_the_time_at_which_it_was_written() {
+    let tree = tempfile::tempdir().unwrap();
+    let (mut drain, recorder) = drain_on(tree.path(), Medium::Volatile);
+    let program = ring(&mut drain, 1, 1 << 20);
+    program.append(0, b"data", &mut || false).unwrap();
+    let written = now();
+    drain.take();
+    sleep(LATE);
+    *recorder.gone.lock() = true;
+    assert!(drain.batch(true, None).is_err() && drain.is_failing());
+    sleep(LATE);
+    *recorder.gone.lock() = false;
+    assert!(drain.batch(true, None).unwrap());
+    let dated = recorder.dated.lock();
+    assert!(dated.len() == 2 && dated.iter().all(|at| *at <= written), "a part of it may be there: {dated:?}");
 }
 
 #[test]
