@@ -72,8 +72,20 @@ impl Files {
         let version = self.versions.number(handle.file());
         let open =
             Open { handle, identity: identity.clone(), target: hash(identity), version, windows: has(open::WINDOWS) };
-        handles.0.write().insert(number, Arc::new(open));
+        let windows = open.windows;
+        if handles.0.write().insert(number, Arc::new(open)).is_none() && windows {
+            self.departed.opened(&session.client, identity);
+        }
         Ok(Message::Opened { version })
+    }
+
+    pub(crate) fn close(&self, session: &Session, number: u64) {
+        let closed = session.handles.0.write().remove(&number);
+        if let Some(closed) = closed.as_ref().filter(|closed| closed.windows) {
+            self.departed.closed(&session.client, &closed.identity);
+        }
+        // Outside the lock: the last close of a file is work.
+        drop(closed);
     }
 }
 
@@ -86,20 +98,9 @@ impl Handles {
         self.0.read().len()
     }
 
-    /// The files on which the client has windows.
-    pub(crate) fn with_windows(&self) -> Vec<Identity> {
-        self.0.read().values().filter(|open| open.windows).map(|open| open.identity.clone()).collect()
-    }
-
     /// The file of a handle as a hash; one that is not open changes nothing but itself.
     pub(crate) fn target(&self, number: u64) -> u64 {
         self.0.read().get(&number).map_or(number, |open| open.target)
-    }
-
-    pub(crate) fn close(&self, number: u64) {
-        let closed = self.0.write().remove(&number);
-        // Outside the lock: the last close of a file is work.
-        drop(closed);
     }
 
     /// The answer to a large read of what lies in a file as it is. Errors are told by the other way.

@@ -20,11 +20,18 @@ pub const POLICIES_MAX: usize = 1024;
 /// Versions of files whose numbers are looked through before those that are gone are dropped.
 pub const VERSIONS_SWEPT: usize = 4096;
 
-/// Files of clients that fell silent of which it is kept what others change: more than the windows of some nodes.
-pub const DEPARTED_FILES_MAX: usize = 4096;
+/// Files of clients that fell silent of which it is kept what others change, some 300 bytes each: more than the windows of a large
+/// cluster's nodes, which all are silent when the server is started again.
+pub const DEPARTED_FILES_MAX: usize = 1 << 16;
 
 /// Ranges of all of these: some 40 MiB. Those of the file that has one too many, for all or for an answer, become one.
 pub const DEPARTED_RANGES_MAX: usize = 1 << 20;
 
 /// Reads of fewer bytes are copied: the pages of larger ones are lent to the socket, which costs something for each.
 pub const IN_FILE_BYTES_MIN: usize = 32 << 10;
+
+/// What is written down of clients with windows is written anew when it is four times as long as it was then, or as this.
+pub const KEPT_BYTES_MIN: u64 = 256 << 10;
+
+/// When that is tried again after it failed.
+pub const KEPT_AGAIN: Duration = Duration::from_secs(1);

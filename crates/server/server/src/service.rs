@@ -2,6 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use file_cache::FileCache;
@@ -35,7 +36,7 @@ pub struct Files {
 pub struct Session {
     pub(crate) handles: Handles,
     pub(crate) jobs: Jobs,
-    client: Client,
+    pub(crate) client: Client,
     agent: String,
 }
 
@@ -53,15 +54,16 @@ impl Session {
 }
 
 impl Files {
-    /// Over an opened cache and the directory below it, whose identity in hex is `store_id`.
-    pub fn new(cache: FileCache, store: PosixStore, store_id: impl Into<String>) -> Files {
+    /// Over an opened cache and the directory below it, whose identity in hex is `store_id`. What windows clients have is kept in the file
+    /// `departed`. Errors: what an earlier server kept there cannot be read.
+    pub fn new(cache: FileCache, store: PosixStore, store_id: impl Into<String>, departed: &Path) -> io::Result<Files> {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let start = now.map_or(0, |now| now.as_nanos()) as u64;
         let (policies, versions) = (Policies::default(), Versions::beginning_at(start));
-        let departed = Arc::<Departed>::default();
+        let departed = Arc::new(Departed::open(departed)?);
         let of = Arc::clone(&departed);
         cache.on_changes(Box::new(move |identity, range, by| of.changed(identity, range, by)));
-        Files { cache, store, policies, versions, departed, start, store_id: store_id.into() }
+        Ok(Files { cache, store, policies, versions, departed, start, store_id: store_id.into() })
     }
 
     /// The file below. `ESTALE`: it is not there any more.
@@ -88,13 +90,14 @@ impl Service for Files {
             return Err((libc::EXDEV, reason.into()));
         }
         tracing::info!(agent, "an agent has come");
+        self.departed.begins(session);
         Ok(Session { handles: Handles::default(), jobs: Jobs::default(), client: *session, agent: agent.into() })
     }
 
     fn is_silent(&self, session: &Session, silent: bool) {
         match silent {
-            true => self.departed.leaves(&session.client, session.handles.with_windows()),
-            false => self.departed.forget(&session.client),
+            true => self.departed.leaves(&session.client),
+            false => self.departed.returns(&session.client),
         }
     }
 
@@ -141,7 +144,7 @@ impl Service for Files {
                 self.open(session, handle, flags, &identity, &hint, policy.as_str())
             }
             Message::Close { handle } => {
-                session.handles.close(handle);
+                self.close(session, handle);
                 Ok(Message::Done {})
             }
             on_file @ (Message::Attributes { .. }

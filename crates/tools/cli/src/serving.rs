@@ -32,6 +32,7 @@ const POLICIES: &str = "policies.toml";
 
 /// What a server of nodes keeps in its burst buffer.
 pub const LOCKERS: &str = "lockers";
+pub const DEPARTED: &str = "departed";
 
 /// How a directory is served.
 #[derive(Debug, Clone, Default)]

@@ -78,7 +78,8 @@ pub fn run(args: &ServeArgs) -> Result<u8, Failure> {
     // For nodes that see the global store, and for those that do not.
     let lockers = Lockers::open(place.burst_buffer.join(serving::LOCKERS), relay::limits::GRACE)
         .map_err(|e| Failure::io("read which nodes had locks", &e))?;
-    let files = Files::new(cache, store, identity.clone());
+    let files = Files::new(cache, store, identity.clone(), &place.burst_buffer.join(serving::DEPARTED))
+        .map_err(|e| Failure::io("read which nodes had windows", &e))?;
     let service = Names::new(files, identity, Arc::clone(&prepared.agent), lockers);
     let server = Server::start(service, &args.listen, access).map_err(|e| cannot_listen(&e))?;
     for address in server.addresses() {

@@ -395,11 +395,19 @@ fn what_a_killed_agents_window_held_of_a_file_is_told_as_lost_if_others_removed_
 }
 
 #[test]
-fn what_a_killed_agents_window_held_does_not_come_over_what_others_wrote_since_and_that_is_told() {
+fn what_a_killed_agents_window_held_does_not_come_over_what_others_wrote_since_whichever_server_that_came_to() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(2);
         let two = cluster.mount(2, &[]);
-        for (name, cuts) in [("partly", false), ("begun anew", true)] {
+        let names =
+            [("partly", false), ("begun anew", true), ("partly at servers", false), ("begun anew at servers", true)];
+        for (name, cuts) in names {
+            let again = |cluster: &mut Cluster| {
+                if name.ends_with("servers") {
+                    cluster.kill_server();
+                    cluster.start_server();
+                }
+            };
             let one = cluster.mount(1, &[&window_option(&cluster)]);
             let registration = register(&cluster);
             let (file, window) = windowed(&registration, &one.join(name));
@@ -415,16 +423,19 @@ fn what_a_killed_agents_window_held_does_not_come_over_what_others_wrote_since_a
             window.append(5000, &[3; 100]).unwrap();
             cluster.kill_agent(1);
             drop((file, window, registration));
+            again(&mut cluster);
             cluster.unmount(1);
             match cuts {
                 false => other.write_all_at(&[4; 50], 400).unwrap(),
                 true => fs::write(two.join(name), [4; 500]).unwrap(),
             }
             drop(other);
+            again(&mut cluster);
             let log = cluster.tree.path("node1.log");
             let before = fs::read_to_string(&log).unwrap().len();
             // Killed when all is drained and nothing kept.
             cluster.mount_dies(1, &[&window_option(&cluster)], "window.drained");
+            again(&mut cluster);
             cluster.mount(1, &[&window_option(&cluster)]);
             let said = fs::read_to_string(&log).unwrap().split_off(before);
             let mut expected = [vec![1; 200], vec![2; 200], vec![4; 50], vec![2; 350], vec![1; 200]].concat();

@@ -1,0 +1,270 @@
+//! What is known of clients with windows, written down: a server that was started again knows it.
+//!
+//! A file of lines, each with its checksum before it, that only grows; what they come to is written anew, beside it and then in its place,
+//! when it starts and when it has grown long. What a line says is true from then on:
+//!
+//! | the process dies | the next server |
+//! |---|---|
+//! | before a line of an open file is there | its client has no answer, and no window |
+//! | before the line of a close is there | keeps what others change for nothing |
+//! | before the line of a change is there | who made it has no answer, and sends it again |
+//! | while it is written anew | has the former file, or the new one |
+//!
+//! Nothing is synced: that a machine crashes may cost all of it. A line that cannot be written is told in the log; then all is written anew
+//! as soon as that is possible.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use crc_fast::{CrcAlgorithm, checksum};
+use rustix::fs::FallocateFlags;
+use types::{ByteRange, Identity};
+
+use super::Client;
+use crate::limits::{KEPT_AGAIN, KEPT_BYTES_MIN};
+
+/// The first line.
+const FORMAT: &str = "forebay clients with windows 1";
+
+/// What becomes known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Event {
+    /// A client may have windows on a file; the number is used once.
+    Joined { number: u64, client: Client, identity: Identity },
+    /// It has none any more.
+    Left { number: u64 },
+    /// While it was silent others have changed bytes.
+    Changed { number: u64, range: ByteRange },
+    /// The client's next life, by its mark.
+    Heir { number: u64, mark: u64 },
+    /// It is there again: what was changed until now does not matter.
+    Returned { client: Client },
+    /// Nobody will ask any more.
+    Gone { client: Client },
+}
+
+fn hex(client: &Client) -> String {
+    format!("{:032x}", u128::from_be_bytes(*client))
+}
+
+impl Event {
+    fn line(&self) -> String {
+        let said = match self {
+            Event::Joined { number, client, identity } => format!("joined {number} {} {identity}", hex(client)),
+            Event::Left { number } => format!("left {number}"),
+            Event::Changed { number, range } => format!("changed {number} {} {}", range.start, range.end),
+            Event::Heir { number, mark } => format!("heir {number} {mark}"),
+            Event::Returned { client } => format!("returned {}", hex(client)),
+            Event::Gone { client } => format!("gone {}", hex(client)),
+        };
+        format!("{:08x} {said}\n", checksum(CrcAlgorithm::Crc32Iscsi, said.as_bytes()) as u32)
+    }
+
+    fn of(line: &str) -> Option<Event> {
+        let (sum, said) = line.split_once(' ')?;
+        if u32::from_str_radix(sum, 16).ok()? != checksum(CrcAlgorithm::Crc32Iscsi, said.as_bytes()) as u32 {
+            return None;
+        }
+        let client = |hex: &str| u128::from_str_radix(hex, 16).ok().map(u128::to_be_bytes);
+        let words: Vec<&str> = said.split(' ').collect();
+        Some(match words[..] {
+            ["joined", number, of, identity] => Event::Joined {
+                number: number.parse().ok()?,
+                client: client(of)?,
+                identity: Identity::from_hex(identity)?,
+            },
+            ["left", number] => Event::Left { number: number.parse().ok()? },
+            ["changed", number, start, end] => {
+                let (start, end) = (start.parse().ok()?, end.parse().ok()?);
+                let range = (start <= end).then(|| ByteRange::new(start, end))?;
+                Event::Changed { number: number.parse().ok()?, range }
+            }
+            ["heir", number, mark] => Event::Heir { number: number.parse().ok()?, mark: mark.parse().ok()? },
+            ["returned", of] => Event::Returned { client: client(of)? },
+            ["gone", of] => Event::Gone { client: client(of)? },
+            _ => return None,
+        })
+    }
+}
+
+/// The file.
+pub(super) struct Kept {
+    path: PathBuf,
+    /// `None` while it is to be written anew, which was tried at that time.
+    file: Option<File>,
+    tried: Instant,
+    /// Since it was written last: that is told once.
+    failing: bool,
+    bytes: u64,
+    /// More, and it is written anew.
+    bytes_max: u64,
+}
+
+impl Kept {
+    /// What an earlier server has written, if any. It is to be written anew before anything is appended.
+    pub fn open(path: &Path) -> io::Result<(Kept, Vec<Event>)> {
+        let kept =
+            Kept { path: path.to_owned(), file: None, tried: Instant::now(), failing: false, bytes: 0, bytes_max: 0 };
+        let found = match fs::read(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((kept, Vec::new())),
+            found => found?,
+        };
+        let mut events = Vec::new();
+        let mut lines = found.split_inclusive(|byte| *byte == b'\n');
+        let whole = |line: &[u8]| std::str::from_utf8(line).ok()?.strip_suffix('\n').map(str::to_owned);
+        let known = lines.next().and_then(whole).is_some_and(|first| first == FORMAT);
+        let mut lost = if known { 0 } else { found.len() };
+        for line in lines.filter(|_| known) {
+            match whole(line).as_deref().and_then(Event::of).filter(|_| lost == 0) {
+                Some(event) => events.push(event),
+                None => lost += line.len(),
+            }
+        }
+        if lost > 0 {
+            let path = path.display();
+            tracing::warn!(%path, bytes = lost, "what clients had windows is not known in full: a machine has crashed, or another version wrote it");
+        }
+        Ok((kept, events))
+    }
+
+    /// Writes it down; false: all is to be written anew.
+    #[must_use]
+    pub fn append(&mut self, event: &Event) -> bool {
+        let Some(file) = &self.file else { return self.tried.elapsed() < KEPT_AGAIN };
+        let line = event.line();
+        // Over what a failed write left.
+        if let Err(error) = file.write_all_at(line.as_bytes(), self.bytes) {
+            self.fail(&error);
+            return false;
+        }
+        self.bytes += line.len() as u64;
+        self.bytes <= self.bytes_max
+    }
+
+    /// Begins it anew.
+    pub fn rewrite(&mut self, events: impl Iterator<Item = Event>) {
+        self.tried = Instant::now();
+        match self.begin(events) {
+            Ok((file, bytes)) => (self.file, self.bytes, self.failing) = (Some(file), bytes, false),
+            // Behind its last line there is room yet, perhaps.
+            Err(_) if self.file.is_some() => {}
+            Err(error) => self.fail(&error),
+        }
+        self.bytes_max = 4 * self.bytes.max(KEPT_BYTES_MIN);
+    }
+
+    fn begin(&self, events: impl Iterator<Item = Event>) -> io::Result<(File, u64)> {
+        let new = self.path.with_extension("new");
+        let _ = fs::remove_file(&new);
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+        let mut writer = BufWriter::new(&file);
+        let mut bytes = 0;
+        let lines = events.map(|event| event.line());
+        for line in std::iter::once(format!("{FORMAT}\n")).chain(lines) {
+            writer.write_all(line.as_bytes())?;
+            bytes += line.len() as u64;
+        }
+        writer.flush()?;
+        drop(writer);
+        // In a burst buffer that fills up later there is room for what becomes known.
+        let _ = rustix::fs::fallocate(&file, FallocateFlags::KEEP_SIZE, 0, 4 * bytes.max(KEPT_BYTES_MIN));
+        fs::rename(&new, &self.path)?;
+        Ok((file, bytes))
+    }
+
+    fn fail(&mut self, error: &io::Error) {
+        self.file = None;
+        if !std::mem::replace(&mut self.failing, true) {
+            let path = self.path.display();
+            tracing::warn!(%error, %path, "should this server be killed now, the next does not know in full what windows clients had");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use testkit::TempTree;
+
+    use super::*;
+
+    fn some() -> Vec<Event> {
+        let identity = Identity::new(vec![7; 20]).unwrap();
+        vec![
+            Event::Joined { number: 3, client: [0xab; 16], identity },
+            Event::Changed { number: 3, range: ByteRange::new(5, u64::MAX) },
+            Event::Heir { number: 3, mark: u64::MAX },
+            Event::Returned { client: [0; 16] },
+            Event::Gone { client: [0xff; 16] },
+            Event::Left { number: 3 },
+        ]
+    }
+
+    #[test]
+    fn what_is_written_down_is_read_again_whatever_was_appended_when() {
+        let tree = TempTree::new();
+        let path = tree.path("kept");
+        let (mut kept, none) = Kept::open(&path).unwrap();
+        assert!(none.is_empty());
+        let (first, second) = (some(), some());
+        kept.rewrite(first.iter().cloned());
+        assert!(second.iter().all(|event| kept.append(event)));
+        assert_eq!(Kept::open(&path).unwrap().1, [first, second].concat());
+    }
+
+    #[test]
+    fn what_is_cut_or_damaged_ends_there_and_what_others_wrote_says_nothing() {
+        let tree = TempTree::new();
+        let path = tree.path("kept");
+        let (mut kept, _) = Kept::open(&path).unwrap();
+        kept.rewrite(some().into_iter());
+        let whole = fs::read(&path).unwrap();
+        let ends: Vec<usize> = (0..whole.len()).filter(|at| whole[*at] == b'\n').collect();
+        for cut in 0..whole.len() {
+            fs::write(&path, &whole[..cut]).unwrap();
+            let lines = ends.iter().filter(|end| **end < cut).count();
+            assert_eq!(Kept::open(&path).unwrap().1, some()[..lines.saturating_sub(1)], "{cut}");
+            let mut damaged = whole.clone();
+            damaged[cut] ^= 1;
+            fs::write(&path, &damaged).unwrap();
+            let before = ends.iter().filter(|end| **end < cut).count();
+            let read = Kept::open(&path).unwrap().1;
+            assert_eq!(read, some()[..before.saturating_sub(1)], "{cut}");
+        }
+        fs::write(&path, [whole, vec![0; 5000]].concat()).unwrap();
+        assert_eq!(Kept::open(&path).unwrap().1, some());
+        fs::write(&path, b"\xff\xfe").unwrap();
+        assert_eq!(Kept::open(&path).unwrap().1, []);
+    }
+
+    #[test]
+    fn what_has_grown_long_is_to_be_written_anew() {
+        let tree = TempTree::new();
+        let (mut kept, _) = Kept::open(&tree.path("kept")).unwrap();
+        kept.rewrite(std::iter::empty());
+        let event = Event::Returned { client: [1; 16] };
+        let mut appended = 0u64;
+        while kept.append(&event) {
+            appended += 1;
+        }
+        assert!(appended * event.line().len() as u64 > KEPT_BYTES_MIN);
+        kept.rewrite(some().into_iter());
+        assert_eq!(Kept::open(&tree.path("kept")).unwrap().1, some());
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_tried_again_and_nobody_waits_for_it() {
+        let tree = TempTree::new();
+        tree.dir("kept.new/something");
+        let (mut kept, _) = Kept::open(&tree.path("kept")).unwrap();
+        kept.rewrite(some().into_iter());
+        assert!(kept.append(&some()[0]), "not at once again");
+        fs::remove_dir_all(tree.path("kept.new")).unwrap();
+        testkit::wait_until("it is time", 10 * KEPT_AGAIN, || !kept.append(&some()[0]));
+        kept.rewrite(some().into_iter());
+        assert!(kept.append(&some()[0]));
+        assert_eq!(Kept::open(&tree.path("kept")).unwrap().1.len(), 7);
+    }
+}
