@@ -19,6 +19,7 @@ mod opened;
 mod opening;
 mod pace;
 mod scatter;
+mod unsynced;
 mod width;
 mod written;
 

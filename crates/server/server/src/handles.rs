@@ -50,7 +50,7 @@ impl Files {
         if let Some(open) = handles.get(number) {
             // Sent again.
             return if open.identity == *identity {
-                Ok(Message::Opened { version: open.version })
+                Ok(Message::Opened { version: open.version, life: self.life })
             } else {
                 errno(libc::EEXIST)
             };
@@ -76,7 +76,7 @@ impl Files {
         if handles.0.write().insert(number, Arc::new(open)).is_none() && windows {
             self.departed.opened(&session.client, identity);
         }
-        Ok(Message::Opened { version })
+        Ok(Message::Opened { version, life: self.life })
     }
 
     pub(crate) fn close(&self, session: &Session, number: u64) {
@@ -176,6 +176,9 @@ fn perform(handle: &FileHandle, message: Message, data: &[u8], out: &mut Vec<u8>
                 _ => return errno(libc::EINVAL),
             };
             handle.seek(offset, what).map(|offset| Message::Position { offset })
+        }
+        Message::Sync { data_only, acknowledged: true, .. } => {
+            handle.sync_acknowledged(data_only).map(|()| Message::Done {})
         }
         Message::Sync { data_only, .. } => handle.sync(data_only).map(|()| Message::Done {}),
         Message::Flush { .. } => handle.flush().map(|()| Message::Done {}),

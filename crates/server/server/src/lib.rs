@@ -13,9 +13,11 @@ pub mod fault;
 mod files;
 mod handles;
 mod jobs;
+mod life;
 pub mod limits;
 mod policies;
 mod service;
 mod versions;
 
+pub use life::Life;
 pub use service::Files;

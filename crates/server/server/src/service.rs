@@ -29,6 +29,7 @@ pub struct Files {
     pub(crate) departed: Arc<Departed>,
     /// Far above every number that an earlier server can have given.
     pub(crate) start: u64,
+    pub(crate) life: u64,
     store_id: String,
 }
 
@@ -55,15 +56,22 @@ impl Session {
 
 impl Files {
     /// Over an opened cache and the directory below it, whose identity in hex is `store_id`. What windows clients have is kept in the file
-    /// `departed`. Errors: what an earlier server kept there cannot be read.
-    pub fn new(cache: FileCache, store: PosixStore, store_id: impl Into<String>, departed: &Path) -> io::Result<Files> {
+    /// `departed`; `life` is another number after a crash of the machine ([`Life`](crate::Life)). Errors: what an earlier server kept cannot
+    /// be read.
+    pub fn new(
+        cache: FileCache,
+        store: PosixStore,
+        store_id: impl Into<String>,
+        departed: &Path,
+        life: u64,
+    ) -> io::Result<Files> {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let start = now.map_or(0, |now| now.as_nanos()) as u64;
         let (policies, versions) = (Policies::default(), Versions::beginning_at(start));
         let departed = Arc::new(Departed::open(departed)?);
         let of = Arc::clone(&departed);
         cache.on_changes(Box::new(move |identity, range, by| of.changed(identity, range, by)));
-        Ok(Files { cache, store, policies, versions, departed, start, store_id: store_id.into() })
+        Ok(Files { cache, store, policies, versions, departed, start, life, store_id: store_id.into() })
     }
 
     /// The file below. `ESTALE`: it is not there any more.

@@ -57,7 +57,11 @@ pub fn begin(own: &Path, directory: &str) -> io::Result<Alive> {
     let file = create(&own.join(ALIVE))?;
     flock(&file, FlockOperation::NonBlockingLockExclusive)?;
     let lock = Lock(file);
-    fs::write(own.join(SERVES), directory)?;
+    let serves = own.join(SERVES);
+    fs::write(&serves, directory)?;
+    // It may lie on persistent memory.
+    File::open(&serves)?.sync_all()?;
+    File::open(own)?.sync_all()?;
     Ok(Alive { _lock: lock })
 }
 
@@ -71,13 +75,17 @@ pub fn is_of_agent(dir: &Path) -> bool {
     dir.join(SERVES).exists() && has_windows(dir)
 }
 
-/// What killed agents for the same directory have left. Waits while another agent looks at it.
-pub fn find(own: &Path, directory: &str) -> io::Result<Left> {
+/// What killed agents for the same directory have left, beside `own` or in `lasting`. Waits while another agent looks at it.
+pub fn find(own: &Path, lasting: Option<&Path>, directory: &str) -> io::Result<Left> {
     let all = own.parent().unwrap_or(own);
     let only = create(&all.join(format!("replay-{:016x}", place::hash(directory.bytes()))))?;
     flock(&only, FlockOperation::LockExclusive)?;
     let mut left = Left { dirs: Vec::new(), _only: Lock(only), _dead: Vec::new() };
-    for entry in fs::read_dir(all)? {
+    let lasting = lasting.map(fs::read_dir).transpose().or_else(|error| match error.kind() {
+        io::ErrorKind::NotFound => Ok(None),
+        _ => Err(error),
+    })?;
+    for entry in fs::read_dir(all)?.chain(lasting.into_iter().flatten()) {
         let dir = entry?.path();
         let serves = fs::read(dir.join(SERVES)).is_ok_and(|bytes| bytes == directory.as_bytes());
         if dir == own || !serves || !has_windows(&dir) {
@@ -123,11 +131,11 @@ mod tests {
             fs::write(dir.join(WINDOWS), "a session").unwrap();
         }
         fs::write(ended.join(WINDOWS), "").unwrap();
-        let left = find(&own, "one").unwrap();
+        let left = find(&own, None, "one").unwrap();
         assert_eq!(left.dirs, std::slice::from_ref(&dead));
         assert_eq!(begin(&dead, "one").unwrap_err().kind(), io::ErrorKind::WouldBlock, "held while it is replayed");
         drop(left);
-        assert_eq!(find(&own, "two").unwrap().dirs, [other]);
+        assert_eq!(find(&own, None, "two").unwrap().dirs, [other]);
     }
 
     #[test]

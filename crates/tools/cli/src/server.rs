@@ -76,19 +76,38 @@ pub fn read_secret(path: Option<&Path>) -> Result<Option<Secret>, Failure> {
 
 /// A fresh directory in `forebay-agents-UID`, where what runs is: control socket, log and rules of one agent.
 fn own_directory() -> Result<PathBuf, Failure> {
-    let user = rustix::process::geteuid();
-    let runtime = if user.is_root() { PathBuf::from("/run") } else { std::env::temp_dir() };
-    let all = runtime.join(format!("forebay-agents-{}", user.as_raw()));
+    let root = rustix::process::geteuid().is_root();
+    let runtime = if root { PathBuf::from("/run") } else { std::env::temp_dir() };
+    fresh(&agents_in(&runtime))
+}
+
+/// Where agents of this user have their directories in another.
+pub fn agents_in(dir: &Path) -> PathBuf {
+    dir.join(format!("forebay-agents-{}", rustix::process::geteuid().as_raw()))
+}
+
+fn fresh(all: &Path) -> Result<PathBuf, Failure> {
+    let user = rustix::process::geteuid().as_raw();
     let failed = |e: std::io::Error| Failure::io(format_args!("make a directory in {}", all.display()), &e);
     let random = fs::read_to_string("/proc/sys/kernel/random/uuid").map_err(failed)?;
     let own = all.join(random.trim());
     fs::DirBuilder::new().recursive(true).mode(0o700).create(&own).map_err(failed)?;
-    let found = fs::symlink_metadata(&all).map_err(failed)?;
-    if !found.is_dir() || found.uid() != user.as_raw() || found.mode() & 0o077 != 0 {
+    let found = fs::symlink_metadata(all).map_err(failed)?;
+    if !found.is_dir() || found.uid() != user || found.mode() & 0o077 != 0 {
         return Err(Failure::new(exit::NO_PERMISSION, format!("{} is not this user's alone", all.display())));
     }
-    remove_left(&all);
+    remove_left(all);
     Ok(own)
+}
+
+/// A fresh directory in `all`, on persistent memory, where an agent notes its windows so that a crash of the machine leaves them. Who has
+/// no windows there finds it while the machine lives, by a link beside `own`.
+pub fn lasting_notes(all: &Path, own: &Path) -> Result<PathBuf, Failure> {
+    let notes = fresh(all)?;
+    let synced = [&notes, all].into_iter().chain(all.parent()).try_for_each(|dir| fs::File::open(dir)?.sync_all());
+    let linked = synced.and_then(|()| std::os::unix::fs::symlink(&notes, own.with_extension("windows")));
+    linked.map_err(|e| Failure::io(format_args!("note windows in {}", notes.display()), &e))?;
+    Ok(notes)
 }
 
 /// What agents that ended long ago have left.

@@ -21,7 +21,7 @@ use crate::forget;
 use crate::guest::Place;
 use crate::left::{self, Alive};
 use crate::privilege;
-use crate::server::ServerAt;
+use crate::server::{self, ServerAt};
 use crate::shell;
 use crate::window::{WHERE, WindowPlace};
 
@@ -171,7 +171,9 @@ fn windows(place: &Place, agent: &Agent, how: &How, identity: &str) -> Result<Op
     };
     let own = &place.burst_buffer;
     forget::windows(own, &how.forget_windows)?;
-    let left = how.server.as_ref().map(|_| left::find(own, identity)).transpose().map_err(|e| failed(own, e))?;
+    let lasting = how.windows.as_ref().filter(|_| how.server.is_some()).and_then(WindowPlace::lasting);
+    let find = |_| left::find(own, lasting.as_deref(), identity);
+    let left = how.server.as_ref().map(find).transpose().map_err(|e| failed(own, e))?;
     for dir in left.as_ref().map_or(std::slice::from_ref(&place.burst_buffer), |left| &left.dirs) {
         let tell = &mut |file: Replayed| {
             loses.set(loses.get() || !file.lost.is_empty());
@@ -180,9 +182,10 @@ fn windows(place: &Place, agent: &Agent, how: &How, identity: &str) -> Result<Op
         agent.recover_windows(dir, tell).map_err(|e| failed(dir, e))?;
     }
     let Some(windows) = &how.windows else { return Ok(None) };
-    let alive = left.as_ref().map(|_| left::begin(&place.burst_buffer, identity)).transpose();
-    let alive = alive.map_err(|e| Failure::io(format_args!("use {}", place.burst_buffer.display()), &e))?;
-    let settings = windows.settings(&place.burst_buffer);
+    let notes = lasting.as_ref().map_or_else(|| Ok(own.clone()), |all| server::lasting_notes(all, own))?;
+    let alive = left.as_ref().map(|_| left::begin(&notes, identity)).transpose();
+    let alive = alive.map_err(|e| Failure::io(format_args!("use {}", notes.display()), &e))?;
+    let settings = windows.settings(&notes, lasting.is_some());
     let dir = settings.dir.clone();
     match agent.join_windows(settings, windows.service()) {
         Err(error) if windows.goes_on_without(&place.dir, &error) => {}

@@ -1,5 +1,7 @@
 //! Whether windows are served, and where their rings lie.
 
+use std::fs;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,11 +17,15 @@ use crate::memory;
 use crate::mounts;
 use crate::preload::{self, Library};
 use crate::ring_memory::RingMemory;
+use crate::server;
 use crate::shell;
 
 /// What to do where windows cannot lie.
 pub const WHERE: &str =
     "name a directory on a tmpfs, or on persistent memory, in which only you or root may write: --window=DIR";
+
+/// For tests: the directory is taken for persistent memory, whatever it is.
+const EMULATED: &str = "FOREBAY_EMULATE_PERSISTENT_MEMORY";
 
 /// `--window[=DIR]`
 #[derive(Debug, Args)]
@@ -118,6 +124,7 @@ impl WindowArgs {
             );
         }
         let mut first = WindowSettings::new(&dir, "").map_err(failed)?;
+        first.medium = std::env::var_os(EMULATED).map(|_| WindowMedium::Emulated);
         first.budget_bytes = self.window_memory.unwrap_or_else(|| budget(first.budget_bytes, &dir));
         if let Wish::Bytes(bytes) = wish
             && bytes > first.budget_bytes / 2
@@ -190,13 +197,22 @@ pub fn troubles(windows: &WindowStatus) -> Vec<String> {
 
 impl WindowPlace {
     /// The settings for one more burst buffer.
-    pub fn settings(&self, burst_buffer: &Path) -> WindowSettings {
-        let mut settings = WindowSettings { burst_buffer: burst_buffer.to_owned(), ..self.first.clone() };
+    pub fn settings(&self, burst_buffer: &Path, lasts: bool) -> WindowSettings {
+        let mut settings = WindowSettings { burst_buffer: burst_buffer.to_owned(), lasts, ..self.first.clone() };
         match self.served.fetch_add(1, Ordering::Relaxed) {
             0 => {}
             number => settings.session = format!("{}-{number}", settings.session),
         }
         settings
+    }
+
+    /// Behind a server: where they are noted so that they outlive a crash of the machine, if they lie on persistent memory.
+    pub fn lasting(&self) -> Option<PathBuf> {
+        let dir = &self.first.dir;
+        // As who has windows there makes it.
+        let _ = fs::DirBuilder::new().mode(0o711).create(dir);
+        let medium = self.first.medium.map_or_else(|| WindowMedium::of(dir), Ok);
+        medium.is_ok_and(WindowMedium::is_durable).then(|| server::agents_in(dir))
     }
 
     /// They could not be served for a directory, the last one of [`settings`](WindowPlace::settings): whether all goes on without,

@@ -126,6 +126,8 @@ messages! {
         handle: u64,
         /// `fdatasync`
         data_only: bool,
+        /// Of what was acknowledged before, and nothing else: nothing is staged out for it, and no failed stage-out told.
+        acknowledged: bool,
     }
     /// A descriptor is closed.
     Flush = 41 {
@@ -330,6 +332,8 @@ messages! {
     Opened = 131 {
         /// Which version of its data: equal numbers are one version.
         version: u64,
+        /// Another number than before, and what was not synced may be lost: the server's machine has crashed.
+        life: u64,
     }
     /// All of the data was written.
     Written = 132 {

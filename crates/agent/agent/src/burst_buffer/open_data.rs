@@ -74,6 +74,12 @@ pub trait OpenData: Send + Sync {
     fn is_remote(&self) -> bool {
         false
     }
+    /// What comes through it is kept elsewhere until it is synced: where that is lost with a server's machine, nothing is lost.
+    fn retains(&self) {}
+    /// Another number than before: what was not synced may be lost, with a server's machine.
+    fn life(&self) -> u64 {
+        0
+    }
     /// Whether nobody else has the file open or mapped; false where nobody can tell.
     fn is_unshared(&self) -> bool;
     /// Whether the file has lost its last name and nobody but this handle has it open; false where nobody can tell.

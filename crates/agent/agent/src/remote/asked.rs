@@ -1,8 +1,14 @@
-//! What is asked about an open file.
+//! What is asked about an open file, and what becomes of the answer.
 
+use std::io;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use transport::{Call, CallError};
 use wire::Message;
+
+use super::handle::RemoteHandle;
+use super::{is_interrupted, unexpected};
 
 /// A request about a handle, its answer's data, and how it waits.
 pub(super) struct Asked<'a> {
@@ -20,5 +26,87 @@ pub(super) struct Asked<'a> {
 impl Asked<'_> {
     pub fn new(message: Message, changes: bool) -> Asked<'static> {
         Asked { message, data: &[], into: &mut [], changes, once: false, made: Instant::now(), drains: false }
+    }
+}
+
+/// An answer, the bytes of its data, and the life of the server's machine in which it was asked.
+type Heard = (Message, usize, u64);
+
+impl RemoteHandle {
+    /// Asks; a server that does not know the handle any more opens it anew first.
+    pub fn ask(&self, asked: Asked<'_>) -> Result<Heard, CallError> {
+        let within = (!asked.changes).then_some(self.patience);
+        loop {
+            let life = self.opened.life();
+            let call = Call {
+                message: &asked.message,
+                data: asked.data,
+                into: &mut *asked.into,
+                within,
+                once: asked.once,
+                made: asked.made,
+                interrupted: &is_interrupted,
+            };
+            // No longer than it is on its way: what else this write waits for holds up no other.
+            let exchange = || self.opened.inner.client.call(call);
+            let bytes = asked.data.len();
+            let answer = if asked.drains { self.opened.inner.width.pass(bytes, exchange)? } else { exchange()? };
+            match answer.message {
+                Message::Unknown {} => self.opened.open_anew(within, self.patience)?,
+                message => return Ok((message, answer.data_bytes, life)),
+            }
+        }
+    }
+
+    /// Something that is not known to be on the server's medium was made.
+    pub fn made(&self, life: u64) {
+        if !self.retained.load(Ordering::Acquire) && self.opened.mates().unsynced.changed(life) {
+            self.opened.tell_loss();
+        }
+    }
+
+    /// `EIO`, once: something that was written may have been lost with the server's machine.
+    pub fn tell_lost(&self) -> io::Result<()> {
+        let losses = self.opened.mates().unsynced.losses();
+        let told = self.told.swap(losses, Ordering::AcqRel) == losses || !self.writes();
+        if told { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EIO)) }
+    }
+
+    /// The life of the server's machine in which it was done.
+    pub fn done(&self, message: Message) -> io::Result<u64> {
+        match self.ask(Asked::new(message, true))? {
+            (Message::Done {}, _, life) => Ok(life),
+            (other, ..) => Err(unexpected(&other)),
+        }
+    }
+
+    /// The same of what changes the file.
+    pub fn changes(&self, message: Message) -> io::Result<()> {
+        self.done(message).map(|life| self.made(life))
+    }
+
+    pub fn sync_there(&self, data_only: bool, acknowledged: bool) -> io::Result<()> {
+        let mates = self.opened.mates();
+        let changes = mates.unsynced.changes();
+        self.done(Message::Sync { handle: self.opened.number, data_only, acknowledged })?;
+        mates.unsynced.synced(changes);
+        Ok(())
+    }
+
+    pub fn position(&self, message: Message, changes: bool) -> io::Result<u64> {
+        match self.ask(Asked::new(message, changes))? {
+            (Message::Position { offset }, ..) => Ok(offset),
+            (other, ..) => Err(unexpected(&other)),
+        }
+    }
+
+    pub fn written(&self, asked: Asked<'_>) -> Result<u64, CallError> {
+        match self.ask(asked)? {
+            (Message::Written { offset }, _, life) => {
+                self.made(life);
+                Ok(offset)
+            }
+            (other, ..) => Err(CallError::Failed { errno: libc::EPROTO, reason: unexpected(&other).to_string() }),
+        }
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use file_cache::{Anchor, Foresee, OpenHow, SeekFor, WriteResult};
 use parking_lot::Mutex;
-use transport::{Call, CallError};
+use transport::CallError;
 use types::{ByteRange, Timestamp, Version};
 use window::read_queue::Part;
 use wire::limits::DATA_BYTES_MAX;
@@ -20,15 +20,15 @@ use super::opened::Opened;
 use super::opening::Opening;
 use super::pace::Pace;
 use super::scatter::at_once;
-use super::{Inner, fault, is_interrupted, unexpected};
+use super::{Inner, fault, unexpected};
 use crate::burst_buffer::{DataVersion, OpenData};
 use crate::limits::{SERVER_AHEAD_FILE_BYTES, SERVER_WANTED_MAX};
 use crate::reader;
 
 /// An open file.
 pub(super) struct RemoteHandle {
-    opened: Arc<Opened>,
-    patience: Duration,
+    pub(super) opened: Arc<Opened>,
+    pub(super) patience: Duration,
     /// Of an appender: no byte from here on was written by an append that was not answered.
     end: AtomicU64,
     end_is_known: AtomicBool,
@@ -39,6 +39,10 @@ pub(super) struct RemoteHandle {
     wanted: Mutex<Vec<ByteRange>>,
     /// Bytes to keep, and how long they are good.
     keep: (u64, Duration),
+    /// What may have been lost with the server's machine, as far as it was told.
+    pub(super) told: AtomicU64,
+    /// What comes through it is kept here until it is synced.
+    pub(super) retained: AtomicBool,
 }
 
 impl RemoteHandle {
@@ -64,6 +68,8 @@ impl RemoteHandle {
             pace: Mutex::new(Pace::new(Instant::now(), how.policy.revalidate)),
             wanted: Mutex::default(),
             keep: (reader::budget(&how.policy), how.policy.revalidate),
+            told: AtomicU64::new(0),
+            retained: AtomicBool::new(false),
         };
         let _opening = handle.writes().then(|| {
             inner.begin_write(&handle.opened.identity, &handle.opened.hint);
@@ -78,57 +84,16 @@ impl RemoteHandle {
             other => other?,
         }
         handle.opened.join(handle.patience);
+        handle.told.store(handle.opened.mates().unsynced.losses(), Ordering::Release);
+        if how.truncate {
+            handle.made(handle.opened.life());
+        }
         fault::point("remote.opened");
         Ok(handle)
     }
 
-    fn writes(&self) -> bool {
+    pub(super) fn writes(&self) -> bool {
         self.opened.flags & open::WRITE != 0
-    }
-
-    /// Asks; a server that does not know the handle any more opens it anew first.
-    fn ask(&self, asked: Asked<'_>) -> Result<(Message, usize), CallError> {
-        let within = (!asked.changes).then_some(self.patience);
-        loop {
-            let call = Call {
-                message: &asked.message,
-                data: asked.data,
-                into: &mut *asked.into,
-                within,
-                once: asked.once,
-                made: asked.made,
-                interrupted: &is_interrupted,
-            };
-            // No longer than it is on its way: what else this write waits for holds up no other.
-            let exchange = || self.opened.inner.client.call(call);
-            let bytes = asked.data.len();
-            let answer = if asked.drains { self.opened.inner.width.pass(bytes, exchange)? } else { exchange()? };
-            match answer.message {
-                Message::Unknown {} => self.opened.open_anew(within, self.patience)?,
-                message => return Ok((message, answer.data_bytes)),
-            }
-        }
-    }
-
-    fn done(&self, message: Message) -> io::Result<()> {
-        match self.ask(Asked::new(message, true))? {
-            (Message::Done {}, _) => Ok(()),
-            (other, _) => Err(unexpected(&other)),
-        }
-    }
-
-    fn position(&self, message: Message, changes: bool) -> io::Result<u64> {
-        match self.ask(Asked::new(message, changes))? {
-            (Message::Position { offset }, _) => Ok(offset),
-            (other, _) => Err(unexpected(&other)),
-        }
-    }
-
-    fn written(&self, asked: Asked<'_>) -> Result<u64, CallError> {
-        match self.ask(asked)? {
-            (Message::Written { offset }, _) => Ok(offset),
-            (other, _) => Err(CallError::Failed { errno: libc::EPROTO, reason: unexpected(&other).to_string() }),
-        }
     }
 
     /// What is changed is not here any more when it is answered, also where nobody knows whether it was changed.
@@ -156,9 +121,9 @@ impl RemoteHandle {
             let message = Message::Read { handle: self.opened.number, offset: offset + done as u64, len: part as u32 };
             let into = &mut buffer[done..done + part];
             match self.ask(Asked { into, ..Asked::new(message, false) })? {
-                (Message::Bytes {}, got) if got == part => done += got,
-                (Message::Bytes {}, got) => return Ok(done + got),
-                (other, _) => return Err(unexpected(&other)),
+                (Message::Bytes {}, got, _) if got == part => done += got,
+                (Message::Bytes {}, got, _) => return Ok(done + got),
+                (other, ..) => return Err(unexpected(&other)),
             }
         }
         Ok(done)
@@ -290,6 +255,7 @@ impl OpenData for RemoteHandle {
     }
 
     fn write_at(&self, data: &[u8], offset: u64, append: bool) -> io::Result<WriteResult> {
+        self.tell_lost()?;
         let range = if append { ahead::ALL } else { ByteRange::at(offset, data.len() as u64) };
         self.changed(range, self.write_there(data, offset, append, None))
     }
@@ -340,13 +306,13 @@ impl OpenData for RemoteHandle {
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.end_is_known.store(false, Ordering::Release);
         self.end.store(0, Ordering::Release);
-        let done = self.done(Message::SetLen { handle: self.opened.number, len });
+        let done = self.changes(Message::SetLen { handle: self.opened.number, len });
         fault::point("remote.cut");
         self.changed(ahead::ALL, done)
     }
 
     fn fallocate(&self, mode: u32, offset: u64, len: u64) -> io::Result<()> {
-        self.changed(ahead::ALL, self.done(Message::Allocate { handle: self.opened.number, mode, offset, len }))
+        self.changed(ahead::ALL, self.changes(Message::Allocate { handle: self.opened.number, mode, offset, len }))
     }
 
     fn seek(&self, offset: u64, what: SeekFor) -> io::Result<u64> {
@@ -358,12 +324,27 @@ impl OpenData for RemoteHandle {
     }
 
     fn sync(&self, data_only: bool) -> io::Result<()> {
-        self.done(Message::Sync { handle: self.opened.number, data_only })
+        self.sync_there(data_only, false).and_then(|()| self.tell_lost())
+    }
+
+    fn sync_acknowledged(&self, data_only: bool) -> io::Result<()> {
+        self.sync_there(data_only, true)
+    }
+
+    fn retains(&self) {
+        self.retained.store(true, Ordering::Release);
+    }
+
+    fn life(&self) -> u64 {
+        self.opened.life()
     }
 
     fn flush(&self) -> io::Result<()> {
         // Only a writer has something to be told.
-        if self.writes() { self.done(Message::Flush { handle: self.opened.number }) } else { Ok(()) }
+        if !self.writes() {
+            return Ok(());
+        }
+        self.done(Message::Flush { handle: self.opened.number }).and_then(|_| self.tell_lost())
     }
 }
 

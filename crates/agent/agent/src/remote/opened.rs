@@ -16,6 +16,7 @@ use types::Identity;
 use wire::{Message, Text, open};
 
 use super::ahead::{self, Reading};
+use super::unsynced::Unsynced;
 use super::{Inner, hint_of, is_interrupted, unexpected};
 
 /// Which version of a file's data is open, as a server numbers it that remembers this node by that number.
@@ -23,6 +24,8 @@ use super::{Inner, hint_of, is_interrupted, unexpected};
 struct Told {
     memory: Memory,
     version: u64,
+    /// Of the server's machine.
+    life: u64,
 }
 
 /// An open file at the server.
@@ -49,6 +52,7 @@ pub struct Mates {
     members: Mutex<Vec<Weak<Opened>>>,
     /// Whose word they follow.
     followed: Mutex<Memory>,
+    pub(super) unsynced: Unsynced,
 }
 
 /// Those of each file.
@@ -77,6 +81,25 @@ impl Opened {
         self.told.lock().version
     }
 
+    /// The life of the server's machine in which it was opened last.
+    pub fn life(&self) -> u64 {
+        self.told.lock().life
+    }
+
+    fn meets(&self, life: u64) {
+        if self.mates.get().is_some_and(|mates| mates.unsynced.meets(life)) {
+            self.tell_loss();
+        }
+    }
+
+    /// For who reads the log; programs are told by their handles.
+    pub fn tell_loss(&self) {
+        tracing::error!(
+            file = %self.hint.display(),
+            "the server's machine has crashed: what was written to the file since it was last synced may be lost"
+        );
+    }
+
     /// Once it is open: those that have the same bytes.
     pub fn mates(&self) -> Arc<Mates> {
         self.mates.get().map(Arc::clone).unwrap_or_default()
@@ -95,8 +118,9 @@ impl Opened {
         let call = Call { within, once, interrupted: &is_interrupted, ..Call::new(&message) };
         let answer = self.inner.client.call(call)?;
         match answer.message {
-            Message::Opened { version } => {
-                *self.told.lock() = Told { memory: answer.memory, version };
+            Message::Opened { version, life } => {
+                *self.told.lock() = Told { memory: answer.memory, version, life };
+                self.meets(life);
                 self.gone.store(false, Ordering::Release);
                 // It may be another version than it was, and others have closed the file since it was read here.
                 *self.ahead.lock() = None;
@@ -114,6 +138,7 @@ impl Opened {
         mates.admit(self);
         mates.follow(told.memory, within);
         let _ = self.mates.set(mates);
+        self.meets(told.life);
     }
 
     /// The server does not know it any more: it is opened anew, and so are those that have the same bytes.

@@ -129,6 +129,9 @@ impl Drain {
         damages: Damages,
         counters: &Arc<Counters>,
     ) -> io::Result<Drain> {
+        if medium.is_durable() {
+            handle.retains();
+        }
         let create = |path: std::path::PathBuf| Mapping::create(&path, sequence::WORD_BYTES, medium)?.guarded();
         let counter = Arc::new(create(place.sequence())?);
         let drained = Drained::begin(create(place.drained())?);

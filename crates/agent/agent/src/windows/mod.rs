@@ -70,8 +70,10 @@ pub struct WindowSettings {
     pub medium: Option<Medium>,
     /// The name of this run's directory in there, which no other has.
     pub session: String,
-    /// The burst buffer, which remembers that there may be rings.
+    /// The burst buffer, which remembers that there may be rings; behind a server, what does so in its place.
     pub burst_buffer: PathBuf,
+    /// Behind a server: what lies there outlives a crash of the machine.
+    pub lasts: bool,
     /// Bytes of the node's memory for all windows.
     pub budget_bytes: u64,
     /// Bytes of a window for which neither policy nor program says a size.
@@ -86,6 +88,7 @@ impl WindowSettings {
             medium: None,
             session: format!("{}{:016x}", leftover::PREFIX, session::random()? as u64),
             burst_buffer: burst_buffer.into(),
+            lasts: false,
             budget_bytes: limits::WINDOW_BUDGET_BYTES,
             window_bytes: limits::WINDOW_BYTES,
         })
@@ -173,8 +176,7 @@ impl Windows {
         client: Option<[u8; 16]>,
     ) -> io::Result<Arc<Windows>> {
         let behind_server = client.is_some();
-        // The note of rings that are drained to a server outlives no machine.
-        let medium = if behind_server { Some(Medium::Volatile) } else { settings.medium };
+        let medium = if behind_server && !settings.lasts { Some(Medium::Volatile) } else { settings.medium };
         let (session, medium) = Session::begin(&settings.dir, &settings.session, &settings.burst_buffer, medium)?;
         if let Some(client) = client {
             session.note_client(client)?;

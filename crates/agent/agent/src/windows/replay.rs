@@ -64,6 +64,8 @@ struct ToReplica<'a> {
     handle: Box<dyn OpenData>,
     place: &'a FilePlace,
     durable: bool,
+    /// That of the server's machine when this began.
+    life: u64,
     replayed: &'a mut Replayed,
     /// What others have changed, as it is known by now.
     newer: &'a dyn Fn() -> io::Result<Vec<ByteRange>>,
@@ -103,7 +105,12 @@ impl Replay for ToReplica<'_> {
     fn sync(&mut self) -> io::Result<()> {
         self.backdate();
         // Rings on a tmpfs outlive no machine; neither must what comes from them.
-        if self.durable { self.handle.sync_acknowledged(false) } else { Ok(()) }
+        if !self.durable {
+            return Ok(());
+        }
+        self.handle.sync_acknowledged(false)?;
+        let crashed = self.handle.life() != self.life;
+        if crashed { Err(io::Error::other("the server's machine has crashed meanwhile")) } else { Ok(()) }
     }
 
     fn tell(&mut self, report: &Report) {
@@ -295,6 +302,7 @@ fn file(
     let bounds = Bounds { cut: keep, fences: &fences };
     let mut to = ToReplica {
         since: handle.backdating(),
+        life: handle.life(),
         handle,
         place,
         durable,

@@ -143,7 +143,7 @@ impl Session {
 
     /// Notes what its agent is to a server, before any of its rings has something for that.
     pub fn note_client(&self, client: [u8; 16]) -> io::Result<()> {
-        fs::write(self.path().join(CLIENT), client)
+        put(&self.path().join(CLIENT), &client, self.is_durable())
     }
 
     /// What its agent was to a server; `None`: there was none.

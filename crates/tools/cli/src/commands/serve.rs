@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use agent::control::{Listener, SOCKET};
 use clap::Args;
 use relay::{Lockers, Names};
-use server::Files;
+use server::{Files, Life};
 use transport::{Access, Address, Server};
 
 use crate::args::{BurstBuffer, Rules};
@@ -78,7 +78,9 @@ pub fn run(args: &ServeArgs) -> Result<u8, Failure> {
     // For nodes that see the global store, and for those that do not.
     let lockers = Lockers::open(place.burst_buffer.join(serving::LOCKERS), relay::limits::GRACE)
         .map_err(|e| Failure::io("read which nodes had locks", &e))?;
-    let files = Files::new(cache, store, identity.clone(), &place.burst_buffer.join(serving::DEPARTED))
+    let life = Life::begin(&place.burst_buffer).map_err(|e| Failure::io("note that this machine lives", &e))?;
+    let departed = place.burst_buffer.join(serving::DEPARTED);
+    let files = Files::new(cache, store, identity.clone(), &departed, life.number())
         .map_err(|e| Failure::io("read which nodes had windows", &e))?;
     let service = Names::new(files, identity, Arc::clone(&prepared.agent), lockers);
     let server = Server::start(service, &args.listen, access).map_err(|e| cannot_listen(&e))?;
@@ -94,7 +96,16 @@ pub fn run(args: &ServeArgs) -> Result<u8, Failure> {
     if !stuck.is_empty() {
         drain::list(&stuck, &place.dir, &place.burst_buffer);
     }
-    drain::let_go(&*prepared.cache, &place.burst_buffer, closed.is_none());
+    // While a request may be under way it may be acknowledged yet.
+    let end = || {
+        let dir = place.dir.clone();
+        requests.unless(move |_| life.end(&dir))
+    };
+    let synced = closed.map(|()| end()).transpose().map_err(|e| Failure::io("start a thread", &e))?.flatten();
+    if let Some(Err(error)) = &synced {
+        tracing::warn!(%error, "should this machine end now, the next server takes it that it has crashed");
+    }
+    drain::let_go(&*prepared.cache, &place.burst_buffer, synced.is_none());
     let _ = std::fs::remove_file(place.burst_buffer.join(SOCKET));
     // Not dropped: that would wait for its thread, which the end of this process stops at once.
     std::mem::forget(control);

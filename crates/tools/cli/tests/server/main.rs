@@ -3,6 +3,7 @@
 
 mod ahead;
 mod cluster;
+mod crashed;
 mod ledger;
 mod traffic;
 mod windows;

@@ -21,7 +21,7 @@ const LEDGER: &str = "FOREBAY_TEST_LEDGER";
 const FILE: &str = "FOREBAY_TEST_FILE";
 
 /// An open file of this process, with a window. Not at once where the kernel has not told yet that others have closed it.
-fn windowed(registration: &Registration, path: &Path) -> (File, Window) {
+pub fn windowed(registration: &Registration, path: &Path) -> (File, Window) {
     let file = announced(registration, path);
     let window = registration.attach(file.as_fd(), 0).expect("a window");
     (file, window)
@@ -37,11 +37,11 @@ fn announced(registration: &Registration, path: &Path) -> File {
     })
 }
 
-fn register(cluster: &Cluster) -> Registration {
+pub fn register(cluster: &Cluster) -> Registration {
     Registration::connect(cluster.window_socket(1).as_bytes()).expect("an agent that serves windows")
 }
 
-fn window_option(cluster: &Cluster) -> String {
+pub fn window_option(cluster: &Cluster) -> String {
     format!("--window={}", cluster.tree.path("rings").display())
 }
 

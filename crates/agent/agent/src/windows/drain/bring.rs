@@ -18,29 +18,39 @@ use crate::limits::WINDOW_PIECE_PARTS_MAX;
 const PIECE: u64 = PIECE_BYTES as u64;
 
 impl Drain {
-    /// All of it is there when it returns; on an error any part of it may be.
+    /// All of it is there when it returns, and on the medium where rings are durable; on an error any part of it may be.
     pub(super) fn write(&mut self, batch: &Batch) -> io::Result<()> {
         self.look(batch);
+        loop {
+            let life = self.handle.life();
+            self.write_once(batch)?;
+            self.sync()?;
+            // Else what was written before the server's machine crashed was not there to be synced.
+            if !self.medium.is_durable() || self.handle.life() == life {
+                break;
+            }
+        }
+        self.look(batch);
+        self.tell_broken(batch);
+        Ok(())
+    }
+
+    fn write_once(&mut self, batch: &Batch) -> io::Result<()> {
         let written_ns = batch.writes.iter().map(Write::written_ns).max().unwrap_or(0);
         let at = Timestamp::from_nanos(written_ns);
         if self.handle.is_remote() {
             let pieces: Vec<Piece> = batch.writes.iter().flat_map(|write| &write.pieces).copied().collect();
-            self.write_copied(&pieces, at)?;
-        } else {
-            let since = self.handle.backdating();
-            let written = batch.writes.iter().flat_map(in_pieces).try_for_each(|parts| self.write_piece(&parts, at));
-            // A part may be there.
-            let age = Duration::from_nanos(clock::now_ns().saturating_sub(written_ns));
-            let since = since.filter(|_| age > BACKDATE_AFTER);
-            if let Some(Err(error)) = since.map(|since| self.handle.backdate(&since, at)) {
-                tracing::debug!(%error, file = self.hint, "the time at which a window was written is lost");
-            }
-            written?;
+            return self.write_copied(&pieces, at);
         }
-        self.sync()?;
-        self.look(batch);
-        self.tell_broken(batch);
-        Ok(())
+        let since = self.handle.backdating();
+        let written = batch.writes.iter().flat_map(in_pieces).try_for_each(|parts| self.write_piece(&parts, at));
+        // A part may be there.
+        let age = Duration::from_nanos(clock::now_ns().saturating_sub(written_ns));
+        let since = since.filter(|_| age > BACKDATE_AFTER);
+        if let Some(Err(error)) = since.map(|since| self.handle.backdate(&since, at)) {
+            tracing::debug!(%error, file = self.hint, "the time at which a window was written is lost");
+        }
+        written
     }
 
     /// Whether rings of the batch were cut, which their memory knows afterwards.

@@ -43,6 +43,19 @@ fn on_persistent_memory_the_replica_is_synced_before_the_mark_says_that_it_has_s
 }
 
 #[test]
+fn a_batch_that_a_servers_machine_may_have_lost_before_it_was_synced_is_brought_again() {
+    let tree = tempfile::tempdir().unwrap();
+    let (mut drain, recorder) = drain_on(tree.path(), Medium::Emulated);
+    let writer = ring(&mut drain, 1, 256 << 10);
+    writer.append(0, &[7; 5000], &mut || true).unwrap();
+    *recorder.crashes.lock() = 2;
+    recorder.events.lock().clear();
+    drain.settle().unwrap();
+    let (written, synced) = (Event::Written(0), Event::Synced(0));
+    assert_eq!(*recorder.events.lock(), [written, synced, written, synced, written, synced]);
+}
+
+#[test]
 fn what_a_sync_is_to_tell_is_not_kept_from_it() {
     let tree = tempfile::tempdir().unwrap();
     let (mut drain, recorder) = drain_on(tree.path(), Medium::Emulated);

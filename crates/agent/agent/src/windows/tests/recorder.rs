@@ -43,6 +43,8 @@ pub(super) struct Recorder {
     pub gone: Mutex<bool>,
     /// When what came had been written, of each batch.
     pub dated: Mutex<Vec<Timestamp>>,
+    /// Its machine crashes so often before it syncs.
+    pub crashes: Mutex<u64>,
     /// Writes straight out of rings fail now and then, with any part of them there.
     pub fails: Mutex<Option<Random>>,
     /// Runs before each write straight out of rings.
@@ -54,8 +56,8 @@ impl Recorder {
     pub fn new(replica: &Path, mark: std::path::PathBuf) -> Arc<Recorder> {
         let replica = File::options().read(true).write(true).create_new(true).open(replica).unwrap();
         let (events, full, fails, before) = (Mutex::default(), Mutex::default(), Mutex::default(), Mutex::default());
-        let (gone, dated) = (Mutex::default(), Mutex::default());
-        Arc::new(Recorder { mark, replica, events, full, gone, dated, fails, before })
+        let (gone, dated, crashes) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Arc::new(Recorder { mark, replica, events, full, gone, dated, crashes, fails, before })
     }
 
     fn mark(&self) -> u64 {
@@ -123,7 +125,12 @@ impl OpenData for Arc<Recorder> {
     fn seek(&self, offset: u64, _: SeekFor) -> io::Result<u64> {
         Ok(offset)
     }
+    fn life(&self) -> u64 {
+        *self.crashes.lock()
+    }
     fn sync(&self, _: bool) -> io::Result<()> {
+        let mut crashes = self.crashes.lock();
+        *crashes = crashes.saturating_sub(1);
         if *self.full.lock() {
             return Err(io::Error::from_raw_os_error(libc::ENOSPC));
         }

@@ -1,0 +1,103 @@
+//! Whether what was acknowledged and not synced may be lost: the machine has crashed since.
+//!
+//! A file in the burst buffer has a number and the life of the machine (the kernel's `boot_id`) in which it is good. A server that
+//! starts in the same life takes the number over; so does one that finds that the burst buffer was synced when the last one ended. Any
+//! other takes a new number, and clients that wrote under the former one and have not synced since tell their programs.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The file in a burst buffer.
+const NAME: &str = "life";
+/// In the place of the machine's life: everything was synced.
+const SYNCED: &str = "synced";
+
+/// A server's, from its start on.
+#[derive(Debug)]
+pub struct Life {
+    burst_buffer: PathBuf,
+    number: u64,
+}
+
+fn this_boot() -> io::Result<String> {
+    Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
+}
+
+/// Never 0, and no earlier server's.
+fn fresh() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |now| now.as_nanos() as u64).max(1)
+}
+
+impl Life {
+    /// Begins before anything is acknowledged, and is noted durably. Errors: those of reading and writing the note.
+    pub fn begin(burst_buffer: &Path) -> io::Result<Life> {
+        Life::begin_in(burst_buffer, &this_boot()?)
+    }
+
+    fn begin_in(burst_buffer: &Path, boot: &str) -> io::Result<Life> {
+        let found = match fs::read(burst_buffer.join(NAME)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            found => found?,
+        };
+        let text = String::from_utf8_lossy(&found);
+        let known = text.trim_end().split_once(' ').filter(|(_, life)| [boot, SYNCED].contains(life));
+        let number = known.and_then(|(number, _)| number.parse().ok()).filter(|number| *number != 0);
+        let life = Life { burst_buffer: burst_buffer.to_owned(), number: number.unwrap_or_else(fresh) };
+        life.note(boot)?;
+        Ok(life)
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Nothing is acknowledged any more: all is synced there and in the `store` below, and nothing is lost should the machine end now.
+    pub fn end(self, store: &Path) -> io::Result<()> {
+        for dir in [store, &self.burst_buffer] {
+            rustix::fs::syncfs(File::open(dir)?)?;
+        }
+        self.note(SYNCED)
+    }
+
+    fn note(&self, life: &str) -> io::Result<()> {
+        let path = self.burst_buffer.join(NAME);
+        let new = path.with_extension("new");
+        let _ = fs::remove_file(&new);
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+        writeln!(file, "{} {life}", self.number)?;
+        file.sync_all()?;
+        fs::rename(&new, &path)?;
+        File::open(&self.burst_buffer)?.sync_all()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use testkit::TempTree;
+
+    use super::*;
+
+    #[test]
+    fn a_life_is_another_after_a_crash_of_the_machine_and_after_nothing_else() {
+        let tree = TempTree::new();
+        let begin = |boot: &str| Life::begin_in(tree.root(), boot).unwrap();
+        let first = begin("one").number();
+        assert!(first != 0 && begin("one").number() == first, "its process died");
+        let second = begin("two").number();
+        assert!(![0, first].contains(&second), "the machine did");
+        begin("two").end(tree.root()).unwrap();
+        assert_eq!(begin("three").number(), second, "all was synced before");
+        let third = begin("four").number();
+        assert_ne!(third, second, "that was before the server of the third");
+        assert_eq!(Life::begin(tree.root()).map(|life| life.number() == third).ok(), Some(false));
+        for damaged in ["", "0 five\n", "7", "x five\n", "7 six\n", "\u{0}\u{0}"] {
+            fs::write(tree.path(NAME), damaged).unwrap();
+            let life = begin("five").number();
+            assert!(![0, 7, third].contains(&life), "{damaged:?}");
+        }
+    }
+}
