@@ -53,6 +53,7 @@ pub(crate) use interruption::patiently;
 pub use interruption::{Interruption, is_interrupted, set_interruption};
 pub use kept::Reads;
 pub use opened::Mates;
+pub use unsynced::Unsynced;
 pub use written::Written;
 
 /// The burst buffer of a server.

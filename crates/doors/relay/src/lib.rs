@@ -14,6 +14,7 @@
 //! 5. What a program of a node believes to have locked nobody else can have locked meanwhile, or the file is `ESTALE` there.
 //! 6. Every wait ends: what changes nothing by `io_timeout`, everything by the death of its caller.
 
+mod changes;
 mod errands;
 mod events;
 mod held;

@@ -32,6 +32,8 @@ pub struct Names<S> {
     numbers: Arc<AtomicU64>,
     clients: AtomicU64,
     lockers: Arc<Lockers>,
+    /// Another number than before: this machine has crashed.
+    life: u64,
     /// Whose rights requests get where this process may not take those of others.
     alone: Option<u32>,
 }
@@ -68,18 +70,19 @@ fn refused(errno: i32, reason: &str) -> Message {
 
 impl<S> Names<S> {
     /// Beside `inner`, which agents ask for the directory `store`, over an agent of the same directory and data. `lockers`: what the
-    /// server before this one has left.
-    pub fn new(inner: S, store: impl Into<String>, agent: Arc<Agent>, lockers: Lockers) -> Names<S> {
+    /// server before this one has left; `life`: another number than before if this machine has crashed since.
+    pub fn new(inner: S, store: impl Into<String>, agent: Arc<Agent>, lockers: Lockers, life: u64) -> Names<S> {
         let user = rustix::process::geteuid();
         let alone = (!user.is_root()).then(|| user.as_raw());
         let numbers = Arc::new(AtomicU64::new(start()));
         let (lockers, clients) = (Arc::new(lockers), AtomicU64::new(1));
-        Names { inner, store: store.into(), agent, numbers, clients, lockers, alone }
+        Names { inner, store: store.into(), agent, numbers, clients, lockers, life, alone }
     }
 
     fn on_node(&self, node: &Node, message: Message, data: &[u8], out: &mut Vec<u8>) -> Message {
         match message {
             Message::Ping {} => Message::Done {},
+            Message::Life {} => Message::Lives { life: self.life },
             Message::Attach { machine, init } => self.attach(node, machine.as_str(), init.as_slice(), true),
             Message::AttachAgain { machine, init } => self.attach(node, machine.as_str(), init.as_slice(), false),
             Message::Reclaim { node: number, lookups, identity, hint, handle, flags } => {

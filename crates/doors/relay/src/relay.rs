@@ -27,6 +27,7 @@ use wire::limits::PIECE_BYTES_MAX;
 use wire::{Message, Piece};
 
 use self::agreement::Agreement;
+use crate::changes::Changes;
 use crate::errands::{Errand, Errands};
 use crate::held::{Held, Holdings};
 use crate::limits::{ANSWER_BYTES, DETACH, GRACE_POLL, GROUPS_MAX, HEAD_BYTES};
@@ -45,6 +46,7 @@ pub struct Relay {
     waiting: Waiting,
     errands: Errands,
     held: Holdings,
+    changes: Changes,
     /// What was written, and is to reach the global store.
     written: Written,
     /// Numbers of what was asked of the server that takes long.
@@ -80,8 +82,8 @@ enum Got {
 
 /// What stays the same however often a request is sent.
 struct Asked<'a> {
-    /// Its number by the kernel, and ours.
-    unique: u64,
+    /// What the kernel asks, and our number of it.
+    envelope: &'a Envelope,
     number: u64,
     groups: Piece,
     message: &'a [u8],
@@ -104,6 +106,7 @@ impl Relay {
             waiting: Waiting::default(),
             errands: Errands::default(),
             held: Holdings::default(),
+            changes: Changes::default(),
             written: Written::default(),
             jobs: AtomicU64::new(1),
             agreement: Mutex::default(),
@@ -175,6 +178,7 @@ impl Relay {
             interrupted,
             ..Call::new(&message)
         };
+        let sent = self.changes.sent(asked.envelope);
         let Answer { message, data_bytes, memory } = self.client.call(call)?;
         let (head, about) = match message {
             Message::Relayed { head } => (head, None),
@@ -184,8 +188,11 @@ impl Relay {
             Message::Grace {} => return Ok(Got::Grace),
             message => return Err(unexpected(&message)),
         };
+        if manner::is_success(head.as_slice()) {
+            self.changes.done(sent, asked.envelope, asked.message);
+        }
         // Noted here, so that it is claimed from the next server, or not believed.
-        match self.held.lock_answered(asked.unique, Outcome::of(head.as_slice()), memory) {
+        match self.held.lock_answered(asked.envelope.unique, Outcome::of(head.as_slice()), memory) {
             true => Ok(Got::Answer(head.as_slice().to_vec(), data_bytes, about)),
             false => Ok(Got::Nothing),
         }
@@ -228,12 +235,13 @@ impl Relay {
         if matches!(envelope.opcode, Some(Opcode::Release | Opcode::Releasedir)) {
             // Whether or not the server hears it now.
             self.closed(self.held.remove(envelope.first));
+            self.changes.closed(envelope.node, envelope.first);
         }
         let change = manner::locks(envelope, message);
         change.into_iter().for_each(|change| self.held.lock_begins(envelope.unique, envelope.node, change));
         let manner = manner::of(envelope, message, writes);
         let (unique, number) = (envelope.unique, self.open.begin());
-        let asked = Asked { unique, number, groups: self.groups_of(envelope), message, manner };
+        let asked = Asked { envelope, number, groups: self.groups_of(envelope), message, manner };
         ROOM.with_borrow_mut(|room| {
             let closes = envelope.opcode == Some(Opcode::Flush);
             let dies =
@@ -245,6 +253,10 @@ impl Relay {
                 Ok(Got::Answer(head, bytes, about)) => {
                     let opened = self.note(envelope, &head, about);
                     self.waiting.end(unique);
+                    if manner::is_success(&head) && self.changes.tells(envelope) {
+                        self.open.end(number);
+                        return reply.error(Errno::EIO);
+                    }
                     if reply.bytes(&head, &room[..bytes]) || Given::by(envelope, &head).is_none() {
                         self.open.end(number);
                     } else {
@@ -318,6 +330,9 @@ impl Relay {
         let (writes, flags) = (manner::opens_for_writing(envelope), envelope.open_flags());
         if writes {
             self.begin_write(&identity, path);
+        }
+        if writes {
+            self.changes.opened(node, handle, flags & libc::O_TRUNC != 0);
         }
         self.held.add(handle, Held { node, identity, hint, flags, writes });
         Some(handle)

@@ -72,7 +72,7 @@ impl Stand {
 
     fn server_with_grace(&self, grace: Duration) -> Names<NoData> {
         let lockers = Lockers::open(self.tree.path("lockers"), grace).unwrap();
-        Names::new(NoData, "", Arc::clone(&self.agent), lockers)
+        Names::new(NoData, "", Arc::clone(&self.agent), lockers, 1)
     }
 }
 

@@ -316,6 +316,8 @@ messages! {
         /// Its session.
         session: [u8; 16],
     }
+    /// Which life the server's machine lives; answered by `Lives`.
+    Life = 73 { }
 
     /// It is done.
     Done = 128 { }
@@ -411,6 +413,11 @@ messages! {
     }
     /// Locks of a former server are being claimed: a request for one is sent again in a moment.
     Grace = 143 { }
+    /// Which life the server's machine lives.
+    Lives = 144 {
+        /// Another number than before: it has crashed, and what was not synced may be lost.
+        life: u64,
+    }
 }
 
 impl Message {

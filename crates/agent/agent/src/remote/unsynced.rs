@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Of the open files of one file that have the same bytes.
 #[derive(Debug, Default)]
-pub(super) struct Unsynced {
+pub struct Unsynced {
     /// Changes that the server has acknowledged.
     changes: AtomicU64,
     /// As many of them are on the server's medium, or written off.

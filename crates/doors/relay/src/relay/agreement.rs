@@ -54,11 +54,27 @@ impl Relay {
             return Err(CallError::Refused { errno: libc::ESTALE, reason });
         }
         agreement.answer = head.as_slice().to_vec();
+        self.meet(interrupted)?;
         match seen {
             0 => self.held.meets(answer.memory),
             _ => self.reclaim(answer.memory, interrupted)?,
         }
         self.attached.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Before the kernel may ask: whether the server's machine has crashed, and what it had not synced may be lost.
+    fn meet(&self, interrupted: &dyn Fn() -> bool) -> Result<(), CallError> {
+        let asked = Message::Life {};
+        let answer = self.client.call(Call { within: Some(ATTACH), interrupted, ..Call::new(&asked) })?;
+        let Message::Lives { life } = answer.message else { return Err(unexpected(&answer.message)) };
+        let lost = self.changes.meets(life);
+        if lost > 0 {
+            tracing::error!(
+                files = lost,
+                "the server's machine has crashed: what was written to files since they were last synced may be lost"
+            );
+        }
         Ok(())
     }
 }

@@ -98,6 +98,7 @@ fn file_requests() -> Vec<Message> {
         Message::LocksReclaimed {},
         Message::Since { identity: identity(), session: [28; 16] },
         Message::Gone { session: [29; 16] },
+        Message::Life {},
     ]
 }
 
@@ -127,5 +128,6 @@ fn answers() -> Vec<Message> {
         Message::Heard { last: 23 },
         Message::RelayedOf { head: piece(), identity: identity(), hint: hint() },
         Message::Grace {},
+        Message::Lives { life: 15 },
     ]
 }
