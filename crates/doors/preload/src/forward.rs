@@ -69,10 +69,6 @@ macro_rules! calls {
 
 /// What to do with a descriptor that is ours.
 macro_rules! by_descriptor {
-    ($original:ident, [forward], $($a:ident),*) => {
-        // SAFETY: what the caller owes to that function, it owes to us.
-        unsafe { $original($($a),*) }
-    };
     ($original:ident, [$($how:tt)*], $fd:ident $(, $a:ident)*) => {
         if descriptors::is_foreign($fd) {
             // SAFETY: what the caller owes to that function, it owes to us.
@@ -86,10 +82,6 @@ macro_rules! by_descriptor {
 
 /// What to do with any arguments.
 macro_rules! always {
-    ($original:ident, [forward], $($a:ident),*) => {
-        // SAFETY: what the caller owes to that function, it owes to us.
-        unsafe { $original($($a),*) }
-    };
     ($original:ident, [$($how:tt)*], $($a:ident),*) => {
         // SAFETY: what the caller owes to that function, it owes to us.
         unsafe { $($how)*($original, $($a),*) }
@@ -105,13 +97,25 @@ macro_rules! exported {
 
             #[unsafe(no_mangle)]
             unsafe extern "C-unwind" fn $name($($a: $t),*) -> $r {
-                let address = ORIGINAL.address();
+                let address = ORIGINAL.known();
                 if address.is_null() {
-                    return <$r as Absent>::absent();
+                    // SAFETY: as it came.
+                    return unsafe { find_first($($a),*) };
                 }
                 // SAFETY: the C library's function of this name takes and returns these types.
                 let $original = unsafe { transmute::<*mut c_void, unsafe extern "C-unwind" fn($($t),*) -> $r>(address) };
                 $body
+            }
+
+            /// Apart, so that whoever comes later saves no registers for it.
+            #[cold]
+            #[inline(never)]
+            unsafe extern "C-unwind" fn find_first($($a: $t),*) -> $r {
+                match ORIGINAL.find().is_null() {
+                    true => <$r as Absent>::absent(),
+                    // SAFETY: as it came.
+                    false => unsafe { $name($($a),*) },
+                }
             }
         }
     };

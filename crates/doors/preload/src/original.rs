@@ -16,10 +16,16 @@ impl Original {
         Original { name, address: AtomicPtr::new(null_mut()) }
     }
 
+    /// Its address, or null if nobody has looked for it, or found it.
+    #[inline(always)]
+    pub fn known(&self) -> *mut c_void {
+        self.address.load(Relaxed)
+    }
+
     /// Its address. Null if the C library has no such function: it is older than the call.
     #[inline(always)]
     pub fn address(&self) -> *mut c_void {
-        let known = self.address.load(Relaxed);
+        let known = self.known();
         if known.is_null() { self.find() } else { known }
     }
 
