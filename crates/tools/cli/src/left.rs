@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-use crate::place;
+use crate::{place, server};
 
 /// In an agent's directory: held by the agent as long as it lives.
 const ALIVE: &str = "alive";
@@ -81,10 +81,8 @@ pub fn find(own: &Path, lasting: Option<&Path>, directory: &str) -> io::Result<L
     let only = create(&all.join(format!("replay-{:016x}", place::hash(directory.bytes()))))?;
     flock(&only, FlockOperation::LockExclusive)?;
     let mut left = Left { dirs: Vec::new(), _only: Lock(only), _dead: Vec::new() };
-    let lasting = lasting.map(fs::read_dir).transpose().or_else(|error| match error.kind() {
-        io::ErrorKind::NotFound => Ok(None),
-        _ => Err(error),
-    })?;
+    // Where several users have windows others may have made it, and would have us replay what they like.
+    let lasting = lasting.filter(|all| server::is_ours_alone(all).unwrap_or(false)).map(fs::read_dir).transpose()?;
     for entry in fs::read_dir(all)?.chain(lasting.into_iter().flatten()) {
         let dir = entry?.path();
         let serves = fs::read(dir.join(SERVES)).is_ok_and(|bytes| bytes == directory.as_bytes());
@@ -111,6 +109,8 @@ pub fn of_dead(dir: &Path) -> io::Result<Option<Lock>> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -136,6 +136,29 @@ mod tests {
         assert_eq!(begin(&dead, "one").unwrap_err().kind(), io::ErrorKind::WouldBlock, "held while it is replayed");
         drop(left);
         assert_eq!(find(&own, None, "two").unwrap().dirs, [other]);
+    }
+
+    #[test]
+    fn what_lies_where_others_could_have_made_it_is_not_believed() {
+        let tree = testkit::TempTree::new();
+        let (own, all) = (tree.dir("run/own"), tree.dir("pmem/forebay-agents"));
+        let dead = tree.dir("pmem/forebay-agents/dead");
+        drop(begin(&dead, "one").unwrap());
+        tree.file("pmem/forebay-agents/dead/windows", "a session");
+        let mode = |bits: u32| fs::set_permissions(&all, fs::Permissions::from_mode(bits)).unwrap();
+        let found = |all: &Path| find(&own, Some(all), "one").unwrap().dirs;
+        mode(0o700);
+        assert_eq!(found(&all), std::slice::from_ref(&dead));
+        let link = tree.path("pmem/link");
+        std::os::unix::fs::symlink(&all, &link).unwrap();
+        assert!(found(&link).is_empty() && found(&tree.path("pmem/none")).is_empty());
+        mode(0o755);
+        assert!(found(&all).is_empty());
+        mode(0o700);
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&all, Some(12345), None).unwrap();
+            assert!(found(&all).is_empty());
+        }
     }
 
     #[test]

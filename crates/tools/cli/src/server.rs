@@ -86,14 +86,18 @@ pub fn agents_in(dir: &Path) -> PathBuf {
     dir.join(format!("forebay-agents-{}", rustix::process::geteuid().as_raw()))
 }
 
+/// Whether it is a directory, and no link to one, in which nobody else makes or reads anything.
+pub fn is_ours_alone(all: &Path) -> std::io::Result<bool> {
+    let found = fs::symlink_metadata(all)?;
+    Ok(found.is_dir() && found.uid() == rustix::process::geteuid().as_raw() && found.mode() & 0o077 == 0)
+}
+
 fn fresh(all: &Path) -> Result<PathBuf, Failure> {
-    let user = rustix::process::geteuid().as_raw();
     let failed = |e: std::io::Error| Failure::io(format_args!("make a directory in {}", all.display()), &e);
     let random = fs::read_to_string("/proc/sys/kernel/random/uuid").map_err(failed)?;
     let own = all.join(random.trim());
     fs::DirBuilder::new().recursive(true).mode(0o700).create(&own).map_err(failed)?;
-    let found = fs::symlink_metadata(all).map_err(failed)?;
-    if !found.is_dir() || found.uid() != user || found.mode() & 0o077 != 0 {
+    if !is_ours_alone(all).map_err(failed)? {
         return Err(Failure::new(exit::NO_PERMISSION, format!("{} is not this user's alone", all.display())));
     }
     remove_left(all);
