@@ -2,6 +2,7 @@
 //!
 //! Locks, in the order in which they are taken; only `live` is ever taken while the cache's table is locked:
 //!
+//! 0. `backdated`: one late write of a client's window at a time, with all that is done to find room for it.
 //! 1. `append`: one append at a time, with all that is done to find room for it.
 //! 2. `io`: shared by writes through the agent, exclusive while the file moves out of the burst buffer.
 //! 3. `drain`: one stage-out of the file at a time. Held over I/O on the global store.
@@ -10,7 +11,8 @@
 //!    single metadata calls of the global store and the copy of a small file; never over a long copy. A batch holds many
 //!    gates at once; nobody else who holds one waits for another.
 //! 6. the table of files (`cache.rs`).
-//! 7. `live`: the fields. Held for moments, over no I/O but the lease probe.
+//! 7. `dating`: a change past `io`, and the setting back of a time. Held over one call on the replica.
+//! 8. `live`: the fields. Held for moments, over no I/O but the lease probe.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -187,6 +189,8 @@ pub(crate) struct Live {
     pub(crate) left: Option<Fingerprint>,
     /// What the global copy was when the store last failed to set a time that a program gave it, and that time.
     pub(crate) tried_time: Option<(Fingerprint, Timestamp)>,
+    /// The last time that a program gave it.
+    pub(crate) given_time: Option<Timestamp>,
     /// As the file counted its changes when all of it was found below, which could not be recorded.
     pub(crate) copied: Option<u64>,
     /// A sync of the global copy failed since it was last equal: what reads back there may never reach its medium.
@@ -254,6 +258,7 @@ impl File {
                 name_unsynced: false,
                 left: None,
                 tried_time: None,
+                given_time: None,
                 copied: None,
                 unsynced_below: false,
                 clean_commit: 0,

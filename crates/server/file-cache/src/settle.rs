@@ -32,7 +32,8 @@ impl Inner {
         self.follow_time(job)?;
         global.set_mtime(job.mtime)?;
         let mut timed = global.attributes()?.fingerprint;
-        if job.copied.changed && timed.same_content(&job.before) && job.mtime != job.before.mtime {
+        let given = job.file.live.lock().given_time == Some(job.mtime);
+        if job.copied.changed && timed.same_content(&job.before) && job.mtime != job.before.mtime && !given {
             timed = self.tell_apart(job, &*global, timed)?;
         }
         job.timed = Some(timed);
@@ -44,7 +45,7 @@ impl Inner {
     /// A store that keeps times coarsely shows the changed file as it was, and who knows it so would never look again: it has the present
     /// time then, or the next one that the store can keep, if that is near.
     fn tell_apart(&self, job: &mut Job<'_>, global: &dyn OpenFile, mut timed: Fingerprint) -> io::Result<Fingerprint> {
-        let (now, before) = (wall(), job.before.mtime);
+        let (now, before, was) = (wall(), job.before.mtime, job.mtime);
         let later = |seconds| Timestamp { seconds: before.seconds + seconds, nanos: 0 };
         for mtime in [now.max(before.next()), later(1), later(COARSE_SECONDS)] {
             if mtime.seconds > now.seconds + COARSE_SECONDS {
@@ -57,8 +58,13 @@ impl Inner {
                 break;
             }
         }
-        job.file.dated(|| replica::set_mtime(job.replica.as_fd(), timed.mtime))?;
         job.mtime = timed.mtime;
+        job.file.dated(|| {
+            let found = replica::mtime_of(&rustix::fs::fstat(&job.replica)?);
+            // Whoever has written it meanwhile is to be told from this by the next stage-out.
+            let mtime = if found == was { timed.mtime } else { found.max(timed.mtime.next()) };
+            replica::set_mtime(job.replica.as_fd(), mtime)
+        })?;
         Ok(timed)
     }
 

@@ -54,6 +54,9 @@ impl Inner {
         let (record, version, left, unlinked, whole) = {
             let mut live = file.live.lock();
             live.changes += 1;
+            if let SetMtime::To(time) = sets {
+                live.given_time = Some(time);
+            }
             (live.record.clone(), live.version, live.left, live.unlinked, matches!(live.body, Body::Whole))
         };
         if sets == SetMtime::Keep || (record.is_none() && !unlinked) {

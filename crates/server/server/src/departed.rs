@@ -11,11 +11,10 @@ mod kept;
 mod windowed;
 
 use std::collections::{BTreeMap, HashMap};
-use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::RwLock;
 use types::{ByteRange, Identity};
 use wire::limits::DATA_BYTES_MAX;
 
@@ -53,15 +52,15 @@ struct Table {
 /// The clients with windows, and which of them are silent, or were forgotten while they were.
 #[derive(Default)]
 pub(crate) struct Departed {
-    table: Mutex<Table>,
+    table: RwLock<Table>,
     /// Files of silent clients: a server whose clients are all there looks at one word.
     known: AtomicUsize,
 }
 
 impl Departed {
-    /// What an earlier server knew, and where it is kept. Errors: it cannot be read.
-    pub fn open(path: &Path) -> io::Result<Departed> {
-        let (kept, events) = Kept::open(path)?;
+    /// What an earlier server knew in the same `life` of the machine, and where it is kept.
+    pub fn open(path: &Path, life: u64) -> Departed {
+        let (kept, events) = Kept::open(path, life);
         let mut table = Table::default();
         events.into_iter().for_each(|event| table.learn(event));
         let all: Vec<u64> = table.windowed.keys().copied().collect();
@@ -69,28 +68,23 @@ impl Departed {
         table.kept = Some(kept);
         table.write_anew();
         let known = AtomicUsize::new(table.silent.len());
-        Ok(Departed { table: Mutex::new(table), known })
+        Departed { table: RwLock::new(table), known }
     }
 
     fn update(&self, change: impl FnOnce(&mut Table)) {
-        let mut table = self.table.lock();
+        let mut table = self.table.write();
         change(&mut table);
         self.known.store(table.silent.len(), Ordering::Release);
     }
 
     /// A client has opened a file for windows.
-    pub fn opened(&self, client: &Client, identity: &Identity) {
-        self.update(|table| table.opened(client, identity));
+    pub fn opened(&self, client: &Client, handle: u64, identity: &Identity) {
+        self.update(|table| table.opened(client, handle, identity));
     }
 
-    /// Or closed it: it has none on it that is not drained.
-    pub fn closed(&self, client: &Client, identity: &Identity) {
-        self.update(|table| table.closed(client, identity));
-    }
-
-    /// Nothing is open of a client that comes anew, or again after it was forgotten, until it opens it.
-    pub fn begins(&self, client: &Client) {
-        self.update(|table| table.of(client).into_iter().for_each(|number| table.with(number, |one| one.open = 0)));
+    /// Or closed it, also if only an earlier server knows by which handle: it has none on it that is not drained.
+    pub fn closed(&self, client: &Client, handle: u64) {
+        self.update(|table| table.closed(client, handle));
     }
 
     /// Its last connection has gone.
@@ -113,15 +107,16 @@ impl Departed {
         if self.known.load(Ordering::Acquire) == 0 {
             return;
         }
-        let mut table = self.table.lock();
-        for number in table.silent.get(identity).cloned().unwrap_or_default() {
-            table.changed(number, range, by);
+        let of_file = self.table.read().silent.get(identity).cloned();
+        if let Some(numbers) = of_file {
+            let mut table = self.table.write();
+            numbers.into_iter().for_each(|number| table.changed(number, range, by));
         }
     }
 
     /// What others have changed of a file since a client fell silent, for its next life with this mark; `None`: nobody knows.
     pub fn since(&self, identity: &Identity, client: &Client, heir: u64) -> Option<Vec<ByteRange>> {
-        let mut table = self.table.lock();
+        let mut table = self.table.write();
         let number = *table.clients.get(client)?.get(identity)?;
         let one = table.windowed.get_mut(&number).filter(|one| one.silent.is_some())?;
         let ranges = one.ranges.iter().collect();
@@ -149,23 +144,21 @@ impl Table {
         }
     }
 
-    fn opened(&mut self, client: &Client, identity: &Identity) {
+    /// A file has one such handle, which the client opens again by its number.
+    fn opened(&mut self, client: &Client, handle: u64, identity: &Identity) {
         let known = self.clients.get(client).and_then(|files| files.get(identity)).copied();
-        let number = known.unwrap_or_else(|| {
-            let joined = Event::Joined { number: self.next, client: *client, identity: identity.clone() };
-            let number = self.next;
-            self.learn(joined.clone());
-            self.keep(&joined);
-            number
-        });
-        self.with(number, |one| one.open += 1);
+        if known.and_then(|number| self.windowed.get(&number)).is_some_and(|one| one.handle == handle) {
+            return;
+        }
+        let number = known.unwrap_or(self.next);
+        let joined = Event::Joined { number, client: *client, handle, identity: identity.clone() };
+        self.learn(joined.clone());
+        self.keep(&joined);
     }
 
-    fn closed(&mut self, client: &Client, identity: &Identity) {
-        let number = self.clients.get(client).and_then(|files| files.get(identity)).copied();
-        let Some(one) = number.and_then(|number| self.windowed.get_mut(&number)) else { return };
-        one.open = one.open.saturating_sub(1);
-        if let (0, Some(number)) = (one.open, number) {
+    fn closed(&mut self, client: &Client, handle: u64) {
+        let is_it = |number: &u64| self.windowed.get(number).is_some_and(|one| one.handle == handle);
+        if let Some(number) = self.of(client).into_iter().find(is_it) {
             self.learn(Event::Left { number });
             self.keep(&Event::Left { number });
         }
@@ -187,7 +180,7 @@ impl Table {
     }
 
     fn changed(&mut self, number: u64, range: ByteRange, by: u64) {
-        let others = |one: &&mut Windowed| ![mark_of(&one.client), one.heir].contains(&by);
+        let others = |one: &&mut Windowed| one.silent.is_some() && ![mark_of(&one.client), one.heir].contains(&by);
         let Some(one) = self.windowed.get_mut(&number).filter(others) else { return };
         if !one.ranges.contains(range) {
             self.learn(Event::Changed { number, range });
@@ -198,10 +191,13 @@ impl Table {
     /// Takes an event in, of now or of an earlier server.
     fn learn(&mut self, event: Event) {
         match event {
-            Event::Joined { number, client, identity } => {
+            Event::Joined { number, handle, .. } if self.windowed.contains_key(&number) => {
+                self.with(number, |one| one.handle = handle);
+            }
+            Event::Joined { number, client, handle, identity } => {
                 self.next = self.next.max(number.saturating_add(1));
                 self.clients.entry(client).or_default().insert(identity.clone(), number);
-                self.windowed.insert(number, Windowed::new(client, identity));
+                self.windowed.insert(number, Windowed::new(client, handle, identity));
             }
             Event::Left { number } => self.remove(number),
             Event::Changed { number, range } => {
@@ -270,12 +266,13 @@ mod tests {
 
     /// It has these open for windows, and its last connection goes.
     fn leaves(departed: &Departed, client: &Client, files: impl IntoIterator<Item = Identity>) {
-        files.into_iter().for_each(|identity| departed.opened(client, &identity));
+        let handle = |identity: &Identity| u64::from(identity.as_bytes()[0]);
+        files.into_iter().for_each(|identity| departed.opened(client, handle(&identity), &identity));
         departed.leaves(client);
     }
 
     fn is_empty(departed: &Departed) -> bool {
-        let table = departed.table.lock();
+        let table = departed.table.read();
         let none = table.windowed.is_empty() && table.clients.is_empty() && table.silent.is_empty();
         none && table.order.is_empty() && table.ranges == 0 && departed.known.load(Ordering::Relaxed) == 0
     }
@@ -283,7 +280,7 @@ mod tests {
     #[test]
     fn what_others_change_while_a_client_is_silent_is_known_until_it_comes_back() {
         let departed = Departed::default();
-        departed.opened(&ONE, &file(1));
+        departed.opened(&ONE, 1, &file(1));
         departed.changed(&file(1), ByteRange::new(0, 5), 0);
         assert_eq!(departed.since(&file(1), &ONE, 5), None, "it was there");
         leaves(&departed, &ONE, [file(2)]);
@@ -310,37 +307,36 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_known_until_its_last_handle_is_closed() {
+    fn a_file_is_known_until_its_handle_is_closed_whichever_server_has_opened_it() {
         let departed = Departed::default();
-        leaves(&departed, &ONE, [file(1), file(1), file(2)]);
+        leaves(&departed, &ONE, [file(1), file(2)]);
         departed.returns(&ONE);
-        departed.closed(&ONE, &file(1));
-        departed.closed(&ONE, &file(2));
-        departed.closed(&ONE, &file(3));
+        departed.closed(&ONE, 3);
+        departed.closed(&ONE, 2);
         departed.leaves(&ONE);
         assert_eq!((departed.since(&file(1), &ONE, 5), departed.since(&file(2), &ONE, 5)), (Some(vec![]), None));
-        // To a client that was forgotten its files are open when it has opened them again.
-        departed.begins(&ONE);
         departed.returns(&ONE);
+        // By another, before the close of the first has come.
+        departed.opened(&ONE, 9, &file(1));
+        departed.closed(&ONE, 1);
         departed.leaves(&ONE);
-        assert!(departed.since(&file(1), &ONE, 5).is_some(), "it was killed before it had");
+        assert!(departed.since(&file(1), &ONE, 5).is_some());
         departed.returns(&ONE);
-        departed.opened(&ONE, &file(1));
-        departed.closed(&ONE, &file(1));
+        departed.closed(&ONE, 9);
         assert!(is_empty(&departed));
     }
 
     #[test]
     fn a_server_that_is_started_again_knows_what_the_one_before_it_knew() {
         let tree = testkit::TempTree::new();
-        let open = || Departed::open(&tree.path("departed")).unwrap();
+        let open = || Departed::open(&tree.path("departed"), 1);
         let first = open();
         leaves(&first, &ONE, [file(1), file(2)]);
         first.changed(&file(1), RANGE, 0);
-        first.opened(&OTHER, &file(1));
+        first.opened(&OTHER, 1, &file(1));
         assert_eq!(first.since(&file(1), &ONE, 9), Some(vec![RANGE]));
-        first.opened(&[3; 16], &file(1));
-        first.closed(&[3; 16], &file(1));
+        first.opened(&[3; 16], 1, &file(1));
+        first.closed(&[3; 16], 1);
         leaves(&first, &[4; 16], [file(1)]);
         first.forget(&[4; 16]);
         drop(first);
@@ -353,7 +349,6 @@ mod tests {
         assert_eq!(second.since(&file(1), &OTHER, 5), Some(vec![more]));
         assert_eq!(second.since(&file(2), &ONE, 5), Some(vec![]));
         assert_eq!((second.since(&file(1), &[3; 16], 5), second.since(&file(1), &[4; 16], 5)), (None, None));
-        second.begins(&OTHER);
         second.returns(&OTHER);
         assert_eq!(second.since(&file(1), &OTHER, 5), None);
         drop(second);
@@ -365,6 +360,8 @@ mod tests {
         third.forget(&OTHER);
         drop(third);
         assert!(is_empty(&open()));
+        leaves(&open(), &ONE, [file(1)]);
+        assert!(is_empty(&Departed::open(&tree.path("departed"), 2)), "the machine has crashed");
     }
 
     #[test]
@@ -379,7 +376,7 @@ mod tests {
         let many = (0..DEPARTED_FILES_MAX as u64).map(|n| Identity::new(n.to_le_bytes().to_vec()).unwrap());
         leaves(&departed, &[3; 16], many);
         assert_eq!(departed.since(&file(2), &ONE, 5), None);
-        assert_eq!(departed.table.lock().order.len(), DEPARTED_FILES_MAX);
+        assert_eq!(departed.table.read().order.len(), DEPARTED_FILES_MAX);
         departed.forget(&[3; 16]);
         assert!(is_empty(&departed));
     }

@@ -74,15 +74,16 @@ impl Files {
             Open { handle, identity: identity.clone(), target: hash(identity), version, windows: has(open::WINDOWS) };
         let windows = open.windows;
         if handles.0.write().insert(number, Arc::new(open)).is_none() && windows {
-            self.departed.opened(&session.client, identity);
+            self.departed.opened(&session.client, number, identity);
         }
         Ok(Message::Opened { version, life: self.life })
     }
 
     pub(crate) fn close(&self, session: &Session, number: u64) {
         let closed = session.handles.0.write().remove(&number);
-        if let Some(closed) = closed.as_ref().filter(|closed| closed.windows) {
-            self.departed.closed(&session.client, &closed.identity);
+        // One that is not known here may be from a former server.
+        if closed.as_ref().is_none_or(|closed| closed.windows) {
+            self.departed.closed(&session.client, number);
         }
         // Outside the lock: the last close of a file is work.
         drop(closed);

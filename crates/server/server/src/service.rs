@@ -56,22 +56,15 @@ impl Session {
 
 impl Files {
     /// Over an opened cache and the directory below it, whose identity in hex is `store_id`. What windows clients have is kept in the file
-    /// `departed`; `life` is another number after a crash of the machine ([`Life`](crate::Life)). Errors: what an earlier server kept cannot
-    /// be read.
-    pub fn new(
-        cache: FileCache,
-        store: PosixStore,
-        store_id: impl Into<String>,
-        departed: &Path,
-        life: u64,
-    ) -> io::Result<Files> {
+    /// `departed`; `life` is another number after a crash of the machine ([`Life`](crate::Life)).
+    pub fn new(cache: FileCache, store: PosixStore, store_id: impl Into<String>, departed: &Path, life: u64) -> Files {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let start = now.map_or(0, |now| now.as_nanos()) as u64;
         let (policies, versions) = (Policies::default(), Versions::beginning_at(start));
-        let departed = Arc::new(Departed::open(departed)?);
+        let departed = Arc::new(Departed::open(departed, life));
         let of = Arc::clone(&departed);
         cache.on_changes(Box::new(move |identity, range, by| of.changed(identity, range, by)));
-        Ok(Files { cache, store, policies, versions, departed, start, life, store_id: store_id.into() })
+        Files { cache, store, policies, versions, departed, start, life, store_id: store_id.into() }
     }
 
     /// The file below. `ESTALE`: it is not there any more.
@@ -98,7 +91,6 @@ impl Service for Files {
             return Err((libc::EXDEV, reason.into()));
         }
         tracing::info!(agent, "an agent has come");
-        self.departed.begins(session);
         Ok(Session { handles: Handles::default(), jobs: Jobs::default(), client: *session, agent: agent.into() })
     }
 

@@ -28,7 +28,7 @@ impl Stand {
         let root: OwnedFd = File::open(tree.path("data")).unwrap().into();
         let store = PosixStore::new(root, Options { shared: Some(false), ..Options::default() }).unwrap();
         let cache = FileCache::open(Settings::new(tree.path("bb"), Arc::new(store.clone()), "id")).unwrap();
-        let files = Files::new(cache.clone(), store, "id", &tree.path("departed"), 7).unwrap();
+        let files = Files::new(cache.clone(), store, "id", &tree.path("departed"), 7);
         let session = files.begin(&[0; 16], "id", "test").unwrap();
         Stand { tree, files, session, cache }
     }

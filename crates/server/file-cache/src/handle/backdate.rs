@@ -10,6 +10,7 @@ use types::{ByteRange, Timestamp, Version};
 use super::{FileHandle, Route};
 use crate::api::WriteResult;
 use crate::clock::wall;
+use crate::file::Body;
 use crate::limits::COARSE_SECONDS;
 use crate::replica::{self, mtime_of};
 
@@ -38,15 +39,15 @@ impl FileHandle {
     /// time that it has. Whoever saw the time that the file had before finds another, always, if the burst buffer can keep it.
     pub fn backdate(&self, since: &Backdating, at: Timestamp) -> io::Result<()> {
         let _io = self.file.io.write();
+        let Route::Replica(replica) = self.route(true)? else { return Ok(()) };
         let _dating = self.file.dating.lock();
         let others = self.file.changes_now.load(Ordering::Acquire) != since.changes;
         if others || self.file.live.lock().version != since.version {
             return Ok(());
         }
-        let Route::Replica(replica) = self.route(true)? else { return Ok(()) };
         // A time to come was set by somebody, and ends with the next write; but for what tells two contents apart where times are coarse.
         let now = wall();
-        let told_apart = since.mtime.nanos == 0 && since.mtime.seconds <= now.seconds + COARSE_SECONDS;
+        let told_apart = since.mtime.seconds <= now.seconds + COARSE_SECONDS;
         let to_come = since.mtime >= now && !told_apart;
         let mtime = if to_come { at } else { at.max(since.mtime.next()) };
         let look = || rustix::fs::fstat(&replica).map(|stat| mtime_of(&stat));
@@ -65,7 +66,7 @@ impl FileHandle {
     pub fn write_backdated(&self, data: &[u8], offset: u64, at: Timestamp) -> io::Result<WriteResult> {
         self.tell()?;
         // What goes elsewhere has no such time, and waits for nobody.
-        let in_replica = matches!(self.route(true), Ok(Route::Replica(_)));
+        let in_replica = matches!(self.file.live.lock().body, Body::Whole);
         let _turn = in_replica.then(|| self.file.backdated.lock());
         let since = self.backdating().filter(|_| in_replica);
         let written =

@@ -10,8 +10,8 @@
 //! | before the line of a change is there | who made it has no answer, and sends it again |
 //! | while it is written anew | has the former file, or the new one |
 //!
-//! Nothing is synced: that a machine crashes may cost all of it. A line that cannot be written is told in the log; then all is written anew
-//! as soon as that is possible.
+//! Nothing is synced: after a crash of the machine, by the life in its first line, nothing in it counts. Where a line cannot be written the file goes,
+//! for to lack a return is as bad as to lack a change; that is told in the log, and all is written anew as soon as that is possible.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -27,13 +27,15 @@ use super::Client;
 use crate::limits::{KEPT_AGAIN, KEPT_BYTES_MIN};
 
 /// The first line.
-const FORMAT: &str = "forebay clients with windows 1";
+const FORMAT: &str = "forebay clients with windows 1, life";
+/// No number or place comes near it.
+const NUMBER_MAX: u64 = 1 << 62;
 
 /// What becomes known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Event {
-    /// A client may have windows on a file; the number is used once.
-    Joined { number: u64, client: Client, identity: Identity },
+    /// A client may have windows on a file, by this handle of its; the number is used once.
+    Joined { number: u64, client: Client, handle: u64, identity: Identity },
     /// It has none any more.
     Left { number: u64 },
     /// While it was silent others have changed bytes.
@@ -53,7 +55,9 @@ fn hex(client: &Client) -> String {
 impl Event {
     fn line(&self) -> String {
         let said = match self {
-            Event::Joined { number, client, identity } => format!("joined {number} {} {identity}", hex(client)),
+            Event::Joined { number, client, handle, identity } => {
+                format!("joined {number} {} {handle} {identity}", hex(client))
+            }
             Event::Left { number } => format!("left {number}"),
             Event::Changed { number, range } => format!("changed {number} {} {}", range.start, range.end),
             Event::Heir { number, mark } => format!("heir {number} {mark}"),
@@ -70,19 +74,21 @@ impl Event {
         }
         let client = |hex: &str| u128::from_str_radix(hex, 16).ok().map(u128::to_be_bytes);
         let words: Vec<&str> = said.split(' ').collect();
+        let number = |word: &str| word.parse().ok().filter(|number| *number < NUMBER_MAX);
         Some(match words[..] {
-            ["joined", number, of, identity] => Event::Joined {
-                number: number.parse().ok()?,
+            ["joined", one, of, handle, identity] => Event::Joined {
+                number: number(one)?,
                 client: client(of)?,
+                handle: handle.parse().ok()?,
                 identity: Identity::from_hex(identity)?,
             },
-            ["left", number] => Event::Left { number: number.parse().ok()? },
-            ["changed", number, start, end] => {
+            ["left", one] => Event::Left { number: number(one)? },
+            ["changed", one, start, end] => {
                 let (start, end) = (start.parse().ok()?, end.parse().ok()?);
                 let range = (start <= end).then(|| ByteRange::new(start, end))?;
-                Event::Changed { number: number.parse().ok()?, range }
+                Event::Changed { number: number(one)?, range }
             }
-            ["heir", number, mark] => Event::Heir { number: number.parse().ok()?, mark: mark.parse().ok()? },
+            ["heir", one, mark] => Event::Heir { number: number(one)?, mark: mark.parse().ok()? },
             ["returned", of] => Event::Returned { client: client(of)? },
             ["gone", of] => Event::Gone { client: client(of)? },
             _ => return None,
@@ -93,6 +99,7 @@ impl Event {
 /// The file.
 pub(super) struct Kept {
     path: PathBuf,
+    life: u64,
     /// `None` while it is to be written anew, which was tried at that time.
     file: Option<File>,
     tried: Instant,
@@ -104,18 +111,23 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// What an earlier server has written, if any. It is to be written anew before anything is appended.
-    pub fn open(path: &Path) -> io::Result<(Kept, Vec<Event>)> {
-        let kept =
-            Kept { path: path.to_owned(), file: None, tried: Instant::now(), failing: false, bytes: 0, bytes_max: 0 };
-        let found = match fs::read(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((kept, Vec::new())),
-            found => found?,
+    /// What an earlier server has written in the same `life` of the machine, if any. It is to be written anew before anything is appended.
+    pub fn open(path: &Path, life: u64) -> (Kept, Vec<Event>) {
+        let (path, tried) = (path.to_owned(), Instant::now());
+        let kept = Kept { path, life, file: None, tried, failing: false, bytes: 0, bytes_max: 0 };
+        let found = match fs::read(&kept.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return (kept, Vec::new()),
+            Err(error) => {
+                let path = kept.path.display();
+                tracing::error!(%error, %path, "what windows clients had is not known: it cannot be read");
+                return (kept, Vec::new());
+            }
+            Ok(found) => found,
         };
         let mut events = Vec::new();
         let mut lines = found.split_inclusive(|byte| *byte == b'\n');
         let whole = |line: &[u8]| std::str::from_utf8(line).ok()?.strip_suffix('\n').map(str::to_owned);
-        let known = lines.next().and_then(whole).is_some_and(|first| first == FORMAT);
+        let known = lines.next().and_then(whole).is_some_and(|first| first == kept.first());
         let mut lost = if known { 0 } else { found.len() };
         for line in lines.filter(|_| known) {
             match whole(line).as_deref().and_then(Event::of).filter(|_| lost == 0) {
@@ -124,10 +136,14 @@ impl Kept {
             }
         }
         if lost > 0 {
-            let path = path.display();
-            tracing::warn!(%path, bytes = lost, "what clients had windows is not known in full: a machine has crashed, or another version wrote it");
+            let path = kept.path.display();
+            tracing::warn!(%path, bytes = lost, "what windows clients had is not known in full: a machine has crashed, or another version wrote it");
         }
-        Ok((kept, events))
+        (kept, events)
+    }
+
+    fn first(&self) -> String {
+        format!("{FORMAT} {}", self.life)
     }
 
     /// Writes it down; false: all is to be written anew.
@@ -147,36 +163,41 @@ impl Kept {
     /// Begins it anew.
     pub fn rewrite(&mut self, events: impl Iterator<Item = Event>) {
         self.tried = Instant::now();
-        match self.begin(events) {
+        let new = self.path.with_extension("new");
+        match self.begin(&new, events) {
             Ok((file, bytes)) => (self.file, self.bytes, self.failing) = (Some(file), bytes, false),
-            // Behind its last line there is room yet, perhaps.
-            Err(_) if self.file.is_some() => {}
-            Err(error) => self.fail(&error),
+            Err(error) => {
+                let _ = fs::remove_file(&new);
+                // Behind its last line there is room yet, perhaps.
+                if self.file.is_none() {
+                    self.fail(&error);
+                }
+            }
         }
         self.bytes_max = 4 * self.bytes.max(KEPT_BYTES_MIN);
     }
 
-    fn begin(&self, events: impl Iterator<Item = Event>) -> io::Result<(File, u64)> {
-        let new = self.path.with_extension("new");
-        let _ = fs::remove_file(&new);
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+    fn begin(&self, new: &Path, events: impl Iterator<Item = Event>) -> io::Result<(File, u64)> {
+        let _ = fs::remove_file(new);
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(new)?;
         let mut writer = BufWriter::new(&file);
         let mut bytes = 0;
         let lines = events.map(|event| event.line());
-        for line in std::iter::once(format!("{FORMAT}\n")).chain(lines) {
+        for line in std::iter::once(format!("{}\n", self.first())).chain(lines) {
             writer.write_all(line.as_bytes())?;
             bytes += line.len() as u64;
         }
         writer.flush()?;
         drop(writer);
         // In a burst buffer that fills up later there is room for what becomes known.
-        let _ = rustix::fs::fallocate(&file, FallocateFlags::KEEP_SIZE, 0, 4 * bytes.max(KEPT_BYTES_MIN));
-        fs::rename(&new, &self.path)?;
+        let _ = rustix::fs::fallocate(&file, FallocateFlags::KEEP_SIZE, 0, bytes + 4 * KEPT_BYTES_MIN);
+        fs::rename(new, &self.path)?;
         Ok((file, bytes))
     }
 
     fn fail(&mut self, error: &io::Error) {
         self.file = None;
+        let _ = fs::remove_file(&self.path);
         if !std::mem::replace(&mut self.failing, true) {
             let path = self.path.display();
             tracing::warn!(%error, %path, "should this server be killed now, the next does not know in full what windows clients had");
@@ -193,7 +214,7 @@ mod tests {
     fn some() -> Vec<Event> {
         let identity = Identity::new(vec![7; 20]).unwrap();
         vec![
-            Event::Joined { number: 3, client: [0xab; 16], identity },
+            Event::Joined { number: 3, client: [0xab; 16], handle: u64::MAX, identity },
             Event::Changed { number: 3, range: ByteRange::new(5, u64::MAX) },
             Event::Heir { number: 3, mark: u64::MAX },
             Event::Returned { client: [0; 16] },
@@ -206,43 +227,44 @@ mod tests {
     fn what_is_written_down_is_read_again_whatever_was_appended_when() {
         let tree = TempTree::new();
         let path = tree.path("kept");
-        let (mut kept, none) = Kept::open(&path).unwrap();
+        let (mut kept, none) = Kept::open(&path, 1);
         assert!(none.is_empty());
         let (first, second) = (some(), some());
         kept.rewrite(first.iter().cloned());
         assert!(second.iter().all(|event| kept.append(event)));
-        assert_eq!(Kept::open(&path).unwrap().1, [first, second].concat());
+        assert_eq!(Kept::open(&path, 1).1, [first, second].concat());
+        assert_eq!(Kept::open(&path, 2).1, [], "a machine that crashed has kept any part of it");
     }
 
     #[test]
     fn what_is_cut_or_damaged_ends_there_and_what_others_wrote_says_nothing() {
         let tree = TempTree::new();
         let path = tree.path("kept");
-        let (mut kept, _) = Kept::open(&path).unwrap();
+        let (mut kept, _) = Kept::open(&path, 1);
         kept.rewrite(some().into_iter());
         let whole = fs::read(&path).unwrap();
         let ends: Vec<usize> = (0..whole.len()).filter(|at| whole[*at] == b'\n').collect();
         for cut in 0..whole.len() {
             fs::write(&path, &whole[..cut]).unwrap();
             let lines = ends.iter().filter(|end| **end < cut).count();
-            assert_eq!(Kept::open(&path).unwrap().1, some()[..lines.saturating_sub(1)], "{cut}");
+            assert_eq!(Kept::open(&path, 1).1, some()[..lines.saturating_sub(1)], "{cut}");
             let mut damaged = whole.clone();
             damaged[cut] ^= 1;
             fs::write(&path, &damaged).unwrap();
             let before = ends.iter().filter(|end| **end < cut).count();
-            let read = Kept::open(&path).unwrap().1;
+            let read = Kept::open(&path, 1).1;
             assert_eq!(read, some()[..before.saturating_sub(1)], "{cut}");
         }
         fs::write(&path, [whole, vec![0; 5000]].concat()).unwrap();
-        assert_eq!(Kept::open(&path).unwrap().1, some());
+        assert_eq!(Kept::open(&path, 1).1, some());
         fs::write(&path, b"\xff\xfe").unwrap();
-        assert_eq!(Kept::open(&path).unwrap().1, []);
+        assert_eq!(Kept::open(&path, 1).1, []);
     }
 
     #[test]
     fn what_has_grown_long_is_to_be_written_anew() {
         let tree = TempTree::new();
-        let (mut kept, _) = Kept::open(&tree.path("kept")).unwrap();
+        let (mut kept, _) = Kept::open(&tree.path("kept"), 1);
         kept.rewrite(std::iter::empty());
         let event = Event::Returned { client: [1; 16] };
         let mut appended = 0u64;
@@ -251,20 +273,22 @@ mod tests {
         }
         assert!(appended * event.line().len() as u64 > KEPT_BYTES_MIN);
         kept.rewrite(some().into_iter());
-        assert_eq!(Kept::open(&tree.path("kept")).unwrap().1, some());
+        assert_eq!(Kept::open(&tree.path("kept"), 1).1, some());
     }
 
     #[test]
     fn what_cannot_be_written_is_tried_again_and_nobody_waits_for_it() {
         let tree = TempTree::new();
         tree.dir("kept.new/something");
-        let (mut kept, _) = Kept::open(&tree.path("kept")).unwrap();
+        let (mut kept, _) = Kept::open(&tree.path("kept"), 1);
+        fs::write(tree.path("kept"), "of before").unwrap();
         kept.rewrite(some().into_iter());
+        assert!(!tree.path("kept").exists(), "it would say what is not so any more");
         assert!(kept.append(&some()[0]), "not at once again");
         fs::remove_dir_all(tree.path("kept.new")).unwrap();
         testkit::wait_until("it is time", 10 * KEPT_AGAIN, || !kept.append(&some()[0]));
         kept.rewrite(some().into_iter());
         assert!(kept.append(&some()[0]));
-        assert_eq!(Kept::open(&tree.path("kept")).unwrap().1.len(), 7);
+        assert_eq!(Kept::open(&tree.path("kept"), 1).1.len(), 7);
     }
 }

@@ -9,8 +9,8 @@ use super::{Client, mark_of};
 pub(super) struct Windowed {
     pub client: Client,
     pub identity: Identity,
-    /// Open handles for them. 0: it has been told by an earlier session, and not yet by this one.
-    pub open: u32,
+    /// The client's number of its handle.
+    pub handle: u64,
     /// Its place among the silent ones.
     pub silent: Option<u64>,
     /// The mark of its next life, which asked last: what that brings is the client's own.
@@ -22,14 +22,15 @@ pub(super) struct Windowed {
 }
 
 impl Windowed {
-    pub fn new(client: Client, identity: Identity) -> Windowed {
+    pub fn new(client: Client, handle: u64, identity: Identity) -> Windowed {
         let (heir, ranges) = (mark_of(&client), RangeSet::new());
-        Windowed { client, identity, open: 0, silent: None, heir, ranges, count: 0 }
+        Windowed { client, identity, handle, silent: None, heir, ranges, count: 0 }
     }
 
     /// What comes to it.
     pub fn events(&self, number: u64) -> impl Iterator<Item = Event> {
-        let joined = Event::Joined { number, client: self.client, identity: self.identity.clone() };
+        let joined =
+            Event::Joined { number, client: self.client, handle: self.handle, identity: self.identity.clone() };
         let heir = (self.heir != mark_of(&self.client)).then_some(Event::Heir { number, mark: self.heir });
         let changed = self.ranges.iter().map(move |range| Event::Changed { number, range });
         std::iter::once(joined).chain(heir).chain(changed)
