@@ -83,7 +83,12 @@ impl FileHandle {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Duration;
+
+    use global_store::memory::Operation;
+    use parking_lot::Mutex;
+    use types::Identity;
 
     use super::*;
     use crate::world::World;
@@ -179,5 +184,35 @@ mod tests {
         drop(handle);
         assert_eq!(world.drain(), 0);
         assert_eq!((below().mtime, world.store.read("f").unwrap()), (time, b"the same".to_vec()));
+    }
+
+    #[test]
+    fn what_is_written_while_a_coarse_store_is_told_apart_is_told_apart_by_the_next_stage_out() {
+        let world = World::new();
+        world.store.set_coarse();
+        world.store.put("f", b"data");
+        let below = || world.store.attributes("f").unwrap().fingerprint;
+        world.write(b"once");
+        assert_eq!(world.drain(), 0);
+        let before = below().mtime;
+        let handle = Arc::new(world.open(true, false).unwrap());
+        handle.write_backdated(b"copy", 0, ago(Duration::from_secs(100))).unwrap();
+        let (writer, times) = (Arc::clone(&handle), Arc::<Mutex<Vec<Timestamp>>>::default());
+        let seen = Arc::clone(&times);
+        world.store.set_hook(Some(Arc::new(move |operation: &Operation, _: &Identity| {
+            let Operation::SetMtime(time) = operation else { return };
+            seen.lock().push(*time);
+            // The second is that which tells the copy apart.
+            if seen.lock().len() == 2 {
+                writer.write_at(b"late", 0, false).unwrap();
+            }
+        })));
+        world.drain();
+        world.store.set_hook(None);
+        drop(handle);
+        assert_eq!(world.drain(), 0);
+        assert_eq!(world.store.read("f").unwrap(), b"late");
+        let told_apart = times.lock().iter().copied().find(|time| time.seconds != before.seconds).unwrap();
+        assert_ne!(below().mtime.seconds, told_apart.seconds, "that was the time of the copy without it");
     }
 }
