@@ -11,8 +11,8 @@
 //! * `looked_at`: the program goes to the kernel past the other functions. What is looked at before is behind the arrow.
 //! * `own`: it is a system call and nothing else, whichever library had it.
 //!
-//! After the arrow stands the function that does it for descriptors of ours. What needs nothing stays the C library's and has no row, since
-//! even a jump costs 15 ns behind a system call: other reads (the agent drains before it answers the kernel), `lseek`, `dup`.
+//! After the arrow stands the function that does it for descriptors of ours. What needs nothing stays the C library's and has no row:
+//! other reads (the agent drains before it answers the kernel), `lseek`, `dup`.
 //!
 //! Fixed arguments stand for variadic ones where the calling convention passes both alike, as it does for up to six words
 //! on x86-64. `off_t` is `off64_t` there, so both names of a call have one row each and one meaning.

@@ -35,6 +35,7 @@ pub(crate) struct Sent {
 fn changes(envelope: &Envelope, message: &[u8]) -> Option<u64> {
     const COPIED_TO: std::ops::Range<usize> = 56..64;
     match envelope.opcode? {
+        Opcode::Write if manner::writes_durably(message) => None,
         Opcode::Write | Opcode::Fallocate => Some(envelope.node),
         Opcode::Setattr if manner::sets_size(envelope) => Some(envelope.node),
         Opcode::CopyFileRange | Opcode::CopyFileRange64 => {
@@ -123,12 +124,16 @@ mod tests {
         done(Opcode::Write, 7, &[]);
         done(Opcode::Fsync, 7, &[]);
         assert_eq!(all.meets(2), 0);
+        let mut durable = vec![0; 80];
+        durable[72..76].copy_from_slice(&libc::O_DSYNC.to_ne_bytes());
+        done(Opcode::Write, 7, &durable);
+        assert_eq!(all.meets(20), 0, "it was on the medium when it was answered");
         done(Opcode::Fallocate, 8, &[]);
         let mut copy = vec![0; 64];
         copy[56] = 7;
         done(Opcode::CopyFileRange, 9, &copy);
         done(Opcode::CopyFileRange, 9, &copy[..60]);
-        assert_eq!(all.meets(2), 0, "its process died");
+        assert_eq!(all.meets(20), 0, "its process died");
         assert_eq!(all.meets(3), 2);
         assert!(!all.tells(&envelope(Opcode::Read, 7, 70)));
         for (handle, opcode) in [(70, Opcode::Flush), (71, Opcode::Write)] {

@@ -92,10 +92,19 @@ fn is_directory(answer: &[u8]) -> bool {
     mode.is_some_and(|mode| mode & libc::S_IFMT == libc::S_IFDIR)
 }
 
-/// Whether a write goes to the end of the file: its flags are the last of its arguments.
+/// How the file of a write is open: its flags are the last of its arguments.
+fn write_flags(message: &[u8]) -> i32 {
+    message.get(72..76).and_then(|bytes| bytes.try_into().ok()).map_or(0, i32::from_ne_bytes)
+}
+
+/// Whether a write goes to the end of the file.
 fn appends(envelope: &Envelope, message: &[u8]) -> bool {
-    let flags = message.get(72..76).and_then(|bytes| bytes.try_into().ok()).map_or(0, i32::from_ne_bytes);
-    envelope.opcode == Some(Opcode::Write) && flags & libc::O_APPEND != 0
+    envelope.opcode == Some(Opcode::Write) && write_flags(message) & libc::O_APPEND != 0
+}
+
+/// Whether a write is on the medium when it is answered.
+pub(crate) fn writes_durably(message: &[u8]) -> bool {
+    write_flags(message) & libc::O_DSYNC != 0
 }
 
 /// What a request does to the locks of a file.

@@ -261,7 +261,10 @@ impl Relay {
                         self.open.end(number);
                     } else {
                         self.forgets(envelope, &head);
-                        self.closed(opened.and_then(|handle| self.held.remove(handle)));
+                        if let Some((node, handle)) = opened {
+                            self.closed(self.held.remove(handle));
+                            self.changes.closed(node, handle);
+                        }
                         self.errands.add(Errand::Withdraw(number));
                     }
                 }
@@ -313,8 +316,8 @@ impl Relay {
         reply.error(Errno(error.errno()));
     }
 
-    /// Remembers what an answer gave - the number of what it opened is returned - and what is written.
-    fn note(&self, envelope: &Envelope, answer: &[u8], about: About) -> Option<u64> {
+    /// Remembers what an answer gave - node and number of what it opened are returned - and what is written.
+    fn note(&self, envelope: &Envelope, answer: &[u8], about: About) -> Option<(u64, u64)> {
         let given = Given::by(envelope, answer);
         if let Some(given) = given.as_ref().filter(|given| given.looked_up != 0) {
             self.held.looked_up(given.looked_up, about.clone().filter(|_| given.opened.is_none()));
@@ -330,12 +333,10 @@ impl Relay {
         let (writes, flags) = (manner::opens_for_writing(envelope), envelope.open_flags());
         if writes {
             self.begin_write(&identity, path);
-        }
-        if writes {
             self.changes.opened(node, handle, flags & libc::O_TRUNC != 0);
         }
         self.held.add(handle, Held { node, identity, hint, flags, writes });
-        Some(handle)
+        Some((node, handle))
     }
 
     /// The kernel never got a lookup.

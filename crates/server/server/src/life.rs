@@ -31,22 +31,38 @@ fn fresh() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |now| now.as_nanos() as u64).max(1)
 }
 
+/// What the note says: a number, and in which life of the machine it is good. `None`: nothing that can be believed.
+fn noted(path: &Path) -> io::Result<Option<(u64, String)>> {
+    let bytes = match fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        read => read?,
+    };
+    let text = String::from_utf8_lossy(&bytes);
+    let number = |text: &str| text.parse().ok().filter(|number| *number != 0);
+    let parts = text.strip_suffix('\n').and_then(|line| line.split_once(' '));
+    Ok(parts.and_then(|(digits, life)| Some((number(digits)?, life.to_owned()))))
+}
+
 impl Life {
-    /// Begins before anything is acknowledged, and is noted durably. Errors: those of reading and writing the note.
-    pub fn begin(burst_buffer: &Path) -> io::Result<Life> {
-        Life::begin_in(burst_buffer, &this_boot()?)
+    /// Begins before anything is acknowledged, and is noted durably. Where that is impossible, as in a burst buffer that is full, it has
+    /// a number that no other server finds: clients then tell their programs of more than can be lost.
+    pub fn begin(burst_buffer: &Path) -> Life {
+        let begun = this_boot().and_then(|boot| Life::begin_in(burst_buffer, &boot));
+        begun.unwrap_or_else(|error| {
+            tracing::warn!(%error, "this life of the machine cannot be noted: clients will take it that the machine has crashed");
+            Life { burst_buffer: burst_buffer.to_owned(), number: fresh() }
+        })
     }
 
     fn begin_in(burst_buffer: &Path, boot: &str) -> io::Result<Life> {
-        let found = match fs::read(burst_buffer.join(NAME)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            found => found?,
-        };
-        let text = String::from_utf8_lossy(&found);
-        let known = text.trim_end().split_once(' ').filter(|(_, life)| [boot, SYNCED].contains(life));
-        let number = known.and_then(|(number, _)| number.parse().ok()).filter(|number| *number != 0);
-        let life = Life { burst_buffer: burst_buffer.to_owned(), number: number.unwrap_or_else(fresh) };
-        life.note(boot)?;
+        let found = noted(&burst_buffer.join(NAME))?.filter(|(_, life)| [boot, SYNCED].contains(&life.as_str()));
+        let number = found.as_ref().map_or_else(fresh, |(number, _)| *number);
+        let life = Life { burst_buffer: burst_buffer.to_owned(), number };
+        match found {
+            // It needs no room. Who noted it may not have come to make it durable.
+            Some((_, of)) if of == boot => File::open(burst_buffer)?.sync_all()?,
+            _ => life.note(boot)?,
+        }
         Ok(life)
     }
 
@@ -93,11 +109,28 @@ mod tests {
         assert_eq!(begin("three").number(), second, "all was synced before");
         let third = begin("four").number();
         assert_ne!(third, second, "that was before the server of the third");
-        assert_eq!(Life::begin(tree.root()).map(|life| life.number() == third).ok(), Some(false));
+        assert_ne!(Life::begin(tree.root()).number(), third);
         for damaged in ["", "0 five\n", "7", "x five\n", "7 six\n", "\u{0}\u{0}"] {
             fs::write(tree.path(NAME), damaged).unwrap();
             let life = begin("five").number();
             assert!(![0, 7, third].contains(&life), "{damaged:?}");
         }
+    }
+
+    #[test]
+    fn a_server_starts_also_where_nothing_can_be_noted() {
+        let tree = TempTree::new();
+        let first = Life::begin(tree.root()).number();
+        tree.dir("life.new/something");
+        assert_eq!(Life::begin(tree.root()).number(), first, "the same is not noted again");
+        fs::write(tree.path(NAME), format!("{first} {SYNCED}\n")).unwrap();
+        let unnoted = Life::begin(tree.root());
+        assert!(![0, first].contains(&unnoted.number()), "a crash would be taken for an orderly end");
+        assert!(unnoted.end(tree.root()).is_err());
+        fs::remove_dir_all(tree.path("life.new")).unwrap();
+        assert_eq!(Life::begin(tree.root()).number(), first);
+        fs::remove_file(tree.path(NAME)).unwrap();
+        tree.dir(NAME);
+        assert_ne!(Life::begin(tree.root()).number(), 0);
     }
 }

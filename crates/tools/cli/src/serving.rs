@@ -171,8 +171,10 @@ fn windows(place: &Place, agent: &Agent, how: &How, identity: &str) -> Result<Op
     };
     let own = &place.burst_buffer;
     forget::windows(own, &how.forget_windows)?;
-    let lasting = how.windows.as_ref().filter(|_| how.server.is_some()).and_then(WindowPlace::lasting);
-    let find = |_| left::find(own, lasting.as_deref(), identity);
+    let at_server = how.windows.as_ref().filter(|_| how.server.is_some());
+    // Also where there is no room for new ones: what is brought away makes some.
+    let noted = at_server.map(WindowPlace::notes);
+    let find = |_| left::find(own, noted.as_deref(), identity);
     let left = how.server.as_ref().map(find).transpose().map_err(|e| failed(own, e))?;
     for dir in left.as_ref().map_or(std::slice::from_ref(&place.burst_buffer), |left| &left.dirs) {
         let tell = &mut |file: Replayed| {
@@ -182,6 +184,7 @@ fn windows(place: &Place, agent: &Agent, how: &How, identity: &str) -> Result<Op
         agent.recover_windows(dir, tell).map_err(|e| failed(dir, e))?;
     }
     let Some(windows) = &how.windows else { return Ok(None) };
+    let lasting = noted.filter(|_| windows.are_durable());
     let notes = lasting.as_ref().map_or_else(|| Ok(own.clone()), |all| server::lasting_notes(all, own))?;
     let alive = left.as_ref().map(|_| left::begin(&notes, identity)).transpose();
     let alive = alive.map_err(|e| Failure::io(format_args!("use {}", notes.display()), &e))?;

@@ -125,6 +125,11 @@ impl WindowArgs {
         }
         let mut first = WindowSettings::new(&dir, "").map_err(failed)?;
         first.medium = std::env::var_os(EMULATED).map(|_| WindowMedium::Emulated);
+        if first.medium.is_some() && !quiet {
+            say!(
+                "forebay: {EMULATED} is set: windows are taken to outlive a crash of the machine, which is only for tests"
+            );
+        }
         first.budget_bytes = self.window_memory.unwrap_or_else(|| budget(first.budget_bytes, &dir));
         if let Wish::Bytes(bytes) = wish
             && bytes > first.budget_bytes / 2
@@ -206,13 +211,18 @@ impl WindowPlace {
         settings
     }
 
-    /// Behind a server: where they are noted so that they outlive a crash of the machine, if they lie on persistent memory.
-    pub fn lasting(&self) -> Option<PathBuf> {
+    /// Behind a server: where they are noted if they outlive a crash of the machine.
+    pub fn notes(&self) -> PathBuf {
+        server::agents_in(&self.first.dir)
+    }
+
+    /// Whether they lie on persistent memory. Tried out, which takes some room there.
+    pub fn are_durable(&self) -> bool {
         let dir = &self.first.dir;
         // As who has windows there makes it.
         let _ = fs::DirBuilder::new().mode(0o711).create(dir);
         let medium = self.first.medium.map_or_else(|| WindowMedium::of(dir), Ok);
-        medium.is_ok_and(WindowMedium::is_durable).then(|| server::agents_in(dir))
+        medium.is_ok_and(WindowMedium::is_durable)
     }
 
     /// They could not be served for a directory, the last one of [`settings`](WindowPlace::settings): whether all goes on without,

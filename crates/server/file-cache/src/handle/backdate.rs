@@ -215,4 +215,48 @@ mod tests {
         let told_apart = times.lock().iter().copied().find(|time| time.seconds != before.seconds).unwrap();
         assert_ne!(below().mtime.seconds, told_apart.seconds, "that was the time of the copy without it");
     }
+
+    #[test]
+    fn a_time_that_a_program_gives_while_its_file_is_copied_is_its_own_also_in_a_coarse_store() {
+        let world = Arc::new(World::new());
+        world.store.set_coarse();
+        world.store.put("f", b"data");
+        let below = || world.store.attributes("f").unwrap().fingerprint.mtime;
+        world.write(b"once");
+        assert_eq!(world.drain(), 0);
+        let before = below();
+        world.write(b"more");
+        let given = Timestamp { nanos: 500_000_000, ..before };
+        let (inside, times) = (Arc::downgrade(&world), Arc::<Mutex<u32>>::default());
+        let seen = Arc::clone(&times);
+        world.store.set_hook(Some(Arc::new(move |operation: &Operation, _: &Identity| {
+            let Operation::Write(..) = operation else { return };
+            *seen.lock() += 1;
+            let world = inside.upgrade().unwrap();
+            let anchor = world.store.anchor("f").unwrap();
+            world.cache.set_times(&anchor, SetMtime::To(given), &mut || world.store.set_mtime("f", given)).unwrap();
+        })));
+        world.drain();
+        world.store.set_hook(None);
+        assert_eq!(world.drain(), 0);
+        assert_eq!(*times.lock(), 1);
+        assert_eq!((below(), world.store.read("f").unwrap()), (before, b"more".to_vec()));
+    }
+
+    #[test]
+    fn what_comes_after_a_time_to_come_that_told_two_contents_apart_never_goes_back() {
+        let world = World::new();
+        world.store.put("f", b"data");
+        let handle = world.open(true, false).unwrap();
+        handle.write_at(b"first", 0, false).unwrap();
+        let Ok(Route::Replica(replica)) = handle.route(true) else { panic!("no replica") };
+        let told_apart = Timestamp { seconds: wall().seconds + COARSE_SECONDS, nanos: 0 };
+        replica::set_mtime(replica.as_fd(), told_apart).unwrap();
+        let mut last = told_apart;
+        for data in [b"again", b"aGain", b"agaIn"] {
+            handle.write_backdated(data, 0, ago(Duration::from_secs(100))).unwrap();
+            assert_eq!(mtime(&handle), last.next());
+            last = last.next();
+        }
+    }
 }

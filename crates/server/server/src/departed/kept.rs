@@ -111,10 +111,11 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// What an earlier server has written in the same `life` of the machine, if any. It is to be written anew before anything is appended.
+    /// What an earlier server has written in the same `life` of the machine, if any. It is to be written anew before anything is
+    /// appended; if that fails what was found in full goes on.
     pub fn open(path: &Path, life: u64) -> (Kept, Vec<Event>) {
         let (path, tried) = (path.to_owned(), Instant::now());
-        let kept = Kept { path, life, file: None, tried, failing: false, bytes: 0, bytes_max: 0 };
+        let mut kept = Kept { path, life, file: None, tried, failing: false, bytes: 0, bytes_max: 0 };
         let found = match fs::read(&kept.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return (kept, Vec::new()),
             Err(error) => {
@@ -138,6 +139,9 @@ impl Kept {
         if lost > 0 {
             let path = kept.path.display();
             tracing::warn!(%path, bytes = lost, "what windows clients had is not known in full: a machine has crashed, or another version wrote it");
+        } else if known {
+            kept.file = OpenOptions::new().write(true).open(&kept.path).ok();
+            kept.bytes = found.len() as u64;
         }
         (kept, events)
     }
@@ -277,11 +281,30 @@ mod tests {
     }
 
     #[test]
+    fn what_was_found_in_full_goes_on_where_it_cannot_be_written_anew() {
+        let tree = TempTree::new();
+        let path = tree.path("kept");
+        Kept::open(&path, 1).0.rewrite(some().into_iter());
+        tree.dir("kept.new/something");
+        let (mut kept, found) = Kept::open(&path, 1);
+        kept.rewrite(found.into_iter());
+        assert!(kept.append(&some()[0]));
+        assert_eq!(Kept::open(&path, 1).1, [some(), some()[..1].to_vec()].concat());
+        // What was lost of it may have been a return.
+        for damaged in [[fs::read(&path).unwrap(), b"half a l".to_vec()].concat(), Vec::new()] {
+            fs::write(&path, damaged).unwrap();
+            let (mut kept, found) = Kept::open(&path, 1);
+            kept.rewrite(found.into_iter());
+            assert!(!path.exists());
+        }
+    }
+
+    #[test]
     fn what_cannot_be_written_is_tried_again_and_nobody_waits_for_it() {
         let tree = TempTree::new();
         tree.dir("kept.new/something");
-        let (mut kept, _) = Kept::open(&tree.path("kept"), 1);
         fs::write(tree.path("kept"), "of before").unwrap();
+        let (mut kept, _) = Kept::open(&tree.path("kept"), 1);
         kept.rewrite(some().into_iter());
         assert!(!tree.path("kept").exists(), "it would say what is not so any more");
         assert!(kept.append(&some()[0]), "not at once again");

@@ -78,7 +78,7 @@ pub fn run(args: &ServeArgs) -> Result<u8, Failure> {
     // For nodes that see the global store, and for those that do not.
     let lockers = Lockers::open(place.burst_buffer.join(serving::LOCKERS), relay::limits::GRACE)
         .map_err(|e| Failure::io("read which nodes had locks", &e))?;
-    let life = Life::begin(&place.burst_buffer).map_err(|e| Failure::io("note that this machine lives", &e))?;
+    let life = Life::begin(&place.burst_buffer);
     let departed = place.burst_buffer.join(serving::DEPARTED);
     let files = Files::new(cache, store, identity.clone(), &departed, life.number());
     let service = Names::new(files, identity, Arc::clone(&prepared.agent), lockers, life.number());

@@ -1,7 +1,7 @@
 //! A machine that crashes: the server's, whose nodes live on, or a node, whose windows lie on persistent memory.
 
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 
 use rustix::process::Signal;
@@ -40,6 +40,8 @@ fn told_once(mount: fn(&mut Cluster) -> PathBuf) {
     let mut cluster = Cluster::new(1);
     let one = mount(&mut cluster);
     let open = |name: &str| File::options().read(true).write(true).create(true).truncate(false).open(one.join(name));
+    let durable =
+        File::options().write(true).create(true).custom_flags(libc::O_DSYNC).open(one.join("durable")).unwrap();
     let (synced, lost, mate, reads) =
         (open("synced").unwrap(), open("lost").unwrap(), open("lost").unwrap(), File::open(one.join("lost")).unwrap());
     for file in [&synced, &lost] {
@@ -52,7 +54,10 @@ fn told_once(mount: fn(&mut Cluster) -> PathBuf) {
     cluster.start_server();
     assert!(synced.sync_all().is_ok() && lost.sync_all().is_ok());
     lost.set_len(3).unwrap();
+    durable.write_all_at(b"there when it is answered", 0).unwrap();
     crash_server(&mut cluster);
+    durable.write_all_at(b"THERE", 0).expect("nothing of it may be lost");
+    durable.sync_all().unwrap();
     synced.sync_all().unwrap();
     assert!(eio(lost.sync_all()), "a sync that said nothing would be believed");
     lost.sync_all().expect("it was told");
