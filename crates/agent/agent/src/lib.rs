@@ -43,5 +43,5 @@ pub use remote::{Drainer, Interruption, Reads, RemoteBuffer, Unsynced, Written, 
 pub use windows::own_tmpfs;
 pub use windows::{
     Announced, LeftWindows, OutOfSight, Replayed, WindowMedium, WindowService, WindowSettings, WindowStatus,
-    fits_windows, forget_windows, has_windows_in, left_windows, windows_left,
+    fits_windows, forget_windows, has_windows_in, left_windows, provide_for_windows, windows_left,
 };

@@ -306,7 +306,9 @@ impl OpenFile {
 
     /// What was changed past the windows of the file is as durable as what comes through them.
     fn keep(&self) -> io::Result<()> {
-        self.windows.as_ref().map_or(Ok(()), |windows| windows.keep(self.node.identity()))
+        let Some(windows) = &self.windows else { return Ok(()) };
+        windows.keep(self.node.identity())?;
+        self.handle.tell_lost()
     }
 
     /// Whether a program that asks for it may have a window on this open file, as far as the file is concerned: it is open

@@ -33,7 +33,7 @@ use std::time::Duration;
 use config::{Policy, PolicySet};
 use file_cache::{Anchor, DrainProgress, Keep, OpenHow, Overlay, Residency, Status, Stuck};
 use parking_lot::Mutex;
-use transport::{Call, CallError, Client};
+use transport::{Call, CallError, Client, Memory};
 use types::{ByteRange, Identity, Version};
 use wire::limits::DATA_BYTES_MAX;
 use wire::{Message, Text};
@@ -148,12 +148,11 @@ impl Inner {
     }
 
     /// Asks for a change, for as long as it takes.
-    fn change(&self, message: &Message) -> io::Result<()> {
-        let call = Call { interrupted: &is_interrupted, ..Call::new(message) };
-        match self.client.call(call)?.message {
-            Message::Done {} => Ok(()),
-            other => Err(unexpected(&other)),
-        }
+    /// By who remembers this node how it was done.
+    fn change(&self, message: &Message) -> io::Result<Memory> {
+        let answer = self.client.call(Call { interrupted: &is_interrupted, ..Call::new(message) })?;
+        let Message::Done {} = answer.message else { return Err(unexpected(&answer.message)) };
+        Ok(answer.memory)
     }
 
     fn policy(&self, policy: &Policy) -> Text {
@@ -252,12 +251,13 @@ impl BurstBuffer for RemoteBuffer {
     ) -> io::Result<Option<Box<dyn OpenData>>> {
         let hint = anchor.path_hint();
         self.inner.begin_write(anchor.identity(), &hint);
-        let (identity, hint, policy) = (anchor.identity().clone(), hint_of(&hint), self.inner.policy(policy));
-        let done = self.inner.change(&Message::Truncate { identity, hint, policy, len });
+        let (identity, hint, text) = (anchor.identity().clone(), hint_of(&hint), self.inner.policy(policy));
+        let done = self.inner.change(&Message::Truncate { identity, hint, policy: text, len });
         fault::point("remote.cut");
         self.inner.ahead.changed(anchor.identity(), ahead::ALL);
         self.inner.written.end(anchor.identity());
-        done.map(|()| None)
+        self.inner.mates.changed(anchor.identity(), done?, policy.io_timeout);
+        Ok(None)
     }
 
     fn set_times(
@@ -268,7 +268,7 @@ impl BurstBuffer for RemoteBuffer {
     ) -> io::Result<()> {
         let (identity, hint) = (anchor.identity().clone(), hint_of(&anchor.path_hint()));
         let (atime, mtime) = (new_time(atime), new_time(mtime));
-        self.inner.change(&Message::SetTimes { identity, hint, atime, mtime })
+        self.inner.change(&Message::SetTimes { identity, hint, atime, mtime }).map(drop)
     }
 
     fn own_change(&self, anchor: &dyn Anchor) {
@@ -307,11 +307,11 @@ impl BurstBuffer for RemoteBuffer {
     }
 
     fn evict(&self, identity: &Identity) -> io::Result<()> {
-        self.inner.change(&Message::Evict { identity: identity.clone() })
+        self.inner.change(&Message::Evict { identity: identity.clone() }).map(drop)
     }
 
     fn pin(&self, identity: &Identity, pinned: bool) -> io::Result<()> {
-        self.inner.change(&Message::Pin { identity: identity.clone(), pinned })
+        self.inner.change(&Message::Pin { identity: identity.clone(), pinned }).map(drop)
     }
 
     /// The server does not say.

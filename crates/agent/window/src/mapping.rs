@@ -36,16 +36,18 @@ pub enum Medium {
 }
 
 impl Medium {
-    /// What keeps the bytes of files in the directory `dir`: the kernel and the processor are asked, by a file that is gone
-    /// afterwards. Errors: those of making it.
+    /// What keeps the bytes of files in the directory `dir`: the kernel and the processor are asked, by a file without a name, of which
+    /// nobody else knows and nothing stays. Errors: those of making it.
     pub fn of(dir: &Path) -> io::Result<Medium> {
-        let path = dir.join(format!(".forebay-medium-{}", std::process::id()));
-        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
-        let mapped = file.set_len(PROBE_BYTES).and_then(|()| Mapping::of(file, Medium::Persistent));
-        std::fs::remove_file(&path)?;
+        let nameless = OpenOptions::new().read(true).write(true).mode(0o600).custom_flags(libc::O_TMPFILE).open(dir);
+        let mapped = nameless.and_then(|file| {
+            file.set_len(PROBE_BYTES)?;
+            Mapping::of(file, Medium::Persistent)
+        });
         match mapped.map_err(|error| (error.raw_os_error(), error)) {
             Ok(_) => Ok(Medium::Persistent),
-            Err((Some(libc::EOPNOTSUPP | libc::EINVAL), _)) => Ok(Medium::Volatile),
+            // No file system on persistent memory is without such files.
+            Err((Some(libc::EOPNOTSUPP | libc::EINVAL | libc::EISDIR), _)) => Ok(Medium::Volatile),
             Err((_, error)) => Err(error),
         }
     }

@@ -1,11 +1,11 @@
 //! What programs of this node changed and nobody has synced since, which a crash of the server's machine may take: docs/semantics.md, S41.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use agent::Unsynced;
 use fuse_protocol::{Envelope, Opcode};
 use parking_lot::Mutex;
+use transport::Memory;
 
 use crate::manner;
 
@@ -18,21 +18,22 @@ struct File {
 
 /// Of all files that are open for writing.
 #[derive(Default)]
-pub(crate) struct Changes {
-    /// That of the server's machine.
-    life: AtomicU64,
-    files: Mutex<HashMap<u64, File>>,
+pub(crate) struct Changes(Mutex<Table>);
+
+#[derive(Default)]
+struct Table {
+    /// The server that was met last, by how it remembers this node, and the life of its machine.
+    server: Memory,
+    life: u64,
+    files: HashMap<u64, File>,
 }
 
-/// A request that is about to be sent.
+/// What a sync that is about to be sent will have synced.
 #[derive(Clone, Copy)]
-pub(crate) struct Sent {
-    life: u64,
-    changes: u64,
-}
+pub(crate) struct Sent(u64);
 
 /// The file that a request changes.
-fn changes(envelope: &Envelope, message: &[u8]) -> Option<u64> {
+fn changed(envelope: &Envelope, message: &[u8]) -> Option<u64> {
     const COPIED_TO: std::ops::Range<usize> = 56..64;
     match envelope.opcode? {
         Opcode::Write if manner::writes_durably(message) => None,
@@ -46,26 +47,28 @@ fn changes(envelope: &Envelope, message: &[u8]) -> Option<u64> {
 }
 
 impl Changes {
-    /// A server whose machine lives this life is to be asked. How many files may have lost something.
-    pub fn meets(&self, life: u64) -> usize {
-        self.life.store(life, Ordering::Release);
-        self.files.lock().values().filter(|file| file.unsynced.meets(life)).count()
+    /// A server that remembers this node so, whose machine lives this life, is to be asked. How many files may have lost something.
+    pub fn meets(&self, server: Memory, life: u64) -> usize {
+        let mut table = self.0.lock();
+        (table.server, table.life) = (server, life);
+        table.files.values().filter(|file| file.unsynced.meets(life)).count()
     }
 
     /// A file was opened for writing; `cut`: and emptied.
     pub fn opened(&self, node: u64, handle: u64, cut: bool) {
-        let (life, mut files) = (self.life.load(Ordering::Acquire), self.files.lock());
-        let file = files.entry(node).or_default();
+        let mut table = self.0.lock();
+        let life = table.life;
+        let file = table.files.entry(node).or_default();
         file.unsynced.meets(life);
         if cut {
-            file.unsynced.changed(life);
+            file.unsynced.changed(Some(life));
         }
         file.told.insert(handle, file.unsynced.losses());
     }
 
     /// It is closed.
     pub fn closed(&self, node: u64, handle: u64) {
-        let mut files = self.files.lock();
+        let files = &mut self.0.lock().files;
         let Some(file) = files.get_mut(&node) else { return };
         file.told.remove(&handle);
         if file.told.is_empty() {
@@ -75,30 +78,41 @@ impl Changes {
 
     /// Before a request is sent.
     pub fn sent(&self, envelope: &Envelope) -> Sent {
-        let life = self.life.load(Ordering::Acquire);
         let syncs = envelope.opcode == Some(Opcode::Fsync);
-        let changes = || self.files.lock().get(&envelope.node).map_or(0, |file| file.unsynced.changes());
-        Sent { life, changes: if syncs { changes() } else { 0 } }
+        let changes = || self.0.lock().files.get(&envelope.node).map_or(0, |file| file.unsynced.changes());
+        Sent(if syncs { changes() } else { 0 })
     }
 
-    /// It was done.
-    pub fn done(&self, sent: Sent, envelope: &Envelope, message: &[u8]) {
-        if envelope.opcode == Some(Opcode::Fsync) {
-            self.files.lock().get(&envelope.node).into_iter().for_each(|file| file.unsynced.synced(sent.changes));
-        } else if let Some(node) = changes(envelope, message) {
-            self.files.lock().get(&node).into_iter().for_each(|file| _ = file.unsynced.changed(sent.life));
+    /// It was done, as a server says that remembers this node so.
+    pub fn done(&self, Sent(changes): Sent, server: Memory, envelope: &Envelope, message: &[u8]) {
+        let syncs = envelope.opcode == Some(Opcode::Fsync);
+        let Some(node) = changed(envelope, message).or_else(|| syncs.then_some(envelope.node)) else { return };
+        let table = self.0.lock();
+        // One that was not met last is gone, with what only it had.
+        let life = (table.server == server).then_some(table.life);
+        match table.files.get(&node) {
+            None => {}
+            Some(file) if !syncs => _ = file.unsynced.changed(life),
+            // It may have lost some, which is counted.
+            Some(file) => file.unsynced.synced(if life.is_some() { changes } else { 0 }),
         }
     }
 
-    /// Whether its program is to be told, once for each open file, that something may be lost.
+    /// Whether its program is to be told that something may be lost: with a write, before that is made, or a sync once for each open
+    /// file; with each close until then, for nobody may look at what a close says.
     pub fn tells(&self, envelope: &Envelope) -> bool {
         if !matches!(envelope.opcode, Some(Opcode::Write | Opcode::Fsync | Opcode::Flush)) {
             return false;
         }
-        let mut files = self.files.lock();
+        let files = &mut self.0.lock().files;
         let Some(file) = files.get_mut(&envelope.node) else { return false };
         let losses = file.unsynced.losses();
-        file.told.get_mut(&envelope.first).is_some_and(|told| std::mem::replace(told, losses) != losses)
+        let Some(told) = file.told.get_mut(&envelope.first) else { return false };
+        let tells = *told != losses;
+        if envelope.opcode != Some(Opcode::Flush) {
+            *told = losses;
+        }
+        tells
     }
 }
 
@@ -110,43 +124,73 @@ mod tests {
         Envelope { opcode: Some(opcode), unique: 2, node, uid: 0, gid: 0, pid: 1, first }
     }
 
+    /// How a server remembers this node whose machine lives this life.
+    fn of(life: u64) -> Memory {
+        [life as u8; 16]
+    }
+
     #[test]
     fn each_open_file_that_may_have_lost_something_is_told_once() {
         let all = Changes::default();
-        assert_eq!(all.meets(1), 0);
+        let meets = |life| all.meets(of(life), life);
+        assert_eq!(meets(1), 0);
         all.opened(7, 70, false);
         all.opened(7, 71, false);
         all.opened(8, 80, false);
-        let done = |opcode, node, message: &[u8]| {
+        let done_in = |life, opcode, node, message: &[u8]| {
             let envelope = envelope(opcode, node, 0);
-            all.done(all.sent(&envelope), &envelope, message);
+            all.done(all.sent(&envelope), of(life), &envelope, message);
         };
+        let done = |opcode, node, message: &[u8]| done_in(2, opcode, node, message);
+        assert_eq!(meets(2), 0);
         done(Opcode::Write, 7, &[]);
         done(Opcode::Fsync, 7, &[]);
-        assert_eq!(all.meets(2), 0);
+        assert_eq!(all.meets(of(22), 22), 0);
+        assert_eq!(meets(2), 0);
         let mut durable = vec![0; 80];
         durable[72..76].copy_from_slice(&libc::O_DSYNC.to_ne_bytes());
         done(Opcode::Write, 7, &durable);
-        assert_eq!(all.meets(20), 0, "it was on the medium when it was answered");
+        assert_eq!(all.meets(of(22), 22), 0, "it was on the medium when it was answered");
+        assert_eq!(meets(2), 0);
         done(Opcode::Fallocate, 8, &[]);
         let mut copy = vec![0; 64];
         copy[56] = 7;
         done(Opcode::CopyFileRange, 9, &copy);
         done(Opcode::CopyFileRange, 9, &copy[..60]);
-        assert_eq!(all.meets(20), 0, "its process died");
-        assert_eq!(all.meets(3), 2);
+        assert_eq!(meets(2), 0, "its process died");
+        assert_eq!(meets(3), 2);
         assert!(!all.tells(&envelope(Opcode::Read, 7, 70)));
-        for (handle, opcode) in [(70, Opcode::Flush), (71, Opcode::Write)] {
+        for (handle, opcode) in [(70, Opcode::Fsync), (71, Opcode::Write)] {
+            assert!(all.tells(&envelope(Opcode::Flush, 7, handle)), "a close may have nobody who looks");
             assert!(all.tells(&envelope(opcode, 7, handle)) && !all.tells(&envelope(opcode, 7, handle)));
+            assert!(!all.tells(&envelope(Opcode::Flush, 7, handle)));
         }
         assert!(!all.tells(&envelope(Opcode::Fsync, 7, 72)), "who has not written is not");
         all.opened(8, 81, true);
         assert!(!all.tells(&envelope(Opcode::Fsync, 8, 81)), "nor who came later");
         assert!(all.tells(&envelope(Opcode::Fsync, 8, 80)));
-        assert_eq!(all.meets(4), 1, "it was emptied");
+        assert_eq!(meets(4), 1, "it was emptied");
         for (node, handle) in [(7, 70), (7, 71), (8, 80), (8, 81), (9, 90)] {
             all.closed(node, handle);
         }
-        assert!(all.files.lock().is_empty());
+        assert!(all.0.lock().files.is_empty());
+    }
+
+    #[test]
+    fn what_is_under_way_when_a_machine_crashes_counts_where_it_was_answered() {
+        let all = Changes::default();
+        all.meets(of(1), 1);
+        all.opened(7, 70, false);
+        let (write, sync) = (envelope(Opcode::Write, 7, 70), envelope(Opcode::Fsync, 7, 70));
+        let sent = all.sent(&write);
+        assert_eq!(all.meets(of(2), 2), 0);
+        all.done(sent, of(2), &write, &[]);
+        assert!(!all.tells(&sync), "it was sent again, and is there");
+        let synced = all.sent(&sync);
+        all.done(synced, of(1), &sync, &[]);
+        assert_eq!(all.meets(of(3), 3), 1, "another server's sync says nothing of it");
+        assert!(all.tells(&sync));
+        all.done(all.sent(&write), of(2), &write, &[]);
+        assert!(all.tells(&sync), "answered by the one that crashed, and counted after it");
     }
 }

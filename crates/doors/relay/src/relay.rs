@@ -189,7 +189,7 @@ impl Relay {
             message => return Err(unexpected(&message)),
         };
         if manner::is_success(head.as_slice()) {
-            self.changes.done(sent, asked.envelope, asked.message);
+            self.changes.done(sent, memory, asked.envelope, asked.message);
         }
         // Noted here, so that it is claimed from the next server, or not believed.
         match self.held.lock_answered(asked.envelope.unique, Outcome::of(head.as_slice()), memory) {
@@ -237,6 +237,9 @@ impl Relay {
             self.closed(self.held.remove(envelope.first));
             self.changes.closed(envelope.node, envelope.first);
         }
+        if envelope.opcode == Some(Opcode::Write) && self.changes.tells(envelope) {
+            return reply.error(Errno::EIO);
+        }
         let change = manner::locks(envelope, message);
         change.into_iter().for_each(|change| self.held.lock_begins(envelope.unique, envelope.node, change));
         let manner = manner::of(envelope, message, writes);
@@ -253,7 +256,9 @@ impl Relay {
                 Ok(Got::Answer(head, bytes, about)) => {
                     let opened = self.note(envelope, &head, about);
                     self.waiting.end(unique);
-                    if manner::is_success(&head) && self.changes.tells(envelope) {
+                    // A write that was made is told by what comes next.
+                    let told = envelope.opcode != Some(Opcode::Write) && manner::is_success(&head);
+                    if told && self.changes.tells(envelope) {
                         self.open.end(number);
                         return reply.error(Errno::EIO);
                     }

@@ -44,7 +44,7 @@ impl Drop for Lock {
 pub struct Left {
     /// Directories of killed agents.
     pub dirs: Vec<PathBuf>,
-    _only: Lock,
+    _only: Vec<Lock>,
     _dead: Vec<Lock>,
 }
 
@@ -78,11 +78,14 @@ pub fn is_of_agent(dir: &Path) -> bool {
 /// What killed agents for the same directory have left, beside `own` or in `lasting`. Waits while another agent looks at it.
 pub fn find(own: &Path, lasting: Option<&Path>, directory: &str) -> io::Result<Left> {
     let all = own.parent().unwrap_or(own);
-    let only = create(&all.join(format!("replay-{:016x}", place::hash(directory.bytes()))))?;
-    flock(&only, FlockOperation::LockExclusive)?;
-    let mut left = Left { dirs: Vec::new(), _only: Lock(only), _dead: Vec::new() };
     // Where several users have windows others may have made it, and would have us replay what they like.
-    let lasting = lasting.filter(|all| server::is_ours_alone(all).unwrap_or(false)).map(fs::read_dir).transpose()?;
+    let lasting = lasting.filter(|all| server::is_ours_alone(all).unwrap_or(false));
+    let mut left = Left { dirs: Vec::new(), _only: Vec::new(), _dead: Vec::new() };
+    // In this order, always. Who has the first in another place, as each job of a cluster may, meets us at the second.
+    for dir in [Some(all), lasting].into_iter().flatten() {
+        left._only.push(the_only_one(dir, directory)?);
+    }
+    let lasting = lasting.map(fs::read_dir).transpose()?;
     for entry in fs::read_dir(all)?.chain(lasting.into_iter().flatten()) {
         let dir = entry?.path();
         let serves = fs::read(dir.join(SERVES)).is_ok_and(|bytes| bytes == directory.as_bytes());
@@ -95,6 +98,15 @@ pub fn find(own: &Path, lasting: Option<&Path>, directory: &str) -> io::Result<L
         }
     }
     Ok(left)
+}
+
+/// The right to be the only one who looks at what was left in `dir` for a directory. Waits for it.
+fn the_only_one(dir: &Path, directory: &str) -> io::Result<Lock> {
+    let file = create(&dir.join(format!("replay-{:016x}", place::hash(directory.bytes()))));
+    // It may be full: then whatever directory others look for.
+    let file = file.or_else(|_| File::open(dir))?;
+    flock(&file, FlockOperation::LockExclusive)?;
+    Ok(Lock(file))
 }
 
 /// The right to be the only one who looks at the directory of an agent; `None` while that lives, or somebody else looks.
@@ -159,6 +171,27 @@ mod tests {
             std::os::unix::fs::chown(&all, Some(12345), None).unwrap();
             assert!(found(&all).is_empty());
         }
+    }
+
+    #[test]
+    fn who_looks_elsewhere_first_waits_for_who_looks_at_what_outlives_the_machine() {
+        let tree = testkit::TempTree::new();
+        let (one, other) = (tree.dir("one/own"), tree.dir("other/own"));
+        let (all, dead) = (tree.dir("pmem/forebay-agents"), tree.dir("pmem/forebay-agents/dead"));
+        fs::set_permissions(&all, fs::Permissions::from_mode(0o700)).unwrap();
+        drop(begin(&dead, "one").unwrap());
+        tree.file("pmem/forebay-agents/dead/windows", "a session");
+        let left = find(&one, Some(&all), "one").unwrap();
+        assert_eq!(left.dirs, std::slice::from_ref(&dead));
+        std::thread::scope(|scope| {
+            assert!(find(&other, Some(&all), "two").unwrap().dirs.is_empty(), "of another directory");
+            let found = scope.spawn(|| find(&other, Some(&all), "one").unwrap().dirs);
+            let lock = fs::read_dir(&all).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
+            let held = |path: PathBuf| flock(File::open(path).unwrap(), FlockOperation::NonBlockingLockShared).is_err();
+            assert_eq!(lock.map(held).filter(|held| *held).count(), 1);
+            drop(left);
+            assert_eq!(found.join().unwrap(), [dead], "it did not take it for one that lives");
+        });
     }
 
     #[test]

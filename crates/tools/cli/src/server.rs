@@ -78,7 +78,7 @@ pub fn read_secret(path: Option<&Path>) -> Result<Option<Secret>, Failure> {
 fn own_directory() -> Result<PathBuf, Failure> {
     let root = rustix::process::geteuid().is_root();
     let runtime = if root { PathBuf::from("/run") } else { std::env::temp_dir() };
-    fresh(&agents_in(&runtime))
+    fresh(&agents_in(&runtime), "name a directory of your own in TMPDIR")
 }
 
 /// Where agents of this user have their directories in another.
@@ -92,14 +92,20 @@ pub fn is_ours_alone(all: &Path) -> std::io::Result<bool> {
     Ok(found.is_dir() && found.uid() == rustix::process::geteuid().as_raw() && found.mode() & 0o077 == 0)
 }
 
-fn fresh(all: &Path) -> Result<PathBuf, Failure> {
+fn fresh(all: &Path, instead: &str) -> Result<PathBuf, Failure> {
     let failed = |e: std::io::Error| Failure::io(format_args!("make a directory in {}", all.display()), &e);
     let random = fs::read_to_string("/proc/sys/kernel/random/uuid").map_err(failed)?;
     let own = all.join(random.trim());
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(&own).map_err(failed)?;
-    if !is_ours_alone(all).map_err(failed)? {
-        return Err(Failure::new(exit::NO_PERMISSION, format!("{} is not this user's alone", all.display())));
+    let make = |dir: &Path| fs::DirBuilder::new().mode(0o700).create(dir);
+    match make(all) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(failed(error)),
+        _ => {}
     }
+    if !is_ours_alone(all).map_err(failed)? {
+        let why = format!("{} is not this user's alone", all.display());
+        return Err(Failure::new(exit::NO_PERMISSION, why).remedy(instead));
+    }
+    make(&own).map_err(failed)?;
     remove_left(all);
     Ok(own)
 }
@@ -107,7 +113,7 @@ fn fresh(all: &Path) -> Result<PathBuf, Failure> {
 /// A fresh directory in `all`, on persistent memory, where an agent notes its windows so that a crash of the machine leaves them. Who has
 /// no windows there finds it while the machine lives, by a link beside `own`.
 pub fn lasting_notes(all: &Path, own: &Path) -> Result<PathBuf, Failure> {
-    let notes = fresh(all)?;
+    let notes = fresh(all, "name a directory for windows in which you alone have something: --window=DIR")?;
     let synced = [&notes, all].into_iter().chain(all.parent()).try_for_each(|dir| fs::File::open(dir)?.sync_all());
     let linked = synced.and_then(|()| std::os::unix::fs::symlink(&notes, own.with_extension("windows")));
     linked.map_err(|e| Failure::io(format_args!("note windows in {}", notes.display()), &e))?;

@@ -174,7 +174,8 @@ fn windows(place: &Place, agent: &Agent, how: &How, identity: &str) -> Result<Op
     let at_server = how.windows.as_ref().filter(|_| how.server.is_some());
     // Also where there is no room for new ones: what is brought away makes some.
     let noted = at_server.map(WindowPlace::notes);
-    let find = |_| left::find(own, noted.as_deref(), identity);
+    let believed = noted.as_deref().filter(|_| at_server.is_some_and(WindowPlace::is_fit));
+    let find = |_| left::find(own, believed, identity);
     let left = how.server.as_ref().map(find).transpose().map_err(|e| failed(own, e))?;
     for dir in left.as_ref().map_or(std::slice::from_ref(&place.burst_buffer), |left| &left.dirs) {
         let tell = &mut |file: Replayed| {

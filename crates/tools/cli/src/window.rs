@@ -1,7 +1,5 @@
 //! Whether windows are served, and where their rings lie.
 
-use std::fs;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -216,12 +214,23 @@ impl WindowPlace {
         server::agents_in(&self.first.dir)
     }
 
-    /// Whether they lie on persistent memory. Tried out, which takes some room there.
+    /// Whether others have no say in what lies there.
+    pub fn is_fit(&self) -> bool {
+        agent::fits_windows(&self.first.dir).is_ok()
+    }
+
+    /// Whether they lie on persistent memory. It is told if that cannot be tried out.
     pub fn are_durable(&self) -> bool {
         let dir = &self.first.dir;
-        // As who has windows there makes it.
-        let _ = fs::DirBuilder::new().mode(0o711).create(dir);
+        // Else who has windows there says why not.
+        let is_there = agent::provide_for_windows(dir).is_ok();
         let medium = self.first.medium.map_or_else(|| WindowMedium::of(dir), Ok);
+        if let (true, Err(error)) = (is_there, &medium) {
+            let (dir, why) = (dir.display(), reason(error));
+            say!(
+                "forebay: whether {dir} is persistent memory cannot be found out: {why}; windows there are lost with the machine"
+            );
+        }
         medium.is_ok_and(WindowMedium::is_durable)
     }
 

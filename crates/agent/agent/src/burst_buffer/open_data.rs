@@ -80,6 +80,10 @@ pub trait OpenData: Send + Sync {
     fn life(&self) -> u64 {
         0
     }
+    /// `EIO`, once for each loss, as far as it is known now.
+    fn tell_lost(&self) -> io::Result<()> {
+        Ok(())
+    }
     /// Whether nobody else has the file open or mapped; false where nobody can tell.
     fn is_unshared(&self) -> bool;
     /// Whether the file has lost its last name and nobody but this handle has it open; false where nobody can tell.

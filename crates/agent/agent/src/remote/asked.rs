@@ -29,15 +29,15 @@ impl Asked<'_> {
     }
 }
 
-/// An answer, the bytes of its data, and the life of the server's machine in which it was asked.
-type Heard = (Message, usize, u64);
+/// An answer, the bytes of its data, and of what changes something the life of the server's machine in which it was done; `None`: nobody
+/// knows that any more.
+type Heard = (Message, usize, Option<u64>);
 
 impl RemoteHandle {
     /// Asks; a server that does not know the handle any more opens it anew first.
     pub fn ask(&self, asked: Asked<'_>) -> Result<Heard, CallError> {
         let within = (!asked.changes).then_some(self.patience);
         loop {
-            let life = self.opened.life();
             let call = Call {
                 message: &asked.message,
                 data: asked.data,
@@ -53,27 +53,36 @@ impl RemoteHandle {
             let answer = if asked.drains { self.opened.inner.width.pass(bytes, exchange)? } else { exchange()? };
             match answer.message {
                 Message::Unknown {} => self.opened.open_anew(within, self.patience)?,
-                message => return Ok((message, answer.data_bytes, life)),
+                message => {
+                    let done_in = || self.opened.life_in(answer.memory, within, self.patience);
+                    let life = if asked.changes { done_in() } else { None };
+                    return Ok((message, answer.data_bytes, life));
+                }
             }
         }
     }
 
     /// Something that is not known to be on the server's medium was made.
-    pub fn made(&self, life: u64) {
+    pub fn made(&self, life: Option<u64>) {
         if !self.retained.load(Ordering::Acquire) && self.opened.mates().unsynced.changed(life) {
             self.opened.tell_loss();
         }
     }
 
-    /// `EIO`, once: something that was written may have been lost with the server's machine.
-    pub fn tell_lost(&self) -> io::Result<()> {
-        let losses = self.opened.mates().unsynced.losses();
-        let told = self.told.swap(losses, Ordering::AcqRel) == losses || !self.writes();
-        if told { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EIO)) }
+    /// `EIO` until it is told: something that was written may have been lost with the server's machine.
+    pub fn lost(&self) -> io::Result<()> {
+        let is_told = self.told.load(Ordering::Acquire) == self.opened.mates().unsynced.losses();
+        if is_told || !self.writes() { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EIO)) }
     }
 
-    /// The life of the server's machine in which it was done.
-    pub fn done(&self, message: Message) -> io::Result<u64> {
+    /// The same, and then it is told.
+    pub fn tell_losses(&self) -> io::Result<()> {
+        let losses = self.opened.mates().unsynced.losses();
+        self.lost().inspect_err(|_| self.told.store(losses, Ordering::Release))
+    }
+
+    /// The life of the server's machine in which it was done, if that is known.
+    pub fn done(&self, message: Message) -> io::Result<Option<u64>> {
         match self.ask(Asked::new(message, true))? {
             (Message::Done {}, _, life) => Ok(life),
             (other, ..) => Err(unexpected(&other)),
@@ -88,7 +97,8 @@ impl RemoteHandle {
     pub fn sync_there(&self, data_only: bool, acknowledged: bool) -> io::Result<()> {
         let mates = self.opened.mates();
         let changes = mates.unsynced.changes();
-        self.done(Message::Sync { handle: self.opened.number, data_only, acknowledged })?;
+        // One that nobody knows may not have found what a machine lost that has crashed before.
+        while self.done(Message::Sync { handle: self.opened.number, data_only, acknowledged })?.is_none() {}
         mates.unsynced.synced(changes);
         Ok(())
     }

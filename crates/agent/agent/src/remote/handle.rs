@@ -39,6 +39,8 @@ pub(super) struct RemoteHandle {
     wanted: Mutex<Vec<ByteRange>>,
     /// Bytes to keep, and how long they are good.
     keep: (u64, Duration),
+    /// The server syncs it with each close of a descriptor.
+    durable_at_close: bool,
     /// What may have been lost with the server's machine, as far as it was told.
     pub(super) told: AtomicU64,
     /// What comes through it is kept here until it is synced.
@@ -68,6 +70,7 @@ impl RemoteHandle {
             pace: Mutex::new(Pace::new(Instant::now(), how.policy.revalidate)),
             wanted: Mutex::default(),
             keep: (reader::budget(&how.policy), how.policy.revalidate),
+            durable_at_close: how.policy.durable_at_close,
             told: AtomicU64::new(0),
             retained: AtomicBool::new(false),
         };
@@ -86,7 +89,7 @@ impl RemoteHandle {
         handle.opened.join(handle.patience);
         handle.told.store(handle.opened.mates().unsynced.losses(), Ordering::Release);
         if how.truncate {
-            handle.made(handle.opened.life());
+            handle.made(Some(handle.opened.life()));
         }
         fault::point("remote.opened");
         Ok(handle)
@@ -255,7 +258,7 @@ impl OpenData for RemoteHandle {
     }
 
     fn write_at(&self, data: &[u8], offset: u64, append: bool) -> io::Result<WriteResult> {
-        self.tell_lost()?;
+        self.tell_losses()?;
         let range = if append { ahead::ALL } else { ByteRange::at(offset, data.len() as u64) };
         self.changed(range, self.write_there(data, offset, append, None))
     }
@@ -324,7 +327,7 @@ impl OpenData for RemoteHandle {
     }
 
     fn sync(&self, data_only: bool) -> io::Result<()> {
-        self.sync_there(data_only, false).and_then(|()| self.tell_lost())
+        self.sync_there(data_only, false).and_then(|()| self.tell_losses())
     }
 
     fn sync_acknowledged(&self, data_only: bool) -> io::Result<()> {
@@ -339,12 +342,23 @@ impl OpenData for RemoteHandle {
         self.opened.life()
     }
 
+    fn tell_lost(&self) -> io::Result<()> {
+        self.tell_losses()
+    }
+
     fn flush(&self) -> io::Result<()> {
         // Only a writer has something to be told.
         if !self.writes() {
             return Ok(());
         }
-        self.done(Message::Flush { handle: self.opened.number }).and_then(|_| self.tell_lost())
+        let unsynced = &self.opened.mates().unsynced;
+        let changes = unsynced.changes();
+        let life = self.done(Message::Flush { handle: self.opened.number })?;
+        if self.durable_at_close && life.is_some() {
+            unsynced.synced(changes);
+        }
+        // Nobody may look at what a close says, as of a child that begins its program: who syncs hears it all the same.
+        self.lost()
     }
 }
 

@@ -86,6 +86,16 @@ impl Opened {
         self.told.lock().life
     }
 
+    /// The life of the server's machine in which an answer was given, by who remembers this node so. It may be that others had the file
+    /// opened there, and are about to hear so: then it is opened once more. `None`: nobody knows any more.
+    pub fn life_in(&self, memory: Memory, within: Option<Duration>, patience: Duration) -> Option<u64> {
+        if self.told.lock().memory != memory {
+            let _ = self.open_anew(within, patience);
+        }
+        let told = *self.told.lock();
+        (told.memory == memory).then_some(told.life)
+    }
+
     fn meets(&self, life: u64) {
         if self.mates.get().is_some_and(|mates| mates.unsynced.meets(life)) {
             self.tell_loss();
@@ -119,8 +129,9 @@ impl Opened {
         let answer = self.inner.client.call(call)?;
         match answer.message {
             Message::Opened { version, life } => {
-                *self.told.lock() = Told { memory: answer.memory, version, life };
+                // First: who finds it opened there knows that what was lost before is counted.
                 self.meets(life);
+                *self.told.lock() = Told { memory: answer.memory, version, life };
                 self.gone.store(false, Ordering::Release);
                 // It may be another version than it was, and others have closed the file since it was read here.
                 *self.ahead.lock() = None;
@@ -158,6 +169,13 @@ impl Opened {
         })
     }
 
+    /// Its close may have come before it was opened anew.
+    fn close_again(&self) {
+        if self.closed.load(Ordering::SeqCst) {
+            self.close();
+        }
+    }
+
     /// The program has closed it. A server that never hears of it would keep the file open, and never stage it out.
     pub fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
@@ -173,6 +191,18 @@ impl Drop for Opened {
 }
 
 impl Mates {
+    /// The file was changed past its open files, as was answered by who remembers this node so.
+    fn changed(&self, memory: Memory, within: Duration) {
+        let all: Vec<Weak<Opened>> = self.members.lock().clone();
+        let is_open = |one: &Arc<Opened>| !one.closed.load(Ordering::SeqCst);
+        let Some(one) = all.iter().filter_map(Weak::upgrade).find(is_open) else { return };
+        let life = one.life_in(memory, Some(within), within);
+        one.close_again();
+        if self.unsynced.changed(life) {
+            one.tell_loss();
+        }
+    }
+
     fn admit(&self, opened: &Arc<Opened>) {
         let mut members = self.members.lock();
         if members.len().is_power_of_two() {
@@ -202,9 +232,7 @@ impl Mates {
                 continue;
             }
             let opened = member.open_again(Some(until.saturating_duration_since(Instant::now())));
-            if member.closed.load(Ordering::SeqCst) {
-                member.close(); // its close may have come before
-            }
+            member.close_again();
             match opened {
                 Ok(()) | Err(CallError::Failed { .. }) => {}
                 Err(error) => {
@@ -235,6 +263,12 @@ impl AllMates {
         });
         mates.are_at(told);
         mates
+    }
+
+    /// A file was changed past its open files, as was answered by who remembers this node so.
+    pub fn changed(&self, identity: &Identity, memory: Memory, within: Duration) {
+        let of_file: Vec<Weak<Mates>> = self.0.lock().get(identity).cloned().unwrap_or_default();
+        of_file.iter().filter_map(Weak::upgrade).for_each(|mates| mates.changed(memory, within));
     }
 
     /// An open file is no more.

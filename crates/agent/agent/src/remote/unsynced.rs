@@ -19,22 +19,23 @@ pub struct Unsynced {
 impl Unsynced {
     /// The file was opened at a server whose machine lives this life. Whether something may be lost that was acknowledged in another.
     pub fn meets(&self, life: u64) -> bool {
-        let before = self.life.swap(life, Ordering::AcqRel);
+        let before = self.life.swap(life, Ordering::SeqCst);
         before != 0 && before != life && self.writes_off()
     }
 
     fn writes_off(&self) -> bool {
-        let changes = self.changes.load(Ordering::Acquire);
+        let changes = self.changes.load(Ordering::SeqCst);
         let lost = self.synced.fetch_max(changes, Ordering::AcqRel) < changes;
         self.losses.fetch_add(lost.into(), Ordering::AcqRel);
         lost
     }
 
-    /// A change was acknowledged that was sent in this life of the server's machine. Whether that, or another, may be lost by now.
-    pub fn changed(&self, life: u64) -> bool {
-        self.changes.fetch_add(1, Ordering::AcqRel);
+    /// A change was acknowledged in this life of the server's machine, or nobody knows in which. Whether that, or another, may be lost by
+    /// now.
+    pub fn changed(&self, life: Option<u64>) -> bool {
+        self.changes.fetch_add(1, Ordering::SeqCst);
         // Whoever met the next one before this was counted has not seen it.
-        self.life.load(Ordering::Acquire) != life && self.writes_off()
+        Some(self.life.load(Ordering::SeqCst)) != life && self.writes_off()
     }
 
     /// What a sync that begins now will have synced, for [`synced`](Unsynced::synced).
@@ -62,17 +63,18 @@ mod tests {
         let of = Unsynced::default();
         assert!(!of.meets(1) && !of.meets(1));
         assert!(!of.meets(2), "nothing was written");
-        assert!(!of.changed(2));
+        assert!(!of.changed(Some(2)));
         let begun = of.changes();
-        assert!(!of.changed(2));
+        assert!(!of.changed(Some(2)));
         of.synced(begun);
         assert!(!of.meets(2), "its process died");
         assert!(of.meets(3) && of.losses() == 1, "one was not synced");
         assert!(!of.meets(4) && of.losses() == 1, "that was told");
-        assert!(!of.changed(4));
+        assert!(!of.changed(Some(4)));
         of.synced(of.changes());
         assert!(!of.meets(5));
-        assert!(of.changed(4) && of.losses() == 2, "acknowledged by the one that crashed, and counted after it");
+        assert!(of.changed(Some(4)) && of.losses() == 2, "acknowledged by the one that crashed, and counted after it");
         assert!(!of.meets(6) && of.losses() == 2);
+        assert!(of.changed(None) && of.losses() == 3, "nobody knows by whom");
     }
 }

@@ -5,6 +5,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use super::place::make;
+
 /// Whether others than its owner and root may replace what lies in a directory.
 pub(super) fn is_open_to_others(dir: &Metadata) -> bool {
     dir.mode() & 0o022 != 0 && dir.mode() & 0o1000 == 0
@@ -13,6 +15,14 @@ pub(super) fn is_open_to_others(dir: &Metadata) -> bool {
 /// Whether it is a directory of this user's in which nobody else makes or replaces anything.
 pub(super) fn is_ours_alone(found: &Metadata) -> bool {
     found.is_dir() && found.uid() == rustix::process::geteuid().as_raw() && found.mode() & 0o022 == 0
+}
+
+/// The same of one that is made if it is missing.
+pub fn provide(dir: &Path) -> io::Result<Metadata> {
+    match make(dir, 0o711) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => fits(dir),
+    }
 }
 
 /// What there is of a directory in which windows of this user may lie. `PermissionDenied`: another user owns it, or others may replace

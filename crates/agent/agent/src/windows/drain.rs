@@ -226,6 +226,11 @@ impl Drain {
         synced
     }
 
+    /// `EIO`, once: what came past the windows may have been lost with the server's machine before it was synced.
+    pub fn tell_lost(&self) -> io::Result<()> {
+        self.handle.tell_lost()
+    }
+
     /// What is written back early is left to the kernel; nobody waits long for what is on its way.
     pub fn end_behind(&mut self) {
         self.behind.end();

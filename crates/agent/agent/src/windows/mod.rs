@@ -42,7 +42,7 @@ use window::Medium;
 
 pub use control::attaches;
 pub use counters::WindowStatus;
-pub use directory::fits as fits_windows;
+pub use directory::{fits as fits_windows, provide as provide_for_windows};
 pub use leftover::{LeftWindows, left_windows};
 pub use out_of_sight::{OutOfSight, forget_windows, has_windows_in};
 pub use processes::Announced;
@@ -272,7 +272,11 @@ impl Windows {
     /// buffer, what of it lies behind never comes back.
     pub fn cut<T>(&self, identity: &Identity, len: u64, act: &mut dyn FnMut() -> io::Result<T>) -> io::Result<T> {
         let over_pending = self.with_window(identity, |drain| match drain.settle() {
-            Ok(()) => Ok(None),
+            Ok(()) => {
+                // That was others'.
+                let _ = drain.tell_lost();
+                Ok(None)
+            }
             Err(_) if drain.is_failing() => {
                 let done = drain.cut(len, act)?;
                 // Perhaps there is room now, or nothing left to bring. Its thread tries again if not.
@@ -282,7 +286,9 @@ impl Windows {
             Err(error) => Err(error),
         })?;
         let done = over_pending.flatten().map_or_else(act, Ok)?;
-        self.keep(identity)?;
+        if self.medium.is_durable() {
+            self.with_window(identity, |drain| drain.sync().and_then(|()| drain.tell_lost()))?;
+        }
         Ok(done)
     }
 

@@ -59,6 +59,11 @@ struct Known {
 /// A ring's number, and what was granted with it, or what is wrong with that record.
 type Granted = (usize, Result<RingRecord, String>);
 
+/// The server's machine has, after a part was there and before that was synced: all is to be brought again.
+#[derive(Debug, thiserror::Error)]
+#[error("the server's machine has crashed meanwhile")]
+struct Crashed;
+
 /// Where replayed bytes go.
 struct ToReplica<'a> {
     handle: Box<dyn OpenData>,
@@ -109,8 +114,7 @@ impl Replay for ToReplica<'_> {
             return Ok(());
         }
         self.handle.sync_acknowledged(false)?;
-        let crashed = self.handle.life() != self.life;
-        if crashed { Err(io::Error::other("the server's machine has crashed meanwhile")) } else { Ok(()) }
+        if self.handle.life() == self.life { Ok(()) } else { Err(io::Error::other(Crashed)) }
     }
 
     fn tell(&mut self, report: &Report) {
@@ -188,15 +192,12 @@ fn named(place: &FilePlace, error: &io::Error) -> io::Error {
 
 /// The directory of one file. Where something in it is damaged, or there is nothing to bring it to, it is kept for people.
 fn one(agent: &Agent, session: &Session, place: &FilePlace, tell: &mut dyn FnMut(Replayed)) -> io::Result<()> {
-    let replayed = match left(place)? {
-        None => None,
-        Some(Left { hint, grants, known: Ok(known) }) => {
-            file(agent, (session, place), Replayed { path: hint, ..Replayed::default() }, &grants, known)?
-        }
-        Some(Left { hint, grants, known: Err(damage) }) => {
-            // Programs go on through the kernel.
-            grants.iter().for_each(|(number, _)| end(&place.ring(*number)));
-            Some(Replayed { path: hint, unreadable: vec![damage], ..Replayed::default() })
+    let replayed = loop {
+        match bring(agent, session, place) {
+            Err(error) if error.get_ref().is_some_and(|error| error.is::<Crashed>()) => {
+                tracing::warn!(%error, windows = %place.path().display(), "what windows hold is brought once more");
+            }
+            replayed => break replayed?,
         }
     };
     let Some(mut replayed) = replayed else {
@@ -218,6 +219,21 @@ fn one(agent: &Agent, session: &Session, place: &FilePlace, tell: &mut dyn FnMut
     }
     tell(replayed);
     session.set_aside(place, &aside)
+}
+
+/// Brings to the burst buffer what can be brought there. `None`: there is nothing.
+fn bring(agent: &Agent, session: &Session, place: &FilePlace) -> io::Result<Option<Replayed>> {
+    match left(place)? {
+        None => Ok(None),
+        Some(Left { hint, grants, known: Ok(known) }) => {
+            file(agent, (session, place), Replayed { path: hint, ..Replayed::default() }, &grants, known)
+        }
+        Some(Left { hint, grants, known: Err(damage) }) => {
+            // Programs go on through the kernel.
+            grants.iter().for_each(|(number, _)| end(&place.ring(*number)));
+            Ok(Some(Replayed { path: hint, unreadable: vec![damage], ..Replayed::default() }))
+        }
+    }
 }
 
 /// `None`: everything is drained, or nothing was ever granted. Errors: what may be read another time.

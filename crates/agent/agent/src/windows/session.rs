@@ -101,11 +101,7 @@ impl Session {
     /// buffer. What keeps its bytes is as told, or found out. `PermissionDenied`: others may replace what lies in that directory;
     /// `InvalidInput`: its path has a line break, and cannot be noted.
     pub fn begin(dir: &Path, name: &str, burst_buffer: &Path, medium: Option<Medium>) -> io::Result<(Session, Medium)> {
-        match make(dir, 0o711) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
-        }
-        let meta = directory::fits(dir)?;
+        let meta = directory::provide(dir)?;
         let dir = fs::canonicalize(dir)?;
         if dir.as_os_str().as_bytes().contains(&b'\n') {
             let why = format!("{}: a path with a line break cannot be noted", dir.display());

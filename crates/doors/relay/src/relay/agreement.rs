@@ -68,7 +68,7 @@ impl Relay {
         let asked = Message::Life {};
         let answer = self.client.call(Call { within: Some(ATTACH), interrupted, ..Call::new(&asked) })?;
         let Message::Lives { life } = answer.message else { return Err(unexpected(&answer.message)) };
-        let lost = self.changes.meets(life);
+        let lost = self.changes.meets(answer.memory, life);
         if lost > 0 {
             tracing::error!(
                 files = lost,

@@ -142,6 +142,7 @@ impl Kept {
         } else if known {
             kept.file = OpenOptions::new().write(true).open(&kept.path).ok();
             kept.bytes = found.len() as u64;
+            kept.bytes_max = 4 * kept.bytes.max(KEPT_BYTES_MIN);
         }
         (kept, events)
     }

@@ -1,13 +1,16 @@
 //! A machine that crashes: the server's, whose nodes live on, or a node, whose windows lie on persistent memory.
 
 use std::fs::{self, File};
+use std::os::fd::IntoRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
+use std::thread::Scope;
 
 use rustix::process::Signal;
-use testkit::in_private_namespace;
+use testkit::{in_private_namespace, wait_for, wait_until};
 
-use crate::cluster::Cluster;
+use crate::cluster::{BOUND, Cluster};
 use crate::windows::{register, window_option, windowed};
 
 /// What stands in for persistent memory.
@@ -16,10 +19,49 @@ const EMULATED: &[(&str, &str)] = &[("FOREBAY_EMULATE_PERSISTENT_MEMORY", "yes")
 /// The server's machine crashes and is there again. What it had not synced its kernel has all the same, here.
 fn crash_server(cluster: &mut Cluster) {
     cluster.kill_server();
+    after_crash(cluster);
+}
+
+/// The server is dead, and its machine has crashed.
+fn after_crash(cluster: &mut Cluster) {
     let note = cluster.tree.path("bb").join("life");
     let life = fs::read_to_string(&note).unwrap();
     fs::write(&note, format!("{} another-life\n", life.split_once(' ').unwrap().0)).unwrap();
     cluster.start_server();
+}
+
+/// While `act` is under way the server reaches a fault point, and its machine crashes.
+fn crash_at<T: Send>(cluster: &mut Cluster, point: &str, act: impl FnOnce() -> T + Send) -> T {
+    cluster.kill_server();
+    cluster.start_server_with(&format!("FOREBAY_FAULT={point}"));
+    std::thread::scope(|scope| {
+        let acting = scope.spawn(act);
+        wait_for("the fault point", BOUND, || cluster.server_status());
+        after_crash(cluster);
+        acting.join().unwrap()
+    })
+}
+
+/// Something that waits for the server, in a thread of its own; it is on its way.
+fn under_way<'a, T: Send + 'a>(
+    scope: &'a Scope<'a, '_>,
+    act: impl FnOnce() -> T + Send + 'a,
+) -> std::thread::ScopedJoinHandle<'a, T> {
+    let (tell, told) = std::sync::mpsc::channel();
+    let acting = scope.spawn(move || {
+        tell.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+        act()
+    });
+    let stat = format!("/proc/self/task/{}/stat", told.recv().unwrap());
+    wait_until("it waits", BOUND, || fs::read_to_string(&stat).is_ok_and(|text| !text.contains(") R ")));
+    acting
+}
+
+/// Closes another descriptor of the same open file.
+fn close_another(file: &File) -> std::io::Result<()> {
+    let another = file.try_clone()?.into_raw_fd();
+    // SAFETY: nobody else has it.
+    if unsafe { libc::close(another) } == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
 fn eio(done: std::io::Result<()>) -> bool {
@@ -59,7 +101,11 @@ fn told_once(mount: fn(&mut Cluster) -> PathBuf) {
     durable.write_all_at(b"THERE", 0).expect("nothing of it may be lost");
     durable.sync_all().unwrap();
     synced.sync_all().unwrap();
+    for _ in 0..2 {
+        assert!(eio(close_another(&lost)), "nobody may look at what a close says");
+    }
     assert!(eio(lost.sync_all()), "a sync that said nothing would be believed");
+    close_another(&lost).expect("it was told");
     lost.sync_all().expect("it was told");
     assert!(eio(mate.sync_all()), "each who may have written is");
     reads.sync_all().expect("who has not written is not");
@@ -79,6 +125,142 @@ fn told_once(mount: fn(&mut Cluster) -> PathBuf) {
     let told = [(); 4].into_iter().filter(|()| eio(lost.write_all_at(b"last", 0))).count();
     assert_eq!(told, 1);
     assert_eq!(fs::read(one.join("lost")).unwrap(), b"last");
+}
+
+#[test]
+fn what_is_under_way_when_the_servers_machine_crashes_is_made_and_nobody_is_told() {
+    in_private_namespace(|| {
+        let mut cluster = Cluster::new(1);
+        let one = cluster.mount(1, &[&window_option(&cluster)]);
+        let registration = register(&cluster);
+        let (file, ring) = windowed(&registration, &one.join("file"));
+        for round in 1..4u8 {
+            file.sync_all().unwrap();
+            cluster.stop_server();
+            // Several at once.
+            (0..8).for_each(|part| ring.append(part << 20, &vec![round; 50_000]).unwrap());
+            std::thread::scope(|scope| {
+                let synced = under_way(scope, || file.sync_all());
+                crash_server(&mut cluster);
+                synced.join().unwrap().unwrap();
+            });
+        }
+        drop(ring);
+        assert_eq!(fs::read(one.join("file")).unwrap()[7 << 20..], [3; 50_000]);
+    });
+}
+
+#[test]
+fn what_several_files_wait_for_when_the_servers_machine_crashes_is_made_on_a_node_without_the_global_store() {
+    in_private_namespace(|| {
+        let mut cluster = Cluster::new(1);
+        let one = cluster.mount_names(1, &[]);
+        let files: Vec<File> = (0..4).map(|number| File::create(one.join(format!("{number}"))).unwrap()).collect();
+        for round in 1..4u8 {
+            files.iter().for_each(|file| file.sync_all().unwrap());
+            cluster.stop_server();
+            std::thread::scope(|scope| {
+                let all: Vec<_> =
+                    files.iter().map(|file| under_way(scope, move || file.write_all_at(&[round; 100], 0))).collect();
+                crash_server(&mut cluster);
+                all.into_iter().for_each(|one| one.join().unwrap().unwrap());
+            });
+        }
+        assert!(files.iter().all(|file| file.sync_all().is_ok()));
+        assert_eq!(fs::read(one.join("3")).unwrap(), [3; 100]);
+    });
+}
+
+#[test]
+fn a_write_that_is_to_be_synced_is_told_if_the_servers_machine_crashes_before_it_is() {
+    in_private_namespace(|| {
+        let mut cluster = Cluster::new(1);
+        let one = cluster.mount(1, &[]);
+        let mut options = File::options();
+        let file = options.write(true).create(true).custom_flags(libc::O_DSYNC).open(one.join("file")).unwrap();
+        file.write_all_at(b"one", 0).unwrap();
+        let written = crash_at(&mut cluster, "serve.synced", || file.write_all_at(b"two", 0));
+        assert!(eio(written), "nobody knows whether it was synced before");
+        file.write_all_at(b"three", 0).unwrap();
+    });
+}
+
+#[test]
+fn a_file_that_is_cut_by_its_name_is_changed_like_others() {
+    in_private_namespace(|| cut_by_name(|cluster| cluster.mount(1, &[])));
+}
+
+#[test]
+fn a_file_that_is_cut_by_its_name_is_changed_like_others_on_a_node_without_the_global_store() {
+    in_private_namespace(|| cut_by_name(|cluster| cluster.mount_names(1, &[])));
+}
+
+fn cut_by_name(mount: fn(&mut Cluster) -> PathBuf) {
+    let mut cluster = Cluster::new(1);
+    let path = mount(&mut cluster).join("file");
+    let file = File::create(&path).unwrap();
+    let cut = |len: i64| {
+        let path = std::ffi::CString::new(path.as_os_str().as_bytes()).unwrap();
+        // SAFETY: a path that ends.
+        assert_eq!(unsafe { libc::truncate(path.as_ptr(), len) }, 0);
+    };
+    cut(100);
+    // Another server's word, in the same life of the machine.
+    cluster.kill_server();
+    cluster.start_server();
+    cut(200);
+    file.sync_all().unwrap();
+    crash_server(&mut cluster);
+    file.sync_all().expect("it was synced");
+    cut(300);
+    crash_server(&mut cluster);
+    assert!(eio(file.sync_all()));
+    file.sync_all().unwrap();
+}
+
+#[test]
+fn what_comes_past_a_window_on_persistent_memory_is_told_if_the_servers_machine_crashes_before_it_is_synced() {
+    in_private_namespace(|| {
+        let mut cluster = Cluster::new(1);
+        let one = cluster.mount_with(1, &[&window_option(&cluster)], EMULATED);
+        let registration = register(&cluster);
+        let (file, _ring) = windowed(&registration, &one.join("file"));
+        // Through the kernel, which the library leaves to it.
+        file.write_all_at(b"past it", 0).unwrap();
+        assert!(eio(crash_at(&mut cluster, "serve.synced", || file.write_all_at(b"lost, perhaps", 0))));
+        file.write_all_at(b"told", 0).unwrap();
+        assert!(eio(crash_at(&mut cluster, "serve.synced", || file.set_len(4))));
+    });
+}
+
+#[test]
+fn the_servers_machine_may_crash_while_what_windows_on_persistent_memory_hold_is_brought_there() {
+    in_private_namespace(|| {
+        let mut cluster = Cluster::new(1);
+        let window = &window_option(&cluster);
+        let one = cluster.mount_with(1, &[window], EMULATED);
+        let registration = register(&cluster);
+        let (file, ring) = windowed(&registration, &one.join("file"));
+        file.sync_all().unwrap();
+        cluster.signal_agent(1, Signal::STOP);
+        ring.append(0, b"no sync came after this").unwrap();
+        cluster.kill_agent(1);
+        drop((file, ring, registration));
+        cluster.unmount(1);
+        cluster.kill_server();
+        cluster.start_server_with("FOREBAY_FAULT=serve.written");
+        let (data, secret, address) = (cluster.data.clone(), cluster.secret.clone(), cluster.address());
+        let words =
+            ["run", "--dir", data.to_str().unwrap(), "--server", &address, "--secret", secret.to_str().unwrap()];
+        let mut run = cluster.spawn(
+            1,
+            &[&words[..], &[window, "--", "sh", "-c", &format!("cd {0} && cp file copy", data.display())]].concat(),
+        );
+        wait_for("the fault point", BOUND, || cluster.server_status());
+        after_crash(&mut cluster);
+        assert!(wait_for("the end of the run", BOUND, || run.ended()).success());
+        assert_eq!(fs::read(data.join("copy")).unwrap(), b"no sync came after this");
+    });
 }
 
 #[test]
