@@ -15,6 +15,9 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 # shellcheck source=scripts/environment.sh
 . scripts/environment.sh
+for tool in fio python3 gcc mpicc; do
+  command -v "$tool" >/dev/null || { echo "benches/all.sh: $tool is missing: scripts/bootstrap.sh installs it" >&2; exit 2; }
+done
 if [ -z "${FOREBAY_BENCH_NAMESPACE:-}" ]; then
   sudo=()
   kept=PATH,HOME,ROUNDS,FILES,RECORDS,FOREBAY,FOREBAY_BENCH_DIR,FOREBAY_BENCH_FAST,FOREBAY_BENCH_FAST_AT,FOREBAY_BENCH_SLOW_AT
