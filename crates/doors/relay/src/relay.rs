@@ -171,7 +171,7 @@ impl Relay {
         let (pace, groups, head) = (asked.manner.pace, asked.groups.clone(), piece(head));
         let message = Message::Relay { pace, number, oldest, groups, head };
         let call = Call {
-            data,
+            data: data.into(),
             into: room,
             within: asked.manner.within(self.patience),
             once: asked.manner.once,

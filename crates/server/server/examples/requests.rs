@@ -104,7 +104,7 @@ fn requests(client: &Client, threads: usize, bytes: usize, seconds: f64) -> f64 
         while !end.load(Ordering::Relaxed) {
             stamp(&mut block, number);
             let message = Message::Write { handle: thread as u64, offset: at };
-            client.call(Call { data: &block, ..Call::new(&message) }).expect("a write");
+            client.call(Call { data: block.as_slice().into(), ..Call::new(&message) }).expect("a write");
             at = (at + bytes as u64) % FILE_BYTES;
             number += 1;
             done.fetch_add(if bytes == LARGE { LARGE as u64 } else { 1 }, Ordering::Relaxed);

@@ -10,6 +10,7 @@ use wire::limits::DATA_BYTES_MAX;
 use wire::{Message, Text};
 
 use crate::address::Address;
+use crate::data::Data;
 use crate::frame::{Framed, Patience};
 use crate::handshake::{self, Greeting, Outcome, Refused};
 use crate::limits::{CONNECT, RETRY, TICK};
@@ -31,8 +32,8 @@ pub struct Who {
 pub struct Call<'a> {
     /// What is asked.
     pub message: &'a Message,
-    /// Data that goes with it, at most `DATA_BYTES_MAX`.
-    pub data: &'a [u8],
+    /// Data that goes with it.
+    pub data: Data<'a>,
     /// Where the answer's data goes; more than fits is an error.
     pub into: &'a mut [u8],
     /// How long it may take, connecting included; `None`: until the server is back, however long.
@@ -49,7 +50,7 @@ impl<'a> Call<'a> {
     /// A request without data, with no bound and no interruption.
     pub fn new(message: &'a Message) -> Call<'a> {
         let made = Instant::now();
-        Call { message, data: &[], into: &mut [], within: None, once: false, made, interrupted: &|| false }
+        Call { message, data: Data::Bytes(&[]), into: &mut [], within: None, once: false, made, interrupted: &|| false }
     }
 }
 
@@ -325,7 +326,14 @@ fn exchange(
     let trouble = |error| Trouble::of(error, patience);
     let later = call.message.later(call.made.elapsed());
     let message = later.as_ref().unwrap_or(call.message);
-    framed.send((number.request, number.oldest()), message, call.data, patience).map_err(trouble)?;
+    let numbers = (number.request, number.oldest());
+    match call.data {
+        Data::Bytes(bytes) => framed.send(numbers, message, bytes, patience).map_err(trouble)?,
+        Data::Gathered(data) => framed.send_gathered(numbers, message, data, patience).map_err(|error| {
+            let is_gone = error.raw_os_error() == Some(libc::EFAULT);
+            if is_gone { Trouble::End(end(Trouble::Connection(error))) } else { trouble(error) }
+        })?,
+    }
     let frame = framed.receive(patience).map_err(trouble)?;
     // One request at a time: an answer to another one is no conversation.
     if frame.header.request != number.request {

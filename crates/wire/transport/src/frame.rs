@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use wire::{HEADER_BYTES, Header, Message};
 
+use crate::data::Gathered;
 use crate::limits::{BUFFER_BYTES, FRAME};
 use crate::link::Link;
 use crate::session::InFile;
@@ -101,15 +102,39 @@ impl Framed {
         patience: &Patience<'_>,
     ) -> io::Result<()> {
         self.send_frame(numbers, message, (data.bytes, &[]), patience)?;
+        self.send_behind(data.bytes, patience, |link, done| {
+            link.send_file(data.file.as_fd(), data.offset + done as u64, data.bytes - done)
+        })
+    }
+
+    /// The same with data that is sent from where it lies. `EFAULT`: it is not there any more, and the frame is not whole.
+    pub(crate) fn send_gathered(
+        &mut self,
+        numbers: (u64, u64),
+        message: &Message,
+        data: &dyn Gathered,
+        patience: &Patience<'_>,
+    ) -> io::Result<()> {
+        self.send_frame(numbers, message, (data.bytes(), &[]), patience)?;
+        self.send_behind(data.bytes(), patience, |link, done| link.send_gathered(data, done))
+    }
+
+    /// The data of a frame, whose head is sent, by `send` from so many bytes on.
+    fn send_behind(
+        &mut self,
+        bytes: usize,
+        patience: &Patience<'_>,
+        mut send: impl FnMut(&mut dyn Link, usize) -> io::Result<usize>,
+    ) -> io::Result<()> {
         let mut done = 0;
-        while done < data.bytes {
-            match self.link.send_file(data.file.as_fd(), data.offset + done as u64, data.bytes - done) {
+        while done < bytes {
+            match send(&mut *self.link, done) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(sent) => done += sent,
                 Err(error) if is_wait(&error) => {}
                 Err(error) => return Err(error),
             }
-            if done < data.bytes {
+            if done < bytes {
                 patience.check()?;
             }
         }

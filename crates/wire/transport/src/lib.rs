@@ -16,6 +16,7 @@
 
 mod address;
 mod client;
+mod data;
 mod frame;
 mod handshake;
 mod ledger;
@@ -29,6 +30,7 @@ mod session;
 
 pub use address::{Address, AddressError};
 pub use client::{Answer, Call, CallError, Client, Who};
+pub use data::{Data, Gathered};
 pub use frame::{Frame, Framed};
 pub use link::{Link, Peer};
 pub use listener::{Access, Server};

@@ -14,6 +14,7 @@ use rustix::net::{
 };
 
 use crate::address::Address;
+use crate::data::Gathered;
 use crate::frame::Patience;
 use crate::limits::{FILE_COPY_BYTES, KEEP_ALIVE, TICK, UNCONFIRMED_MS};
 
@@ -41,6 +42,8 @@ pub trait Link: Send {
     fn send_file(&mut self, file: BorrowedFd<'_>, offset: u64, bytes: usize) -> io::Result<usize> {
         copy(self, file, offset, bytes)
     }
+    /// Sends a first part of what lies in memory, from `skip` on.
+    fn send_gathered(&mut self, data: &dyn Gathered, skip: usize) -> io::Result<usize>;
     /// Who is at the other end.
     fn peer(&self) -> io::Result<Peer>;
 }
@@ -77,6 +80,10 @@ impl Link for UnixStream {
         lend(&*self, file, offset, bytes).unwrap_or_else(|| copy(self, file, offset, bytes))
     }
 
+    fn send_gathered(&mut self, data: &dyn Gathered, skip: usize) -> io::Result<usize> {
+        data.send(self.as_fd(), skip)
+    }
+
     fn peer(&self) -> io::Result<Peer> {
         let who = sockopt::socket_peercred(self)?;
         Ok(Peer::Local { uid: who.uid.as_raw(), pid: who.pid.as_raw_nonzero().get() })
@@ -94,6 +101,10 @@ impl Link for TcpStream {
 
     fn send_file(&mut self, file: BorrowedFd<'_>, offset: u64, bytes: usize) -> io::Result<usize> {
         lend(&*self, file, offset, bytes).unwrap_or_else(|| copy(self, file, offset, bytes))
+    }
+
+    fn send_gathered(&mut self, data: &dyn Gathered, skip: usize) -> io::Result<usize> {
+        data.send(self.as_fd(), skip)
     }
 
     fn peer(&self) -> io::Result<Peer> {

@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use support::*;
 use testkit::wait_until;
-use transport::{Address, Call, CallError, Client, Lane, Server, limits};
+use transport::{Address, Call, CallError, Client, Data, Lane, Server, limits};
 use wire::Message;
 use wire::limits::DATA_BYTES_MAX;
 
 const APPEND: Message = Message::Append { handle: 1, end: 0, again: false };
 
 fn append(client: &Client, data: &[u8]) -> Result<u64, CallError> {
-    let call = Call { data, once: true, within: Some(BOUND), ..Call::new(&APPEND) };
+    let call = Call { data: data.into(), once: true, within: Some(BOUND), ..Call::new(&APPEND) };
     match client.call(call)?.message {
         Message::Written { offset } => Ok(offset),
         other => panic!("{other:?}"),
@@ -24,7 +24,7 @@ fn append(client: &Client, data: &[u8]) -> Result<u64, CallError> {
 
 fn write(client: &Client, offset: u64, data: &[u8]) {
     let message = Message::Write { handle: 1, offset };
-    client.call(Call { data, within: Some(BOUND), ..Call::new(&message) }).unwrap();
+    client.call(Call { data: data.into(), within: Some(BOUND), ..Call::new(&message) }).unwrap();
 }
 
 fn read(client: &Client, offset: u64, into: &mut [u8], within: Duration) -> Result<usize, CallError> {
@@ -147,7 +147,7 @@ fn a_read_from_a_server_that_stands_still_or_is_gone_times_out() {
     log.hold();
     let message = Message::Write { handle: 1, offset: 0 };
     let began = Instant::now();
-    let outcome = client.call(Call { data: &[1; 64], within: Some(wait), ..Call::new(&message) });
+    let outcome = client.call(Call { data: Data::Bytes(&[1; 64]), within: Some(wait), ..Call::new(&message) });
     assert!(matches!(outcome, Err(CallError::TimedOut)), "{outcome:?}");
     assert_eq!(outcome.unwrap_err().errno(), libc::ETIMEDOUT);
     log.release();
@@ -167,7 +167,11 @@ fn a_write_that_was_given_up_changes_nothing_after_a_later_one() {
     let client = client_of(&server.addresses()[0]);
     log.hold();
     let message = Message::Write { handle: 1, offset: 0 };
-    let given_up = client.call(Call { data: b"old", within: Some(Duration::from_millis(200)), ..Call::new(&message) });
+    let given_up = client.call(Call {
+        data: Data::Bytes(b"old"),
+        within: Some(Duration::from_millis(200)),
+        ..Call::new(&message)
+    });
     assert!(matches!(given_up, Err(CallError::TimedOut)));
     assert_eq!(log.standing.load(Ordering::SeqCst), 1, "it still runs on the server");
     std::thread::scope(|scope| {
@@ -357,6 +361,6 @@ fn what_does_not_fit_is_refused_and_not_tried_again() {
     let outcome = client.call(Call { into: &mut [0; 8], within: Some(BOUND), ..Call::new(&more) });
     assert!(matches!(outcome, Err(CallError::Failed { errno: libc::EPROTO, .. })), "{outcome:?}");
     let (data, message) = (vec![0; DATA_BYTES_MAX as usize + 1], Message::Write { handle: 1, offset: 0 });
-    let outcome = client.call(Call { data: &data, within: Some(BOUND), ..Call::new(&message) });
+    let outcome = client.call(Call { data: Data::Bytes(&data), within: Some(BOUND), ..Call::new(&message) });
     assert!(matches!(outcome, Err(CallError::Failed { errno: libc::EINVAL, .. })), "{outcome:?}");
 }

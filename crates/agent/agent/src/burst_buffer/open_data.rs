@@ -7,6 +7,7 @@ use std::sync::Arc;
 use config::Atime;
 use file_cache::{Backdating, File, FileHandle, Foresee, SeekFor, WriteBehind, WriteResult};
 use types::{ByteRange, Timestamp, Version};
+use window::Gather;
 use window::read_queue::Part;
 
 use crate::remote::Mates;
@@ -69,6 +70,11 @@ pub trait OpenData: Send + Sync {
     /// What was acknowledged before, at several places that do not overlap, each with its first byte, in whatever order.
     fn write_scattered(&self, parts: &[(u64, &[u8])], at: Timestamp) -> io::Result<()> {
         parts.iter().try_for_each(|(offset, data)| self.write_acknowledged(data, *offset, at))
+    }
+    /// The same of bytes that are sent from where they lie, of each part at most as many as one request takes; whether all were. If not
+    /// any part may be there.
+    fn write_gathered(&self, _parts: &[(u64, Gather<'_>)], _at: Timestamp) -> io::Result<bool> {
+        Ok(false)
     }
     /// Whether each write costs a round trip, so that several are better made at once.
     fn is_remote(&self) -> bool {

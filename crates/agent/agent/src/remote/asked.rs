@@ -1,10 +1,12 @@
 //! What is asked about an open file, and what becomes of the answer.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use transport::{Call, CallError};
+use transport::{Call, CallError, Data, Gathered};
+use window::Gather;
 use wire::Message;
 
 use super::handle::RemoteHandle;
@@ -13,7 +15,7 @@ use super::{is_interrupted, unexpected};
 /// A request about a handle, its answer's data, and how it waits.
 pub(super) struct Asked<'a> {
     pub message: Message,
-    pub data: &'a [u8],
+    pub data: Data<'a>,
     pub into: &'a mut [u8],
     /// It changes data: it waits for the server however long.
     pub changes: bool,
@@ -25,7 +27,28 @@ pub(super) struct Asked<'a> {
 
 impl Asked<'_> {
     pub fn new(message: Message, changes: bool) -> Asked<'static> {
-        Asked { message, data: &[], into: &mut [], changes, once: false, made: Instant::now(), drains: false }
+        Asked {
+            message,
+            data: Data::Bytes(&[]),
+            into: &mut [],
+            changes,
+            once: false,
+            made: Instant::now(),
+            drains: false,
+        }
+    }
+}
+
+/// Bytes of windows on their way to a server.
+pub(super) struct InRings<'a>(pub &'a Gather<'a>);
+
+impl Gathered for InRings<'_> {
+    fn bytes(&self) -> usize {
+        self.0.bytes()
+    }
+
+    fn send(&self, socket: BorrowedFd<'_>, skip: usize) -> io::Result<usize> {
+        self.0.send(socket, skip)
     }
 }
 

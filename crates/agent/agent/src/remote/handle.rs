@@ -8,14 +8,15 @@ use std::time::{Duration, Instant};
 
 use file_cache::{Anchor, Foresee, OpenHow, SeekFor, WriteResult};
 use parking_lot::Mutex;
-use transport::CallError;
+use transport::{CallError, Data};
 use types::{ByteRange, Timestamp, Version};
+use window::Gather;
 use window::read_queue::Part;
 use wire::limits::DATA_BYTES_MAX;
 use wire::{Message, open, seek};
 
 use super::ahead::{self, Ahead, Reading};
-use super::asked::Asked;
+use super::asked::{Asked, InRings};
 use super::opened::Opened;
 use super::opening::Opening;
 use super::pace::Pace;
@@ -105,6 +106,17 @@ impl RemoteHandle {
         done
     }
 
+    /// What was acknowledged before, by `write`.
+    fn bring(&self, range: ByteRange, write: impl Fn() -> io::Result<()>) -> io::Result<()> {
+        let write = || self.changed(range, write());
+        match write() {
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EFAULT)) => Err(error),
+            // It may be that of a stage-out, which is told once and by no other write.
+            Err(_) => write(),
+            Ok(()) => Ok(()),
+        }
+    }
+
     fn ahead(&self) -> Option<Arc<Ahead>> {
         self.opened.ahead.lock().as_ref().map(|reading| Arc::clone(reading.ahead()))
     }
@@ -146,7 +158,7 @@ impl RemoteHandle {
                 self.append(part)?
             } else {
                 let message = self.write_message(at, drained);
-                self.written(Asked { data: part, drains: drained.is_some(), ..Asked::new(message, true) })?
+                self.written(Asked { data: part.into(), drains: drained.is_some(), ..Asked::new(message, true) })?
             };
             fault::point("remote.written");
             first.get_or_insert(began);
@@ -173,7 +185,7 @@ impl RemoteHandle {
         let mut again = false;
         loop {
             let message = Message::Append { handle: self.opened.number, end, again };
-            match self.written(Asked { data, once: true, ..Asked::new(message, true) }) {
+            match self.written(Asked { data: data.into(), once: true, ..Asked::new(message, true) }) {
                 Err(CallError::Lost) => again = true,
                 Err(error) => return Err(error.into()),
                 Ok(offset) => {
@@ -264,13 +276,24 @@ impl OpenData for RemoteHandle {
     }
 
     fn write_acknowledged(&self, data: &[u8], offset: u64, at: Timestamp) -> io::Result<()> {
-        let range = ByteRange::at(offset, data.len() as u64);
-        let write = || self.changed(range, self.write_there(data, offset, false, Some(at))).map(|_| ());
-        match write() {
-            Err(error) if error.raw_os_error() == Some(libc::EINTR) => Err(error),
-            // It may be that of a stage-out, which is told once and by no other write.
-            Err(_) => write(),
-            Ok(()) => Ok(()),
+        self.bring(ByteRange::at(offset, data.len() as u64), || {
+            self.write_there(data, offset, false, Some(at)).map(|_| ())
+        })
+    }
+
+    fn write_gathered(&self, parts: &[(u64, Gather<'_>)], at: Timestamp) -> io::Result<bool> {
+        let done = at_once(parts.len(), &|number| {
+            let (offset, bytes) = &parts[number];
+            self.bring(ByteRange::at(*offset, bytes.bytes() as u64), || {
+                let (message, data) = (self.write_message(*offset, Some(at)), InRings(bytes));
+                self.written(Asked { data: Data::Gathered(&data), drains: true, ..Asked::new(message, true) })?;
+                fault::point("remote.written");
+                Ok(())
+            })
+        });
+        match done {
+            Err(error) if error.raw_os_error() == Some(libc::EFAULT) => Ok(false),
+            done => done.map(|()| true),
         }
     }
 

@@ -1,11 +1,12 @@
 //! Bytes of mappings on their way into a file without a copy in between.
 
+use std::io;
 use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::Mapping;
 
-/// Bytes of mappings that one call of the kernel writes one after another. Programs may change them until then, as with
+/// Bytes of mappings that one call of the kernel writes or sends one after another. Programs may change them until then, as with
 /// [`Memory::read`](crate::Memory::read).
 #[derive(Debug, Default)]
 pub struct Gather<'a> {
@@ -32,5 +33,86 @@ impl<'a> Gather<'a> {
         // there, and no reference to the shared bytes is made.
         let written = unsafe { libc::pwritev(to.as_raw_fd(), self.parts.as_ptr(), self.parts.len() as i32, offset) };
         usize::try_from(written).is_ok_and(|written| written == self.bytes)
+    }
+
+    /// How many bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Sends a first part of those behind `skip` to the socket `to`; how many. The kernel has copied them then. Errors: those of
+    /// sendmsg(2); `EFAULT` where the file of a mapping was cut.
+    pub fn send(&self, to: BorrowedFd<'_>, skip: usize) -> io::Result<usize> {
+        let (mut before, mut rest) = (0, self.parts.as_slice());
+        while let Some(part) = rest.first().filter(|part| before + part.iov_len <= skip) {
+            (before, rest) = (before + part.iov_len, &rest[1..]);
+        }
+        // Begun in the midst of a part: that first.
+        let begun = rest.first().filter(|_| before < skip).map(|part| {
+            let gone = skip - before;
+            // Within the part, as its length is more.
+            [libc::iovec { iov_base: part.iov_base.wrapping_byte_add(gone), iov_len: part.iov_len - gone }]
+        });
+        let parts = begun.as_ref().map_or(rest, |begun| begun.as_slice());
+        // SAFETY: of plain numbers and pointers, which may all be zero.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        (message.msg_iov, message.msg_iovlen) = (parts.as_ptr().cast_mut(), parts.len());
+        // SAFETY: as in `write`; the kernel writes neither to the message nor to its parts.
+        let sent = unsafe { libc::sendmsg(to.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
+        usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+    }
+}
+
+// SAFETY: the pointers are into mappings, which are shared between threads themselves, and are used by the kernel alone.
+unsafe impl Sync for Gather<'_> {}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::{Medium, Memory};
+
+    #[test]
+    fn parts_are_sent_from_wherever_a_socket_stopped() {
+        let dir = tempfile::tempdir().unwrap();
+        let mapping = Mapping::create(&dir.path().join("ring"), 8192, Medium::Volatile).unwrap();
+        let bytes: Vec<u8> = (0..8192_u32).map(|at| (at % 251) as u8).collect();
+        mapping.write(0, &bytes);
+        let mut gather = Gather::default();
+        for (at, len) in [(100, 10), (0, 0), (4000, 200), (50, 1), (8000, 192)] {
+            gather.add(&mapping, at, len);
+        }
+        let whole = [&bytes[100..110], &bytes[4000..4200], &bytes[50..51], &bytes[8000..]].concat();
+        assert_eq!(gather.bytes(), whole.len());
+        for skip in 0..whole.len() {
+            let (here, mut there) = UnixStream::pair().unwrap();
+            let mut done = skip;
+            while done < whole.len() {
+                done += gather.send(here.as_fd(), done).unwrap();
+            }
+            drop(here);
+            let mut got = Vec::new();
+            there.read_to_end(&mut got).unwrap();
+            assert!(got == whole[skip..], "from {skip} on");
+        }
+    }
+
+    #[test]
+    fn what_was_cut_is_told_and_no_signal_comes() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ring");
+        let mapping = Mapping::create(&path, 1 << 20, Medium::Volatile).unwrap();
+        let mut gather = Gather::default();
+        gather.add(&mapping, 512 << 10, 4096);
+        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(4096).unwrap();
+        let (here, there) = UnixStream::pair().unwrap();
+        assert_eq!(gather.send(here.as_fd(), 0).unwrap_err().raw_os_error(), Some(libc::EFAULT));
+        drop(there);
+        let mut gather = Gather::default();
+        gather.add(&mapping, 0, 10);
+        assert_eq!(gather.send(here.as_fd(), 0).unwrap_err().raw_os_error(), Some(libc::EPIPE));
     }
 }

@@ -11,6 +11,7 @@ use file_cache::limits::{BACKDATE_AFTER, PIECE_BYTES};
 use types::{ByteRange, Timestamp};
 use window::plan::{Batch, Piece, RingSlot, Write};
 use window::{Gather, Memory, clock};
+use wire::limits::DATA_BYTES_MAX;
 
 use super::{Drain, Ring};
 use crate::limits::WINDOW_PIECE_PARTS_MAX;
@@ -40,7 +41,13 @@ impl Drain {
         let at = Timestamp::from_nanos(written_ns);
         if self.handle.is_remote() {
             let pieces: Vec<Piece> = batch.writes.iter().flat_map(|write| &write.pieces).copied().collect();
-            return self.write_copied(&pieces, at);
+            let parts = in_requests(&pieces);
+            let gathered: Option<Vec<_>> =
+                parts.iter().map(|part| Some((part[0].range.start, gather(&self.rings, part)?))).collect();
+            return match gathered.map(|parts| self.handle.write_gathered(&parts, at)).transpose()? {
+                Some(true) => Ok(()),
+                _ => self.write_copied(&pieces, at),
+            };
         }
         let since = self.handle.backdating();
         let written = batch.writes.iter().flat_map(in_pieces).try_for_each(|parts| self.write_piece(&parts, at));
@@ -132,6 +139,29 @@ fn in_pieces(write: &Write) -> Vec<Vec<Piece>> {
     pieces
 }
 
+/// What travels together: what touches, as much as one request takes.
+fn in_requests(pieces: &[Piece]) -> Vec<Vec<Piece>> {
+    let mut requests: Vec<Vec<Piece>> = Vec::new();
+    let mut left = 0;
+    for piece in pieces {
+        let mut start = piece.range.start;
+        while start < piece.range.end {
+            let touches = |last: &Vec<Piece>| last.last().is_some_and(|last| last.range.end == start);
+            let has_room = |last: &Vec<Piece>| left > 0 && last.len() < WINDOW_PIECE_PARTS_MAX;
+            if !requests.last().is_some_and(|last| touches(last) && has_room(last)) {
+                requests.push(Vec::new());
+                left = u64::from(DATA_BYTES_MAX);
+            }
+            let end = piece.range.end.min(start + left);
+            if let Some(last) = requests.last_mut() {
+                last.push(Piece { range: ByteRange::new(start, end), ..*piece });
+            }
+            (left, start) = (left - (end - start), end);
+        }
+    }
+    requests
+}
+
 /// Where the parts are in the rings; `None` if not all of them are there.
 fn gather<'a>(rings: &'a BTreeMap<RingSlot, Ring>, parts: &[Piece]) -> Option<Gather<'a>> {
     let mut bytes = Gather::default();
@@ -174,6 +204,23 @@ mod tests {
         assert!(pieces.iter().flatten().all(|part| part.record.range.intersection(&part.range) == part.range));
         assert!(pieces.iter().all(|parts| parts.windows(2).all(|two| two[0].range.end == two[1].range.start)));
         pieces.iter().map(range_of).collect()
+    }
+
+    #[test]
+    fn a_request_has_what_touches_and_no_more_than_it_takes() {
+        let most = u64::from(DATA_BYTES_MAX);
+        let of = |pieces: &[Piece]| -> Vec<(u64, u64)> {
+            let requests = in_requests(pieces);
+            assert!(requests.iter().all(|parts| parts.windows(2).all(|two| two[0].range.end == two[1].range.start)));
+            requests.iter().map(|parts| (parts[0].range.start, parts[parts.len() - 1].range.end)).collect()
+        };
+        assert_eq!(of(&[part(5, 10), part(10, 30), part(31, 40), part(7, 9)]), [(5, 30), (31, 40), (7, 9)]);
+        let long = [part(3, 10), part(10, 2 * most + 10), part(2 * most + 10, 2 * most + 11)];
+        assert_eq!(of(&long), [(3, most + 3), (most + 3, 2 * most + 3), (2 * most + 3, 2 * most + 11)]);
+        let parts_max = WINDOW_PIECE_PARTS_MAX as u64;
+        let small: Vec<Piece> = (0..=parts_max).map(|number| part(number * 10, number * 10 + 10)).collect();
+        assert_eq!(of(&small), [(0, parts_max * 10), (parts_max * 10, parts_max * 10 + 10)]);
+        assert_eq!(of(&[]), []);
     }
 
     #[test]

@@ -14,9 +14,11 @@ use super::*;
 
 #[test]
 fn writes_that_overlap_in_rings_that_wrap_come_out_of_them_in_their_order() {
-    for (seed, capacity) in [64u64 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20].into_iter().enumerate() {
+    let capacities = [64u64 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 64 << 10, 64 << 10, 1 << 20];
+    for (seed, capacity) in capacities.into_iter().enumerate() {
         let tree = tempfile::tempdir().unwrap();
         let (mut drain, recorder) = drain_on(tree.path(), Medium::Volatile);
+        *recorder.remote.lock() = seed > 4;
         // A program's ring, and one of twice that of another on the same file.
         let writers = [ring(&mut drain, 1, capacity), ring(&mut drain, 2, 2 * capacity)];
         let fails = seed % 2 == 1;
@@ -60,9 +62,11 @@ fn writes_that_overlap_in_rings_that_wrap_come_out_of_them_in_their_order() {
 fn a_ring_that_is_cut_while_it_is_drained_loses_what_was_cut_off_and_that_is_noted() {
     // At pages, within them, and between the first record and the second.
     let cuts = [0, 100, 4096, 44_160, 50_000, 65_536, 90_112];
-    for (cut, taken) in cuts.into_iter().flat_map(|cut| [(cut, true), (cut, false)]) {
+    let ways = |cut| [(cut, true, false), (cut, false, false), (cut, true, true), (cut, false, true)];
+    for (cut, taken, remote) in cuts.into_iter().flat_map(ways) {
         let tree = tempfile::tempdir().unwrap();
         let (mut drain, recorder) = drain_on(tree.path(), Medium::Volatile);
+        *recorder.remote.lock() = remote;
         recorder.replica.write_all_at(&[9; 200_000], 0).unwrap();
         let (bad, good) = (ring(&mut drain, 1, 256 << 10), ring(&mut drain, 2, 256 << 10));
         for number in 1..=3u8 {

@@ -1,9 +1,10 @@
 //! A drain without an agent: a program's half of its rings, and a replica that keeps the order of events.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use types::{Identity, Timestamp, Version};
 use window::drained::Drained;
 use window::ring::Writer;
 use window::sequence::Sequence;
-use window::{Mapping, Medium};
+use window::{Gather, Mapping, Medium};
 
 use super::super::budget::Budget;
 use super::super::counters::Counters;
@@ -49,6 +50,8 @@ pub(super) struct Recorder {
     pub fails: Mutex<Option<Random>>,
     /// Runs before each write straight out of rings.
     pub before: Mutex<Option<Box<dyn FnMut() + Send>>>,
+    /// It is behind a socket.
+    pub remote: Mutex<bool>,
 }
 
 impl Recorder {
@@ -57,7 +60,29 @@ impl Recorder {
         let replica = File::options().read(true).write(true).create_new(true).open(replica).unwrap();
         let (events, full, fails, before) = (Mutex::default(), Mutex::default(), Mutex::default(), Mutex::default());
         let (gone, dated, crashes) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Arc::new(Recorder { mark, replica, events, full, gone, dated, crashes, fails, before })
+        let remote = Mutex::default();
+        Arc::new(Recorder { mark, replica, events, full, gone, dated, crashes, fails, before, remote })
+    }
+
+    /// What arrives of bytes that are sent; `None`: not all that there were.
+    fn arrives(bytes: &Gather<'_>) -> Option<Vec<u8>> {
+        let (here, mut there) = UnixStream::pair().unwrap();
+        std::thread::scope(|scope| {
+            let reads = scope.spawn(move || {
+                let mut got = Vec::new();
+                there.read_to_end(&mut got).map(|_| got).unwrap()
+            });
+            let mut done = 0;
+            while done < bytes.bytes() {
+                match bytes.send(here.as_fd(), done) {
+                    Ok(sent) => done += sent,
+                    Err(error) if error.raw_os_error() == Some(libc::EFAULT) => break,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            drop(here);
+            Some(reads.join().unwrap()).filter(|got| got.len() == bytes.bytes())
+        })
     }
 
     fn mark(&self) -> u64 {
@@ -109,6 +134,19 @@ impl OpenData for Arc<Recorder> {
             self.events.lock().push(Event::Written(self.mark()));
         }
         written && tried != 2 && !*self.gone.lock()
+    }
+    fn is_remote(&self) -> bool {
+        *self.remote.lock()
+    }
+    fn write_gathered(&self, parts: &[(u64, Gather<'_>)], at: Timestamp) -> io::Result<bool> {
+        self.dated.lock().push(at);
+        for (offset, bytes) in parts {
+            let fails = self.fails.lock().as_mut().is_some_and(|random| random.below(8) == 1);
+            let Some(bytes) = Recorder::arrives(bytes).filter(|_| !fails) else { return Ok(false) };
+            self.replica.write_all_at(&bytes, *offset)?;
+            self.events.lock().push(Event::Written(self.mark()));
+        }
+        Ok(true)
     }
     fn is_unshared(&self) -> bool {
         true
