@@ -209,7 +209,7 @@ impl Agent {
         if new.atime.is_some() || new.mtime.is_some() {
             self.set_times(caller, node, new)?;
             // Not while names are held steady.
-            self.windows.get().map_or(Ok(()), |windows| windows.keep(node.identity()))?;
+            self.windows.get().map_or(Ok(()), |windows| windows.keep(node.identity()).map(drop))?;
         }
         let attributes = self.attributes(node);
         // Until then: what was cut already is not to be done again to a file that took its place.

@@ -32,6 +32,8 @@ pub struct WriteHow {
     pub sync: bool,
     /// The writer may not keep set-id bits.
     pub clear_set_id: bool,
+    /// It is what programs stored through mappings, by whomever's descriptor: nobody hears what becomes of it, and it comes once.
+    pub cached: bool,
 }
 
 /// The kernel's `__FMODE_EXEC`, which it leaves in the flags.

@@ -62,6 +62,9 @@ impl Agent {
 
     /// Writes at `offset`, or at the end.
     pub fn write(&self, open: &OpenFile, data: &[u8], offset: u64, how: WriteHow) -> io::Result<usize> {
+        if !how.cached {
+            open.handle.tell_writer()?;
+        }
         if how.clear_set_id || open.privileged.load(Ordering::Relaxed) {
             self.before_write(open, how.clear_set_id)?;
         }
@@ -110,7 +113,7 @@ impl Agent {
     ) -> io::Result<usize> {
         let len = usize::try_from(len).unwrap_or(usize::MAX).min(limits::COPY_BYTES_PER_CALL);
         let mut buffer = vec![0; len.min(limits::COPY_BUFFER_BYTES)];
-        let how = WriteHow { append: false, sync: to.0.mode.sync, clear_set_id };
+        let how = WriteHow { append: false, sync: to.0.mode.sync, clear_set_id, cached: false };
         let mut done = 0;
         while done < len {
             let part = buffer.len().min(len - done);
@@ -307,8 +310,7 @@ impl OpenFile {
     /// What was changed past the windows of the file is as durable as what comes through them.
     fn keep(&self) -> io::Result<()> {
         let Some(windows) = &self.windows else { return Ok(()) };
-        windows.keep(self.node.identity())?;
-        self.handle.tell_lost()
+        if windows.keep(self.node.identity())? { self.handle.tell_writer() } else { Ok(()) }
     }
 
     /// Whether a program that asks for it may have a window on this open file, as far as the file is concerned: it is open

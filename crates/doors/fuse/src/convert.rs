@@ -44,7 +44,8 @@ pub fn new_attributes(set: &SetAttr) -> NewAttributes {
 /// `DT_*`
 /// Bytes that come back from the page cache have their place, and nobody waits for them.
 pub fn write_how(how: fuse_protocol::WriteHow) -> WriteHow {
-    WriteHow { append: how.append && !how.cached, sync: how.sync && !how.cached, clear_set_id: how.kill_suidgid }
+    let cached = how.cached;
+    WriteHow { append: how.append && !cached, sync: how.sync && !cached, clear_set_id: how.kill_suidgid, cached }
 }
 
 pub fn kind(of: rustix::fs::FileType) -> u32 {

@@ -13,7 +13,20 @@ use crate::manner;
 struct File {
     unsynced: Unsynced,
     /// Open files for writing, and what of its losses each was told.
-    told: HashMap<u64, u64>,
+    told: HashMap<u64, Told>,
+}
+
+/// How many losses.
+struct Told {
+    by_sync: u64,
+    by_write: u64,
+}
+
+/// A server by how it remembers this node, and the life of its machine.
+#[derive(Default, Clone, Copy)]
+struct Met {
+    server: Memory,
+    life: u64,
 }
 
 /// Of all files that are open for writing.
@@ -22,9 +35,8 @@ pub(crate) struct Changes(Mutex<Table>);
 
 #[derive(Default)]
 struct Table {
-    /// The server that was met last, by how it remembers this node, and the life of its machine.
-    server: Memory,
-    life: u64,
+    /// The server that was met last, and the one before.
+    met: [Met; 2],
     files: HashMap<u64, File>,
 }
 
@@ -50,20 +62,24 @@ impl Changes {
     /// A server that remembers this node so, whose machine lives this life, is to be asked. How many files may have lost something.
     pub fn meets(&self, server: Memory, life: u64) -> usize {
         let mut table = self.0.lock();
-        (table.server, table.life) = (server, life);
+        if table.met[0].server != server {
+            table.met[1] = table.met[0];
+        }
+        table.met[0] = Met { server, life };
         table.files.values().filter(|file| file.unsynced.meets(life)).count()
     }
 
     /// A file was opened for writing; `cut`: and emptied.
     pub fn opened(&self, node: u64, handle: u64, cut: bool) {
         let mut table = self.0.lock();
-        let life = table.life;
+        let life = table.met[0].life;
         let file = table.files.entry(node).or_default();
         file.unsynced.meets(life);
         if cut {
             file.unsynced.changed(Some(life));
         }
-        file.told.insert(handle, file.unsynced.losses());
+        let losses = file.unsynced.losses();
+        file.told.insert(handle, Told { by_sync: losses, by_write: losses });
     }
 
     /// It is closed.
@@ -88,18 +104,17 @@ impl Changes {
         let syncs = envelope.opcode == Some(Opcode::Fsync);
         let Some(node) = changed(envelope, message).or_else(|| syncs.then_some(envelope.node)) else { return };
         let table = self.0.lock();
-        // One that was not met last is gone, with what only it had.
-        let life = (table.server == server).then_some(table.life);
+        let life = table.met.iter().find(|met| met.server == server).map(|met| met.life);
         match table.files.get(&node) {
             None => {}
             Some(file) if !syncs => _ = file.unsynced.changed(life),
             // It may have lost some, which is counted.
-            Some(file) => file.unsynced.synced(if life.is_some() { changes } else { 0 }),
+            Some(file) => file.unsynced.synced(if life == Some(table.met[0].life) { changes } else { 0 }),
         }
     }
 
-    /// Whether its program is to be told that something may be lost: with a write, before that is made, or a sync once for each open
-    /// file; with each close until then, for nobody may look at what a close says.
+    /// Whether its program is to be told that something may be lost, of each open file once with a sync; before that once with a write,
+    /// before it is made, which may be a part of one that tells nothing, and with each close, for nobody may look at what a close says.
     pub fn tells(&self, envelope: &Envelope) -> bool {
         if !matches!(envelope.opcode, Some(Opcode::Write | Opcode::Fsync | Opcode::Flush)) {
             return false;
@@ -108,11 +123,12 @@ impl Changes {
         let Some(file) = files.get_mut(&envelope.node) else { return false };
         let losses = file.unsynced.losses();
         let Some(told) = file.told.get_mut(&envelope.first) else { return false };
-        let tells = *told != losses;
-        if envelope.opcode != Some(Opcode::Flush) {
-            *told = losses;
+        let untold = told.by_sync != losses;
+        match envelope.opcode {
+            Some(Opcode::Write) => std::mem::replace(&mut told.by_write, losses) != losses && untold,
+            Some(Opcode::Fsync) => std::mem::replace(&mut told.by_sync, losses) != losses,
+            _ => untold,
         }
-        tells
     }
 }
 
@@ -160,10 +176,12 @@ mod tests {
         assert_eq!(meets(2), 0, "its process died");
         assert_eq!(meets(3), 2);
         assert!(!all.tells(&envelope(Opcode::Read, 7, 70)));
-        for (handle, opcode) in [(70, Opcode::Fsync), (71, Opcode::Write)] {
+        assert!(all.tells(&envelope(Opcode::Write, 7, 71)) && !all.tells(&envelope(Opcode::Write, 7, 71)));
+        for handle in [70, 71] {
             assert!(all.tells(&envelope(Opcode::Flush, 7, handle)), "a close may have nobody who looks");
-            assert!(all.tells(&envelope(opcode, 7, handle)) && !all.tells(&envelope(opcode, 7, handle)));
-            assert!(!all.tells(&envelope(Opcode::Flush, 7, handle)));
+            let sync = envelope(Opcode::Fsync, 7, handle);
+            assert!(all.tells(&sync) && !all.tells(&sync), "nor may a part of a write");
+            assert!(!all.tells(&envelope(Opcode::Flush, 7, handle)) && !all.tells(&envelope(Opcode::Write, 7, handle)));
         }
         assert!(!all.tells(&envelope(Opcode::Fsync, 7, 72)), "who has not written is not");
         all.opened(8, 81, true);
@@ -192,5 +210,10 @@ mod tests {
         assert!(all.tells(&sync));
         all.done(all.sent(&write), of(2), &write, &[]);
         assert!(all.tells(&sync), "answered by the one that crashed, and counted after it");
+        all.meets(of(33), 3);
+        all.done(all.sent(&write), of(3), &write, &[]);
+        assert!(!all.tells(&sync), "its process died alone");
+        all.done(all.sent(&write), of(1), &write, &[]);
+        assert!(all.tells(&sync), "nobody knows by whom");
     }
 }

@@ -102,6 +102,12 @@ fn appends(envelope: &Envelope, message: &[u8]) -> bool {
     envelope.opcode == Some(Opcode::Write) && write_flags(message) & libc::O_APPEND != 0
 }
 
+/// Whether a write is the kernel's, of what programs stored through mappings, by whomever's descriptor.
+pub(crate) fn is_cached(message: &[u8]) -> bool {
+    const CACHED: u8 = 1 << 0;
+    message.get(60).is_some_and(|flags| flags & CACHED != 0)
+}
+
 /// Whether a write is on the medium when it is answered.
 pub(crate) fn writes_durably(message: &[u8]) -> bool {
     write_flags(message) & libc::O_DSYNC != 0

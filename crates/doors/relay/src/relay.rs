@@ -237,7 +237,8 @@ impl Relay {
             self.closed(self.held.remove(envelope.first));
             self.changes.closed(envelope.node, envelope.first);
         }
-        if envelope.opcode == Some(Opcode::Write) && self.changes.tells(envelope) {
+        if envelope.opcode == Some(Opcode::Write) && !manner::is_cached(message) && self.changes.tells(envelope) {
+            self.waiting.end(envelope.unique);
             return reply.error(Errno::EIO);
         }
         let change = manner::locks(envelope, message);

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use config::{Policy, PolicySet};
 use file_cache::{FileCache, Settings};
 use global_store::posix::{Options, PosixStore};
-use server::Files;
+use server::{Files, Life};
 use transport::{Access, Address, Call, Client, Server, Who};
 use wire::{Message, Path as WirePath, Text, open};
 
@@ -144,7 +144,8 @@ fn serve(directory: &Path) -> (Server, Client, FileCache) {
     let store = PosixStore::new(root, Options::default()).expect("a store");
     let settings = Settings::new(directory.join("bb"), Arc::new(store.clone()), store_id.clone());
     let cache = FileCache::open(settings).expect("a burst buffer");
-    let files = Files::new(cache.clone(), store, store_id.clone(), &directory.join("departed"), 1);
+    let files =
+        Files::new(cache.clone(), store, store_id.clone(), &directory.join("departed"), &Life::begin(directory));
     let access = Access { secret: None, anonymous: true };
     let server = Server::start(files, &[Address::Tcp("127.0.0.1:0".into())], access).expect("a server");
     let who = Who { store: store_id, agent: "bench".into() };

@@ -20,6 +20,7 @@ use wire::limits::DATA_BYTES_MAX;
 
 use self::kept::{Event, Kept};
 use self::windowed::Windowed;
+use crate::life::Life;
 use crate::limits::{DEPARTED_FILES_MAX, DEPARTED_RANGES_MAX};
 
 /// A client's session, as it names itself.
@@ -58,9 +59,9 @@ pub(crate) struct Departed {
 }
 
 impl Departed {
-    /// What an earlier server knew in the same `life` of the machine, and where it is kept.
-    pub fn open(path: &Path, life: u64) -> Departed {
-        let (kept, events) = Kept::open(path, life);
+    /// What an earlier server knew in the same life of the machine, and where it is kept.
+    pub fn open(path: &Path, life: &Life) -> Departed {
+        let (kept, events) = Kept::open(path, (life.believed(), life.number()));
         let mut table = Table::default();
         events.into_iter().for_each(|event| table.learn(event));
         let all: Vec<u64> = table.windowed.keys().copied().collect();

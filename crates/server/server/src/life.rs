@@ -20,6 +20,7 @@ const SYNCED: &str = "synced";
 pub struct Life {
     burst_buffer: PathBuf,
     number: u64,
+    believed: u64,
 }
 
 fn this_boot() -> io::Result<String> {
@@ -47,28 +48,47 @@ impl Life {
     /// Begins before anything is acknowledged, and is noted durably. Where that is impossible, as in a burst buffer that is full, it has
     /// a number that no other server finds: clients then tell their programs of more than can be lost.
     pub fn begin(burst_buffer: &Path) -> Life {
-        let begun = this_boot().and_then(|boot| Life::begin_in(burst_buffer, &boot));
-        begun.unwrap_or_else(|error| {
-            tracing::warn!(%error, "this life of the machine cannot be noted: clients will take it that the machine has crashed");
-            Life { burst_buffer: burst_buffer.to_owned(), number: fresh() }
-        })
+        Life::begin_in(burst_buffer, this_boot())
     }
 
-    fn begin_in(burst_buffer: &Path, boot: &str) -> io::Result<Life> {
-        let found = noted(&burst_buffer.join(NAME))?.filter(|(_, life)| [boot, SYNCED].contains(&life.as_str()));
-        let number = found.as_ref().map_or_else(fresh, |(number, _)| *number);
-        let life = Life { burst_buffer: burst_buffer.to_owned(), number };
-        match found {
-            // It needs no room. Who noted it may not have come to make it durable.
-            Some((_, of)) if of == boot => File::open(burst_buffer)?.sync_all()?,
-            _ => life.note(boot)?,
+    fn begin_in(burst_buffer: &Path, boot: io::Result<String>) -> Life {
+        let unnoted = |error: io::Error| {
+            tracing::warn!(%error, "this life of the machine cannot be noted: clients will take it that the machine has crashed");
+        };
+        let number = fresh();
+        let mut life = Life { burst_buffer: burst_buffer.to_owned(), number, believed: number };
+        let Ok(boot) = boot.map_err(unnoted) else { return life };
+        let found = noted(&burst_buffer.join(NAME)).map_err(unnoted).unwrap_or_default();
+        let found = found.filter(|(_, life)| [&*boot, SYNCED].contains(&life.as_str()));
+        if let Some((number, _)) = found {
+            (life.number, life.believed) = (number, number);
         }
-        Ok(life)
+        let done = match found {
+            // It needs no room. Who noted it may not have come to make it durable.
+            Some((_, of)) if of == boot => File::open(burst_buffer).and_then(|dir| dir.sync_all()),
+            _ => life.note(&boot),
+        };
+        if let Err(error) = done {
+            unnoted(error);
+            life.number = number;
+        }
+        life
+    }
+
+    /// One that was noted.
+    #[cfg(test)]
+    pub(crate) fn numbered(number: u64) -> Life {
+        Life { burst_buffer: PathBuf::new(), number, believed: number }
     }
 
     /// Its number.
     pub fn number(&self) -> u64 {
         self.number
+    }
+
+    /// The number that it would have if it were noted: what another server wrote down under that is so.
+    pub(crate) fn believed(&self) -> u64 {
+        self.believed
     }
 
     /// Nothing is acknowledged any more: all is synced there and in the `store` below, and nothing is lost should the machine end now.
@@ -100,7 +120,7 @@ mod tests {
     #[test]
     fn a_life_is_another_after_a_crash_of_the_machine_and_after_nothing_else() {
         let tree = TempTree::new();
-        let begin = |boot: &str| Life::begin_in(tree.root(), boot).unwrap();
+        let begin = |boot: &str| Life::begin_in(tree.root(), Ok(boot.to_owned()));
         let first = begin("one").number();
         assert!(first != 0 && begin("one").number() == first, "its process died");
         let second = begin("two").number();
@@ -126,6 +146,9 @@ mod tests {
         fs::write(tree.path(NAME), format!("{first} {SYNCED}\n")).unwrap();
         let unnoted = Life::begin(tree.root());
         assert!(![0, first].contains(&unnoted.number()), "a crash would be taken for an orderly end");
+        assert_eq!(unnoted.believed(), first, "there was none");
+        let unknown = Life::begin_in(tree.root(), Err(io::ErrorKind::NotFound.into()));
+        assert!(unknown.number() == unknown.believed() && unknown.number() != first);
         assert!(unnoted.end(tree.root()).is_err());
         fs::remove_dir_all(tree.path("life.new")).unwrap();
         assert_eq!(Life::begin(tree.root()).number(), first);

@@ -17,6 +17,7 @@ use crate::departed::{Client, Departed, mark_of};
 use crate::fault;
 use crate::handles::Handles;
 use crate::jobs::Jobs;
+use crate::life::Life;
 use crate::policies::Policies;
 use crate::versions::Versions;
 
@@ -56,15 +57,22 @@ impl Session {
 
 impl Files {
     /// Over an opened cache and the directory below it, whose identity in hex is `store_id`. What windows clients have is kept in the file
-    /// `departed`; `life` is another number after a crash of the machine ([`Life`](crate::Life)).
-    pub fn new(cache: FileCache, store: PosixStore, store_id: impl Into<String>, departed: &Path, life: u64) -> Files {
+    /// `departed`.
+    pub fn new(
+        cache: FileCache,
+        store: PosixStore,
+        store_id: impl Into<String>,
+        departed: &Path,
+        life: &Life,
+    ) -> Files {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let start = now.map_or(0, |now| now.as_nanos()) as u64;
         let (policies, versions) = (Policies::default(), Versions::beginning_at(start));
         let departed = Arc::new(Departed::open(departed, life));
         let of = Arc::clone(&departed);
         cache.on_changes(Box::new(move |identity, range, by| of.changed(identity, range, by)));
-        Files { cache, store, policies, versions, departed, start, life, store_id: store_id.into() }
+        let (life, store_id) = (life.number(), store_id.into());
+        Files { cache, store, policies, versions, departed, start, life, store_id }
     }
 
     /// The file below. `ESTALE`: it is not there any more.

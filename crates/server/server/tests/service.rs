@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use config::{Policy, PolicySet};
 use file_cache::{FileCache, Settings};
 use global_store::posix::{Options, PosixStore};
-use server::Files;
+use server::{Files, Life};
 use testkit::TempTree;
 use transport::Service;
 use types::{Identity, Timestamp};
@@ -28,7 +28,7 @@ impl Stand {
         let root: OwnedFd = File::open(tree.path("data")).unwrap().into();
         let store = PosixStore::new(root, Options { shared: Some(false), ..Options::default() }).unwrap();
         let cache = FileCache::open(Settings::new(tree.path("bb"), Arc::new(store.clone()), "id")).unwrap();
-        let files = Files::new(cache.clone(), store, "id", &tree.path("departed"), 7);
+        let files = Files::new(cache.clone(), store, "id", &tree.path("departed"), &Life::begin(tree.root()));
         let session = files.begin(&[0; 16], "id", "test").unwrap();
         Stand { tree, files, session, cache }
     }

@@ -7,7 +7,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -80,6 +80,10 @@ pub fn find(own: &Path, lasting: Option<&Path>, directory: &str) -> io::Result<L
     let all = own.parent().unwrap_or(own);
     // Where several users have windows others may have made it, and would have us replay what they like.
     let lasting = lasting.filter(|all| server::is_ours_alone(all).unwrap_or(false));
+    // Whoever waited for himself would wait for ever.
+    let place = |dir: &Path| fs::metadata(dir).map(|found| (found.dev(), found.ino()));
+    let here = place(all)?;
+    let lasting = lasting.filter(|dir| place(dir).is_ok_and(|there| there != here));
     let mut left = Left { dirs: Vec::new(), _only: Vec::new(), _dead: Vec::new() };
     // In this order, always. Who has the first in another place, as each job of a cluster may, meets us at the second.
     for dir in [Some(all), lasting].into_iter().flatten() {
@@ -190,8 +194,15 @@ mod tests {
             let held = |path: PathBuf| flock(File::open(path).unwrap(), FlockOperation::NonBlockingLockShared).is_err();
             assert_eq!(lock.map(held).filter(|held| *held).count(), 1);
             drop(left);
-            assert_eq!(found.join().unwrap(), [dead], "it did not take it for one that lives");
+            assert_eq!(found.join().unwrap(), std::slice::from_ref(&dead), "it did not take it for one that lives");
         });
+        // By another name, too.
+        let link = tree.path("link");
+        std::os::unix::fs::symlink(tree.path("pmem"), &link).unwrap();
+        let own = tree.dir("pmem/forebay-agents/own");
+        for all in [&all, &link.join("forebay-agents")] {
+            assert_eq!(find(&own, Some(all), "one").unwrap().dirs, std::slice::from_ref(&dead));
+        }
     }
 
     #[test]

@@ -86,8 +86,8 @@ pub trait OpenData: Send + Sync {
     fn life(&self) -> u64 {
         0
     }
-    /// `EIO`, once for each loss, as far as it is known now.
-    fn tell_lost(&self) -> io::Result<()> {
+    /// `EIO`, once for each loss that no sync has told: who writes is told sooner, and of a part of a write does not hear it.
+    fn tell_writer(&self) -> io::Result<()> {
         Ok(())
     }
     /// Whether nobody else has the file open or mapped; false where nobody can tell.

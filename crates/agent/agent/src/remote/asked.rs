@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use transport::{Call, CallError, Data, Gathered};
+use types::Timestamp;
 use window::Gather;
 use wire::Message;
 
@@ -98,6 +99,12 @@ impl RemoteHandle {
         if is_told || !self.writes() { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EIO)) }
     }
 
+    /// The same, once for each loss that no sync has told.
+    pub fn refuse_once(&self) -> io::Result<()> {
+        let losses = self.opened.mates().unsynced.losses();
+        if self.refused.swap(losses, Ordering::AcqRel) == losses { Ok(()) } else { self.lost() }
+    }
+
     /// The same, and then it is told.
     pub fn tell_losses(&self) -> io::Result<()> {
         let losses = self.opened.mates().unsynced.losses();
@@ -142,4 +149,11 @@ impl RemoteHandle {
             (other, ..) => Err(CallError::Failed { errno: libc::EPROTO, reason: unexpected(&other).to_string() }),
         }
     }
+}
+
+/// How long ago that was, by the clock of this node.
+pub(super) fn age_ns(at: Timestamp) -> u64 {
+    let now = Timestamp::from_nanos(window::clock::now_ns());
+    let seconds = now.seconds.saturating_sub(at.seconds).saturating_mul(1_000_000_000);
+    seconds.saturating_add(i64::from(now.nanos) - i64::from(at.nanos)).max(0).unsigned_abs()
 }

@@ -16,7 +16,7 @@ use wire::limits::DATA_BYTES_MAX;
 use wire::{Message, open, seek};
 
 use super::ahead::{self, Ahead, Reading};
-use super::asked::{Asked, InRings};
+use super::asked::{Asked, InRings, age_ns};
 use super::opened::Opened;
 use super::opening::Opening;
 use super::pace::Pace;
@@ -42,8 +42,10 @@ pub(super) struct RemoteHandle {
     keep: (u64, Duration),
     /// The server syncs it with each close of a descriptor.
     durable_at_close: bool,
-    /// What may have been lost with the server's machine, as far as it was told.
+    /// What may have been lost with the server's machine, as far as a sync has told it.
     pub(super) told: AtomicU64,
+    /// As far as a write was refused for it.
+    pub(super) refused: AtomicU64,
     /// What comes through it is kept here until it is synced.
     pub(super) retained: AtomicBool,
 }
@@ -73,6 +75,7 @@ impl RemoteHandle {
             keep: (reader::budget(&how.policy), how.policy.revalidate),
             durable_at_close: how.policy.durable_at_close,
             told: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
             retained: AtomicBool::new(false),
         };
         let _opening = handle.writes().then(|| {
@@ -88,7 +91,8 @@ impl RemoteHandle {
             other => other?,
         }
         handle.opened.join(handle.patience);
-        handle.told.store(handle.opened.mates().unsynced.losses(), Ordering::Release);
+        let before = handle.opened.mates().unsynced.losses();
+        [&handle.told, &handle.refused].into_iter().for_each(|mark| mark.store(before, Ordering::Release));
         if how.truncate {
             handle.made(Some(handle.opened.life()));
         }
@@ -197,13 +201,6 @@ impl RemoteHandle {
     }
 }
 
-/// How long ago that was, by the clock of this node.
-fn age_ns(at: Timestamp) -> u64 {
-    let now = Timestamp::from_nanos(window::clock::now_ns());
-    let seconds = now.seconds.saturating_sub(at.seconds).saturating_mul(1_000_000_000);
-    seconds.saturating_add(i64::from(now.nanos) - i64::from(at.nanos)).max(0).unsigned_abs()
-}
-
 impl OpenData for RemoteHandle {
     fn data(&self) -> DataVersion {
         DataVersion::There(self.opened.mates())
@@ -270,7 +267,6 @@ impl OpenData for RemoteHandle {
     }
 
     fn write_at(&self, data: &[u8], offset: u64, append: bool) -> io::Result<WriteResult> {
-        self.tell_losses()?;
         let range = if append { ahead::ALL } else { ByteRange::at(offset, data.len() as u64) };
         self.changed(range, self.write_there(data, offset, append, None))
     }
@@ -282,19 +278,23 @@ impl OpenData for RemoteHandle {
     }
 
     fn write_gathered(&self, parts: &[(u64, Gather<'_>)], at: Timestamp) -> io::Result<bool> {
-        let done = at_once(parts.len(), &|number| {
+        let gone = AtomicBool::new(false);
+        at_once(parts.len(), &|number| {
             let (offset, bytes) = &parts[number];
-            self.bring(ByteRange::at(*offset, bytes.bytes() as u64), || {
+            let brought = self.bring(ByteRange::at(*offset, bytes.bytes() as u64), || {
                 let (message, data) = (self.write_message(*offset, Some(at)), InRings(bytes));
                 self.written(Asked { data: Data::Gathered(&data), drains: true, ..Asked::new(message, true) })?;
                 fault::point("remote.written");
                 Ok(())
-            })
-        });
-        match done {
-            Err(error) if error.raw_os_error() == Some(libc::EFAULT) => Ok(false),
-            done => done.map(|()| true),
-        }
+            });
+            match brought {
+                // The others are answered first: what is sent and given up may be done later, over what comes next.
+                Err(error) if error.raw_os_error() == Some(libc::EFAULT) => gone.store(true, Ordering::Release),
+                brought => brought?,
+            }
+            Ok(())
+        })?;
+        Ok(!gone.into_inner())
     }
 
     fn write_scattered(&self, parts: &[(u64, &[u8])], at: Timestamp) -> io::Result<()> {
@@ -365,8 +365,8 @@ impl OpenData for RemoteHandle {
         self.opened.life()
     }
 
-    fn tell_lost(&self) -> io::Result<()> {
-        self.tell_losses()
+    fn tell_writer(&self) -> io::Result<()> {
+        self.refuse_once()
     }
 
     fn flush(&self) -> io::Result<()> {

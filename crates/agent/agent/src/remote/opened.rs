@@ -37,6 +37,8 @@ pub(super) struct Opened {
     pub flags: u32,
     pub policy: Text,
     told: Mutex<Told>,
+    /// By who remembered this node otherwise before: an answer of his may be taken only now.
+    before: Mutex<Told>,
     /// The server said that the file is no more.
     pub gone: AtomicBool,
     /// What is read ahead, from the first read that it may help on.
@@ -69,6 +71,7 @@ impl Opened {
             flags,
             policy,
             told: Mutex::default(),
+            before: Mutex::default(),
             gone: AtomicBool::new(false),
             ahead: Mutex::new(None),
             closed: AtomicBool::new(false),
@@ -89,11 +92,12 @@ impl Opened {
     /// The life of the server's machine in which an answer was given, by who remembers this node so. It may be that others had the file
     /// opened there, and are about to hear so: then it is opened once more. `None`: nobody knows any more.
     pub fn life_in(&self, memory: Memory, within: Option<Duration>, patience: Duration) -> Option<u64> {
-        if self.told.lock().memory != memory {
+        let by = |told: &Mutex<Told>| Some(*told.lock()).filter(|told| told.memory == memory).map(|told| told.life);
+        let known = || by(&self.told).or_else(|| by(&self.before));
+        known().or_else(|| {
             let _ = self.open_anew(within, patience);
-        }
-        let told = *self.told.lock();
-        (told.memory == memory).then_some(told.life)
+            known()
+        })
     }
 
     fn meets(&self, life: u64) {
@@ -131,7 +135,11 @@ impl Opened {
             Message::Opened { version, life } => {
                 // First: who finds it opened there knows that what was lost before is counted.
                 self.meets(life);
-                *self.told.lock() = Told { memory: answer.memory, version, life };
+                let now = Told { memory: answer.memory, version, life };
+                let former = std::mem::replace(&mut *self.told.lock(), now);
+                if former.memory != now.memory {
+                    *self.before.lock() = former;
+                }
                 self.gone.store(false, Ordering::Release);
                 // It may be another version than it was, and others have closed the file since it was read here.
                 *self.ahead.lock() = None;

@@ -227,8 +227,8 @@ impl Drain {
     }
 
     /// `EIO`, once: what came past the windows may have been lost with the server's machine before it was synced.
-    pub fn tell_lost(&self) -> io::Result<()> {
-        self.handle.tell_lost()
+    pub fn tell_writer(&self) -> io::Result<()> {
+        self.handle.tell_writer()
     }
 
     /// What is written back early is left to the kernel; nobody waits long for what is on its way.

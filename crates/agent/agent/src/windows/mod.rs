@@ -274,7 +274,7 @@ impl Windows {
         let over_pending = self.with_window(identity, |drain| match drain.settle() {
             Ok(()) => {
                 // That was others'.
-                let _ = drain.tell_lost();
+                let _ = drain.tell_writer();
                 Ok(None)
             }
             Err(_) if drain.is_failing() => {
@@ -287,18 +287,18 @@ impl Windows {
         })?;
         let done = over_pending.flatten().map_or_else(act, Ok)?;
         if self.medium.is_durable() {
-            self.with_window(identity, |drain| drain.sync().and_then(|()| drain.tell_lost()))?;
+            self.with_window(identity, |drain| drain.sync().and_then(|()| drain.tell_writer()))?;
         }
         Ok(done)
     }
 
     /// After a change past the windows of a file that has some on persistent memory: it is no less durable than what comes after
-    /// it through them.
-    pub fn keep(&self, identity: &Identity) -> io::Result<()> {
+    /// it through them. Whether it has some.
+    pub fn keep(&self, identity: &Identity) -> io::Result<bool> {
         if !self.medium.is_durable() {
-            return Ok(());
+            return Ok(false);
         }
-        self.with_window(identity, Drain::sync).map(drop)
+        Ok(self.with_window(identity, Drain::sync)?.is_some())
     }
 
     /// What needs no sync. Waits for nobody.

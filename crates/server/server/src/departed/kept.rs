@@ -96,6 +96,10 @@ impl Event {
     }
 }
 
+fn first(life: u64) -> String {
+    format!("{FORMAT} {life}")
+}
+
 /// The file.
 pub(super) struct Kept {
     path: PathBuf,
@@ -111,9 +115,9 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// What an earlier server has written in the same `life` of the machine, if any. It is to be written anew before anything is
-    /// appended; if that fails what was found in full goes on.
-    pub fn open(path: &Path, life: u64) -> (Kept, Vec<Event>) {
+    /// What an earlier server has written in the life `believed` of the machine, if any. It is to be written anew, under `life`, before
+    /// anything is appended; if that fails what was found in full goes on if that is the same.
+    pub fn open(path: &Path, (believed, life): (u64, u64)) -> (Kept, Vec<Event>) {
         let (path, tried) = (path.to_owned(), Instant::now());
         let mut kept = Kept { path, life, file: None, tried, failing: false, bytes: 0, bytes_max: 0 };
         let found = match fs::read(&kept.path) {
@@ -128,7 +132,7 @@ impl Kept {
         let mut events = Vec::new();
         let mut lines = found.split_inclusive(|byte| *byte == b'\n');
         let whole = |line: &[u8]| std::str::from_utf8(line).ok()?.strip_suffix('\n').map(str::to_owned);
-        let known = lines.next().and_then(whole).is_some_and(|first| first == kept.first());
+        let known = lines.next().and_then(whole).is_some_and(|line| line == first(believed));
         let mut lost = if known { 0 } else { found.len() };
         for line in lines.filter(|_| known) {
             match whole(line).as_deref().and_then(Event::of).filter(|_| lost == 0) {
@@ -139,16 +143,12 @@ impl Kept {
         if lost > 0 {
             let path = kept.path.display();
             tracing::warn!(%path, bytes = lost, "what windows clients had is not known in full: a machine has crashed, or another version wrote it");
-        } else if known {
+        } else if known && believed == life {
             kept.file = OpenOptions::new().write(true).open(&kept.path).ok();
             kept.bytes = found.len() as u64;
             kept.bytes_max = 4 * kept.bytes.max(KEPT_BYTES_MIN);
         }
         (kept, events)
-    }
-
-    fn first(&self) -> String {
-        format!("{FORMAT} {}", self.life)
     }
 
     /// Writes it down; false: all is to be written anew.
@@ -188,7 +188,7 @@ impl Kept {
         let mut writer = BufWriter::new(&file);
         let mut bytes = 0;
         let lines = events.map(|event| event.line());
-        for line in std::iter::once(format!("{}\n", self.first())).chain(lines) {
+        for line in std::iter::once(format!("{}\n", first(self.life))).chain(lines) {
             writer.write_all(line.as_bytes())?;
             bytes += line.len() as u64;
         }
@@ -232,44 +232,48 @@ mod tests {
     fn what_is_written_down_is_read_again_whatever_was_appended_when() {
         let tree = TempTree::new();
         let path = tree.path("kept");
-        let (mut kept, none) = Kept::open(&path, 1);
+        let (mut kept, none) = Kept::open(&path, (1, 1));
         assert!(none.is_empty());
         let (first, second) = (some(), some());
         kept.rewrite(first.iter().cloned());
         assert!(second.iter().all(|event| kept.append(event)));
-        assert_eq!(Kept::open(&path, 1).1, [first, second].concat());
-        assert_eq!(Kept::open(&path, 2).1, [], "a machine that crashed has kept any part of it");
+        assert_eq!(Kept::open(&path, (1, 1)).1, [first, second].concat());
+        assert_eq!(Kept::open(&path, (2, 2)).1, [], "a machine that crashed has kept any part of it");
+        let (mut kept, found) = Kept::open(&path, (1, 2));
+        tree.dir("kept.new/something");
+        kept.rewrite(found.into_iter());
+        assert!(!path.exists(), "what comes now is true in the other life alone");
     }
 
     #[test]
     fn what_is_cut_or_damaged_ends_there_and_what_others_wrote_says_nothing() {
         let tree = TempTree::new();
         let path = tree.path("kept");
-        let (mut kept, _) = Kept::open(&path, 1);
+        let (mut kept, _) = Kept::open(&path, (1, 1));
         kept.rewrite(some().into_iter());
         let whole = fs::read(&path).unwrap();
         let ends: Vec<usize> = (0..whole.len()).filter(|at| whole[*at] == b'\n').collect();
         for cut in 0..whole.len() {
             fs::write(&path, &whole[..cut]).unwrap();
             let lines = ends.iter().filter(|end| **end < cut).count();
-            assert_eq!(Kept::open(&path, 1).1, some()[..lines.saturating_sub(1)], "{cut}");
+            assert_eq!(Kept::open(&path, (1, 1)).1, some()[..lines.saturating_sub(1)], "{cut}");
             let mut damaged = whole.clone();
             damaged[cut] ^= 1;
             fs::write(&path, &damaged).unwrap();
             let before = ends.iter().filter(|end| **end < cut).count();
-            let read = Kept::open(&path, 1).1;
+            let read = Kept::open(&path, (1, 1)).1;
             assert_eq!(read, some()[..before.saturating_sub(1)], "{cut}");
         }
         fs::write(&path, [whole, vec![0; 5000]].concat()).unwrap();
-        assert_eq!(Kept::open(&path, 1).1, some());
+        assert_eq!(Kept::open(&path, (1, 1)).1, some());
         fs::write(&path, b"\xff\xfe").unwrap();
-        assert_eq!(Kept::open(&path, 1).1, []);
+        assert_eq!(Kept::open(&path, (1, 1)).1, []);
     }
 
     #[test]
     fn what_has_grown_long_is_to_be_written_anew() {
         let tree = TempTree::new();
-        let (mut kept, _) = Kept::open(&tree.path("kept"), 1);
+        let (mut kept, _) = Kept::open(&tree.path("kept"), (1, 1));
         kept.rewrite(std::iter::empty());
         let event = Event::Returned { client: [1; 16] };
         let mut appended = 0u64;
@@ -278,23 +282,23 @@ mod tests {
         }
         assert!(appended * event.line().len() as u64 > KEPT_BYTES_MIN);
         kept.rewrite(some().into_iter());
-        assert_eq!(Kept::open(&tree.path("kept"), 1).1, some());
+        assert_eq!(Kept::open(&tree.path("kept"), (1, 1)).1, some());
     }
 
     #[test]
     fn what_was_found_in_full_goes_on_where_it_cannot_be_written_anew() {
         let tree = TempTree::new();
         let path = tree.path("kept");
-        Kept::open(&path, 1).0.rewrite(some().into_iter());
+        Kept::open(&path, (1, 1)).0.rewrite(some().into_iter());
         tree.dir("kept.new/something");
-        let (mut kept, found) = Kept::open(&path, 1);
+        let (mut kept, found) = Kept::open(&path, (1, 1));
         kept.rewrite(found.into_iter());
         assert!(kept.append(&some()[0]));
-        assert_eq!(Kept::open(&path, 1).1, [some(), some()[..1].to_vec()].concat());
+        assert_eq!(Kept::open(&path, (1, 1)).1, [some(), some()[..1].to_vec()].concat());
         // What was lost of it may have been a return.
         for damaged in [[fs::read(&path).unwrap(), b"half a l".to_vec()].concat(), Vec::new()] {
             fs::write(&path, damaged).unwrap();
-            let (mut kept, found) = Kept::open(&path, 1);
+            let (mut kept, found) = Kept::open(&path, (1, 1));
             kept.rewrite(found.into_iter());
             assert!(!path.exists());
         }
@@ -305,7 +309,7 @@ mod tests {
         let tree = TempTree::new();
         tree.dir("kept.new/something");
         fs::write(tree.path("kept"), "of before").unwrap();
-        let (mut kept, _) = Kept::open(&tree.path("kept"), 1);
+        let (mut kept, _) = Kept::open(&tree.path("kept"), (1, 1));
         kept.rewrite(some().into_iter());
         assert!(!tree.path("kept").exists(), "it would say what is not so any more");
         assert!(kept.append(&some()[0]), "not at once again");
@@ -313,6 +317,6 @@ mod tests {
         testkit::wait_until("it is time", 10 * KEPT_AGAIN, || !kept.append(&some()[0]));
         kept.rewrite(some().into_iter());
         assert!(kept.append(&some()[0]));
-        assert_eq!(Kept::open(&tree.path("kept"), 1).1.len(), 7);
+        assert_eq!(Kept::open(&tree.path("kept"), (1, 1)).1.len(), 7);
     }
 }

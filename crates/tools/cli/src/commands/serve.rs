@@ -80,7 +80,7 @@ pub fn run(args: &ServeArgs) -> Result<u8, Failure> {
         .map_err(|e| Failure::io("read which nodes had locks", &e))?;
     let life = Life::begin(&place.burst_buffer);
     let departed = place.burst_buffer.join(serving::DEPARTED);
-    let files = Files::new(cache, store, identity.clone(), &departed, life.number());
+    let files = Files::new(cache, store, identity.clone(), &departed, &life);
     let service = Names::new(files, identity, Arc::clone(&prepared.agent), lockers, life.number());
     let server = Server::start(service, &args.listen, access).map_err(|e| cannot_listen(&e))?;
     for address in server.addresses() {
