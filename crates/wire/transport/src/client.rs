@@ -14,7 +14,7 @@ use crate::data::Data;
 use crate::frame::{Framed, Patience};
 use crate::handshake::{self, Greeting, Outcome, Refused};
 use crate::limits::{CONNECT, RETRY, TICK};
-use crate::outstanding::{Number, Outstanding};
+use crate::outstanding::{DoneWith, Number, Outstanding};
 use crate::pool::{Connection, Lane, Place, Pool};
 use crate::secret::{Secret, random};
 use crate::session::Memory;
@@ -120,6 +120,8 @@ pub struct Client {
     greeting: Greeting,
     pool: Pool,
     outstanding: Outstanding,
+    /// The server that was told last of requests in doubt, by its memory, and of how many.
+    told: Mutex<(Memory, u64)>,
     /// Since when it does not answer; said once per outage.
     away: Mutex<Option<Instant>>,
 }
@@ -154,7 +156,8 @@ impl Client {
         let session = random().map_err(|e| CallError::Failed { errno: libc::EIO, reason: e.to_string() })?;
         let greeting = Greeting { session, store: Text::cut(who.store), agent: Text::cut(who.agent) };
         let (pool, outstanding) = (Pool::default(), Outstanding::default());
-        let client = Client { address, secret, greeting, pool, outstanding, away: Mutex::default() };
+        let (told, away) = (Mutex::default(), Mutex::default());
+        let client = Client { address, secret, greeting, pool, outstanding, told, away };
         client.call(Call { within: Some(wait), ..Call::new(&Message::Ping {}) })?;
         Ok(client)
     }
@@ -225,9 +228,29 @@ impl Client {
         // Numbered when it is sent and not before: what has only waited is never taken for what the server forgot.
         let sent = sent.get_or_insert_with(|| Sent { number: self.outstanding.begin(), to });
         sent.to = to;
+        self.tell_doubts(&mut connection, sent.number.request, patience)?;
         let (message, data_bytes) = exchange(&mut connection.framed, &sent.number, call, patience)?;
         place.connection = Some(connection);
         Ok(Answer { message, data_bytes, memory: to })
+    }
+
+    /// Before anything that comes after requests of which something may be on its way yet.
+    fn tell_doubts(&self, to: &mut Connection, request: u64, patience: &Patience<'_>) -> Result<(), Trouble> {
+        let (doubts, memory) = (self.outstanding.doubts(), to.memory);
+        if doubts == 0 || *self.told.lock() == (memory, doubts) {
+            return Ok(());
+        }
+        let DoneWith { below, open, doubts } = self.outstanding.done_with();
+        let open: Vec<u8> = open.into_iter().flat_map(u64::to_le_bytes).collect();
+        let trouble = |error| Trouble::of(error, patience);
+        to.framed.send((request, 0), &Message::DoneWith { below }, &open, patience).map_err(trouble)?;
+        let answer = to.framed.receive(patience).map_err(trouble)?;
+        let Message::Done {} = answer.message else { return Err(trouble(io::ErrorKind::InvalidData.into())) };
+        let mut told = self.told.lock();
+        if told.0 != memory || told.1 < doubts {
+            *told = (memory, doubts);
+        }
+        Ok(())
     }
 
     /// Requests of this lane are about to come: what `count` of them at once need to be connected is done meanwhile.
@@ -327,6 +350,7 @@ fn exchange(
     let later = call.message.later(call.made.elapsed());
     let message = later.as_ref().unwrap_or(call.message);
     let numbers = (number.request, number.oldest());
+    number.is_sent();
     match call.data {
         Data::Bytes(bytes) => framed.send(numbers, message, bytes, patience).map_err(trouble)?,
         Data::Gathered(data) => framed.send_gathered(numbers, message, data, patience).map_err(|error| {
@@ -346,6 +370,7 @@ fn exchange(
         return Err(Trouble::End(CallError::Failed { errno: libc::EPROTO, reason }));
     }
     framed.take(&mut call.into[..data_bytes], patience).map_err(trouble)?;
+    number.is_answered();
     Ok((frame.message, data_bytes))
 }
 

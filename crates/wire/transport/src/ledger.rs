@@ -1,12 +1,13 @@
 //! What the server remembers of one session's requests, so that a request that is sent again is not done again, and a
 //! lost copy of one that the client is done with changes nothing any more.
 //!
-//! 1. A request below the session's *oldest* is stale and is not executed.
-//! 2. A request begins only when every running one with a target in common and a number below its *oldest*, and every running
+//! 1. A request that the client is *done with* is stale and is not executed: one below the session's *oldest*, or of which that was told
+//!    expressly ([`Ledger::done_with`]).
+//! 2. A request begins only when every running one with a target in common that the client was done with when it was sent, and every running
 //!    copy of itself, has ended.
 //! 3. An answer that is to be remembered is given again, until the session's oldest passes it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use concurrency::{Condvar, Instant, Mutex};
 use wire::Message;
@@ -17,6 +18,9 @@ use crate::session::Targets;
 #[derive(Default)]
 struct Inner {
     oldest: u64,
+    /// The client is done with all below, but those that are open.
+    below: u64,
+    open: BTreeSet<u64>,
     running: Vec<(u64, Targets)>,
     answers: BTreeMap<u64, Message>,
     /// Answers up to this number were dropped for want of room.
@@ -46,7 +50,25 @@ pub(crate) enum Verdict {
     Fail(i32),
 }
 
+impl Inner {
+    fn is_done_with(&self, request: u64) -> bool {
+        request < self.oldest || (request < self.below && !self.open.contains(&request))
+    }
+}
+
 impl Ledger {
+    /// The client is done with all of its requests below this number, but for some. What it sends afterwards waits for what of them runs.
+    pub(crate) fn done_with(&self, below: u64, open: BTreeSet<u64>) {
+        let mut inner = self.inner.lock();
+        if below > inner.below {
+            (inner.below, inner.open) = (below, open);
+        } else if below == inner.below {
+            inner.open.retain(|one| open.contains(one));
+        }
+        drop(inner);
+        self.ended.notify_all();
+    }
+
     pub(crate) fn enter(&self, request: u64, oldest: u64, targets: Targets) -> Verdict {
         self.enter_until(request, oldest, targets, Instant::now() + FRAME)
     }
@@ -59,7 +81,7 @@ impl Ledger {
                 let kept = inner.answers.split_off(&oldest);
                 inner.answers = kept;
             }
-            if inner.closed || request < inner.oldest {
+            if inner.closed || inner.is_done_with(request) {
                 return Verdict::Stale;
             }
             if let Some(answer) = inner.answers.get(&request) {
@@ -69,7 +91,8 @@ impl Ledger {
                 return Verdict::Fail(libc::EIO);
             }
             let shares = |of: &Targets| of.iter().any(|one| targets.contains(one));
-            let blocks = |(number, of): &(u64, Targets)| *number == request || (*number < oldest && shares(of));
+            let done_with = |number: u64| number < oldest || inner.is_done_with(number);
+            let blocks = |(number, of): &(u64, Targets)| *number == request || (done_with(*number) && shares(of));
             if !inner.running.iter().any(blocks) {
                 inner.running.push((request, targets));
                 return Verdict::Execute;
@@ -147,6 +170,26 @@ mod tests {
         assert!(!entered.load(Ordering::SeqCst));
         ledger.leave(1, None);
         assert_eq!(waiter.join().unwrap(), Verdict::Execute);
+    }
+
+    #[test]
+    fn what_the_client_says_that_it_is_done_with_counts_also_while_an_older_one_is_open() {
+        let ledger = Ledger::default();
+        assert_eq!(ledger.enter(1, 1, FILE), Verdict::Execute);
+        assert_eq!(ledger.enter(2, 1, FILE), Verdict::Execute);
+        assert_eq!(ledger.enter_until(4, 1, FILE, Instant::now()), Verdict::Execute, "a neighbour");
+        ledger.leave(4, None);
+        ledger.done_with(6, [1, 5].into());
+        // An older word, that came late.
+        ledger.done_with(5, [1, 2, 4].into());
+        assert_eq!(ledger.enter_until(5, 1, FILE, Instant::now()), Verdict::Late, "the second runs");
+        for lost in [2, 3, 4] {
+            assert_eq!(ledger.enter(lost, 1, FILE), Verdict::Stale);
+        }
+        ledger.leave(2, None);
+        assert_eq!(ledger.enter(5, 1, FILE), Verdict::Execute, "not for the first, which is waited for");
+        ledger.done_with(6, [1].into());
+        assert_eq!(ledger.enter_until(7, 1, FILE, Instant::now()), Verdict::Late, "the fifth runs");
     }
 
     #[test]

@@ -64,3 +64,6 @@ pub const SECRET_BYTES_MIN: usize = 16;
 
 /// Longest secret file, bytes: a key, not a document.
 pub const SECRET_BYTES_MAX: u64 = 4096;
+
+/// Requests that a client says it still waits for, when it tells what it is done with: each has a thread.
+pub const OPEN_MAX: usize = 1 << 14;

@@ -19,7 +19,7 @@ use crate::address::Address;
 use crate::frame::{Frame, Framed, Patience};
 use crate::handshake::{self, Outcome, Refused};
 use crate::ledger::Verdict;
-use crate::limits::{CONNECTIONS_MAX, FRAME, STACK_BYTES, STRANGERS_MAX, TICK};
+use crate::limits::{CONNECTIONS_MAX, FRAME, OPEN_MAX, STACK_BYTES, STRANGERS_MAX, TICK};
 use crate::link::{self, Link, Peer};
 use crate::secret::Secret;
 use crate::session::{Held, InFile, Service, Sessions};
@@ -305,6 +305,9 @@ impl<V: Service> Shared<V> {
     /// `None`: nobody waits for an answer any more, or has waited too long on this connection.
     fn answer(&self, held: &Held<V::Session>, frame: Frame, data: &[u8], out: &mut Vec<u8>) -> Option<Message> {
         let Frame { header, message } = frame;
+        if let Message::DoneWith { below } = message {
+            return Some(done_with(held, below, data));
+        }
         let Some(targets) = self.service.targets(&held.state, &message) else {
             return Some(self.handle(held, message, data, out));
         };
@@ -349,4 +352,14 @@ impl<V: Service> Shared<V> {
         self.sessions.expire(true);
         tracing::debug!(left = self.sessions.len(), "the server has ended");
     }
+}
+
+/// What a client says of its own requests.
+fn done_with<S>(held: &Held<S>, below: u64, open: &[u8]) -> Message {
+    if open.len() > OPEN_MAX * 8 {
+        return Message::failed(libc::EINVAL, "more requests than may be open");
+    }
+    let (numbers, _) = open.as_chunks::<8>();
+    held.ledger.done_with(below, numbers.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect());
+    Message::Done {}
 }

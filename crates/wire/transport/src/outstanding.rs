@@ -1,8 +1,15 @@
 //! The client's requests that are not done with: their numbers rise, and the server is told the lowest.
+//!
+//! Of one that was given up, or was sent more than once, something may be on its way yet, or run at the server. An older one that is
+//! waited for long keeps the lowest number from telling: the server is told expressly then.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+
+use crate::limits::OPEN_MAX;
 
 #[derive(Default)]
 struct Numbers {
@@ -12,35 +19,80 @@ struct Numbers {
 
 /// The numbers of a session's requests.
 #[derive(Default)]
-pub(crate) struct Outstanding(Mutex<Numbers>);
+pub(crate) struct Outstanding {
+    numbers: Mutex<Numbers>,
+    /// Requests of which something may be on its way yet that nobody waits for.
+    doubts: AtomicU64,
+}
+
+/// All below are done with, but those that are `open`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct DoneWith {
+    pub(crate) below: u64,
+    pub(crate) open: Vec<u64>,
+    /// How many were in doubt by then.
+    pub(crate) doubts: u64,
+}
 
 /// One request; done with when dropped.
 pub(crate) struct Number<'a> {
     all: &'a Outstanding,
     /// Its number.
     pub(crate) request: u64,
+    /// How often it was sent, as far as that matters.
+    sent: Cell<u8>,
+    answered: Cell<bool>,
 }
 
 impl Outstanding {
     pub(crate) fn begin(&self) -> Number<'_> {
-        let mut numbers = self.0.lock();
+        let mut numbers = self.numbers.lock();
         numbers.last += 1;
         let request = numbers.last;
         numbers.open.insert(request);
-        Number { all: self, request }
+        Number { all: self, request, sent: Cell::new(0), answered: Cell::new(false) }
+    }
+
+    /// How many requests are in doubt so far.
+    pub(crate) fn doubts(&self) -> u64 {
+        self.doubts.load(Ordering::Acquire)
+    }
+
+    /// What there is to be told of them.
+    pub(crate) fn done_with(&self) -> DoneWith {
+        let numbers = self.numbers.lock();
+        let open: Vec<u64> = numbers.open.iter().copied().take(OPEN_MAX).collect();
+        // Of more nothing is said.
+        let below = numbers.open.iter().nth(OPEN_MAX).copied().unwrap_or(numbers.last + 1);
+        DoneWith { below, open, doubts: self.doubts() }
     }
 }
 
 impl Number<'_> {
     /// The lowest number that is not done with, at this moment.
     pub(crate) fn oldest(&self) -> u64 {
-        self.all.0.lock().open.first().copied().unwrap_or(self.request)
+        self.all.numbers.lock().open.first().copied().unwrap_or(self.request)
+    }
+
+    /// It is about to be sent, or sent again.
+    pub(crate) fn is_sent(&self) {
+        self.sent.set(self.sent.get().saturating_add(1));
+    }
+
+    /// Its answer has come.
+    pub(crate) fn is_answered(&self) {
+        self.answered.set(true);
     }
 }
 
 impl Drop for Number<'_> {
     fn drop(&mut self) {
-        self.all.0.lock().open.remove(&self.request);
+        let mut numbers = self.all.numbers.lock();
+        numbers.open.remove(&self.request);
+        // Sent once, and that was answered: nothing of it is left.
+        if self.sent.get() > u8::from(self.answered.get()) {
+            self.all.doubts.fetch_add(1, Ordering::AcqRel);
+        }
     }
 }
 
@@ -55,5 +107,25 @@ mod tests {
         assert_eq!((first.request, second.oldest()), (1, 1));
         drop(first);
         assert_eq!(second.oldest(), 2);
+    }
+
+    #[test]
+    fn what_was_given_up_or_sent_again_is_in_doubt() {
+        let all = Outstanding::default();
+        let _oldest = all.begin();
+        for (sent, answered, doubts) in [(0, false, 0), (1, true, 0), (1, false, 1), (2, true, 1), (3, false, 1)] {
+            let (before, one) = (all.doubts(), all.begin());
+            (0..sent).for_each(|_| one.is_sent());
+            if answered {
+                one.is_answered();
+            }
+            drop(one);
+            assert_eq!(all.doubts() - before, doubts, "sent {sent} times, answered: {answered}");
+        }
+        let last = all.begin();
+        assert_eq!(all.done_with(), DoneWith { below: last.request + 1, open: vec![1, last.request], doubts: 3 });
+        let many: Vec<_> = (0..OPEN_MAX).map(|_| all.begin()).collect();
+        let told = all.done_with();
+        assert_eq!((told.open.len(), told.below), (OPEN_MAX, many[OPEN_MAX - 2].request), "no more than is told");
     }
 }

@@ -183,6 +183,35 @@ fn a_write_that_was_given_up_changes_nothing_after_a_later_one() {
 }
 
 #[test]
+fn a_write_that_was_given_up_changes_nothing_after_a_later_one_while_an_older_one_hangs() {
+    for _ in 0..20 {
+        let log = Arc::new(Log::default());
+        let server = serve(&log);
+        let client = client_of(&server.addresses()[0]);
+        log.hold();
+        std::thread::scope(|scope| {
+            scope.spawn(|| write(&client, 100, b"older"));
+            wait_until("the older one runs", BOUND, || log.standing.load(Ordering::SeqCst) == 1);
+            let (message, within) = (Message::Write { handle: 1, offset: 0 }, Some(Duration::from_millis(50)));
+            let given_up = client.call(Call { data: Data::Bytes(b"old"), within, ..Call::new(&message) });
+            assert!(matches!(given_up, Err(CallError::TimedOut)));
+            wait_until("it runs as well", BOUND, || log.standing.load(Ordering::SeqCst) == 2);
+            let later = scope.spawn(|| write(&client, 0, b"new"));
+            // It waits for the one and not for the other, or it has not come yet.
+            let mut beside = 0;
+            for _ in 0..20 {
+                beside += usize::from(log.standing.load(Ordering::SeqCst) > 2);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            log.release();
+            later.join().unwrap();
+            assert_eq!(beside, 0);
+        });
+        assert_eq!(log.bytes.lock()[..3], *b"new");
+    }
+}
+
+#[test]
 fn a_small_request_does_not_wait_behind_large_ones() {
     let log = Arc::new(Log::default());
     let server = serve(&log);

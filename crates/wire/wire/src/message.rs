@@ -318,6 +318,12 @@ messages! {
     }
     /// Which life the server's machine lives; answered by `Lives`.
     Life = 73 { }
+    /// Of the session's own requests: all below are done with, answered or given up, but those whose numbers are the frame's data, eight bytes
+    /// little-endian each. Answered by `Done`.
+    DoneWith = 74 {
+        /// Above all that were sent.
+        below: u64,
+    }
 
     /// It is done.
     Done = 128 { }

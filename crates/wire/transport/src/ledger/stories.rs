@@ -16,6 +16,8 @@ const REQUESTS: u64 = 4;
 const DEEDS: usize = 5;
 const FILES: u64 = 2;
 
+type DoneWith = (u64, BTreeSet<u64>);
+
 /// What the client and its server know, by the story.
 #[derive(Default)]
 struct World {
@@ -23,6 +25,8 @@ struct World {
     targets: BTreeMap<u64, Targets>,
     /// The client has its answer, or has given it up, and waits for it no more.
     answered: BTreeSet<u64>,
+    /// The server has heard that.
+    told: BTreeSet<u64>,
     running: BTreeSet<u64>,
     done: BTreeSet<u64>,
     closing: bool,
@@ -35,8 +39,14 @@ impl World {
         (1..=self.begun + 1).find(|number| !self.answered.contains(number)).unwrap()
     }
 
-    /// A new request, or one that was sent before: of those that are waited for, or a copy that was lost on its way for long.
-    fn request(&mut self) -> (u64, u64, Targets) {
+    /// All below are done with, but those that are not.
+    fn done_with(&self) -> DoneWith {
+        (self.begun + 1, (1..=self.begun).filter(|number| !self.answered.contains(number)).collect())
+    }
+
+    /// A new request, or one that was sent before: of those that are waited for, with what its client is done with, or a copy that was lost on
+    /// its way for long.
+    fn request(&mut self) -> (u64, u64, Targets, Option<DoneWith>) {
         if self.begun == 0 || (self.begun < REQUESTS && below(2) == 0) {
             self.begun += 1;
             self.targets.insert(self.begun, [below(FILES as usize) as u64, below(FILES as usize) as u64]);
@@ -46,8 +56,9 @@ impl World {
         }
         let number = 1 + below(self.begun as usize) as u64;
         // A lost copy says what was the oldest then.
-        let oldest = if self.answered.contains(&number) { 1 } else { self.oldest().min(number) };
-        (number, oldest, self.targets[&number])
+        let lost = self.answered.contains(&number);
+        let oldest = if lost { 1 } else { self.oldest().min(number) };
+        (number, oldest, self.targets[&number], (!lost).then(|| self.done_with()))
     }
 }
 
@@ -57,16 +68,26 @@ fn answer(number: u64) -> Message {
 
 fn connection(ledger: &Ledger, world: &Mutex<World>) {
     for _ in 0..DEEDS {
-        let (number, oldest, targets) = world.lock().request();
+        let (number, oldest, targets, done_with) = world.lock().request();
+        if let Some((below, open)) = done_with.clone() {
+            ledger.done_with(below, open.clone());
+            world.lock().told.extend((1..below).filter(|number| !open.contains(number)));
+        }
+        let stale = world.lock().told.contains(&number);
         match ledger.enter(number, oldest, targets) {
             Verdict::Execute => {
                 {
                     let mut world = world.lock();
                     assert!(!world.closed, "{number} after the end");
+                    assert!(!stale, "{number}, of which its client has told that it is done with it");
                     assert!(!world.done.contains(&number), "{number} is done twice");
                     assert!(world.running.insert(number), "two copies of {number} at once");
                     let shares = |other: &&u64| world.targets[other].iter().any(|one| targets.contains(one));
-                    let given_up = world.running.iter().filter(|other| **other < oldest).find(shares);
+                    let is_over = |other: &&u64| {
+                        let told = |(below, open): &DoneWith| **other < *below && !open.contains(other);
+                        **other < oldest || done_with.as_ref().is_some_and(told)
+                    };
+                    let given_up = world.running.iter().filter(is_over).find(shares);
                     assert_eq!(given_up, None, "{number} beside what its client has given up");
                 }
                 yield_now();

@@ -99,6 +99,7 @@ fn file_requests() -> Vec<Message> {
         Message::Since { identity: identity(), session: [28; 16] },
         Message::Gone { session: [29; 16] },
         Message::Life {},
+        Message::DoneWith { below: 1 << 40 },
     ]
 }
 
