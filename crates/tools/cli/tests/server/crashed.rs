@@ -127,6 +127,15 @@ fn told_once(mount: fn(&mut Cluster) -> PathBuf) {
     assert!(eio(lost.sync_all()), "who heard of it may have been told that a part was written");
     lost.sync_all().unwrap();
     assert_eq!(fs::read(one.join("lost")).unwrap(), b"last");
+    // A large write is several requests: where a later one is refused, who writes hears how much was made.
+    lost.write_all_at(b"once more", 0).unwrap();
+    crash_server(&mut cluster);
+    let large = vec![7; 4 << 20];
+    let parts = [0, 1, 2].map(|_| lost.write_at(&large, 0));
+    assert!(parts.iter().any(|part| !matches!(part, Ok(written) if *written == large.len())), "{parts:?}");
+    assert!(eio(lost.sync_all()), "{parts:?}");
+    lost.write_all_at(&large, 0).unwrap();
+    lost.sync_all().unwrap();
 }
 
 #[test]
