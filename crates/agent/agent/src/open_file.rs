@@ -73,7 +73,7 @@ impl Agent {
         open.settle_within(range)?;
         let written = open.handle.write_at(data, offset, how.append)?.written;
         if how.sync {
-            open.handle.sync(true)?;
+            open.handle.sync_written()?;
         }
         open.keep()?;
         Ok(written)

@@ -225,17 +225,17 @@ impl Client {
             place.connection = Some(connection);
             return Err(Trouble::End(CallError::Lost));
         }
+        self.tell_doubts(&mut connection, patience)?;
         // Numbered when it is sent and not before: what has only waited is never taken for what the server forgot.
         let sent = sent.get_or_insert_with(|| Sent { number: self.outstanding.begin(), to });
         sent.to = to;
-        self.tell_doubts(&mut connection, sent.number.request, patience)?;
         let (message, data_bytes) = exchange(&mut connection.framed, &sent.number, call, patience)?;
         place.connection = Some(connection);
         Ok(Answer { message, data_bytes, memory: to })
     }
 
     /// Before anything that comes after requests of which something may be on its way yet.
-    fn tell_doubts(&self, to: &mut Connection, request: u64, patience: &Patience<'_>) -> Result<(), Trouble> {
+    fn tell_doubts(&self, to: &mut Connection, patience: &Patience<'_>) -> Result<(), Trouble> {
         let (doubts, memory) = (self.outstanding.doubts(), to.memory);
         if doubts == 0 || *self.told.lock() == (memory, doubts) {
             return Ok(());
@@ -243,7 +243,7 @@ impl Client {
         let DoneWith { below, open, doubts } = self.outstanding.done_with();
         let open: Vec<u8> = open.into_iter().flat_map(u64::to_le_bytes).collect();
         let trouble = |error| Trouble::of(error, patience);
-        to.framed.send((request, 0), &Message::DoneWith { below }, &open, patience).map_err(trouble)?;
+        to.framed.send((0, 0), &Message::DoneWith { below }, &open, patience).map_err(trouble)?;
         let answer = to.framed.receive(patience).map_err(trouble)?;
         let Message::Done {} = answer.message else { return Err(trouble(io::ErrorKind::InvalidData.into())) };
         let mut told = self.told.lock();

@@ -54,6 +54,26 @@ impl Inner {
     fn is_done_with(&self, request: u64) -> bool {
         request < self.oldest || (request < self.below && !self.open.contains(&request))
     }
+
+    /// Those for which nobody can ask any more.
+    fn drop_answers(&mut self) {
+        let mut answers = std::mem::take(&mut self.answers);
+        answers.retain(|request, _| !self.is_done_with(*request));
+        self.answers = answers;
+    }
+
+    fn remember(&mut self, request: u64, answer: &Message) {
+        self.answers.insert(request, answer.clone());
+        if self.answers.len() > ANSWERS_MAX {
+            self.drop_answers();
+        }
+        if self.answers.len() > ANSWERS_MAX
+            && let Some(oldest) = self.answers.keys().copied().find(|other| *other != request)
+        {
+            self.answers.remove(&oldest);
+            self.dropped = self.dropped.max(oldest);
+        }
+    }
 }
 
 impl Ledger {
@@ -65,6 +85,7 @@ impl Ledger {
         } else if below == inner.below {
             inner.open.retain(|one| open.contains(one));
         }
+        inner.drop_answers();
         drop(inner);
         self.ended.notify_all();
     }
@@ -87,7 +108,8 @@ impl Ledger {
             if let Some(answer) = inner.answers.get(&request) {
                 return Verdict::Answer(answer.clone());
             }
-            if request <= inner.dropped {
+            // While it runs its answer is to come.
+            if request <= inner.dropped && !inner.running.iter().any(|(number, _)| *number == request) {
                 return Verdict::Fail(libc::EIO);
             }
             let shares = |of: &Targets| of.iter().any(|one| targets.contains(one));
@@ -107,15 +129,8 @@ impl Ledger {
     pub(crate) fn leave(&self, request: u64, answer: Option<&Message>) {
         let mut inner = self.inner.lock();
         inner.running.retain(|(number, _)| *number != request);
-        if let Some(answer) = answer
-            && request >= inner.oldest
-        {
-            inner.answers.insert(request, answer.clone());
-            if inner.answers.len() > ANSWERS_MAX
-                && let Some((dropped, _)) = inner.answers.pop_first()
-            {
-                inner.dropped = dropped;
-            }
+        if let Some(answer) = answer.filter(|_| !inner.is_done_with(request)) {
+            inner.remember(request, answer);
         }
         drop(inner);
         self.ended.notify_all();
@@ -222,6 +237,26 @@ mod tests {
         }
         assert_eq!(ledger.enter(1, 1, FILE), Verdict::Fail(libc::EIO));
         assert_eq!(ledger.enter(2, 1, FILE), Verdict::Answer(Message::Done {}));
+    }
+
+    #[test]
+    fn one_that_hangs_while_answers_are_forgotten_is_answered_and_makes_none_of_them_new() {
+        let ledger = Ledger::default();
+        let last = ANSWERS_MAX as u64 + 100;
+        assert_eq!(ledger.enter(1, 1, FILE), Verdict::Execute);
+        for request in 2..=last {
+            assert_eq!(ledger.enter(request, 1, [8, 8]), Verdict::Execute);
+            ledger.leave(request, Some(&Message::Done {}));
+        }
+        assert_eq!(ledger.enter(90, 1, [8, 8]), Verdict::Fail(libc::EIO));
+        assert_eq!(ledger.enter_until(1, 1, FILE, Instant::now()), Verdict::Late, "it runs");
+        ledger.leave(1, Some(&Message::Written { offset: 5 }));
+        assert_eq!(ledger.enter(1, 1, FILE), Verdict::Answer(Message::Written { offset: 5 }));
+        assert_eq!(ledger.enter(90, 1, [8, 8]), Verdict::Fail(libc::EIO));
+        assert_eq!(ledger.enter(last, 1, [8, 8]), Verdict::Answer(Message::Done {}));
+        // What its client is done with is in nobody's way.
+        ledger.done_with(last, [1, 1000].into());
+        assert_eq!(ledger.inner.lock().answers.len(), 3);
     }
 
     #[test]

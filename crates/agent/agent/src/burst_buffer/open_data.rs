@@ -106,6 +106,11 @@ pub trait OpenData: Send + Sync {
     fn seek(&self, offset: u64, what: SeekFor) -> io::Result<u64>;
     /// `fsync`, `fdatasync`
     fn sync(&self, data_only: bool) -> io::Result<()>;
+    /// The same as a part of a write, which may be a part of a larger one that does not hear of it: what is told is told to the next sync as
+    /// well.
+    fn sync_written(&self) -> io::Result<()> {
+        self.sync(true)
+    }
     /// The same for what was acknowledged before: the errors of stage-outs are not told.
     fn sync_acknowledged(&self, data_only: bool) -> io::Result<()> {
         self.sync(data_only)

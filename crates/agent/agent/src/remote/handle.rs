@@ -353,6 +353,10 @@ impl OpenData for RemoteHandle {
         self.sync_there(data_only, false).and_then(|()| self.tell_losses())
     }
 
+    fn sync_written(&self) -> io::Result<()> {
+        self.sync_there(true, false).and_then(|()| self.refuse_once())
+    }
+
     fn sync_acknowledged(&self, data_only: bool) -> io::Result<()> {
         self.sync_there(data_only, true)
     }

@@ -193,6 +193,8 @@ fn a_write_that_is_to_be_synced_is_told_if_the_servers_machine_crashes_before_it
         let written = crash_at(&mut cluster, "serve.synced", || file.write_all_at(b"two", 0));
         assert!(eio(written), "nobody knows whether it was synced before");
         file.write_all_at(b"three", 0).unwrap();
+        assert!(eio(file.sync_all()), "it may have been a part of a larger one");
+        file.sync_all().unwrap();
     });
 }
 
