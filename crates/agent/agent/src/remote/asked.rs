@@ -101,8 +101,9 @@ impl RemoteHandle {
 
     /// The same, once for each loss that no sync has told.
     pub fn refuse_once(&self) -> io::Result<()> {
+        let Err(error) = self.lost() else { return Ok(()) };
         let losses = self.opened.mates().unsynced.losses();
-        if self.refused.swap(losses, Ordering::AcqRel) == losses { Ok(()) } else { self.lost() }
+        if self.refused.swap(losses, Ordering::AcqRel) == losses { Ok(()) } else { Err(error) }
     }
 
     /// The same, and then it is told.
