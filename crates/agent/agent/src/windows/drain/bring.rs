@@ -211,6 +211,7 @@ mod tests {
         let most = u64::from(DATA_BYTES_MAX);
         let of = |pieces: &[Piece]| -> Vec<(u64, u64)> {
             let requests = in_requests(pieces);
+            assert!(requests.iter().flatten().all(|part| !part.range.is_empty()));
             assert!(requests.iter().all(|parts| parts.windows(2).all(|two| two[0].range.end == two[1].range.start)));
             requests.iter().map(|parts| (parts[0].range.start, parts[parts.len() - 1].range.end)).collect()
         };
