@@ -33,6 +33,10 @@ pub const READ_AHEAD_BYTES: u64 = 32 << 20;
 /// Most locks, held and waiting, on one file: a bound on what one program can make the agent remember.
 pub const LOCKS_PER_FILE_MAX: usize = 1 << 16;
 
+/// How long after the close of a descriptor the end of its open file may still come: the kernel has sent it, and a busy machine
+/// takes the thread that brings it away for some time slices.
+pub const LOCK_CLOSE_WAIT: Duration = Duration::from_millis(100);
+
 /// Longest line of a request on the control socket, bytes.
 pub const CONTROL_LINE_BYTES_MAX: usize = 1 << 20;
 

@@ -192,7 +192,7 @@ impl Filesystem for Door {
         let _working = self.work_for_close(req);
         let file = self.handles.file(handle)?;
         // Closing any descriptor of a file ends all of its process's POSIX locks on it.
-        self.agent.locks().unlock(file.known.node.identity(), owner_of(self.client, owner), 0, u64::MAX);
+        self.agent.locks().close_descriptor(file.known.node.identity(), owner_of(self.client, owner), handle);
         Ok(file.open.flush()?)
     }
 

@@ -90,6 +90,11 @@ impl RangeLocks {
         true
     }
 
+    /// Whether something was taken through this open file.
+    pub fn is_held_through(&self, handle: u64) -> bool {
+        self.held.iter().any(|held| held.handle == handle)
+    }
+
     /// Releases what was taken through an open file. Says whether anything was.
     pub fn release_handle(&mut self, handle: u64) -> bool {
         let before = self.held.len();

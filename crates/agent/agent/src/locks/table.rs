@@ -3,10 +3,15 @@
 //! Nobody's thread waits: a request that must wait leaves a [`Grant`], which is called exactly once - granted, refused
 //! as a deadlock, or cancelled - never with the table's mutex held. Waiters of one file are served in the order they
 //! came; like Linux, a newcomer that nobody holding stands in the way of does not queue behind them.
+//!
+//! The kernel tells of the close of a descriptor before `close` returns, but that it was the last one of its open file only
+//! afterwards. A holder whose descriptor was closed just now may be gone already: whoever would be refused because of such
+//! holders alone is answered when that is known, or [`limits::LOCK_CLOSE_WAIT`] after the close.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::time::Instant;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::io::Errno;
 use types::Identity;
 
@@ -46,9 +51,35 @@ struct FileLocks {
     ranges: RangeLocks,
     whole: WholeLocks,
     waiting: VecDeque<Waiter>,
+    /// Open files that hold something and of which a descriptor was closed, and until when their end may still come.
+    closing: Vec<(u64, Instant)>,
 }
 
 impl FileLocks {
+    /// All ranges of an owner go, and the end of the open file `handle` may follow. Whether a range went.
+    fn descriptor_closed(&mut self, owner: Owner, handle: u64) -> bool {
+        let released = self.ranges.release(owner, 0, u64::MAX);
+        self.closing.retain(|&(closing, _)| closing != handle);
+        if self.ranges.is_held_through(handle) || self.whole.is_held_through(handle) {
+            self.closing.push((handle, Instant::now() + limits::LOCK_CLOSE_WAIT));
+        }
+        released
+    }
+
+    /// Until when it may turn out that all who stand in the way are gone already; `None`: nobody does, or somebody stays.
+    fn may_be_gone(&self, request: &LockRequest) -> Option<Instant> {
+        let now = Instant::now();
+        let until = |handle| self.closing.iter().find(|&&(closing, until)| closing == handle && until > now);
+        let earliest = |holders: &mut dyn Iterator<Item = u64>| -> Option<Instant> {
+            holders.map(|handle| until(handle).map(|(_, until)| *until)).collect::<Option<Vec<_>>>()?.into_iter().min()
+        };
+        if request.flock {
+            earliest(&mut self.whole.in_the_way(request.owner(), request.range.kind))
+        } else {
+            earliest(&mut self.ranges.conflicts(request.range).map(|held| held.handle))
+        }
+    }
+
     fn blocked(&self, request: &LockRequest) -> bool {
         if request.flock {
             self.whole.conflicts(request.owner(), request.range.kind)
@@ -59,7 +90,7 @@ impl FileLocks {
 
     fn take(&mut self, request: &LockRequest) {
         if request.flock {
-            self.whole.take(request.owner(), request.range.kind);
+            self.whole.take(request.owner(), request.range.kind, request.range.handle);
         } else {
             self.ranges.take(request.range);
         }
@@ -108,17 +139,29 @@ struct Tables {
 #[derive(Default)]
 pub struct LockTable {
     tables: Mutex<Tables>,
+    changed: Condvar,
 }
 
 impl LockTable {
     /// A held range that stands in the way of `wanted`, if one does.
     pub fn test(&self, file: &Identity, wanted: &RangeLock) -> Option<RangeLock> {
-        self.tables.lock().files.get(file)?.ranges.conflict(wanted).copied()
+        let tables = self.wait_for_closes(file, &LockRequest { range: *wanted, flock: false });
+        tables.files.get(file)?.ranges.conflict(wanted).copied()
     }
 
-    /// Takes the lock now, or fails: `EAGAIN` if another holds it, `ENOLCK` if the file has too many.
+    /// Waits, for a moment at most, while all that stands in the way was taken through open files that may have ended.
+    fn wait_for_closes(&self, file: &Identity, request: &LockRequest) -> MutexGuard<'_, Tables> {
+        let mut tables = self.tables.lock();
+        while let Some(until) = tables.files.get(file).and_then(|locks| locks.may_be_gone(request)) {
+            self.changed.wait_until(&mut tables, until);
+        }
+        tables
+    }
+
+    /// Takes the lock, or fails: `EAGAIN` if another holds it, `ENOLCK` if the file has too many.
     pub fn try_lock(&self, file: &Identity, request: LockRequest) -> Result<(), Errno> {
-        self.change(|tables, granted| {
+        let tables = self.wait_for_closes(file, &request);
+        self.change_locked(tables, |tables, granted| {
             let locks = tables.files.entry(file.clone()).or_default();
             let outcome = attempt(locks, &request, granted);
             if locks.is_empty() {
@@ -173,6 +216,12 @@ impl LockTable {
     /// Releases a range of an owner.
     pub fn unlock(&self, file: &Identity, owner: Owner, start: u64, end: u64) {
         self.release(file, |locks| locks.ranges.release(owner, start, end));
+    }
+
+    /// A descriptor of an open file was closed by the process that `owner` stands for: its ranges on the file end. Locks of the open
+    /// file end with its last descriptor ([`LockTable::release_handle`]).
+    pub fn close_descriptor(&self, file: &Identity, owner: Owner, handle: u64) {
+        self.release(file, |locks| locks.descriptor_closed(owner, handle));
     }
 
     /// Releases an owner's flock.
@@ -233,8 +282,18 @@ impl LockTable {
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut Tables, &mut Vec<Grant>) -> T) -> T {
+        self.change_locked(self.tables.lock(), change)
+    }
+
+    fn change_locked<T>(
+        &self,
+        mut tables: MutexGuard<'_, Tables>,
+        change: impl FnOnce(&mut Tables, &mut Vec<Grant>) -> T,
+    ) -> T {
         let mut granted = Vec::new();
-        let outcome = change(&mut self.tables.lock(), &mut granted);
+        let outcome = change(&mut tables, &mut granted);
+        drop(tables);
+        self.changed.notify_all();
         granted.into_iter().for_each(|grant| grant(Ok(())));
         outcome
     }

@@ -177,3 +177,34 @@ fn what_is_awaited_through_an_open_file_ends_with_it() {
     table.release_handle(&file(1), 1);
     assert!(table.is_empty());
 }
+
+/// The kernel sends the last close of an open file after `close` has returned; another thread of ours may bring it later than
+/// the next request for the lock.
+#[test]
+fn a_lock_of_an_open_file_that_was_just_closed_is_waited_for_and_one_that_goes_on_is_refused() {
+    const LONG: std::time::Duration = std::time::Duration::from_secs(60);
+    let (table, file) = (LockTable::default(), file(1));
+    let open_file = |handle| LockRequest::range(0, u64::MAX, LockKind::Exclusive, 70, 0, handle);
+    for request in [LockRequest::flock(LockKind::Exclusive, 7, 0, 7), open_file(7)] {
+        let wanted = LockRequest { range: RangeLock { owner: 8, handle: 8, ..request.range }, ..request };
+        table.try_lock(&file, request).unwrap();
+        assert_eq!(table.try_lock(&file, wanted), Err(Errno::AGAIN));
+        table.close_descriptor(&file, 1, 7);
+        std::thread::scope(|scope| {
+            let comes = scope.spawn(|| table.try_lock(&file, wanted));
+            let waits = || table.changed.notify_all() > 0 || comes.is_finished();
+            testkit::wait_until("it waits for the end of the other", LONG, waits);
+            table.unlock_flock(&file, 7);
+            table.release_handle(&file, 7);
+            assert_eq!(comes.join().unwrap(), Ok(()));
+        });
+        // A descriptor is left, as of a child: refused after a while, and shown.
+        table.close_descriptor(&file, 1, 8);
+        let third = LockRequest { range: RangeLock { owner: 9, handle: 9, ..request.range }, ..request };
+        assert_eq!(table.try_lock(&file, third), Err(Errno::AGAIN));
+        assert_eq!(table.test(&file, &third.range).is_some(), !request.flock);
+        table.unlock_flock(&file, 8);
+        table.release_handle(&file, 8);
+        assert!(table.is_empty());
+    }
+}

@@ -5,37 +5,56 @@ use super::{LockKind, Owner};
 /// Invariant: one exclusive holder, or any number of shared ones; each owner at most once.
 #[derive(Debug, Default)]
 pub struct WholeLocks {
-    held: Vec<(Owner, LockKind)>,
+    held: Vec<WholeLock>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct WholeLock {
+    owner: Owner,
+    kind: LockKind,
+    /// The open file through which it was taken.
+    handle: u64,
 }
 
 impl WholeLocks {
     /// Whether another owner stands in the way.
     pub fn conflicts(&self, owner: Owner, kind: LockKind) -> bool {
-        self.held.iter().any(|&(other, held)| other != owner && held.conflicts(kind))
+        self.in_the_way(owner, kind).next().is_some()
+    }
+
+    /// The open files through which others hold what stands in the way.
+    pub fn in_the_way(&self, owner: Owner, kind: LockKind) -> impl Iterator<Item = u64> {
+        let held = self.held.iter().filter(move |held| held.owner != owner && held.kind.conflicts(kind));
+        held.map(|held| held.handle)
+    }
+
+    /// Whether something was taken through this open file.
+    pub fn is_held_through(&self, handle: u64) -> bool {
+        self.held.iter().any(|held| held.handle == handle)
     }
 
     /// What the owner holds.
     pub fn held_by(&self, owner: Owner) -> Option<LockKind> {
-        self.held.iter().find(|&&(other, _)| other == owner).map(|&(_, kind)| kind)
+        self.held.iter().find(|held| held.owner == owner).map(|held| held.kind)
     }
 
     /// Takes it; the caller has seen that nothing stands in the way.
-    pub fn take(&mut self, owner: Owner, kind: LockKind) {
+    pub fn take(&mut self, owner: Owner, kind: LockKind, handle: u64) {
         self.release(owner);
-        self.held.push((owner, kind));
+        self.held.push(WholeLock { owner, kind, handle });
     }
 
     /// Releases it. Says whether it was held.
     pub fn release(&mut self, owner: Owner) -> bool {
         let before = self.held.len();
-        self.held.retain(|&(other, _)| other != owner);
+        self.held.retain(|held| held.owner != owner);
         before != self.held.len()
     }
 
     /// Releases what owners of a kind hold. Says whether anything was.
     pub fn release_all(&mut self, goes: impl Fn(Owner) -> bool) -> bool {
         let before = self.held.len();
-        self.held.retain(|&(other, _)| !goes(other));
+        self.held.retain(|held| !goes(held.owner));
         before != self.held.len()
     }
 
@@ -57,9 +76,9 @@ mod tests {
     #[test]
     fn shared_holders_exclude_an_exclusive_one_and_not_each_other() {
         let mut locks = WholeLocks::default();
-        locks.take(1, LockKind::Shared);
+        locks.take(1, LockKind::Shared, 1);
         assert!(!locks.conflicts(2, LockKind::Shared));
-        locks.take(2, LockKind::Shared);
+        locks.take(2, LockKind::Shared, 2);
         assert!(locks.conflicts(1, LockKind::Exclusive));
         assert!(locks.release(2) && !locks.release(2));
         assert!(!locks.conflicts(1, LockKind::Exclusive));
