@@ -14,7 +14,8 @@ use rustix::fs::{self, Mode, OFlags};
 
 use crate::burst_buffer::BurstBuffer;
 use crate::caller::Impersonator;
-use crate::locks::LockTable;
+use crate::locking::LockScope;
+use crate::locks::{LockTable, StoreLocks};
 use crate::node::Node;
 use crate::policy_table::PolicyTable;
 use crate::windows::Windows;
@@ -36,6 +37,9 @@ pub struct Agent {
     pub(crate) policies: PolicyTable,
     pub(crate) impersonator: Impersonator,
     pub(crate) locks: LockTable,
+    /// Which programs locks exclude; the locks of all nodes' programs, where the global store keeps them.
+    pub(crate) lock_scope: LockScope,
+    pub(crate) store_locks: Option<Arc<StoreLocks>>,
     /// The windows, if they are served.
     pub(crate) windows: OnceLock<Arc<Windows>>,
     /// Bytes that windows of earlier agents held of files that are gone.
@@ -58,12 +62,15 @@ impl Agent {
         let root = fs::openat(store.root(), ".", flags, Mode::empty())?;
         let stat = fs::fstat(&root)?;
         let root = Arc::new(Node::new(&store, root, stat.st_mode, stat.st_ino)?);
+        let lock_scope = Agent::own_lock_scope(&store);
         Ok(Agent {
             cache,
             store,
             policies,
             impersonator: Impersonator::new(),
             locks: LockTable::default(),
+            lock_scope,
+            store_locks: None,
             windows: OnceLock::new(),
             lost_windows: AtomicU64::new(0),
             descriptors,
@@ -84,11 +91,6 @@ impl Agent {
     /// The directories' rules.
     pub fn policies(&self) -> &PolicyTable {
         &self.policies
-    }
-
-    /// The locks of all files, keyed by identity.
-    pub fn locks(&self) -> &LockTable {
-        &self.locks
     }
 
     /// Who is in a call to the global store.

@@ -132,6 +132,8 @@ pub trait BurstBuffer: Send + Sync {
     fn shutdown(&self) -> bool;
     /// Whether other nodes open the same files through the same burst buffer: the kernel must ask before it believes.
     fn is_shared(&self) -> bool;
+    /// Drops what this node keeps ahead of the reads of a file: the next read sees what other nodes wrote before it.
+    fn forget_read_ahead(&self, _identity: &Identity) {}
 }
 
 /// How it stands with a server.

@@ -37,6 +37,13 @@ pub const LOCKS_PER_FILE_MAX: usize = 1 << 16;
 /// takes the thread that brings it away for some time slices.
 pub const LOCK_CLOSE_WAIT: Duration = Duration::from_millis(100);
 
+/// How long after a refusal a lock that is waited for is asked of the global store again, at first; twice as long after each further one.
+/// A store tells nobody that a lock has become free.
+pub const STORE_LOCK_RETRY: Duration = Duration::from_millis(1);
+
+/// The longest such wait: what an interrupt, and the next holder, may wait beyond need.
+pub const STORE_LOCK_RETRY_MAX: Duration = Duration::from_millis(32);
+
 /// Longest line of a request on the control socket, bytes.
 pub const CONTROL_LINE_BYTES_MAX: usize = 1 << 20;
 

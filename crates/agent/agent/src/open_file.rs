@@ -287,6 +287,11 @@ impl OpenFile {
         self.handle.flush().and(settled).and_then(|()| self.tell_damage())
     }
 
+    /// Brings what windows of the file hold to where its data is, as before a lock is released.
+    pub fn drain_windows(&self) -> io::Result<()> {
+        self.settle()
+    }
+
     /// `EIO`, once: something that was acknowledged on the file is lost.
     fn tell_damage(&self) -> io::Result<()> {
         self.right.get().map_or(Ok(()), WindowRight::tell_damage)

@@ -396,4 +396,8 @@ impl BurstBuffer for RemoteBuffer {
     fn is_shared(&self) -> bool {
         true
     }
+
+    fn forget_read_ahead(&self, identity: &Identity) {
+        self.inner.ahead.changed(identity, ahead::ALL);
+    }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::policy::{Atime, Cache, KeepAfter, OnConflict, Policy, StageOut, Verify, Window};
+use crate::policy::{Atime, Cache, KeepAfter, Lock, OnConflict, Policy, StageOut, Verify, Window};
 use crate::units::{format_duration, format_size, parse_duration, parse_size};
 
 /// One key of a policy.
@@ -73,7 +73,7 @@ impl fmt::Display for KeyError {
 impl std::error::Error for KeyError {}
 
 /// Planned keys, which are refused rather than ignored.
-pub(crate) const ABSENT: [&str; 4] = ["small_file", "hot_extents", "redundancy", "lock"];
+pub(crate) const ABSENT: [&str; 3] = ["small_file", "hot_extents", "redundancy"];
 
 /// Largest edit distance at which another key is offered for a mistyped one.
 const TYPO_DISTANCE_MAX: usize = 3;
@@ -128,6 +128,7 @@ const CACHES: [(&str, Cache); 5] = [
     ("scratch", Cache::Scratch),
 ];
 const ATIME: [(&str, Atime); 3] = [("no", Atime::No), ("relative", Atime::Relative), ("strict", Atime::Strict)];
+const LOCK: [(&str, Lock); 3] = [("auto", Lock::Auto), ("local", Lock::Local), ("refuse", Lock::Refuse)];
 const DURABLE_AT: [(&str, bool); 2] = [("fsync", false), ("close", true)];
 const CLOSE: [(&str, bool); 2] = [("drain", false), ("lazy", true)];
 const RW_CONFLICT: [(&str, bool); 2] = [("invalidate", false), ("disable", true)];
@@ -219,7 +220,7 @@ fn write_rate(bytes: u64) -> String {
 }
 
 /// Every key, in the order of the documentation.
-pub static KEYS: [Key; 23] = [
+pub static KEYS: [Key; 24] = [
     Key {
         name: "cache",
         syntax: "both|write-cache|preload|through|scratch",
@@ -342,6 +343,14 @@ pub static KEYS: [Key; 23] = [
         meaning: "whether reading a file moves its time of last access: never, as `relatime` does (once after each change, and once a day), or always; the global copy gets it when the file is closed, which moves its ctime",
         read: |p, text| word(text, &ATIME).map(|value| p.atime = value),
         write: |p| name(p.atime, &ATIME),
+    },
+    Key {
+        name: "lock",
+        syntax: "auto|local|refuse",
+        default: "auto",
+        meaning: "whom `fcntl` and `flock` locks exclude: programs of all nodes where that can be kept, else of this node alone; of this node alone; or of all nodes, and where that cannot be kept the call fails with ENOLCK",
+        read: |p, text| word(text, &LOCK).map(|value| p.lock = value),
+        write: |p| name(p.lock, &LOCK),
     },
     Key {
         name: "window",

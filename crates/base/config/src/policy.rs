@@ -74,6 +74,17 @@ pub enum Atime {
     Strict,
 }
 
+/// Which programs the locks of a file (`fcntl`, `flock`) exclude.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lock {
+    /// Those of all nodes where the global store can keep that, else those of this node.
+    Auto,
+    /// Those of this node.
+    Local,
+    /// Those of all nodes; where that cannot be kept, a lock is refused with `ENOLCK`.
+    Refuse,
+}
+
 /// The window of an open file, for its writes where the agent serves windows or ahead of its reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Window {
@@ -153,6 +164,8 @@ pub struct Policy {
     pub rate_bytes_per_s: u64,
     /// `atime`
     pub atime: Atime,
+    /// `lock`
+    pub lock: Lock,
     /// `window`
     pub window: Window,
     /// `read_ahead`: bytes of the burst buffer, for each open file.
@@ -185,6 +198,7 @@ impl Default for Policy {
             reserve_thousandths: 50,
             rate_bytes_per_s: 0,
             atime: Atime::No,
+            lock: Lock::Auto,
             window: Window::Auto,
             read_ahead: Window::Auto,
             unavailable: None,

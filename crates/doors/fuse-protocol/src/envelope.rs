@@ -132,6 +132,15 @@ pub fn release(node: NodeId, handle: Handle) -> Vec<u8> {
     message(abi::RELEASE, (OURS, node), &[bytes_of(&ReleaseIn { fh: handle, ..ReleaseIn::default() })])
 }
 
+/// The notification that all cached bytes and the attributes of a node are no longer so: the kernel writes the pages that mappings have
+/// changed, and drops all.
+pub fn drops_pages(node: NodeId) -> Vec<u8> {
+    let body = abi::NotifyInvalInodeOut { ino: node, off: 0, len: 0 };
+    let len = size_of::<abi::OutHeader>() + size_of_val(&body);
+    let header = abi::OutHeader { len: len as u32, error: abi::notify_code::INVAL_INODE, unique: 0 };
+    [bytes_of(&header), bytes_of(&body)].concat()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

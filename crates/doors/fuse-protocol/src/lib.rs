@@ -25,7 +25,7 @@ mod types;
 pub use abi::{Opcode, fopen, init_flags};
 pub use dir_sink::DirSink;
 pub use direct::{Direct, Events};
-pub use envelope::{Envelope, Given, forgets, interrupt, release, set_lock};
+pub use envelope::{Envelope, Given, drops_pages, forgets, interrupt, release, set_lock};
 pub use filesystem::{Filesystem, Handle, NodeId};
 pub use init::{InitReply, KernelConfig};
 pub use notify::{BackingId, Notifier};

@@ -13,6 +13,7 @@ use fuse_protocol::{
     init_flags,
 };
 
+use crate::coherence::SharedFile;
 use crate::convert;
 use crate::handles::{FileOf, Handles};
 use crate::limits;
@@ -72,6 +73,13 @@ impl Door {
     /// Whether others change files without this kernel's knowledge.
     fn is_shared(&self) -> bool {
         self.client != 0 || self.agent.cache().is_shared()
+    }
+
+    /// A file of which this node keeps something that other nodes may change. (The kernel of a client drops its pages by itself.)
+    pub(crate) fn shared(&self, known: &Arc<Known>) -> Option<SharedFile> {
+        let keeps = self.client == 0 && self.agent.cache().is_shared();
+        let notifier = || self.notifier().cloned();
+        keeps.then(|| SharedFile { agent: Arc::clone(&self.agent), notifier: notifier(), known: Arc::clone(known) })
     }
 
     /// The way to the kernel; without it nothing is passed through.
@@ -270,11 +278,11 @@ impl Door {
 
     pub(crate) fn release_file(&self, handle: Handle, flock_owner: Option<u64>) {
         let Some(file) = self.handles.remove_file(handle) else { return };
-        let identity = file.known.node.identity();
+        let node = &file.known.node;
         if let Some(owner) = flock_owner {
-            self.agent.locks().unlock_flock(identity, owner_of(self.client, owner));
+            self.agent.unlock_flock(node, owner_of(self.client, owner));
         }
-        self.agent.locks().release_handle(identity, handle);
+        self.agent.release_locks_of_handle(node, handle);
         // The kernel's registration is left before the replica's user goes: who removes an unused replica finds it.
         file.known.open.lock().leave(&file.open, file.bypasses, self.registrations.get().map(Arc::as_ref));
     }

@@ -2,6 +2,7 @@
 //!
 //! It has no policy of its own: what a file means is the agent's affair, what travels the protocol's.
 
+mod coherence;
 mod convert;
 mod door;
 mod handles;

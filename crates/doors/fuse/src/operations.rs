@@ -11,6 +11,7 @@ use fuse_protocol::{
 };
 use types::ByteRange;
 
+use crate::coherence::SharedFile;
 use crate::convert::{self, caller};
 use crate::door::{Door, lock_request};
 use crate::limits;
@@ -191,9 +192,10 @@ impl Filesystem for Door {
     fn flush(&self, req: &Request, _node: NodeId, handle: Handle, owner: u64) -> Done<()> {
         let _working = self.work_for_close(req);
         let file = self.handles.file(handle)?;
-        // Closing any descriptor of a file ends all of its process's POSIX locks on it.
-        self.agent.locks().close_descriptor(file.known.node.identity(), owner_of(self.client, owner), handle);
-        Ok(file.open.flush()?)
+        let flushed = file.open.flush();
+        // Closing any descriptor of a file ends all of its process's POSIX locks on it; who gets one next sees what was written.
+        self.agent.close_descriptor(&file.known.node, owner_of(self.client, owner), handle);
+        Ok(flushed?)
     }
 
     fn release(&self, _req: &Request, _node: NodeId, handle: Handle, _flags: i32, flock_owner: Option<u64>) {
@@ -202,7 +204,10 @@ impl Filesystem for Door {
 
     fn fsync(&self, req: &Request, _node: NodeId, handle: Handle, data_only: bool) -> Done<()> {
         let _working = self.work_for(req);
-        Ok(self.handles.file(handle)?.open.sync(data_only)?)
+        let file = self.handles.file(handle)?;
+        file.open.sync(data_only)?;
+        self.shared(&file.known).iter().for_each(SharedFile::refresh);
+        Ok(())
     }
 
     fn opendir(&self, req: &Request, node: NodeId, _flags: i32) -> Done<Opened> {
@@ -275,32 +280,43 @@ impl Filesystem for Door {
     fn getlk(&self, _req: &Request, node: NodeId, handle: Handle, lock: LockArgs) -> Done<LockArgs> {
         let known = self.node(node)?;
         let Some(wanted) = lock_request(self.client, &lock, handle)? else { return Ok(lock) };
-        Ok(match self.agent.locks().test(known.node.identity(), &wanted.range) {
+        Ok(match self.agent.test_lock(&known.node, &wanted.range)? {
             None => LockArgs { kind: libc::F_UNLCK, ..lock },
             Some(held) => convert::held_lock(&held, lock, self.client),
         })
     }
 
     fn setlk(&self, _req: &Request, node: NodeId, handle: Handle, lock: LockArgs, wait: bool, reply: Parked) {
-        if !self.handles.has(handle) {
-            return reply.error(self.handles.unknown());
-        }
+        let Ok(file) = self.handles.file(handle) else { return reply.error(self.handles.unknown()) };
         let (known, request) = match (self.node(node), lock_request(self.client, &lock, handle)) {
             (Ok(known), Ok(request)) => (known, request),
             (Err(errno), _) | (_, Err(errno)) => return reply.error(errno),
         };
-        let (identity, owner) = (known.node.identity(), owner_of(self.client, lock.owner));
-        match request {
-            None if lock.flock => self.agent.locks().unlock_flock(identity, owner),
-            None => self.agent.locks().unlock(identity, owner, lock.start, lock.end),
-            Some(request) if wait => return waits::lock_and_answer(&self.agent, identity, request, reply),
-            Some(request) => {
-                if let Err(errno) = self.agent.locks().try_lock(identity, request) {
-                    return reply.error(errno.into());
-                }
+        let shared = self.shared(&known);
+        let Some(request) = request else {
+            shared.iter().for_each(SharedFile::refresh);
+            let drained = if shared.is_some() { file.open.drain_windows() } else { Ok(()) };
+            let owner = owner_of(self.client, lock.owner);
+            if lock.flock {
+                self.agent.unlock_flock(&known.node, owner);
+            } else {
+                self.agent.unlock(&known.node, owner, lock.start, lock.end);
             }
+            return match drained {
+                Ok(()) => reply.done(),
+                Err(error) => reply.error(error.into()),
+            };
+        };
+        if wait {
+            return waits::lock_and_answer(&self.agent, &known.node, request, shared, reply);
         }
-        reply.done();
+        match self.agent.try_lock(&known.node, request) {
+            Ok(()) => {
+                shared.iter().for_each(SharedFile::refresh);
+                reply.done();
+            }
+            Err(errno) => reply.error(errno.into()),
+        }
     }
 
     fn fallocate(&self, req: &Request, _node: NodeId, handle: Handle, offset: u64, len: u64, mode: i32) -> Done<()> {

@@ -84,6 +84,6 @@ impl Remote {
 impl Drop for Remote {
     fn drop(&mut self) {
         self.direct.close();
-        self.agent.locks().release_client(self.client);
+        self.agent.release_locks_of_client(self.client);
     }
 }

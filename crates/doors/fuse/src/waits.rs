@@ -1,50 +1,54 @@
 //! Locks that are waited for: no thread waits, the reply does.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use agent::locks::{LockRequest, LockTable, Ticket};
+use agent::locks::{LockRequest, Ticket};
+use agent::{Agent, Node};
 use fuse_protocol::{Errno, Parked};
 use parking_lot::Mutex;
-use types::Identity;
 
-use agent::Agent;
+use crate::coherence::SharedFile;
 
-/// What an interrupt has to cancel: known only once the lock is waited for, and the interrupt may come before.
+/// What an interrupt has to cancel: the ticket is known only once the lock is waited for, and the interrupt may come before.
 #[derive(Default)]
 struct Wait {
-    ticket: Option<Ticket>,
-    interrupted: bool,
+    ticket: Mutex<Option<Ticket>>,
+    interrupted: Arc<AtomicBool>,
 }
 
-/// Takes a lock when it becomes free, and answers then; an interrupt ends the wait with `EINTR`.
-pub fn lock_and_answer(agent: &Arc<Agent>, file: &Identity, request: LockRequest, reply: Parked) {
-    let wait = Arc::new(Mutex::new(Wait::default()));
-    let (for_interrupt, with, of) = (wait.clone(), agent.clone(), file.clone());
-    reply.on_interrupt(Box::new(move || {
-        let ticket = {
-            let mut wait = for_interrupt.lock();
-            wait.interrupted = true;
-            wait.ticket
-        };
-        cancel(with.locks(), &of, ticket);
-    }));
-    let grant = Box::new(move |outcome: Result<(), _>| match outcome {
-        Ok(()) => reply.done(),
-        Err(errno) => reply.error(Errno::from(errno)),
-    });
-    let Some(ticket) = agent.locks().lock(file, request, grant) else { return };
-    let came_before = {
-        let mut wait = wait.lock();
-        wait.ticket = Some(ticket);
-        wait.interrupted
-    };
-    if came_before {
-        agent.locks().cancel(file, ticket);
+impl Wait {
+    fn cancel(&self, agent: &Agent, node: &Node) {
+        let ticket = *self.ticket.lock();
+        agent.cancel_lock(node, ticket, &self.interrupted);
     }
 }
 
-fn cancel(locks: &LockTable, file: &Identity, ticket: Option<Ticket>) {
-    if let Some(ticket) = ticket {
-        locks.cancel(file, ticket);
+/// Takes a lock when it becomes free, and answers then; an interrupt ends the wait with `EINTR`. A file that is `shared` is
+/// refreshed before its program hears that it has the lock.
+pub fn lock_and_answer(
+    agent: &Arc<Agent>,
+    node: &Arc<Node>,
+    request: LockRequest,
+    shared: Option<SharedFile>,
+    reply: Parked,
+) {
+    let wait = Arc::new(Wait::default());
+    let (for_interrupt, with, of) = (wait.clone(), agent.clone(), node.clone());
+    reply.on_interrupt(Box::new(move || {
+        for_interrupt.interrupted.store(true, Ordering::SeqCst);
+        for_interrupt.cancel(&with, &of);
+    }));
+    let grant = Box::new(move |outcome: Result<(), _>| match outcome {
+        Ok(()) => {
+            shared.iter().for_each(SharedFile::refresh);
+            reply.done();
+        }
+        Err(errno) => reply.error(Errno::from(errno)),
+    });
+    let Some(ticket) = agent.lock(node, request, &wait.interrupted, grant) else { return };
+    *wait.ticket.lock() = Some(ticket);
+    if wait.interrupted.load(Ordering::SeqCst) {
+        wait.cancel(agent, node);
     }
 }

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 
 use fuse::is_dying;
-use fuse_protocol::{Errno, Parked};
+use fuse_protocol::{Envelope, Errno, NodeId, Parked};
 use parking_lot::Mutex;
 use transport::Memory;
 
 enum State {
-    Running,
+    Running(NodeId),
     /// The answer came before the word that it comes later.
     Answered(Vec<u8>),
     Waits {
@@ -27,9 +27,9 @@ enum State {
 pub(crate) struct Waiting(Mutex<HashMap<u64, State>>);
 
 impl Waiting {
-    /// A request runs.
-    pub fn begin(&self, unique: u64) {
-        self.0.lock().insert(unique, State::Running);
+    /// A request about a file runs.
+    pub fn begin(&self, unique: u64, node: NodeId) {
+        self.0.lock().insert(unique, State::Running(node));
     }
 
     /// It is answered by who ran it; with what has come, if its answer has.
@@ -64,6 +64,15 @@ impl Waiting {
                 reply.bytes(answer, &[]);
             }
             _ => _ = all.insert(unique, State::Answered(answer.to_vec())),
+        }
+    }
+
+    /// The file of a request that waits, or is about to.
+    pub fn node(&self, unique: u64) -> Option<NodeId> {
+        match self.0.lock().get(&unique)? {
+            State::Running(node) => Some(*node),
+            State::Waits { message, .. } => Envelope::of(message).map(|envelope| envelope.node),
+            State::Answered(_) => None,
         }
     }
 
@@ -143,7 +152,7 @@ mod tests {
         for early in [true, false] {
             let waiting = Waiting::default();
             let (reply, answered, _) = Parked::detached(2);
-            waiting.begin(2);
+            waiting.begin(2, 1);
             if early {
                 waiting.answer(2, &answer(), || true);
                 assert!(waiting.is_open(2));
@@ -160,7 +169,7 @@ mod tests {
         for early in [true, false] {
             let waiting = Waiting::default();
             let (reply, answered, _) = Parked::detached(2);
-            waiting.begin(2);
+            waiting.begin(2, 1);
             if early {
                 waiting.answer(2, &answer(), || false);
             }
@@ -180,7 +189,7 @@ mod tests {
     fn an_answer_that_comes_before_its_request_ends_otherwise_is_the_answer() {
         let waiting = Waiting::default();
         for come in [true, false] {
-            waiting.begin(2);
+            waiting.begin(2, 1);
             if come {
                 waiting.answer(2, &answer(), || true);
             }

@@ -13,13 +13,13 @@ use std::cell::RefCell;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use agent::{Caller, Groups, Written};
-use fuse_protocol::{Envelope, Errno, Given, NodeId, Opcode, Parked, Raw};
+use fuse_protocol::{Envelope, Errno, Given, NodeId, Opcode, Parked, Raw, drops_pages};
 use parking_lot::Mutex;
 use transport::{Answer, Call, CallError, Client, Memory};
 use types::Identity;
@@ -57,7 +57,12 @@ pub struct Relay {
     /// How often the kernel was attached; 0: not yet.
     attached: AtomicU64,
     ended: AtomicBool,
+    /// Tells the kernel something unasked.
+    pass: OnceLock<Pass>,
 }
+
+/// Sends the kernel a notification.
+type Pass = Box<dyn Fn(&[u8]) -> io::Result<()> + Send + Sync>;
 
 thread_local! {
     /// The room for an answer's data; pages that no answer touches cost nothing.
@@ -113,6 +118,7 @@ impl Relay {
             refusal: Mutex::default(),
             attached: AtomicU64::new(0),
             ended: AtomicBool::new(false),
+            pass: OnceLock::new(),
         })
     }
 
@@ -124,11 +130,13 @@ impl Relay {
     /// Starts what fetches events and runs errands; both end with the session. `pass` tells the kernel something unasked.
     pub fn start(
         self: &Arc<Relay>,
-        pass: impl Fn(&[u8]) -> io::Result<()> + Send + 'static,
+        pass: impl Fn(&[u8]) -> io::Result<()> + Send + Sync + 'static,
     ) -> io::Result<[JoinHandle<()>; 2]> {
+        // Called once.
+        let _ = self.pass.set(Box::new(pass));
         let thread = |name: &str| std::thread::Builder::new().name(name.into());
         let (listening, running) = (Arc::clone(self), Arc::clone(self));
-        let listens = thread("listen").spawn(move || listening.listen(&pass))?;
+        let listens = thread("listen").spawn(move || listening.listen())?;
         let runs = thread("errands").spawn(move || running.run_errands());
         if runs.is_err() {
             self.end();
@@ -151,6 +159,17 @@ impl Relay {
 
     fn has_ended(&self) -> bool {
         self.ended.load(Ordering::SeqCst)
+    }
+
+    fn pass(&self, notification: &[u8]) {
+        // What the kernel does not know any more needs none.
+        self.pass.get().iter().for_each(|pass| _ = pass(notification));
+    }
+
+    /// Other nodes see what mappings here have changed of a file, and mappings here what others wrote: around locks and syncs, as in the
+    /// kernel's NFS client.
+    fn drop_pages(&self, node: NodeId) {
+        self.pass(&drops_pages(node));
     }
 
     /// The caller's groups, where they count. Root needs none.
@@ -242,6 +261,10 @@ impl Relay {
             return reply.error(Errno::EIO);
         }
         let change = manner::locks(envelope, message);
+        // A close has written the pages already.
+        if change.is_some_and(|change| change.kind.is_none()) && envelope.opcode != Some(Opcode::Flush) {
+            self.drop_pages(envelope.node);
+        }
         change.into_iter().for_each(|change| self.held.lock_begins(envelope.unique, envelope.node, change));
         let manner = manner::of(envelope, message, writes);
         let (unique, number) = (envelope.unique, self.open.begin());
@@ -257,6 +280,10 @@ impl Relay {
                 Ok(Got::Answer(head, bytes, about)) => {
                     let opened = self.note(envelope, &head, about);
                     self.waiting.end(unique);
+                    let takes = change.is_some_and(|change| change.kind.is_some());
+                    if manner::is_success(&head) && (takes || envelope.opcode == Some(Opcode::Fsync)) {
+                        self.drop_pages(envelope.node);
+                    }
                     // A write that was made is told by what comes next.
                     let told = envelope.opcode != Some(Opcode::Write) && manner::is_success(&head);
                     if told && self.changes.tells(envelope) {
@@ -363,7 +390,7 @@ impl Raw for Relay {
     }
 
     fn request(&self, envelope: &Envelope, message: &[u8], reply: Parked) {
-        self.waiting.begin(envelope.unique);
+        self.waiting.begin(envelope.unique, envelope.node);
         self.relay(envelope, message, reply);
     }
 

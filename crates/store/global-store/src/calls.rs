@@ -28,11 +28,25 @@ pub enum Call {
     Write,
     Sync,
     List,
+    Lock,
 }
 
 impl Call {
-    const NAMES: [&str; 12] =
-        ["", "lookup", "attributes", "change", "create", "remove", "rename", "open", "read", "write", "sync", "list"];
+    const NAMES: [&str; 13] = [
+        "",
+        "lookup",
+        "attributes",
+        "change",
+        "create",
+        "remove",
+        "rename",
+        "open",
+        "read",
+        "write",
+        "sync",
+        "list",
+        "lock",
+    ];
 
     fn name(number: u8) -> &'static str {
         Call::NAMES.get(usize::from(number)).copied().unwrap_or_default()

@@ -294,6 +294,9 @@ pub struct DoctorArgs {
     /// Where windows would lie, if not in memory of the node
     #[arg(long, value_name = "DIR")]
     pub window: Option<PathBuf>,
+    /// The directory to be accelerated: what its file system can do
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub dir: PathBuf,
     /// As JSON
     #[arg(long)]
     pub json: bool,

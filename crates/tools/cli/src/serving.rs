@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use agent::control::{Listener, SOCKET};
-use agent::{Agent, BurstBuffer, PolicyTable, Replayed};
-use config::{Policy, PolicySet};
+use agent::{Agent, BurstBuffer, LockScope, PolicyTable, Replayed};
+use config::{Lock, Policy, PolicySet};
 use file_cache::{FileCache, OpenError, Settings};
 use global_store::posix::{Options, PosixStore};
 
@@ -149,8 +149,12 @@ fn prepared(
     how: &How,
     identity: &str,
 ) -> Result<Prepared, Failure> {
-    let agent = Agent::over(Arc::clone(&cache), store, policies)
+    let mut agent = Agent::over(Arc::clone(&cache), store, policies)
         .map_err(|e| Failure::io(format_args!("use {}", place.dir.display()), &e))?;
+    // Several nodes have the same data.
+    if how.server.is_some() || how.in_place {
+        agent.lock_in_store();
+    }
     let alive = windows(place, &agent, how, identity)?;
     // Not before, as windows that a killed agent left name files by their identities; so do nodes of a server, also of one that is
     // gone: they may come back to another.
@@ -295,6 +299,17 @@ pub struct Serving {
 }
 
 impl Prepared {
+    /// What is to be told of locks that other nodes' programs do not see; `None` where all see them, or the rules say how it is to be.
+    pub fn lock_note(&self) -> Option<String> {
+        let LockScope::NodeAlone(why) = self.agent.lock_scope() else { return None };
+        let asked_for = self.agent.policies().base().lock != Lock::Auto;
+        let text = format!(
+            "{}: fcntl and flock exclude programs of this node alone: {why}; --policy lock=refuse makes them fail instead",
+            self.place.dir.display()
+        );
+        (!asked_for).then_some(text)
+    }
+
     /// Fails where the rules of its directories cannot be kept.
     pub fn can_keep_policies(&self) -> Result<(), Failure> {
         let dir = self.place.dir.display();

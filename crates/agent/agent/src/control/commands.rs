@@ -15,6 +15,7 @@ use super::staging::Staging;
 use super::{Item, Keep, Reply, Request, stuck_item};
 use crate::agent::Agent;
 use crate::limits;
+use crate::locking::LockScope;
 use crate::node::Node;
 use crate::policy_table::{PolicyError, inside};
 
@@ -65,7 +66,7 @@ impl Commands {
         Ok(serde_json::Value::Null)
     }
 
-    /// The file cache's counters, what windows did as `windows` (null where none are served), and how it stands with a
+    /// The file cache's counters, what windows did as `windows` (null where none are served), whom locks exclude as `locks`, and how it stands with a
     /// server as `server` (absent where there is none).
     fn status(&self) -> io::Result<serde_json::Value> {
         let cache = self.agent.cache();
@@ -74,6 +75,7 @@ impl Commands {
             let mut status = serde_json::to_value(counters?)?;
             status["windows"] = serde_json::to_value(self.agent.window_status())?;
             status["store"] = self.store();
+            status["locks"] = self.locks();
             return Ok(status);
         };
         // Who looks wants to know most of all when it does not answer.
@@ -81,9 +83,20 @@ impl Commands {
         let mut status = serde_json::to_value(counters.unwrap_or_default())?;
         let away = server.away.filter(|_| !answers).map(|away| away.as_secs());
         status["store"] = self.store();
+        status["locks"] = self.locks();
         status["windows"] = serde_json::to_value(self.agent.window_status())?;
         status["server"] = json!({ "address": server.address, "answers": answers, "away_s": away });
         Ok(status)
+    }
+
+    /// Which programs locks exclude: `scope` is `node` (no other node sees the directory), `store` (those of all nodes) or `node-alone`, and
+    /// `why` says then why others see none.
+    fn locks(&self) -> serde_json::Value {
+        match self.agent.lock_scope() {
+            LockScope::Node => json!({ "scope": "node" }),
+            LockScope::Store => json!({ "scope": "store" }),
+            LockScope::NodeAlone(why) => json!({ "scope": "node-alone", "why": why }),
+        }
     }
 
     /// The calls that the global store has not answered for long, the oldest first.

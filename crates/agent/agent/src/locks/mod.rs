@@ -1,13 +1,16 @@
 //! Locks of the files of one node: POSIX byte ranges, open-file-description ranges and whole-file flocks.
 //!
 //! They are kept here, by identity, and not in the kernel, because a file that was changed below has two inodes for a
-//! while - the old version's and the new one's - and both must mean the same locks.
+//! while - the old version's and the new one's - and both must mean the same locks. Where they are to exclude the programs of other
+//! nodes as well they are taken in the global store besides ([`StoreLocks`]), by one agent for all its programs.
 
 mod ranges;
+mod store;
 mod table;
 mod whole;
 
 pub use ranges::{RangeLock, RangeLocks};
+pub(crate) use store::StoreLocks;
 pub use table::{Grant, LockRequest, LockTable, Ticket};
 pub use whole::WholeLocks;
 

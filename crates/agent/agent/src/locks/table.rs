@@ -264,6 +264,24 @@ impl LockTable {
         given_up.into_iter().for_each(|waiter| (waiter.grant)(Err(Errno::INTR)));
     }
 
+    /// Gives an owner the ranges `held` instead of those that it has: a request was granted here and refused elsewhere. What somebody else
+    /// was granted meanwhile stays his.
+    pub fn restore(&self, file: &Identity, owner: Owner, held: &RangeLocks) {
+        self.change(|tables, granted| {
+            let locks = tables.files.entry(file.clone()).or_default();
+            locks.ranges.release(owner, 0, u64::MAX);
+            held.iter().filter(|range| range.owner == owner).for_each(|range| {
+                if locks.ranges.conflict(range).is_none() {
+                    locks.ranges.take(*range);
+                }
+            });
+            locks.serve(granted);
+            if locks.is_empty() {
+                tables.files.remove(file);
+            }
+        });
+    }
+
     /// Whether anybody holds or awaits a lock.
     pub fn is_empty(&self) -> bool {
         self.tables.lock().files.is_empty()

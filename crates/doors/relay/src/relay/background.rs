@@ -1,6 +1,5 @@
 //! What runs behind the kernel's requests: events are fetched, errands are run.
 
-use std::io;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -12,6 +11,7 @@ use super::{Relay, piece};
 use crate::errands::Errand;
 use crate::limits::{ANSWER_BYTES, ERRAND, ERRAND_POLL, GRACE_POLL, INTERRUPT_AGAIN};
 use crate::locked::Outcome;
+use crate::manner::is_success;
 
 fn is_again(answer: &[u8]) -> bool {
     answer.get(4..8).is_some_and(|error| error == (-libc::EAGAIN).to_ne_bytes())
@@ -19,7 +19,7 @@ fn is_again(answer: &[u8]) -> bool {
 
 impl Relay {
     /// Fetches what the kernel is told unasked, until the end.
-    pub(super) fn listen(&self, pass: &dyn Fn(&[u8]) -> io::Result<()>) {
+    pub(super) fn listen(&self) {
         let (mut after, mut room) = (0, vec![0; ANSWER_BYTES]);
         let ended = || self.has_ended();
         while !ended() {
@@ -32,7 +32,7 @@ impl Relay {
             let call = Call { into: &mut room, interrupted: &ended, ..Call::new(&question) };
             match self.client.call(call) {
                 Ok(Answer { message: Message::Heard { last }, data_bytes, memory }) => {
-                    self.deliver((&room[..data_bytes], memory), pass);
+                    self.deliver((&room[..data_bytes], memory));
                     after = last;
                 }
                 Ok(Answer { message: Message::Unknown {}, .. }) => {
@@ -47,13 +47,12 @@ impl Relay {
     }
 
     /// Hands events on: each begins with its length, and has its number behind that and the error.
-    fn deliver(&self, (mut events, memory): (&[u8], Memory), pass: &dyn Fn(&[u8]) -> io::Result<()>) {
+    fn deliver(&self, (mut events, memory): (&[u8], Memory)) {
         while let Some(length) = events.first_chunk::<4>() {
             let Some((event, rest)) = events.split_at_checked(u32::from_ne_bytes(*length) as usize) else { return };
             let Some(unique) = event.get(8..16).and_then(<[u8]>::first_chunk::<8>) else { return };
             match u64::from_ne_bytes(*unique) {
-                // What the kernel does not know any more needs no notification.
-                0 => _ = pass(event),
+                0 => self.pass(event),
                 unique => self.answer_late(unique, event, memory),
             }
             events = rest;
@@ -63,6 +62,9 @@ impl Relay {
     /// Answers what waited for a lock; the lock is noted before its program hears of it. What a former server says of it does not count: the
     /// next is asked.
     fn answer_late(&self, unique: u64, answer: &[u8], by: Memory) {
+        if is_success(answer) {
+            self.waiting.node(unique).into_iter().for_each(|node| self.drop_pages(node));
+        }
         self.waiting.answer(unique, answer, || self.held.lock_comes(unique, Outcome::of(answer), by));
     }
 

@@ -4,6 +4,7 @@ mod anchor;
 mod file;
 mod identity;
 mod locate;
+mod locking;
 mod sharing;
 mod successor;
 
@@ -22,6 +23,7 @@ use types::{Fingerprint, Identity, Timestamp};
 use crate::calls::{Call, Store};
 use crate::{Anchor, Attributes, GlobalStore, SyncPoint};
 use anchor::PosixAnchor;
+pub use locking::{FileLocks, LockedRange};
 
 /// What cannot be found out, or what the owner knows better.
 #[derive(Debug, Clone, Copy, Default)]

@@ -79,6 +79,52 @@ fn is_replaced(kind: i64) -> bool {
     REPLACED.contains(&kind)
 }
 
+/// `statfs` types of shared file systems whose clients hand locks to a server that all of them ask, unless a mount option says
+/// otherwise. (BeeGFS keeps locks on the node unless it is tuned, 9p and AFS always do; those of SMB stop other nodes' reads and
+/// writes.)
+const LOCK_ACROSS: [i64; 6] = [
+    0x6969,      // NFS
+    0x0BD0_0BD0, // Lustre
+    0x00C3_6400, // Ceph
+    0x4750_4653, // GPFS, Storage Scale
+    0x7461_636F, // OCFS2
+    0x0116_1970, // GFS2
+];
+
+/// Subtypes of FUSE file systems whose clients do.
+const LOCK_ACROSS_FUSE: [&str; 8] =
+    ["ceph", "ceph-fuse", "glusterfs", "juicefs", "JuiceFS", "mfs", "moosefs", "saunafs"];
+
+/// Mount options that keep locks on the node: of NFS, of Lustre.
+const LOCKS_STAY: [&str; 6] =
+    ["nolock", "local_lock=all", "local_lock=flock", "local_lock=posix", "localflock", "noflock"];
+
+/// Whether locks on files of a shared or FUSE file system exclude the programs of other nodes; `Err`: why not, in a few words.
+/// `kind`: its `statfs` type; `table`: the text of `mountinfo`, which has its mount options under `device`.
+pub(super) fn locks_across_nodes(kind: i64, table: &str, device: u64) -> Result<(), String> {
+    let mounted = mounted_as(table, device);
+    let name = mounted.map_or("a file system of an unknown type", |(kind, _)| kind);
+    let known = match kind {
+        FUSE_MAGIC => name.strip_prefix("fuse.").is_some_and(|subtype| LOCK_ACROSS_FUSE.contains(&subtype)),
+        _ => LOCK_ACROSS.contains(&kind),
+    };
+    if !known {
+        return Err(format!("{name} is not known to lock across nodes"));
+    }
+    let stays = options(table, device).find(|option| LOCKS_STAY.contains(option));
+    stays.map_or(Ok(()), |option| Err(format!("{name} is mounted with {option}")))
+}
+
+/// Mount options of a device, of the mount and of its file system.
+fn options(table: &str, device: u64) -> impl Iterator<Item = &str> {
+    let device = format!("{}:{}", fs::major(device), fs::minor(device));
+    let of = table.lines().filter_map(|line| line.split_once(" - "));
+    let of = of.filter(move |(mount, _)| mount.split(' ').nth(2) == Some(&device)).take(1);
+    of.flat_map(|(mount, kind)| [mount.split(' ').nth(5), kind.split(' ').nth(2)])
+        .flatten()
+        .flat_map(|words| words.split(','))
+}
+
 /// Finds out for the file system of an open directory; `device` is its `st_dev`.
 pub(super) fn is_shared(root: BorrowedFd, device: u64) -> io::Result<bool> {
     let kind = fs::fstatfs(root)?.f_type as i64;
@@ -126,6 +172,21 @@ mod tests {
         assert_eq!(fuse_subtype(TABLE, fs::makedev(0, 99)), None);
         assert_eq!(mounted_as(TABLE, fs::makedev(0, 51)), Some(("fuse.glusterfs", "server:/volume")));
         assert!(SHARED_FUSE.contains(&"glusterfs") && !SHARED_FUSE.contains(&"archivemount"));
+    }
+
+    #[test]
+    fn whether_locks_reach_other_nodes_is_told_by_type_and_mount_options() {
+        const NFS: i64 = 0x6969;
+        const TABLE: &str = "\
+43 22 0:60 / /mnt/nfs rw,relatime - nfs4 server:/a rw,vers=4.2,local_lock=none\n\
+44 22 0:61 / /mnt/old rw,relatime - nfs server:/a rw,vers=3,nolock,local_lock=all\n\
+45 22 0:62 / /mnt/gluster rw - fuse.glusterfs server:/volume rw\n\
+46 22 0:63 / /mnt/slow rw - fuse.slowfs slowfs rw\n";
+        let across = |kind, minor| locks_across_nodes(kind, TABLE, fs::makedev(0, minor));
+        assert_eq!(across(NFS, 60), Ok(()));
+        assert_eq!(across(NFS, 61), Err("nfs is mounted with nolock".into()));
+        assert_eq!(across(FUSE_MAGIC, 62), Ok(()));
+        assert_eq!(across(FUSE_MAGIC, 63), Err("fuse.slowfs is not known to lock across nodes".into()));
     }
 
     #[test]

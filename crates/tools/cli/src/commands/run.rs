@@ -55,6 +55,9 @@ pub fn run(args: &RunArgs) -> Result<u8, Failure> {
     }
     let child = guest.pid;
     let started = start(child, &signals, move || bring_up(guest, &places, claim, below, how))?;
+    if !args.quiet {
+        started.notes.iter().for_each(|note| say!("forebay: {note}"));
+    }
     let ended = || started.servings.iter().all(Serving::has_ended);
     let outcome = supervise(args, started.pid, &started.mounts, &ended, &signals);
     finish(args, here.report, started.servings, outcome, &signals)
@@ -100,6 +103,8 @@ struct Started {
     /// Ours, as the command sees them.
     mounts: Vec<Mount>,
     pid: Pid,
+    /// To be told.
+    notes: Vec<String>,
 }
 
 /// Brings the agent up in a thread, so that a signal can end it at any moment: then the child dies with this process,
@@ -122,16 +127,18 @@ fn bring_up(
     below: Vec<OwnedFd>,
     how: How,
 ) -> Result<Started, Failure> {
-    let mut servings = Vec::new();
+    let (mut servings, mut notes) = (Vec::new(), Vec::new());
     for (place, below) in places.iter().zip(below) {
         // The mount first: if it is not possible, the burst buffer stays untouched.
         let device = guest.device()?;
-        servings.push(serving::prepare(place, below, &how)?.serve(device)?);
+        let prepared = serving::prepare(place, below, &how)?;
+        notes.extend(prepared.lock_note());
+        servings.push(prepared.serve(device)?);
     }
     drop(claim);
     let mounts = mounts_of(guest.pid, places);
     let pid = guest.release()?;
-    Ok(Started { servings, mounts, pid })
+    Ok(Started { servings, mounts, pid, notes })
 }
 
 /// Our mounts, as the command sees them.

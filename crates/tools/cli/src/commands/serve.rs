@@ -67,6 +67,7 @@ pub fn run(args: &ServeArgs) -> Result<u8, Failure> {
         Ok((opened.prepared(&ours, &how)?, cache, store, identity))
     })?;
     prepared.can_keep_policies()?;
+    prepared.lock_note().iter().for_each(|note| say!("forebay: {note}"));
     drop(claim);
     let asked = Arc::new(AtomicBool::new(false));
     let on_shutdown = {

@@ -101,6 +101,9 @@ fn print(state: &Value) {
     let status = &state["status"];
     out!("  agent {}{}", state["agent"], if status["quiesced"] == true { ", quiesced" } else { "" });
     print_store(&status["store"]);
+    if let Some(why) = status["locks"]["why"].as_str() {
+        out!("  fcntl and flock exclude programs of this node alone: {why} (policy lock)");
+    }
     if print_server(&status["server"]) {
         print_counts(status);
         print_windows(&status["windows"]);

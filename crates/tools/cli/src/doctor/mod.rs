@@ -9,6 +9,8 @@ pub mod probe;
 use std::path::Path;
 
 use agent::WindowMedium;
+use global_store::GlobalStore;
+use global_store::posix::{Options, PosixStore};
 use serde::Serialize;
 use window::environment::{SOCKET, WISH, Wish};
 
@@ -63,6 +65,7 @@ pub fn run(args: &DoctorArgs) -> Result<u8, Failure> {
     checks.extend(fuse::checks(buffer.as_deref()));
     checks.extend([machine::memory(), machine::open_files(), library(), windows(args.window.as_deref())]);
     checks.extend(left::checks(args.window.as_deref()));
+    checks.push(locks(&args.dir));
     match &buffer {
         Some(dir) => checks.extend(medium::checks(dir)),
         None => checks.push(Check::ok("burst buffer", "none named; add --burst-buffer BB to look at one")),
@@ -75,6 +78,32 @@ pub fn run(args: &DoctorArgs) -> Result<u8, Failure> {
         print(&checks);
     }
     Ok(if worst == Verdict::Missing { exit::UNAVAILABLE } else { 0 })
+}
+
+/// Whether locks reach the programs of other nodes.
+fn locks(dir: &Path) -> Check {
+    let name = "locks";
+    let store = crate::lower::open(dir).and_then(|below| PosixStore::new(below, Options::default()));
+    let store = match store {
+        Ok(store) => store,
+        Err(error) => return Check::ok(name, format!("cannot look at {}: {}", dir.display(), reason(&error))),
+    };
+    let shown = dir.display();
+    match (store.is_shared(), store.locks_across_nodes()) {
+        (false, Ok(())) => Check::ok(name, format!("{shown} is on a file system of this machine")),
+        (_, Err(why)) => Check::limited(
+            name,
+            format!("fcntl and flock in {shown} exclude programs of one node alone: {why}"),
+            "programs of several nodes that need locks: nodes with --names server; lock=refuse has locks fail",
+        ),
+        (true, Ok(())) => Check::limited(
+            name,
+            format!(
+                "in {shown} they exclude the programs of all nodes that use a server (--server), and without one those of one node"
+            ),
+            "programs of several nodes that need locks: forebay serve; lock=refuse has locks fail where there is no server",
+        ),
+    }
 }
 
 fn library() -> Check {

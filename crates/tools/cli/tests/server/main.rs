@@ -5,6 +5,7 @@ mod ahead;
 mod cluster;
 mod crashed;
 mod ledger;
+mod locks;
 mod traffic;
 mod windows;
 

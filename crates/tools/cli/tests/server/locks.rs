@@ -1,0 +1,83 @@
+//! Locks and syncs of programs on several nodes: what they exclude, and what is seen after them.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use testkit::in_private_namespace;
+
+use crate::cluster::Cluster;
+
+/// Increments of each program.
+const TURNS: u64 = 60;
+
+/// Adds 1 to the number at the start of a file again and again, under a lock that it takes for each turn. Arguments: the file, `fcntl` or
+/// `flock`, `calls` or `mapping`, turns.
+const COUNTER: &str = "
+import fcntl, mmap, os, struct, sys
+path, lock, how, turns = sys.argv[1:5]
+fd = os.open(path, os.O_RDWR)
+take, leave = (fcntl.lockf, fcntl.lockf) if lock == 'fcntl' else (fcntl.flock, fcntl.flock)
+m = mmap.mmap(fd, 4096) if how == 'mapping' else None
+for turn in range(int(turns)):
+    take(fd, fcntl.LOCK_EX)
+    now = struct.unpack('<Q', m[0:8] if m else os.pread(fd, 8, 0))[0]
+    if m: m[0:8] = struct.pack('<Q', now + 1)
+    else: os.pwrite(fd, struct.pack('<Q', now + 1), 0)
+    leave(fd, fcntl.LOCK_UN)
+";
+
+fn counter(dir: &Path, lock: &str, how: &str) -> Child {
+    let (file, turns) = (dir.join("counter"), TURNS.to_string());
+    let mut command = Command::new("python3");
+    command.args(["-c", COUNTER, file.to_str().unwrap(), lock, how, &turns]);
+    command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+#[test]
+fn a_counter_under_a_lock_is_exact_on_nodes_that_mount_the_store_and_on_nodes_that_do_not() {
+    in_private_namespace(|| {
+        let mut cluster = Cluster::new(3);
+        let dirs = [cluster.mount(1, &[]), cluster.mount(2, &[]), cluster.mount_names(3, &[])];
+        for (lock, how) in [("fcntl", "calls"), ("flock", "calls"), ("fcntl", "mapping")] {
+            fs::write(dirs[0].join("counter"), [0; 4096]).unwrap();
+            let counters: Vec<Child> = dirs.iter().map(|dir| counter(dir, lock, how)).collect();
+            for counter in counters {
+                let done = counter.wait_with_output().unwrap();
+                assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+            }
+            let bytes = fs::read(dirs[1].join("counter")).unwrap();
+            let count = u64::from_le_bytes(bytes[..8].try_into().unwrap());
+            assert_eq!(count, 3 * TURNS, "{lock}, {how}");
+        }
+        let said = cluster.status(1);
+        assert!(!said.contains("of this node alone"), "{said}");
+        cluster.end_server();
+    });
+}
+
+#[test]
+fn what_one_node_synced_another_sees_after_its_own_sync() {
+    in_private_namespace(|| {
+        let mut cluster = Cluster::new(2);
+        let (one, two) = (cluster.mount(1, &[]), cluster.mount(2, &[]));
+        fs::write(one.join("file"), vec![0; 1 << 20]).unwrap();
+        let open = |dir: &Path| File::options().read(true).write(true).open(dir.join("file")).unwrap();
+        let (first, second) = (open(&one), open(&two));
+        let mut sight = vec![0; 1 << 16];
+        for turn in 1..=20_u8 {
+            // In sequence, so that the node reads ahead of it.
+            for at in 0..4 {
+                second.read_exact_at(&mut sight, at << 16).unwrap();
+            }
+            first.write_all_at(&vec![turn; 1 << 20], 0).unwrap();
+            first.sync_all().unwrap();
+            second.sync_all().unwrap();
+            second.read_exact_at(&mut sight, 4 << 16).unwrap();
+            assert!(sight.iter().all(|byte| *byte == turn), "turn {turn}: {}", sight[0]);
+        }
+        drop((first, second));
+        cluster.end_server();
+    });
+}
