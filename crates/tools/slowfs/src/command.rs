@@ -52,6 +52,12 @@ pub struct Command {
     /// that file exists. May be given several times
     #[arg(long, value_name = "FAULT", value_parser = faults::parse)]
     pub fault: Vec<Fault>,
+    /// How long this machine trusts names and attributes before it asks again
+    #[arg(long, value_name = "TIME", value_parser = units::time, default_value = "1s")]
+    pub trust: Duration,
+    /// Be a store that other machines change too: the type of the mount is `fuse.slowfs-shared`, by which Forebay knows it
+    #[arg(long)]
+    pub shared: bool,
     /// Stay in the foreground
     #[arg(long)]
     pub foreground: bool,

@@ -105,7 +105,7 @@ impl Faults {
     pub fn meet(&self, call: Call) -> Result<Duration, Errno> {
         let mut delay = Duration::ZERO;
         for (number, point) in self.points.iter().enumerate() {
-            if point.fault.call.is_some_and(|only| only != call) {
+            if point.fault.call.is_some_and(|named| !call.is_one_of(named)) {
                 continue;
             }
             let met = point.met.fetch_add(1, Ordering::Relaxed) + 1;

@@ -2,9 +2,6 @@
 
 use std::time::Duration;
 
-/// How long names and attributes are trusted: as a network file system's default minimum.
-pub const VALID: Duration = Duration::from_secs(1);
-
 /// Unused bandwidth that may be caught up with: enough for late wake-ups of a busy machine, too little to show in a
 /// measurement of a second.
 pub const BURST: Duration = Duration::from_millis(20);

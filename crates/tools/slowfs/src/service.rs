@@ -52,7 +52,7 @@ pub fn serve(command: &Command) -> io::Result<()> {
     let mountpoint = command.mountpoint.canonicalize().map_err(step("find", &command.mountpoint))?;
     let root = lower::root(&command.lower).map_err(step("open", &command.lower))?;
     let options = options(command, root.as_fd()).map_err(step("look at", &command.lower))?;
-    let fs = SlowFs::new(root, Shape::new(command.spec(), &command.fault, command.client))
+    let fs = SlowFs::new(root, Shape::new(command.spec(), &command.fault, command.client), command.trust)
         .map_err(|errno| step("look at", &command.lower)(io::Error::from_raw_os_error(errno.0)))?;
     let device = mount::device().map_err(step("open", Path::new("/dev/fuse")))?;
     // Before any thread starts, so that all of them inherit the mask.
@@ -76,7 +76,7 @@ pub fn serve(command: &Command) -> io::Result<()> {
 fn options(command: &Command, root: std::os::fd::BorrowedFd<'_>) -> io::Result<mount::Options> {
     Ok(mount::Options {
         source: command.lower.display().to_string(),
-        subtype: "slowfs".into(),
+        subtype: if command.shared { "slowfs-shared" } else { "slowfs" }.into(),
         allow_other: rustix::process::geteuid().is_root(),
         default_permissions: true,
         read_only: rustix::fs::fstatvfs(root)?.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY),

@@ -1,6 +1,7 @@
 //! The model in real time: the same slowness for the same arguments, whatever the machine is.
 
 use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use fuse_protocol::{Errno, Handle, Request};
@@ -27,6 +28,7 @@ pub enum ClientIs {
 pub enum Call {
     Lookup,
     Getattr,
+    Statx,
     Setattr,
     Readlink,
     Make,
@@ -38,7 +40,9 @@ pub enum Call {
     Read,
     Write,
     Flush,
+    Release,
     Fsync,
+    Opendir,
     Readdir,
     Statfs,
     Xattr,
@@ -46,9 +50,10 @@ pub enum Call {
     Seek,
 }
 
-const CALLS: [(Call, &str); 19] = [
+const CALLS: [(Call, &str); 22] = [
     (Call::Lookup, "lookup"),
     (Call::Getattr, "getattr"),
+    (Call::Statx, "statx"),
     (Call::Setattr, "setattr"),
     (Call::Readlink, "readlink"),
     (Call::Make, "make"),
@@ -60,7 +65,9 @@ const CALLS: [(Call, &str); 19] = [
     (Call::Read, "read"),
     (Call::Write, "write"),
     (Call::Flush, "flush"),
+    (Call::Release, "release"),
     (Call::Fsync, "fsync"),
+    (Call::Opendir, "opendir"),
     (Call::Readdir, "readdir"),
     (Call::Statfs, "statfs"),
     (Call::Xattr, "xattr"),
@@ -75,6 +82,12 @@ impl Call {
 
     pub fn names() -> String {
         CALLS.map(|(_, name)| name).join(", ")
+    }
+
+    /// Whether a fault point for `named` is one for this call too: `getattr` means any question for attributes, and `readdir` the
+    /// opening of a directory as well.
+    pub fn is_one_of(self, named: Call) -> bool {
+        self == named || matches!((self, named), (Call::Statx, Call::Getattr) | (Call::Opendir, Call::Readdir))
     }
 
     fn operation(self) -> Operation {
@@ -97,6 +110,8 @@ pub struct Moved {
 /// Keeps the promise.
 pub struct Shape {
     origin: Instant,
+    /// Requests of each kind so far, in the order of [`CALLS`].
+    requests: [AtomicU64; CALLS.len()],
     bed: Mutex<Bed>,
     faults: Faults,
     client_is: ClientIs,
@@ -105,15 +120,27 @@ pub struct Shape {
 impl Shape {
     pub fn new(spec: Spec, faults: &[Fault], client_is: ClientIs) -> Shape {
         let faults = Faults::new(faults, spec.seed);
-        Shape { origin: Instant::now(), bed: Mutex::new(Bed::new(spec)), faults, client_is }
+        Shape {
+            origin: Instant::now(),
+            requests: Default::default(),
+            bed: Mutex::new(Bed::new(spec)),
+            faults,
+            client_is,
+        }
     }
 
     pub fn now(&self) -> Ns {
         self.origin.elapsed().as_nanos() as Ns
     }
 
-    /// Meets the fault points of an operation that begins.
-    pub fn fault(&self, call: Call) -> Result<(), Errno> {
+    /// Counts a request.
+    pub fn count(&self, call: Call) {
+        self.requests[call as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts an operation that begins, and meets its fault points.
+    pub fn begin(&self, call: Call) -> Result<(), Errno> {
+        self.count(call);
         let longer = self.faults.meet(call)?;
         if !longer.is_zero() {
             self.sleep_until(self.now() + longer.as_nanos() as Ns);
@@ -158,7 +185,8 @@ impl Shape {
         }
     }
 
-    /// A line for each resource, with names of what follows; then how often each fault point was hit.
+    /// A line for each resource, with names of what follows; then how often each fault point was hit; then how many requests of each
+    /// kind have come.
     pub fn statistics(&self) -> String {
         let now = self.now();
         let uses = self.bed.lock().uses(now);
@@ -169,6 +197,11 @@ impl Shape {
         for (number, hits) in self.faults.hits().enumerate() {
             let _ = writeln!(text, "fault {number} hits {hits}");
         }
+        text.push_str("requests");
+        for ((_, name), count) in CALLS.iter().zip(&self.requests) {
+            let _ = write!(text, " {name} {}", count.load(Ordering::Relaxed));
+        }
+        text.push('\n');
         text
     }
 }
@@ -177,4 +210,16 @@ impl Shape {
 fn parent(process: u32) -> Option<u32> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_counted_under_their_own_names() {
+        for (at, (call, name)) in CALLS.iter().enumerate() {
+            assert_eq!((*call as usize, Call::named(name)), (at, Some(*call)));
+        }
+    }
 }

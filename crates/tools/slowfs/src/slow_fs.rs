@@ -4,6 +4,7 @@ mod pace;
 
 use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
 use fuse_protocol::{
     AttrReply, DirSink, Entry, Errno, Filesystem, Handle, InitReply, KernelConfig, NodeId, Opened, Request, SetAttr,
@@ -13,7 +14,7 @@ use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags, RenameFlags, S
 use types::Timestamp;
 
 use crate::handles::Handles;
-use crate::limits::{BACKGROUND, VALID};
+use crate::limits::BACKGROUND;
 use crate::listing::Directory;
 use crate::model::{ClientId, FileId};
 use crate::nodes::{Node, Nodes, ROOT};
@@ -34,20 +35,22 @@ pub struct SlowFs {
     files: Handles<File>,
     directories: Handles<Directory>,
     shape: Shape,
+    /// How long names and attributes are trusted.
+    valid: Duration,
 }
 
 impl SlowFs {
     /// Shows the directory that `root` is a descriptor of.
-    pub fn new(root: OwnedFd, shape: Shape) -> Result<SlowFs, Errno> {
+    pub fn new(root: OwnedFd, shape: Shape, valid: Duration) -> Result<SlowFs, Errno> {
         let key = attributes::of(&root)?.key;
-        Ok(SlowFs { nodes: Nodes::new(root, key), files: Handles::new(), directories: Handles::new(), shape })
+        Ok(SlowFs { nodes: Nodes::new(root, key), files: Handles::new(), directories: Handles::new(), shape, valid })
     }
 
     /// The entry for a file that was found or created; counts a lookup.
     fn entry(&self, file: OwnedFd) -> Result<Entry, Errno> {
         let known = attributes::of(&file)?;
         let node = self.nodes.found(file, known.key);
-        Ok(Entry { node, attr: known.attr, entry_valid: VALID, attr_valid: VALID })
+        Ok(Entry { node, attr: known.attr, entry_valid: self.valid, attr_valid: self.valid })
     }
 
     fn find(&self, parent: &Node, name: &OsStr) -> Result<Entry, Errno> {
@@ -73,7 +76,7 @@ impl SlowFs {
     }
 
     fn attr(&self, node: &Node) -> Result<AttrReply, Errno> {
-        Ok(AttrReply { attr: attributes::of(&node.fd)?.attr, valid: VALID })
+        Ok(AttrReply { attr: attributes::of(&node.fd)?.attr, valid: self.valid })
     }
 
     fn opened(&self, req: &Request, fd: OwnedFd, flags: OFlags) -> Result<Opened, Errno> {
@@ -126,9 +129,9 @@ impl Filesystem for SlowFs {
     }
 
     fn statx(&self, _: &Request, node: NodeId, _: Option<Handle>) -> Result<(AttrReply, Option<Timestamp>), Errno> {
-        self.slowly(Call::Getattr, || {
+        self.slowly(Call::Statx, || {
             let known = attributes::of(&self.nodes.get(node)?.fd)?;
-            Ok((AttrReply { attr: known.attr, valid: VALID }, known.birth))
+            Ok((AttrReply { attr: known.attr, valid: self.valid }, known.birth))
         })
     }
 
@@ -284,6 +287,7 @@ impl Filesystem for SlowFs {
 
     fn release(&self, _: &Request, _: NodeId, handle: Handle, _: i32, _: Option<u64>) {
         // Nobody waits for it, so it is not slowed.
+        self.shape.count(Call::Release);
         if let Ok(file) = self.files.get(handle) {
             self.shape.closed(file.id, handle, file.client);
         }
@@ -303,7 +307,7 @@ impl Filesystem for SlowFs {
     }
 
     fn opendir(&self, _: &Request, node: NodeId, _: i32) -> Result<Opened, Errno> {
-        self.slowly(Call::Readdir, || {
+        self.slowly(Call::Opendir, || {
             let fd = lower::open(self.nodes.get(node)?.fd.as_fd(), OFlags::RDONLY | OFlags::DIRECTORY)?;
             Ok(Opened { handle: self.directories.insert(Directory::new(fd)), ..Opened::default() })
         })

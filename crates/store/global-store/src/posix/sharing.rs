@@ -29,7 +29,7 @@ const SHARED: [i64; 17] = [
 ];
 
 /// Subtypes of FUSE file systems that several machines mount. Others are local: archives, encryption, test beds.
-const SHARED_FUSE: [&str; 24] = [
+const SHARED_FUSE: [&str; 25] = [
     "alluxio",
     "beegfs",
     "ceph",
@@ -52,6 +52,7 @@ const SHARED_FUSE: [&str; 24] = [
     "s3fs",
     "saunafs",
     "seaweedfs",
+    "slowfs-shared", // a test bed that stands for one (docs/slowfs.md)
     "sshfs",
     "davfs2",
 ];
@@ -161,6 +162,7 @@ mod tests {
     const TABLE: &str = "\
 22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n\
 40 22 0:51 / /mnt/gluster rw,nosuid master:3 shared:7 - fuse.glusterfs server:/volume rw,user_id=0\n\
+44 22 0:54 / /mnt/bed rw,nosuid - fuse.slowfs-shared /srv/data rw,user_id=0\n\
 41 22 0:52 / /mnt/plain rw,nosuid - fuse /dev/fuse rw,user_id=0\n\
 42 22 0:53 / /mnt/archive rw,nosuid - fuse.archivemount archive rw,user_id=0\n";
 
@@ -171,6 +173,7 @@ mod tests {
         assert_eq!(fuse_subtype(TABLE, fs::makedev(0, 53)), Some("archivemount"));
         assert_eq!(fuse_subtype(TABLE, fs::makedev(0, 99)), None);
         assert_eq!(mounted_as(TABLE, fs::makedev(0, 51)), Some(("fuse.glusterfs", "server:/volume")));
+        assert!(SHARED_FUSE.contains(&fuse_subtype(TABLE, fs::makedev(0, 54)).unwrap()));
         assert!(SHARED_FUSE.contains(&"glusterfs") && !SHARED_FUSE.contains(&"archivemount"));
     }
 

@@ -10,7 +10,7 @@ impl SlowFs {
     /// Does it, and lets it last; or fails it, at a fault point.
     pub(super) fn slowly<T>(&self, call: Call, work: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
         let begun = self.shape.now();
-        self.shape.fault(call)?;
+        self.shape.begin(call)?;
         let outcome = work();
         self.shape.wait(begun, call);
         outcome
@@ -24,7 +24,7 @@ impl SlowFs {
         work: impl FnOnce(&File) -> Result<usize, Errno>,
     ) -> Result<usize, Errno> {
         let begun: Ns = self.shape.now();
-        self.shape.fault(call)?;
+        self.shape.begin(call)?;
         let file = self.files.get(handle)?;
         let outcome = work(&file);
         let bytes = *outcome.as_ref().unwrap_or(&0) as u64;

@@ -1,0 +1,250 @@
+//! How often a global store is asked: the same operations directly in a store that counts, and through Forebay with its stage-out.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt::Write;
+use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use common::{BOUND, Bench, call, ok};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use testkit::{PATIENCE, ProcessGuard, TempTree, in_private_namespace, wait_until};
+
+/// Tells the process that serves the store what to serve.
+const SERVE: &str = "REQUESTS_TEST_SERVE";
+
+/// How often each operation is done, on as many files.
+const FILES: u64 = 20;
+
+/// A store that counts, with a directory for each side in it.
+struct Counted {
+    bench: Bench,
+    lower: PathBuf,
+    shown: PathBuf,
+    _server: ProcessGuard,
+}
+
+/// Requests by kind.
+type Requests = BTreeMap<String, u64>;
+
+impl Counted {
+    /// `--trust`: what was learnt once is not asked for again, however slow the machine is.
+    fn new(options: &[&str]) -> Counted {
+        let tree = TempTree::new();
+        let (lower, shown, buffer) = (tree.mount_tmpfs("lower", 64 << 20), tree.dir("shown"), tree.dir("bb"));
+        for side in ["direct", "ours"] {
+            fs::create_dir(lower.join(side)).unwrap();
+        }
+        let mut words = vec![b"slowfs".as_slice(), lower.as_os_str().as_bytes(), shown.as_os_str().as_bytes()];
+        words.extend([b"--foreground".as_slice(), b"--trust", b"60s"]);
+        words.extend(options.iter().map(|word| word.as_bytes()));
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "serve", "--ignored", "--nocapture", "--test-threads=1"]);
+        command.env(SERVE, OsString::from_vec(words.join(&b'\n'))).stdin(Stdio::null());
+        let server = ProcessGuard::spawn(&mut command);
+        wait_until("the store", PATIENCE, || fuse_protocol::mount::is_mounted(&shown).unwrap());
+        let dir = shown.join("ours");
+        Counted { bench: Bench { tree, dir, buffer }, lower, shown, _server: server }
+    }
+
+    fn requests(&self) -> Requests {
+        let mut text = vec![0; 1 << 16];
+        let length = rustix::fs::getxattr(&self.shown, "user.slowfs.statistics", &mut text[..]).unwrap();
+        let text = String::from_utf8(text[..length].to_vec()).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("requests ")).unwrap();
+        let words: Vec<&str> = line.split(' ').collect();
+        words.chunks(2).map(|pair| (pair[0].to_owned(), pair[1].parse().unwrap())).collect()
+    }
+
+    /// The requests once everything that was opened is closed, which nobody waits for.
+    fn settled(&self) -> Requests {
+        wait_until("every file is closed", BOUND, || {
+            let now = self.requests();
+            now["open"] + now["create"] == now["release"]
+        });
+        self.requests()
+    }
+
+    /// What `run` costs in one of the directories, until everything is below.
+    fn cost(&self, side: &str, run: impl FnOnce(&Path)) -> Requests {
+        let before = self.settled();
+        run(&self.shown.join(side));
+        if side == "ours" {
+            ok(call(["drain", "--wait", self.bench.dir.to_str().unwrap()]));
+        }
+        let mut after = self.settled();
+        after.iter_mut().for_each(|(kind, count)| *count -= before[kind]);
+        after.retain(|_, count| *count > 0);
+        after
+    }
+}
+
+/// Not a test: the store.
+#[test]
+#[ignore = "the store of the other tests"]
+fn serve() {
+    let Some(words) = std::env::var_os(SERVE) else { return };
+    let words = words.as_bytes().split(|byte| *byte == b'\n').map(|word| OsString::from_vec(word.to_vec()));
+    slowfs::run(words.collect::<Vec<_>>());
+}
+
+/// What an operation finds.
+#[derive(Clone, Copy, PartialEq)]
+enum Found {
+    Nothing,
+    Files,
+    Directories,
+}
+
+struct Operation {
+    name: &'static str,
+    finds: Found,
+    /// Does it with all names in the directory.
+    run: fn(&Path, &[String]),
+    /// The most requests a file that it may take, in hundredths: directly, which nobody can spare, and through Forebay. With a
+    /// stage-out that depends on how many files came together in a batch: a few requests for each batch are allowed for.
+    direct: u64,
+    ours: u64,
+}
+
+fn each(dir: &Path, names: &[String], run: impl Fn(&Path)) {
+    names.iter().for_each(|name| run(&dir.join(name)));
+}
+
+/// By the call that asks for no time of birth.
+fn stat(path: &Path) {
+    rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).unwrap();
+}
+
+fn write(path: &Path, flags: OFlags, bytes: usize) {
+    let file = rustix::fs::open(path, OFlags::WRONLY | flags, Mode::from_raw_mode(0o644)).unwrap();
+    if bytes > 0 {
+        assert_eq!(rustix::io::write(&file, &vec![7; bytes]).unwrap(), bytes);
+    }
+}
+
+fn read(path: &Path) {
+    let file = rustix::fs::open(path, OFlags::RDONLY, Mode::empty()).unwrap();
+    let mut bytes = [0; 8192];
+    assert_eq!(rustix::io::read(&file, &mut bytes).unwrap(), 4096);
+}
+
+const OPERATIONS: [Operation; 11] = [
+    Operation {
+        name: "new 4 KiB file",
+        finds: Found::Nothing,
+        run: |dir, names| each(dir, names, |path| write(path, OFlags::CREATE, 4096)),
+        direct: 695,
+        ours: 1500,
+    },
+    Operation {
+        name: "empty file",
+        finds: Found::Nothing,
+        run: |dir, names| each(dir, names, |path| write(path, OFlags::CREATE, 0)),
+        direct: 495,
+        ours: 720,
+    },
+    Operation {
+        name: "append",
+        finds: Found::Files,
+        run: |dir, names| each(dir, names, |path| write(path, OFlags::APPEND, 4096)),
+        direct: 600,
+        ours: 1590,
+    },
+    Operation {
+        name: "rename",
+        finds: Found::Files,
+        run: |dir, names| each(dir, names, |path| fs::rename(path, path.with_extension("to")).unwrap()),
+        direct: 395,
+        ours: 695,
+    },
+    Operation {
+        name: "unlink",
+        finds: Found::Files,
+        run: |dir, names| each(dir, names, |path| fs::remove_file(path).unwrap()),
+        direct: 295,
+        ours: 495,
+    },
+    Operation {
+        name: "mkdir",
+        finds: Found::Nothing,
+        run: |dir, names| each(dir, names, |path| fs::create_dir(path).unwrap()),
+        direct: 295,
+        ours: 500,
+    },
+    Operation {
+        name: "rmdir",
+        finds: Found::Directories,
+        run: |dir, names| each(dir, names, |path| fs::remove_dir(path).unwrap()),
+        direct: 295,
+        ours: 395,
+    },
+    Operation {
+        name: "cold open, read, close",
+        finds: Found::Files,
+        run: |dir, names| each(dir, names, read),
+        direct: 400,
+        ours: 600,
+    },
+    Operation { name: "stat", finds: Found::Files, run: |dir, names| each(dir, names, stat), direct: 100, ours: 200 },
+    Operation {
+        name: "list and stat, an entry",
+        finds: Found::Files,
+        run: |dir, _| {
+            let listed = rustix::fs::open(dir, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
+            let entries = rustix::fs::Dir::new(listed).unwrap().map(|entry| entry.unwrap());
+            let names: Vec<_> = entries.map(|entry| entry.file_name().to_owned()).collect();
+            let names = names.iter().filter(|name| !name.to_bytes().starts_with(b"."));
+            names.for_each(|name| stat(&dir.join(std::ffi::OsStr::from_bytes(name.to_bytes()))));
+        },
+        direct: 15,
+        ours: 120,
+    },
+    Operation {
+        name: "list, stat, open, read, close, an entry",
+        finds: Found::Files,
+        run: |dir, names| {
+            (OPERATIONS[9].run)(dir, names);
+            each(dir, names, read);
+        },
+        direct: 315,
+        ours: 520,
+    },
+];
+
+#[test]
+fn every_operation_asks_the_store_as_often_as_the_table_says() {
+    in_private_namespace(|| {
+        let store = Counted::new(&[]);
+        let mounted = store.bench.mount(&[]);
+        let (mut table, mut wrong) = (String::new(), false);
+        for (number, operation) in OPERATIONS.iter().enumerate() {
+            let names: Vec<String> = (0..FILES).map(|file| format!("f{file}")).collect();
+            let at = format!("{number}");
+            let cost = ["direct", "ours"].map(|side| {
+                let lower = store.lower.join(side).join(&at);
+                fs::create_dir(&lower).unwrap();
+                for name in &names {
+                    match operation.finds {
+                        Found::Nothing => {}
+                        Found::Files => fs::write(lower.join(name), [1; 4096]).unwrap(),
+                        Found::Directories => fs::create_dir(lower.join(name)).unwrap(),
+                    }
+                }
+                // The directory itself is known.
+                stat(&store.shown.join(side).join(&at));
+                store.cost(side, |dir| (operation.run)(&dir.join(&at), &names))
+            });
+            let [direct, ours] = [0, 1].map(|side| cost[side].values().sum::<u64>() * 100 / FILES);
+            wrong |= direct > operation.direct || ours > operation.ours;
+            let bounds = format!("at most {} / {}", operation.direct, operation.ours);
+            writeln!(table, "{}: {direct} / {ours} hundredths a file, {bounds}: {cost:?}", operation.name).unwrap();
+        }
+        assert!(!wrong, "\n{table}");
+        drop(mounted);
+    });
+}
