@@ -394,8 +394,9 @@ run_loading() {
   is() { # NAME HAVE WANT
     if [ "$2" = "$3" ]; then pass "loading::$1"; else fail "loading::$1" "'$2', not '$3'"; fi
   }
-  is windows_bring_the_library_and_what_was_loaded_stays "$(preloaded "$forebay" run --quiet --window)" \
-    "$library:/lib/x86_64-linux-gnu/libm.so.6"
+  told=$(preloaded "$forebay" run --quiet --window)
+  is windows_bring_the_library_and_what_was_loaded_stays "${told#*'/$PLATFORM/'}" \
+    "libforebay_preload.so:/lib/x86_64-linux-gnu/libm.so.6"
   is no_preload_leaves_it_out "$(preloaded "$forebay" run --quiet --window --no-preload)" /lib/x86_64-linux-gnu/libm.so.6
   is without_windows_there_is_no_library "$(preloaded "$forebay" run --quiet)" /lib/x86_64-linux-gnu/libm.so.6
   mkdir -p "$other/bin" "$other/lib/forebay"

@@ -14,7 +14,7 @@
 //!    signals blocked and memory that is not the program's. There is no thread. Nobody waits for a thread that a forked child has
 //!    not: what one may be in the midst of is wiped there ([`own`]).
 //! 3. A panic ends in `abort`, never in the program's frames.
-//! 4. Only the functions of the table are exported, and only libc is needed.
+//! 4. Only the functions of the table are exported, and only libc is needed, in a version that is as old as can be.
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
@@ -37,3 +37,4 @@ mod signals;
 mod stdio;
 mod table;
 mod unfinished;
+mod unwinder;

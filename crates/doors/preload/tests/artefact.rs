@@ -58,6 +58,10 @@ fn the_library_needs_libc_and_its_loader_alone() {
         .collect();
     let allowed = BTreeSet::from(["libc.so.6", "ld-linux-x86-64.so.2"]);
     assert!(needed.is_subset(&allowed), "{needed:?}");
+    let versions = output(Command::new("readelf").args(["--version-info", "--wide"]).arg(library()));
+    let minor = |word: &str| word.strip_prefix("GLIBC_2.")?.split('.').next()?.parse::<u32>().ok();
+    let newest = versions.split_whitespace().filter_map(minor).max();
+    assert!(newest.is_some_and(|minor| minor <= 34), "an older C library ends the program: {newest:?}");
     assert!(dynamic.contains("BIND_NOW"), "a first call in a signal handler would look for its function");
 }
 

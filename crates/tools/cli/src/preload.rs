@@ -1,5 +1,8 @@
 //! The preload library: where it lies, whether it is ours, and how a command comes to load it.
 
+mod empty;
+mod links;
+
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
@@ -59,12 +62,23 @@ fn contains(bytes: &[u8], mark: &[u8]) -> bool {
     !unsafe { libc::memmem(bytes.as_ptr().cast(), bytes.len(), mark.as_ptr().cast(), mark.len()) }.is_null()
 }
 
-/// Has the command that this process becomes load the library, before what it loads already. Without one it runs all the
-/// same, through the kernel.
-pub fn load(quiet: bool) {
+/// The name by which programs load `library`: through links in `dir`, where windows lie, or its own path if there can be none. `None`:
+/// no variable can name that.
+pub fn name_for_programs(library: &Path, dir: &Path) -> Option<PathBuf> {
+    let links = agent::provide_for_windows(dir).and_then(|_| links::provide(library, dir));
+    links.ok().or_else(|| links::is_plain(library.as_os_str()).then(|| library.to_owned()))
+}
+
+/// Has the command that this process becomes load the library, before what it loads already; windows lie in `dir`. Without one it runs all
+/// the same, through the kernel.
+pub fn load(dir: &Path, quiet: bool) {
     match find() {
         Library::Ours(path) => {
-            let value = before(&path, std::env::var_os(VARIABLE).as_deref());
+            let Some(name) = name_for_programs(&path, dir) else {
+                say!("forebay: {VARIABLE} cannot name {}: writes go through the kernel", path.display());
+                return;
+            };
+            let value = before(&name, std::env::var_os(VARIABLE).as_deref());
             // SAFETY: called while this process has one thread.
             unsafe { std::env::set_var(VARIABLE, value) };
         }

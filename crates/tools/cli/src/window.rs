@@ -214,6 +214,11 @@ impl WindowPlace {
         server::agents_in(&self.first.dir)
     }
 
+    /// The directory.
+    pub fn dir(&self) -> &Path {
+        &self.first.dir
+    }
+
     /// Whether others have no say in what lies there.
     pub fn is_fit(&self) -> bool {
         agent::fits_windows(&self.first.dir).is_ok()
@@ -254,13 +259,13 @@ impl WindowPlace {
     /// What a shell must say before it starts programs that are to write through windows: `eval "$(forebay mount ... --window)"`.
     pub fn exports(&self) -> String {
         let socket = format!("export {SOCKET}={}", shell::word(self.first.socket()));
-        match preload::find() {
-            Library::Ours(library) => {
-                let (name, library) = (preload::VARIABLE, shell::word(&library));
-                format!("{socket} {name}={library}\"${{{name}:+:${name}}}\"")
-            }
-            Library::Other(_) | Library::Missing => socket,
-        }
+        let library = match preload::find() {
+            Library::Ours(library) => preload::name_for_programs(&library, self.dir()),
+            Library::Other(_) | Library::Missing => None,
+        };
+        let Some(library) = library else { return socket };
+        let (name, library) = (preload::VARIABLE, shell::word(&library));
+        format!("{socket} {name}={library}\"${{{name}:+:${name}}}\"")
     }
 
     /// Tells programs that this process becomes where to register. Before there are threads.

@@ -43,7 +43,7 @@ pub fn run(args: &RunArgs) -> Result<u8, Failure> {
     if let Some(windows) = &windows {
         windows.tell_programs();
         if !args.no_preload {
-            preload::load(args.quiet);
+            preload::load(windows.dir(), args.quiet);
         }
     }
     let signals = Signals::block();

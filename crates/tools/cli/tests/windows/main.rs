@@ -4,6 +4,7 @@
 mod common;
 mod out_of_sight;
 mod own_tmpfs;
+mod programs;
 
 use std::fs::OpenOptions;
 use std::os::fd::AsFd;
