@@ -36,8 +36,8 @@ impl Notifier {
         Notifier { transport }
     }
 
-    /// The name is to be looked up again, and the node under it let go when unused. `ENOENT` when the kernel has no
-    /// such name cached, which is as good.
+    /// The name is to be looked up again, and the node under it let go when unused. Of whoever has it open, stands in it or has mounted
+    /// something there the kernel takes it all the same: [`crate::InUse`]. `ENOENT` when the kernel has no such name cached, which is as good.
     pub fn inval_entry(&self, parent: NodeId, name: &OsStr) -> io::Result<()> {
         self.entry(parent, name, 0)
     }
@@ -84,5 +84,62 @@ impl Notifier {
         let header = OutHeader { len: len as u32, error: code, unique: 0 };
         let parts = [bytes_of(&header), body, name, end].map(IoSlice::new);
         self.transport.send(&parts)
+    }
+}
+
+/// The name that a kernel's message asks it to forget ([`Notifier::inval_entry`]); `None`: the message is another.
+pub fn name_to_forget(message: &[u8]) -> Option<&OsStr> {
+    let (header, body) = message.split_at_checked(size_of::<OutHeader>())?;
+    let word = |bytes: &[u8], at: usize| Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk::<4>()?));
+    if word(header, 4)? as i32 != notify_code::INVAL_ENTRY || word(body, 12)? != 0 {
+        return None;
+    }
+    let name = body.get(size_of::<NotifyInvalEntryOut>()..)?.get(..word(body, 8)? as usize)?;
+    Some(OsStr::from_bytes(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use parking_lot::Mutex;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Sent(Mutex<Vec<Vec<u8>>>);
+
+    impl Transport for Sent {
+        fn backing_open(&self, _file: BorrowedFd<'_>) -> io::Result<BackingId> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+
+        fn backing_close(&self, _id: BackingId) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn receive(&self, _buffer: &mut [u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+
+        fn send(&self, parts: &[IoSlice<'_>]) -> io::Result<()> {
+            self.0.lock().push(parts.iter().flat_map(|part| part.iter().copied()).collect());
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_name_to_forget_is_told_from_all_else() {
+        let sent = Arc::new(Sent::default());
+        let notifier = Notifier::new(sent.clone());
+        let name = OsStr::new("name");
+        notifier.inval_entry(7, name).unwrap();
+        notifier.expire_entry(7, name).unwrap();
+        notifier.inval_inode(7, 0, 0).unwrap();
+        notifier.delete(7, 8, name).unwrap();
+        let sent = std::mem::take(&mut *sent.0.lock());
+        let names = sent.iter().map(|message| name_to_forget(message).map(OsStr::to_owned)).collect::<Vec<_>>();
+        assert_eq!(names, [Some(OsString::from("name")), None, None, None]);
+        assert!((0..sent[0].len()).all(|end| name_to_forget(&sent[0][..end]).is_none_or(|cut| cut == name)));
     }
 }

@@ -22,13 +22,19 @@ pub struct FileOf {
     pub passed: bool,
 }
 
+/// An open directory with its node, which is in use as long.
+struct DirectoryOf {
+    _known: Arc<Known>,
+    open: Arc<OpenDirectory>,
+}
+
 /// All handles. A number is never used twice.
 pub struct Handles {
     last: Arc<AtomicU64>,
     /// What a number says that is none of ours: a client of a former server asks with numbers of that.
     unknown: Errno,
     files: RwLock<HashMap<Handle, Arc<FileOf>>>,
-    directories: RwLock<HashMap<Handle, Arc<OpenDirectory>>>,
+    directories: RwLock<HashMap<Handle, DirectoryOf>>,
 }
 
 impl Default for Handles {
@@ -80,20 +86,20 @@ impl Handles {
     }
 
     /// The same of a directory.
-    pub fn reclaim_directory(&self, handle: Handle, directory: OpenDirectory) {
-        self.directories.write().insert(handle, Arc::new(directory));
+    pub fn reclaim_directory(&self, handle: Handle, known: Arc<Known>, directory: OpenDirectory) {
+        self.directories.write().insert(handle, DirectoryOf { _known: known, open: Arc::new(directory) });
     }
 
     /// Keeps an open directory.
-    pub fn add_directory(&self, directory: OpenDirectory) -> Handle {
+    pub fn add_directory(&self, known: Arc<Known>, directory: OpenDirectory) -> Handle {
         let handle = self.mint();
-        self.directories.write().insert(handle, Arc::new(directory));
+        self.reclaim_directory(handle, known, directory);
         handle
     }
 
     /// The open directory of a handle; errors as for files.
     pub fn directory(&self, handle: Handle) -> Result<Arc<OpenDirectory>, Errno> {
-        self.directories.read().get(&handle).cloned().ok_or(self.unknown)
+        self.directories.read().get(&handle).map(|directory| directory.open.clone()).ok_or(self.unknown)
     }
 
     /// Lets an open directory go.

@@ -73,7 +73,7 @@ impl Session {
     /// Serves until the last unmount, or until the connection is aborted.
     pub fn run(&self) -> io::Result<End> {
         let (nodes, registrations) = (self.nodes.clone(), self.registrations.clone());
-        let _relief = Relief::start(nodes, registrations, self.session.notifier(), self.options.nodes_max)?;
+        let _relief = Relief::start(nodes, registrations, self.session.notifier(), self.options.nodes_max, false)?;
         self.session.run()
     }
 

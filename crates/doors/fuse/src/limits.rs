@@ -10,6 +10,10 @@ pub const NODE_DESCRIPTORS_SHARE: u64 = 2;
 /// programs use just now mostly stays.
 pub const FORGET_BATCH: usize = 1024;
 
+/// How long after its last lookup a directory may be come to without another: as long as the kernel trusts its name by the default of the
+/// policy `revalidate`.
+pub const NAME_TRUSTED: Duration = Duration::from_secs(1);
+
 /// How often the number of nodes is looked at: at a lookup every 5 us, 20,000 come meanwhile at most.
 pub const RELIEF_POLL: Duration = Duration::from_millis(100);
 

@@ -8,12 +8,14 @@ use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
 
 use agent::{Attributes, Node};
 use fuse_protocol::NodeId;
 use parking_lot::Mutex;
 use types::Identity;
 
+use crate::limits;
 use crate::opens::OpenState;
 
 /// The kernel's number of the root.
@@ -51,6 +53,32 @@ struct Slot {
     place: Option<(NodeId, OsString)>,
     /// Set at each lookup, cleared when the kernel was asked to forget it and it may have been in use.
     fresh: bool,
+    /// The last lookup.
+    looked_up: Instant,
+}
+
+impl Slot {
+    fn new(known: Arc<Known>, lookups: u64, place: Option<(NodeId, OsString)>) -> Slot {
+        Slot { known, lookups, place, fresh: true, looked_up: Instant::now() }
+    }
+
+    /// Whether the kernel may be asked to forget it: nobody has it open or asks something of it. Whoever comes to a directory, to stand in
+    /// it, looks it up by now.
+    fn may_be_forgotten(&self) -> bool {
+        let is_settled = !self.known.node.is_directory() || self.looked_up.elapsed() >= limits::NAME_TRUSTED;
+        !self.fresh && Arc::strong_count(&self.known) == 1 && is_settled
+    }
+}
+
+/// A name that the kernel may be asked to forget.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stale {
+    /// The node under it.
+    pub id: NodeId,
+    /// The directory.
+    pub parent: NodeId,
+    /// The name.
+    pub name: OsString,
 }
 
 #[derive(Default)]
@@ -94,7 +122,7 @@ impl Nodes {
             let mut tables = nodes.tables.lock();
             tables.newest.insert(root.identity().clone(), ROOT);
             let known = Known::new(ROOT, root);
-            tables.slots.insert(ROOT, Slot { known, lookups: 1, place: None, fresh: true });
+            tables.slots.insert(ROOT, Slot::new(known, 1, None));
         }
         nodes
     }
@@ -113,13 +141,14 @@ impl Nodes {
         {
             slot.lookups += 1;
             slot.fresh = true;
+            slot.looked_up = Instant::now();
             slot.place = place.or(slot.place.take());
             return slot.known.clone();
         }
         let id = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         let known = Known::new(id, node);
         tables.newest.insert(known.node.identity().clone(), id);
-        tables.slots.insert(id, Slot { known: known.clone(), lookups: 1, place, fresh: true });
+        tables.slots.insert(id, Slot::new(known.clone(), 1, place));
         known
     }
 
@@ -147,7 +176,7 @@ impl Nodes {
             older.retired.store(true, Ordering::Relaxed);
             *tables.retired.entry(identity).or_default() += 1;
         }
-        tables.slots.insert(id, Slot { known: known.clone(), lookups, place: None, fresh: true });
+        tables.slots.insert(id, Slot::new(known.clone(), lookups, None));
         known
     }
 
@@ -200,27 +229,33 @@ impl Nodes {
         self.tables.lock().slots.len()
     }
 
-    /// Up to `most` places of nodes that were not looked up lately, going round; a second chance for those that were.
-    pub fn stale_places(&self, most: usize) -> Vec<(NodeId, OsString)> {
+    /// Up to `most` names of nodes that were not looked up lately and that nobody has open, going round; a second chance for others.
+    pub fn stale(&self, most: usize) -> Vec<Stale> {
         let mut tables = self.tables.lock();
         let mut ids: Vec<NodeId> = tables.slots.keys().copied().filter(|&id| id != ROOT).collect();
         ids.sort_unstable();
         let hand = tables.hand;
         let start = ids.partition_point(|&id| id <= hand);
-        let mut places = Vec::new();
+        let mut stale = Vec::new();
         for round in [&ids[start..], &ids[..start]] {
             for id in round {
-                if places.len() == most {
-                    return places;
+                if stale.len() == most {
+                    return stale;
                 }
                 tables.hand = *id;
                 let Some(slot) = tables.slots.get_mut(id) else { continue };
-                if !std::mem::take(&mut slot.fresh) {
-                    places.extend(slot.place.clone());
+                if slot.may_be_forgotten() {
+                    stale.extend(slot.place.clone().map(|(parent, name)| Stale { id: *id, parent, name }));
                 }
+                slot.fresh = false;
             }
         }
-        places
+        stale
+    }
+
+    /// Whether a node is still one that the kernel may be asked to forget.
+    pub fn is_stale(&self, id: NodeId) -> bool {
+        self.tables.lock().slots.get(&id).is_some_and(Slot::may_be_forgotten)
     }
 }
 
@@ -238,6 +273,7 @@ mod tests {
     fn with_agent(test: impl FnOnce(&Agent)) {
         let tree = testkit::TempTree::new();
         tree.file("data/file", "content");
+        tree.dir("data/directory");
         let root = std::fs::File::open(tree.path("data")).unwrap().into();
         let store = PosixStore::new(root, Options::default()).unwrap();
         let settings = Settings::new(tree.path("burst-buffer"), Arc::new(store.clone()), "test");
@@ -284,13 +320,27 @@ mod tests {
     }
 
     #[test]
-    fn places_of_nodes_in_use_get_a_second_chance() {
+    fn names_of_nodes_in_use_get_a_second_chance_and_open_ones_as_many_as_they_need() {
         with_agent(|agent| {
             let nodes = Nodes::new(agent.root().clone());
-            let found = agent.lookup(agent.root(), OsStr::new("file")).unwrap();
-            nodes.looked_up(found.node, Some((ROOT, OsStr::new("file"))));
-            assert!(nodes.stale_places(10).is_empty());
-            assert_eq!(nodes.stale_places(10), [(ROOT, "file".into())]);
+            let look = |name: &str| {
+                let found = agent.lookup(agent.root(), OsStr::new(name)).unwrap();
+                nodes.looked_up(found.node, Some((ROOT, OsStr::new(name))))
+            };
+            let names = || nodes.stale(10).into_iter().map(|stale| stale.name).collect::<Vec<_>>();
+            let open = look("file");
+            assert_eq!((names(), names()), (vec![], vec![]), "it is open");
+            let id = open.id;
+            drop(open);
+            assert_eq!((names(), nodes.is_stale(id)), (vec!["file".into()], true));
+            drop(look("file"));
+            assert_eq!((nodes.is_stale(id), names(), names()), (false, vec![], vec!["file".into()]));
+            nodes.forget(id, 2);
+            let directory = look("directory").id;
+            assert_eq!((names(), names()), (vec![], vec![]), "the kernel may still trust its name");
+            let long_ago = Instant::now().checked_sub(limits::NAME_TRUSTED).unwrap();
+            nodes.tables.lock().slots.get_mut(&directory).unwrap().looked_up = long_ago;
+            assert_eq!(names(), [OsString::from("directory")]);
         });
     }
 }

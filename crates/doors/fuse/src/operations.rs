@@ -211,8 +211,9 @@ impl Filesystem for Door {
     }
 
     fn opendir(&self, req: &Request, node: NodeId, _flags: i32) -> Done<Opened> {
-        let directory = self.agent.open_directory(&caller(req), &self.node(node)?.node)?;
-        Ok(Opened { handle: self.handles.add_directory(directory), ..Opened::default() })
+        let known = self.node(node)?;
+        let directory = self.agent.open_directory(&caller(req), &known.node)?;
+        Ok(Opened { handle: self.handles.add_directory(known, directory), ..Opened::default() })
     }
 
     fn readdir(

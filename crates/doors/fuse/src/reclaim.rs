@@ -48,7 +48,7 @@ impl Door {
         }
         if known.node.is_directory() {
             let directory = self.agent.open_directory(&Caller::own(), &known.node)?;
-            self.handles.reclaim_directory(handle, directory);
+            self.handles.reclaim_directory(handle, known.clone(), directory);
             return Ok(());
         }
         let open = self.agent.reopen(&known.node, Mode::from_flags(flags))?;

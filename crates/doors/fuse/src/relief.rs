@@ -1,11 +1,14 @@
 //! Asking the kernel to forget nodes before their descriptors run out: each node holds one. And ending registrations that
 //! nobody uses.
+//!
+//! It forgets what is in use as well, so that is not asked for: [`Nodes::stale`] knows what is open, [`InUse`] who stands where and what
+//! is mounted. The kernel of another machine is asked for all of it, and its node passes over what is in use there.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use fuse_protocol::Notifier;
+use fuse_protocol::{InUse, Notifier};
 use rustix::process::{Resource, getrlimit};
 
 use crate::limits;
@@ -19,12 +22,14 @@ pub struct Relief {
 }
 
 impl Relief {
-    /// Starts it. `most` nodes are kept without asking; `None`: the process's limit of descriptors decides.
+    /// Starts it. `most` nodes are kept without asking; `None`: the process's limit of descriptors decides. `away`: it is the kernel of
+    /// another machine.
     pub fn start(
         nodes: Arc<Nodes>,
         registrations: Option<Arc<Registrations>>,
         notifier: Notifier,
         most: Option<usize>,
+        away: bool,
     ) -> std::io::Result<Relief> {
         let most = most.unwrap_or_else(|| node_budget(limits::NODE_DESCRIPTORS_SHARE));
         let ended = Arc::new(AtomicBool::new(false));
@@ -33,10 +38,7 @@ impl Relief {
             while !stop.load(Ordering::Acquire) {
                 if nodes.len() > most {
                     let excess = (nodes.len() - most).max(limits::FORGET_BATCH);
-                    for (parent, name) in nodes.stale_places(excess) {
-                        // Unknown names are as good as forgotten ones; a name in use stays.
-                        let _ = notifier.inval_entry(parent, &name);
-                    }
+                    forget(&nodes, &notifier, excess, away);
                 }
                 registrations.iter().for_each(|idle| idle.expire(limits::IDLE_REGISTRATION));
                 std::thread::park_timeout(limits::RELIEF_POLL);
@@ -54,6 +56,19 @@ impl Drop for Relief {
             // It may wait in the kernel for a connection that is ending: it ends with it.
             drop(thread);
         }
+    }
+}
+
+fn forget(nodes: &Nodes, notifier: &Notifier, most: usize, away: bool) {
+    let stale = nodes.stale(most);
+    if stale.is_empty() {
+        return;
+    }
+    // Where nobody can be seen everybody may be there.
+    let Ok(in_use) = (if away { Ok(InUse::default()) } else { InUse::look() }) else { return };
+    for one in stale.iter().filter(|one| !in_use.has(&one.name) && nodes.is_stale(one.id)) {
+        // Unknown names are as good as forgotten ones.
+        let _ = notifier.inval_entry(one.parent, &one.name);
     }
 }
 

@@ -39,7 +39,7 @@ impl Remote {
         let (direct, answer) = Direct::new(door.clone(), events, init)?;
         door.connect(direct.notifier());
         let most = Some(node_budget(limits::CLIENT_DESCRIPTORS_SHARE));
-        let relief = Relief::start(door.nodes.clone(), None, direct.notifier(), most)?;
+        let relief = Relief::start(door.nodes.clone(), None, direct.notifier(), most, true)?;
         Ok((Remote { agent, door, client, direct, _relief: relief }, answer))
     }
 

@@ -185,6 +185,47 @@ fn descriptors_of_nodes_are_bounded() {
 }
 
 #[test]
+fn what_is_in_use_stays_where_the_kernel_is_asked_to_forget() {
+    in_private_namespace(|| {
+        let stand = Stand::new(How { nodes_max: Some(100), ..PASSTHROUGH });
+        for name in ["work/inner", "listed", "mounts/on", "tree"] {
+            fs::create_dir_all(stand.below(name)).unwrap();
+        }
+        ["file", "open"].iter().for_each(|name| fs::write(stand.below(name), name).unwrap());
+        let many = |kind: &str| (0..600).map(|at| format!("tree/{kind}-{at}")).collect::<Vec<_>>();
+        many("file").iter().for_each(|name| drop(File::create(stand.below(name)).unwrap()));
+        many("directory").iter().for_each(|name| fs::create_dir(stand.below(name)).unwrap());
+        let mut inside = std::process::Command::new("cat");
+        let inside = testkit::ProcessGuard::spawn(
+            inside.current_dir(stand.path("work/inner")).stdin(std::process::Stdio::piped()),
+        );
+        rustix::mount::mount("none", stand.path("mounts/on"), "tmpfs", rustix::mount::MountFlags::empty(), None)
+            .unwrap();
+        fs::write(stand.beside("other"), "other").unwrap();
+        rustix::mount::mount_bind(stand.beside("other"), stand.path("file")).unwrap();
+        let (listed, open) = (File::open(stand.path("listed")).unwrap(), File::open(stand.path("open")).unwrap());
+
+        let look = |kind| many(kind).iter().for_each(|name| drop(fs::symlink_metadata(stand.path(name)).unwrap()));
+        let few = || stand.server_descriptors() < 250;
+        look("file");
+        testkit::wait_until("forgetting files", testkit::PATIENCE, few);
+        look("directory");
+        testkit::wait_until("forgetting directories", testkit::PATIENCE, few);
+
+        let leads = |link: String| fs::read_link(link).unwrap();
+        assert_eq!(leads(format!("/proc/{}/cwd", inside.pid())), stand.path("work/inner"));
+        for (file, name) in [(&listed, "listed"), (&open, "open")] {
+            assert_eq!(leads(crate::stand::proc_path(file).to_str().unwrap().into()), stand.path(name));
+        }
+        assert_eq!(fs::read_to_string(stand.path("file")).unwrap(), "other");
+        for name in ["mounts/on", "file"] {
+            rustix::mount::unmount(stand.path(name), rustix::mount::UnmountFlags::empty()).expect(name);
+        }
+        inside.signal(rustix::process::Signal::KILL);
+    });
+}
+
+#[test]
 fn attributes_of_our_own_are_hidden_and_others_pass() {
     in_private_namespace(|| {
         use rustix::fs::{XattrFlags, getxattr, listxattr, removexattr, setxattr};

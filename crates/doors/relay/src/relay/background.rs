@@ -1,9 +1,11 @@
 //! What runs behind the kernel's requests: events are fetched, errands are run.
 
+use std::cell::LazyCell;
+use std::ffi::OsStr;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use fuse_protocol::{Errno, LockArgs, forgets, interrupt, set_lock};
+use fuse_protocol::{Errno, InUse, LockArgs, forgets, interrupt, name_to_forget, set_lock};
 use transport::{Answer, Call, CallError, Memory};
 use wire::{Message, Piece, pace};
 
@@ -48,11 +50,16 @@ impl Relay {
 
     /// Hands events on: each begins with its length, and has its number behind that and the error.
     fn deliver(&self, (mut events, memory): (&[u8], Memory)) {
+        // Looked at once, and only if it is asked for.
+        let in_use = LazyCell::new(|| InUse::look().ok());
+        let may_pass =
+            |name: Option<&OsStr>| name.is_none_or(|name| in_use.as_ref().is_some_and(|in_use| !in_use.has(name)));
         while let Some(length) = events.first_chunk::<4>() {
             let Some((event, rest)) = events.split_at_checked(u32::from_ne_bytes(*length) as usize) else { return };
             let Some(unique) = event.get(8..16).and_then(<[u8]>::first_chunk::<8>) else { return };
             match u64::from_ne_bytes(*unique) {
-                0 => self.pass(event),
+                0 if may_pass(name_to_forget(event)) => self.pass(event),
+                0 => {}
                 unique => self.answer_late(unique, event, memory),
             }
             events = rest;

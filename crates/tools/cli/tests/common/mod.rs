@@ -99,6 +99,13 @@ impl Drop for Mounted<'_> {
     }
 }
 
+/// How many sessions of windows lie in a directory; what programs load the library by stays there.
+pub fn sessions(dir: &Path) -> usize {
+    let is_session = |name: &str| !name.starts_with("forebay-preload-");
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.filter(|entry| entry.file_name().to_str().is_none_or(is_session)).count()
+}
+
 /// The process that holds a burst buffer.
 pub fn agent_of(buffer: &Path) -> i32 {
     let owner = fs::read_to_string(buffer.join("forebay.lock")).expect("a lock file");

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::Ordering::SeqCst;
 
-use common::{BOUND, Bench, call, forebay, kill, ok, start};
+use common::{BOUND, Bench, call, forebay, kill, ok, sessions, start};
 use rustix::fs::{Mode, OFlags};
 use testkit::{in_private_namespace, wait_until};
 use window::client::Registration;
@@ -143,8 +143,7 @@ impl Story {
         let without = found == expected;
         apply(&mut expected, self.acknowledged());
         assert!(without || found == expected, "after {} acknowledged writes", self.acknowledged());
-        let left = std::fs::read_dir(&self.rings).unwrap().count();
-        assert_eq!(left, 0, "no session is left");
+        assert_eq!(sessions(&self.rings), 0, "no session is left");
     }
 }
 
