@@ -11,7 +11,9 @@ use file_cache::{FileCache, Residency};
 use global_store::calls::{Call, Store};
 use global_store::posix::PosixStore;
 use rustix::fs::{self, Mode, OFlags};
+use types::Timestamp;
 
+use crate::attributes::of_stat;
 use crate::burst_buffer::BurstBuffer;
 use crate::caller::Impersonator;
 use crate::locking::LockScope;
@@ -137,8 +139,26 @@ impl Agent {
         node.fd().as_raw_fd().to_string()
     }
 
-    /// After our own change of a node's names: what the file cache remembers of them follows. (What moves ctime alone needs
-    /// no word: it is never taken for another content.)
+    /// Runs a change of a node's attributes or names below, and says to the file cache that it was ours.
+    pub(crate) fn as_ours<T>(&self, node: &Node, change: impl FnOnce() -> T) -> T {
+        let began = self.begin_own(node);
+        let done = change();
+        self.cache.changed_attributes(node.identity(), began);
+        done
+    }
+
+    /// Before a change of a node's attributes or names below: when it begins. What others changed before is not to pass for ours.
+    pub(crate) fn begin_own(&self, node: &Node) -> Timestamp {
+        if node.is_regular() && self.cache.wants_look(node.identity()) {
+            // Callers may have become somebody who cannot reach the burst buffer.
+            if let Ok(stat) = self.stat(node) {
+                self.cache.saw(node.identity(), &of_stat(&stat).fingerprint());
+            }
+        }
+        file_cache::now_of_files()
+    }
+
+    /// After our own change of a node's names: what the file cache remembers of them follows.
     pub(crate) fn changed(&self, node: &Node) -> io::Result<()> {
         if node.is_regular() && self.cache.state(node.identity()) != Residency::Absent {
             self.cache.own_change(&*node.anchor(&self.store)?);

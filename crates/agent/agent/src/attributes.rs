@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use global_store::calls::Call;
 use rustix::fs::{self, AtFlags, FileType, Gid, Mode, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid};
 use rustix::io::Errno;
-use types::Timestamp;
+use types::{Fingerprint, Timestamp};
 
 use crate::agent::Agent;
 use crate::caller::Caller;
@@ -104,6 +104,12 @@ pub(crate) fn of_stat(stat: &Stat) -> Attributes {
 }
 
 impl Attributes {
+    /// What tells this content of a file from another.
+    pub(crate) fn fingerprint(&self) -> Fingerprint {
+        let attributes = Fingerprint::attributes_of(self.mode, self.uid, self.gid, self.nlink.into());
+        Fingerprint { size: self.size, mtime: self.mtime, ctime: self.ctime, attributes }
+    }
+
     /// Those of a file itself, whoever's it is.
     pub fn of(file: BorrowedFd<'_>) -> io::Result<Attributes> {
         Ok(of_stat(&fs::fstat(file)?))
@@ -147,7 +153,8 @@ impl Agent {
         self.look(node, &mut |pending| {
             // First: once it is below, the stage-out that took it there is over too.
             attributes.atime = self.cache.accessed(node.identity(), attributes.atime);
-            if let Some(overlay) = self.cache.attributes(node.identity())? {
+            let below = (self.cache.settled() == before).then(|| attributes.fingerprint());
+            if let Some(overlay) = self.cache.attributes(node.identity(), below.as_ref())? {
                 attributes.size = overlay.size;
                 attributes.blocks = overlay.blocks;
                 attributes.mtime = overlay.mtime;
@@ -181,7 +188,8 @@ impl Agent {
             let _steady = self.steady(node)?;
             let _as_caller = self.impersonator.become_caller(caller)?;
             let (uid, gid) = (new.uid.map(Uid::from_raw), new.gid.map(Gid::from_raw));
-            self.change_below(Call::Change, || fs::chownat(node.fd(), "", uid, gid, AtFlags::EMPTY_PATH))?;
+            let change = || fs::chownat(node.fd(), "", uid, gid, AtFlags::EMPTY_PATH);
+            self.as_ours(node, || self.change_below(Call::Change, change))?;
         }
         if let Some(mode) = new.mode {
             if mode & 0o6000 != 0 {
@@ -191,7 +199,8 @@ impl Agent {
             let _as_caller = self.impersonator.become_caller(caller)?;
             let mode = Mode::from_raw_mode(mode & 0o7777);
             let name = self.descriptor_name(node);
-            self.change_below(Call::Change, || fs::chmodat(&self.descriptors, name, mode, AtFlags::empty()))?;
+            let change = || fs::chmodat(&self.descriptors, name, mode, AtFlags::empty());
+            self.as_ours(node, || self.change_below(Call::Change, change))?;
         }
         let mut in_use = None;
         if let Some(size) = new.size {

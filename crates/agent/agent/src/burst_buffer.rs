@@ -10,7 +10,7 @@ use std::time::Duration;
 use config::{Atime, Policy};
 use file_cache::{Anchor, DrainProgress, FileCache, Keep, OpenHow, Overlay, Residency, SetMtime, Status, Stuck};
 use parking_lot::RwLockReadGuard;
-use types::{ByteRange, Identity, Timestamp, Version};
+use types::{ByteRange, Fingerprint, Identity, Timestamp, Version};
 
 pub use self::open_data::{DataVersion, OpenData};
 use crate::attributes::NewTime;
@@ -26,8 +26,16 @@ pub trait BurstBuffer: Send + Sync {
         how: OpenHow,
         interrupted: &dyn Fn() -> bool,
     ) -> io::Result<Box<dyn OpenData>>;
-    /// What `stat` must say instead of the global copy's attributes.
-    fn attributes(&self, identity: &Identity) -> io::Result<Option<Overlay>>;
+    /// What `stat` must say instead of the global copy's attributes; `below`: these, if they are not older than the last change of ours.
+    fn attributes(&self, identity: &Identity, below: Option<&Fingerprint>) -> io::Result<Option<Overlay>>;
+    /// Somebody looked at a global copy.
+    fn saw(&self, _identity: &Identity, _found: &Fingerprint) {}
+    /// Whether a change of a file's attributes or names should be preceded by a look at the global copy.
+    fn wants_look(&self, _identity: &Identity) -> bool {
+        false
+    }
+    /// Attributes or names of a file were changed through us, since [`file_cache::now_of_files`] said `began`.
+    fn changed_attributes(&self, _identity: &Identity, _began: Timestamp) {}
     /// When a file was last read, as far as that is noted and later than what the global copy says, which is `below`.
     fn accessed(&self, _identity: &Identity, below: Timestamp) -> Timestamp {
         below
@@ -154,8 +162,17 @@ impl BurstBuffer for FileCache {
     ) -> io::Result<Box<dyn OpenData>> {
         Ok(Box::new(FileCache::open_unless(self, anchor, how, interrupted)?))
     }
-    fn attributes(&self, identity: &Identity) -> io::Result<Option<Overlay>> {
-        Ok(FileCache::attributes(self, identity))
+    fn attributes(&self, identity: &Identity, below: Option<&Fingerprint>) -> io::Result<Option<Overlay>> {
+        Ok(FileCache::attributes(self, identity, below))
+    }
+    fn saw(&self, identity: &Identity, found: &Fingerprint) {
+        FileCache::saw(self, identity, found);
+    }
+    fn wants_look(&self, identity: &Identity) -> bool {
+        FileCache::wants_look(self, identity)
+    }
+    fn changed_attributes(&self, identity: &Identity, began: Timestamp) {
+        FileCache::changed_attributes(self, identity, began);
     }
     fn accessed(&self, identity: &Identity, below: Timestamp) -> Timestamp {
         FileCache::accessed(self, identity, below)

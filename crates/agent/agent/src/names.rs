@@ -137,7 +137,8 @@ impl Agent {
             let _steady = self.steady(node)?;
             let _as_caller = self.impersonator.become_caller(caller)?;
             let (from, follow) = (self.descriptor_name(node), AtFlags::SYMLINK_FOLLOW);
-            self.change_below(Call::Create, || fs::linkat(&self.descriptors, from, parent.fd(), plain(name)?, follow))?;
+            let change = || fs::linkat(&self.descriptors, from, parent.fd(), plain(name)?, follow);
+            self.as_ours(node, || self.change_below(Call::Create, change))?;
         }
         self.removes(node, false);
         self.changed(node)?;
@@ -150,7 +151,8 @@ impl Agent {
         let victim = self.lookup(parent, name)?;
         self.loses_a_name(&victim);
         let done = self.impersonator.become_caller(caller).and_then(|_as_caller| {
-            self.change_below(Call::Remove, || Ok(fs::unlinkat(parent.fd(), plain(name)?, AtFlags::empty())?))
+            let change = || Ok(fs::unlinkat(parent.fd(), plain(name)?, AtFlags::empty())?);
+            self.as_ours(&victim.node, || self.change_below(Call::Remove, change))
         });
         // Whatever it came to: the file tells how many names it has.
         let told = self.lost_a_name(&victim, name);

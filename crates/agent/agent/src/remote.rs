@@ -34,7 +34,7 @@ use config::{Policy, PolicySet};
 use file_cache::{Anchor, DrainProgress, Keep, OpenHow, Overlay, Residency, Status, Stuck};
 use parking_lot::Mutex;
 use transport::{Call, CallError, Client, Memory};
-use types::{ByteRange, Identity, Version};
+use types::{ByteRange, Fingerprint, Identity, Version};
 use wire::limits::DATA_BYTES_MAX;
 use wire::{Message, Text};
 
@@ -216,7 +216,7 @@ impl BurstBuffer for RemoteBuffer {
         Ok(Box::new(RemoteHandle::open(&self.inner, &*anchor, &how, false)?))
     }
 
-    fn attributes(&self, identity: &Identity) -> io::Result<Option<Overlay>> {
+    fn attributes(&self, identity: &Identity, _below: Option<&Fingerprint>) -> io::Result<Option<Overlay>> {
         match self.inner.ask(&Message::Attributes { identity: identity.clone() })? {
             Message::Overlay { settled, known, size, blocks, mtime, ctime } => {
                 self.inner.settled.lock().hear(settled);

@@ -54,6 +54,7 @@ impl Agent {
         let moves = source.is_directory() || exchange && target.as_ref().is_some_and(|found| found.node.is_directory());
         let held = if moves { self.below(Call::Rename, || self.policies.moving()) } else { None };
         let places = held.as_ref().and_then(|_| self.places(from, to));
+        let began = self.begin_own(&source);
         let rename = || {
             let _as_caller = self.impersonator.become_caller(caller)?;
             self.change_below(Call::Rename, || {
@@ -61,6 +62,8 @@ impl Agent {
             })
         };
         let done = if replaces { self.emptying(to.0, to.1, rename) } else { rename() };
+        let moved = target.iter().map(|found| &found.node).chain([&source]);
+        moved.for_each(|node| self.cache.changed_attributes(node.identity(), began));
         if let Err(error) = done {
             replaced.map_or(Ok(()), |target| self.lost_a_name(target, to.1))?;
             return Err(error);

@@ -34,9 +34,11 @@ impl Agent {
         }
         if kept != mode & Mode::from_raw_mode(0o7777) {
             let name = self.descriptor_name(node);
-            self.change_below(Call::Change, || fs::chmodat(&self.descriptors, name, kept, AtFlags::empty()))?;
+            let change = || fs::chmodat(&self.descriptors, name, kept, AtFlags::empty());
+            self.as_ours(node, || self.change_below(Call::Change, change))?;
         }
-        match self.change_below(Call::Change, || fs::removexattr(node.proc_path(), CAPABILITY)) {
+        let change = || fs::removexattr(node.proc_path(), CAPABILITY);
+        match self.as_ours(node, || self.change_below(Call::Change, change)) {
             Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS) => Ok(()),
             Err(error) => Err(error.into()),
         }

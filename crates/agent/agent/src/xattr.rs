@@ -70,26 +70,34 @@ impl Agent {
         {
             let _as_caller = self.impersonator.become_caller(caller)?;
             let flags = XattrFlags::from_bits_retain(flags);
-            self.change_below(Call::Change, || fs::setxattr(node.proc_path(), name, value, flags))?;
+            let change = || fs::setxattr(node.proc_path(), name, value, flags);
+            self.as_ours(node, || self.change_below(Call::Change, change))?;
         }
         if clear_set_gid {
             let mode = Mode::from_raw_mode(self.stat(node)?.st_mode & 0o7777);
             if mode.contains(Mode::SGID) {
                 let name = self.descriptor_name(node);
-                self.change_below(Call::Change, || {
-                    fs::chmodat(&self.descriptors, name, mode - Mode::SGID, fs::AtFlags::empty())
-                })?;
+                let change = || fs::chmodat(&self.descriptors, name, mode - Mode::SGID, fs::AtFlags::empty());
+                self.as_ours(node, || self.change_below(Call::Change, change))?;
             }
         }
-        Ok(())
+        self.tell_server(node)
     }
 
     /// Removes an attribute.
     pub fn remove_xattr(&self, caller: &Caller, node: &Node, name: &CStr) -> io::Result<()> {
         refuse_hidden(name)?;
         let _steady = self.steady(node)?;
-        let _as_caller = self.impersonator.become_caller(caller)?;
-        Ok(self.change_below(Call::Change, || fs::removexattr(node.proc_path(), name))?)
+        {
+            let _as_caller = self.impersonator.become_caller(caller)?;
+            self.as_ours(node, || self.change_below(Call::Change, || fs::removexattr(node.proc_path(), name)))?;
+        }
+        self.tell_server(node)
+    }
+
+    /// A server, which does not see what is changed below, is told of what only ctime shows.
+    fn tell_server(&self, node: &Node) -> io::Result<()> {
+        if self.cache.is_shared() { self.changed(node) } else { Ok(()) }
     }
 }
 

@@ -7,7 +7,7 @@ mod identity;
 mod order;
 mod range;
 
-pub use fingerprint::{Fingerprint, Timestamp};
+pub use fingerprint::{Fingerprint, Moved, Timestamp};
 pub use identity::{Identity, IdentityError};
 pub use order::{Epoch, Version};
 pub use range::{ByteRange, RangeSet};

@@ -2,14 +2,19 @@
 //!
 //! | bytes | what |
 //! | --- | --- |
-//! | 1 | layout version, 1 |
+//! | 1 | layout version, 2 |
 //! | 1 | bits 0..3 state, 3 was clean, 4 pinned, 5 orphaned, 6 removing, 7 synced |
 //! | 8, 8 | version of the replica, epoch |
 //! | 8, 8 + 4, 8 + 4 | base: size, mtime, ctime (seconds and nanoseconds) |
+//! | 4 | base: hash of attributes (not in layout 1) |
 //! | 8 | last use in seconds |
+//! | 1 | bits 0 racy, 1 checksum (not in layout 1) |
+//! | 8 | checksum, if there is one |
 //! | 2 + n | hint |
 //! | 2 + n | reason, UTF-8 |
 //! | 4 | CRC-32C of the identity and of all bytes before |
+//!
+//! Layout 1 is read, and never written.
 //!
 //! The identity is part of the checksum, so that a record never passes for another file's.
 
@@ -21,13 +26,17 @@ use types::{Epoch, Fingerprint, Identity, Timestamp, Version};
 use crate::limits::{HINT_BYTES_MAX, REASON_BYTES_MAX};
 use crate::{Record, State};
 
-const LAYOUT: u8 = 1;
+const LAYOUT: u8 = 2;
+/// The one before.
+const LAYOUT_1: u8 = 1;
 const STATE_MASK: u8 = 0b0000_0111;
 const WAS_CLEAN: u8 = 0b0000_1000;
 const PINNED: u8 = 0b0001_0000;
 const ORPHANED: u8 = 0b0010_0000;
 const REMOVING: u8 = 0b0100_0000;
 const SYNCED: u8 = 0b1000_0000;
+const RACY: u8 = 0b0000_0001;
+const SUM: u8 = 0b0000_0010;
 const CHECKSUM_BYTES: usize = 4;
 
 /// A record's bytes. A hint that is too long is dropped, a reason cut.
@@ -35,7 +44,7 @@ pub(crate) fn encode(identity: &Identity, record: &Record) -> Vec<u8> {
     let hint = record.hint.as_os_str().as_bytes();
     let hint = if hint.len() > HINT_BYTES_MAX { &[] } else { hint };
     let reason = &record.reason.as_bytes()[..record.reason.floor_char_boundary(REASON_BYTES_MAX)];
-    let mut bytes = Vec::with_capacity(70 + hint.len() + reason.len());
+    let mut bytes = Vec::with_capacity(83 + hint.len() + reason.len());
     bytes.push(LAYOUT);
     bytes.push(flags(record));
     bytes.extend_from_slice(&record.version.0.to_le_bytes());
@@ -45,7 +54,10 @@ pub(crate) fn encode(identity: &Identity, record: &Record) -> Vec<u8> {
         bytes.extend_from_slice(&time.seconds.to_le_bytes());
         bytes.extend_from_slice(&time.nanos.to_le_bytes());
     }
+    bytes.extend_from_slice(&record.base.attributes.to_le_bytes());
     bytes.extend_from_slice(&record.used_s.to_le_bytes());
+    bytes.push(bit(record.racy, RACY) | bit(record.sum.is_some(), SUM));
+    record.sum.iter().for_each(|sum| bytes.extend_from_slice(&sum.to_le_bytes()));
     for text in [hint, reason] {
         bytes.extend_from_slice(&(text.len() as u16).to_le_bytes());
         bytes.extend_from_slice(text);
@@ -63,13 +75,16 @@ fn flags(record: &Record) -> u8 {
         State::Conflict => 3,
         State::Failed => 4,
     };
-    let bit = |set, bit| if set { bit } else { 0 };
     state
         | bit(record.was_clean, WAS_CLEAN)
         | bit(record.pinned, PINNED)
         | bit(record.orphaned, ORPHANED)
         | bit(record.removing, REMOVING)
         | bit(record.synced, SYNCED)
+}
+
+fn bit(set: bool, bit: u8) -> u8 {
+    if set { bit } else { 0 }
 }
 
 fn checksum(identity: &Identity, bytes: &[u8]) -> u32 {
@@ -82,17 +97,15 @@ fn checksum(identity: &Identity, bytes: &[u8]) -> u32 {
 /// The record in `bytes`, or what is wrong with them.
 pub(crate) fn decode(identity: &Identity, bytes: &[u8]) -> Result<Record, &'static str> {
     let Some((body, sum)) = bytes.split_last_chunk::<CHECKSUM_BYTES>() else { return Err("too short") };
-    if body.first() != Some(&LAYOUT) {
-        return Err("unknown layout version");
-    }
+    let Some((&layout @ (LAYOUT_1 | LAYOUT), rest)) = body.split_first() else { return Err("unknown layout version") };
     if checksum(identity, body) != u32::from_le_bytes(*sum) {
         return Err("wrong checksum");
     }
-    parse(&body[1..]).ok_or("fields that make no sense")
+    parse(rest, layout).ok_or("fields that make no sense")
 }
 
 /// The fields behind the layout version.
-fn parse(rest: &[u8]) -> Option<Record> {
+fn parse(rest: &[u8], layout: u8) -> Option<Record> {
     let mut rest = Rest(rest);
     let [flags] = rest.take()?;
     let state = match flags & STATE_MASK {
@@ -105,8 +118,15 @@ fn parse(rest: &[u8]) -> Option<Record> {
     };
     let version = Version(rest.u64()?);
     let epoch = Epoch(rest.u64()?);
-    let base = Fingerprint { size: rest.u64()?, mtime: rest.timestamp()?, ctime: rest.timestamp()? };
+    let (size, mtime, ctime) = (rest.u64()?, rest.timestamp()?, rest.timestamp()?);
+    let attributes = if layout == LAYOUT_1 { 0 } else { u32::from_le_bytes(rest.take()?) };
+    let base = Fingerprint { size, mtime, ctime, attributes };
     let used_s = rest.u64()?;
+    let [more] = if layout == LAYOUT_1 { [0] } else { rest.take()? };
+    if more & !(RACY | SUM) != 0 {
+        return None;
+    }
+    let sum = if more & SUM == 0 { None } else { Some(rest.u64()?) };
     let hint = PathBuf::from(std::ffi::OsString::from_vec(rest.text()?.to_vec()));
     let reason = std::str::from_utf8(rest.text()?).ok()?.to_owned();
     rest.0.is_empty().then_some(Record {
@@ -115,6 +135,8 @@ fn parse(rest: &[u8]) -> Option<Record> {
         epoch,
         base,
         was_clean: flags & WAS_CLEAN != 0,
+        racy: more & RACY != 0,
+        sum,
         pinned: flags & PINNED != 0,
         orphaned: flags & ORPHANED != 0,
         removing: flags & REMOVING != 0,
@@ -170,8 +192,11 @@ mod tests {
                 size: 1 << 40,
                 mtime: Timestamp { seconds: -5, nanos: 999_999_999 },
                 ctime: Timestamp { seconds: 1_700_000_000, nanos: 0 },
+                attributes: 0x1234_5678,
             },
             was_clean: true,
+            racy: false,
+            sum: Some(u64::MAX - 1),
             pinned: false,
             orphaned: true,
             removing: false,
@@ -186,9 +211,26 @@ mod tests {
     fn a_record_comes_back_as_it_was() {
         for state in [State::Clean, State::Dirty, State::Draining, State::Conflict, State::Failed] {
             let (pinned, removing, synced) = (state == State::Clean, state == State::Dirty, state == State::Failed);
-            let record = Record { state, pinned, removing, synced, ..record() };
+            let (racy, sum) = (removing, record().sum.filter(|_| pinned));
+            let record = Record { state, pinned, removing, synced, racy, sum, ..record() };
             assert_eq!(decode(&identity(4), &encode(&identity(4), &record)), Ok(record));
         }
+    }
+
+    #[test]
+    fn a_record_of_the_former_layout_is_read() {
+        let base = Fingerprint { attributes: 0, ..record().base };
+        let record = Record { sum: None, base, ..record() };
+        let mut bytes = encode(&identity(4), &record);
+        bytes.truncate(bytes.len() - CHECKSUM_BYTES);
+        // Of one byte each: layout and flags.
+        let fields = 2 + 8 + 8 + 8 + 12 + 12;
+        bytes.remove(fields + 4 + 8);
+        bytes.drain(fields..fields + 4);
+        bytes[0] = LAYOUT_1;
+        let sum = checksum(&identity(4), &bytes);
+        bytes.extend_from_slice(&sum.to_le_bytes());
+        assert_eq!(decode(&identity(4), &bytes), Ok(record));
     }
 
     #[test]
@@ -235,7 +277,9 @@ mod tests {
                     bad[at] = value;
                     let sum = checksum(&identity(4), &bad);
                     bad.extend_from_slice(&sum.to_le_bytes());
-                    if let Ok(back) = decode(&identity(4), &bad) {
+                    if let Ok(back) = decode(&identity(4), &bad)
+                        && bad[0] == LAYOUT
+                    {
                         assert_eq!(encode(&identity(4), &back), bad);
                     }
                 }

@@ -44,6 +44,10 @@ pub struct Record {
     pub base: Fingerprint,
     /// Whether block checksums recorded while it was clean may be used to find what changed.
     pub was_clean: bool,
+    /// A later content may have the fingerprint `base` as well: it was taken before the clock of the global store moved on.
+    pub racy: bool,
+    /// CRC-64/NVME of the content that `base` is of, if that is known and has at most one block.
+    pub sum: Option<u64>,
     /// Never evicted, never expired.
     pub pinned: bool,
     /// Dirty, and its file is not found in the global store.

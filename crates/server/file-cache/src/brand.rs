@@ -82,7 +82,7 @@ fn compact_base(rest: &mut &[u8]) -> Option<Fingerprint> {
     let size = take(rest)?;
     let mtime = Timestamp { seconds: unsigned(take(rest)?), nanos: take(rest)?.try_into().ok()? };
     let seconds = mtime.seconds.wrapping_add(unsigned(take(rest)?));
-    Some(Fingerprint { size, mtime, ctime: Timestamp { seconds, nanos: take(rest)?.try_into().ok()? } })
+    Some(Fingerprint { size, mtime, ctime: Timestamp { seconds, nanos: take(rest)?.try_into().ok()? }, attributes: 0 })
 }
 
 fn full_base(rest: &mut &[u8]) -> Option<Fingerprint> {
@@ -91,7 +91,7 @@ fn full_base(rest: &mut &[u8]) -> Option<Fingerprint> {
         let seconds = i64::from_le_bytes(take_full(rest)?);
         Some(Timestamp { seconds, nanos: u32::from_le_bytes(take_full(rest)?) })
     };
-    Some(Fingerprint { size, mtime: time()?, ctime: time()? })
+    Some(Fingerprint { size, mtime: time()?, ctime: time()?, attributes: 0 })
 }
 
 fn take_full<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
@@ -137,7 +137,7 @@ mod tests {
     fn brand(identity: &[u8], hint: &str) -> Brand {
         let mtime = Timestamp { seconds: 1_795_000_000, nanos: 999_999_999 };
         let ctime = Timestamp { seconds: mtime.seconds + 1, nanos: 987_654_321 };
-        let base = Fingerprint { size: 0, mtime, ctime };
+        let base = Fingerprint { size: 0, mtime, ctime, attributes: 0 };
         Brand { identity: Identity::new(identity).unwrap(), epoch: Epoch(1), base, hint: hint.into() }
     }
 
@@ -147,7 +147,7 @@ mod tests {
         let times = times.map(|(seconds, nanos)| Timestamp { seconds, nanos });
         for (mtime, ctime) in times.iter().flat_map(|mtime| times.iter().map(move |ctime| (*mtime, *ctime))) {
             for number in [0, 1, 127, 128, 1 << 40, u64::MAX] {
-                let base = Fingerprint { size: number, mtime, ctime };
+                let base = Fingerprint { size: number, mtime, ctime, attributes: 0 };
                 let brand = Brand { epoch: Epoch(number), base, ..brand(&[1, 2, 3], "a/b") };
                 assert_eq!(Brand::decode(&brand.encode(BRAND_BYTES_MAX)), Some(brand));
             }

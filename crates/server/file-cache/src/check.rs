@@ -6,9 +6,10 @@ use std::io;
 use catalogue::{Record, State};
 use global_store::Access;
 use serde::Serialize;
-use types::{Identity, Version};
+use types::{Identity, Moved, Version};
 
 use crate::cache::{Inner, broken};
+use crate::content::Bytes;
 use crate::limits::STUCK_LISTED;
 use crate::replica::How;
 use crate::sums::{self, Sums};
@@ -126,7 +127,16 @@ impl Inner {
         let Some(anchor) = self.store.locate(identity, &record.hint, false)? else {
             return Ok(Some("it is not in the global store any more"));
         };
-        if !anchor.attributes()?.fingerprint.same_content(&record.base) {
+        let found = anchor.attributes()?.fingerprint;
+        let changed = match record.base.moved(&found) {
+            Moved::Nothing => false,
+            Moved::Content => true,
+            Moved::ChangeTime => {
+                let bytes = self.whose_bytes(record, &*anchor, found.size)?;
+                !matches!(bytes, Bytes::Base | Bytes::Replica)
+            }
+        };
+        if changed {
             return Ok(Some("its replica is older than the global copy"));
         }
         if !contents {

@@ -49,7 +49,7 @@ impl Inner {
                 job.file.live.lock().medium.is_doubtful()
             };
             if lost {
-                let record = Record { base: *left, was_clean: false, ..job.record.clone() };
+                let record = Record { base: *left, was_clean: false, sum: None, ..job.record.clone() };
                 ends[*index] = Some(self.record_conflict(job.file, record, LACKS));
                 continue;
             }
@@ -58,6 +58,11 @@ impl Inner {
                 // Only now: a file that is written again must not lose its mark. It moves ctime alone.
                 done = job.anchor.set_mark(None).inspect_err(|error| tracing::warn!(%error, "a mark stays")).is_ok();
                 fault::point("w6.unmarked");
+                if let Ok(found) = job.anchor.attributes() {
+                    let mut live = job.file.live.lock();
+                    live.follow(left, found.fingerprint);
+                    *left = live.left.unwrap_or(*left);
+                }
             }
             job.record = self.verdict(job, *left, done);
             changes.push(Change::Put(job.file.identity.clone(), job.record.clone()));
@@ -96,6 +101,14 @@ impl Inner {
             base: left,
             epoch: if done { job.record.epoch } else { job.record.epoch.next() },
             was_clean: summed || done,
+            racy: done && job.racy,
+            sum: job
+                .copied
+                .sums
+                .blocks
+                .first()
+                .copied()
+                .filter(|_| job.copied.sums.size == job.size && job.size <= SMALL_BYTES),
             used_s: wall_s(),
             orphaned: false,
             removing: job.record.removing && !done,

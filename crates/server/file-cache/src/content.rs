@@ -12,22 +12,41 @@ use crate::replica::{How, read_full};
 use crate::side::here;
 use crate::sums::{self, Sums};
 
+/// Whose bytes a global copy holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bytes {
+    /// Those that it held when it was recorded: only its attributes were changed.
+    Base,
+    /// Those of the replica: writing over them costs nobody anything.
+    Replica,
+    /// Somebody else's.
+    Others,
+    /// Nothing tells what it held, and it is not what the replica holds.
+    Untold,
+}
+
 impl Inner {
-    /// Whether a global copy of `size` bytes holds what it held when it was recorded, or what the replica holds: then only
-    /// its times were moved, and writing over it costs nobody's bytes. False also where nothing tells what it held. Reads it
-    /// whole; the gate need not be held.
-    pub(crate) fn is_nobodys(&self, record: &Record, anchor: &dyn Anchor, size: u64) -> io::Result<bool> {
+    /// Whose bytes a global copy of `size` bytes holds. Reads it whole; the gate need not be held.
+    pub(crate) fn whose_bytes(&self, record: &Record, anchor: &dyn Anchor, size: u64) -> io::Result<Bytes> {
         if size == 0 && record.base.size == 0 {
-            return Ok(true);
+            return Ok(Bytes::Base);
         }
         let global = anchor.open(Access::Read)?;
-        let sums = Sums::load(&self.replicas.sums_path(record.version));
-        let sums = sums.filter(|sums| sums.size == size && record.base.size == size);
+        let recorded = || match record.sum {
+            Some(sum) => Some(Sums { size, blocks: vec![sum] }),
+            None => Sums::load(&self.replicas.sums_path(record.version)).filter(|sums| sums.size == size),
+        };
+        let sums = if record.base.size == size { recorded() } else { None };
         if sums.is_some() && sums == Some(self.sums_below(&*global, size)?) {
-            return Ok(true);
+            return Ok(Bytes::Base);
         }
         let replica = self.replicas.open_as(record.version, How::Read).map_err(here)?;
-        Ok(rustix::fs::fstat(&replica)?.st_size as u64 == size && self.is_equal(&replica, &*global, size)?)
+        if rustix::fs::fstat(&replica)?.st_size as u64 == size && self.is_equal(&replica, &*global, size)? {
+            return Ok(Bytes::Replica);
+        }
+        // Of a file that was truncated they may be those of what it was before.
+        let told = sums.is_some() && (record.was_clean || record.sum.is_some());
+        Ok(if told { Bytes::Others } else { Bytes::Untold })
     }
 
     fn sums_below(&self, global: &dyn OpenFile, size: u64) -> io::Result<Sums> {

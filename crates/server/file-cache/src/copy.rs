@@ -128,9 +128,7 @@ impl<'a> Copy<'a> {
             let part = block_range(at / BLOCK_BYTES, self.size);
             let bytes = &mut buffer[..part.len() as usize];
             self.read(bytes, part.start)?;
-            if self.size > SMALL_BYTES {
-                copied.sums.blocks.push(sums::sum(bytes));
-            }
+            copied.sums.blocks.push(sums::sum(bytes));
             let mut from = part.start;
             while let Some(data) = self.extents.data_in(bytes, part, from).map_err(here)? {
                 let slice = &bytes[(data.start - part.start) as usize..(data.end - part.start) as usize];

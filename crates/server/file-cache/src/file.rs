@@ -84,6 +84,8 @@ pub(crate) enum Body {
 /// A stage-in under way.
 pub(crate) struct Fetch {
     pub(crate) base: Fingerprint,
+    /// A later content may have this fingerprint as well.
+    pub(crate) racy: bool,
     pub(crate) present: RangeSet,
     /// Blocks that somebody is copying.
     pub(crate) claimed: BTreeSet<u64>,
@@ -189,6 +191,12 @@ pub(crate) struct Live {
     pub(crate) left: Option<Fingerprint>,
     /// What the global copy was when the store last failed to set a time that a program gave it, and that time.
     pub(crate) tried_time: Option<(Fingerprint, Timestamp)>,
+    /// From when to when attributes or names of the global copy were changed last through us, and nobody has looked since.
+    pub(crate) own: Option<(Timestamp, Timestamp)>,
+    /// Its ctime moved, and not by us, as somebody saw: only the bytes tell.
+    pub(crate) doubted: bool,
+    /// When somebody saw last that the global copy is what we left.
+    pub(crate) looked: Option<Duration>,
     /// The last time that a program gave it.
     pub(crate) given_time: Option<Timestamp>,
     /// As the file counted its changes when all of it was found below, which could not be recorded.
@@ -258,6 +266,9 @@ impl File {
                 name_unsynced: false,
                 left: None,
                 tried_time: None,
+                own: None,
+                doubted: false,
+                looked: None,
                 given_time: None,
                 copied: None,
                 unsynced_below: false,

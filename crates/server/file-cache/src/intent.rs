@@ -41,12 +41,13 @@ impl Inner {
         }
         fault::point("w0.replica");
         file.live.lock().version = Some(version);
-        let intended = self.record_intent(file, anchor, how, (version, &fd), found.fingerprint, false).and_then(|()| {
-            // Every byte of an empty file changes its length or its blocks, after the brand.
-            file.live.lock().brand_synced = self.is_branded(file);
-            self.secure_for_mappings(file, how)?;
-            if how.truncate { still_wanted() } else { Ok(()) }
-        });
+        let intended =
+            self.record_intent(file, anchor, how, (version, &fd), (found.fingerprint, None), false).and_then(|()| {
+                // Every byte of an empty file changes its length or its blocks, after the brand.
+                file.live.lock().brand_synced = self.is_branded(file);
+                self.secure_for_mappings(file, how)?;
+                if how.truncate { still_wanted() } else { Ok(()) }
+            });
         if let Err(error) = intended {
             self.withdraw(file, &**anchor, version);
             return Err(error);
@@ -106,14 +107,14 @@ impl Inner {
                     file.live.lock().synced = true;
                 }
                 let base = found.filter(|_| how.truncate).unwrap_or(record.base);
-                self.record_intent(file, anchor, how, (record.version, &replica), base, !how.truncate)?;
+                self.record_intent(file, anchor, how, (record.version, &replica), (base, record.sum), !how.truncate)?;
             }
             // A stage-out ended without its clean record, as far as we were told: the next start may find it done all the
             // same, and the mark below may be gone. Neither matters to a new intent.
             Some(record) if left.is_some() && record.state != State::Conflict => {
                 let replica = self.replicas.open_as(record.version, How::Read)?;
                 let base = left.unwrap_or(record.base);
-                self.record_intent(file, anchor, how, (record.version, &replica), base, false)?;
+                self.record_intent(file, anchor, how, (record.version, &replica), (base, None), false)?;
             }
             Some(record) if how.sync && !intent_synced => {
                 self.sync_replica(file, self.replicas.open_as(record.version, How::Read)?.as_fd(), false)?;
@@ -143,13 +144,18 @@ impl Inner {
         anchor: &Arc<dyn Anchor>,
         how: &OpenHow,
         (version, replica): (Version, &OwnedFd),
-        base: Fingerprint,
+        (mut base, sum): (Fingerprint, Option<u64>),
         was_clean: bool,
     ) -> io::Result<()> {
         let old = file.live.lock().record.clone();
         let epoch = old.as_ref().map_or(Epoch(1), |record| record.epoch.next());
         if self.store.is_shared() {
             marks::set(&**anchor, &self.settings.agent_id, epoch)?;
+            // That moved its ctime. By how much, a store that does not answer does not say.
+            base = match anchor.attributes() {
+                Ok(found) if base.same_content(&found.fingerprint) => found.fingerprint,
+                _ => Fingerprint { attributes: 0, ..base },
+            };
         }
         let record = Record {
             state: State::Dirty,
@@ -157,6 +163,8 @@ impl Inner {
             epoch,
             base,
             was_clean,
+            racy: false,
+            sum,
             synced: how.sync || old.as_ref().is_some_and(|record| record.synced),
             pinned: old.is_some_and(|record| record.pinned),
             orphaned: false,

@@ -95,7 +95,13 @@ impl Inner {
         };
         let settle = || -> io::Result<()> {
             let Some(anchor) = self.anchor_of(file, false)? else { return Ok(()) };
-            if file.counts(read, anchor.attributes()?.atime) { anchor.set_atime(read) } else { Ok(()) }
+            let before = anchor.attributes()?;
+            if !file.counts(read, before.atime) {
+                return Ok(());
+            }
+            anchor.set_atime(read)?;
+            self.follow_own(file, &before.fingerprint, anchor.attributes()?.fingerprint);
+            Ok(())
         };
         if !gone && let Err(error) = settle() {
             tracing::debug!(%error, file = %file.identity, "a time of last access is lost");

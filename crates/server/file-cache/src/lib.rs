@@ -25,6 +25,7 @@ mod clock;
 mod conclude;
 mod content;
 mod copy;
+mod doubt;
 mod drain;
 mod eviction;
 mod expiry;
@@ -77,6 +78,7 @@ pub use api::{
 };
 pub use check::Report;
 pub use clock::Clock;
+pub use doubt::now_of_files;
 pub use file::File;
 pub use handle::{Backdating, FileHandle, WriteBehind};
 pub use read_partial::{Absent, Foresee};

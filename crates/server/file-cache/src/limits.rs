@@ -101,6 +101,10 @@ pub const RESOLVE_WAIT: Duration = Duration::from_secs(5);
 /// Tries of a stage-in whose global copy changes under it, before the file is served from the global store.
 pub const FETCH_TRIES: u32 = 3;
 
+/// How much longer ago than the kernel's last tick a file that is staged in must have been changed, for its times to tell a later
+/// change: what lies between the look at it and the stage-in, and two ticks of the slowest clock.
+pub const RACY_SLACK: Duration = Duration::from_millis(30);
+
 /// What must be writable for a burst buffer that refused writes to be taken for mended: any write of ours is larger.
 pub const PROBE_BYTES: usize = 4096;
 

@@ -5,17 +5,19 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use catalogue::State;
+use catalogue::{Record, State};
 use config::{Atime, Cache, Policy, StageOut};
 use global_store::{Access, Anchor};
-use types::Version;
+use types::{Fingerprint, Moved, Version};
 
 use crate::api::OpenHow;
 use crate::cache::{Counters, Inner};
+use crate::clock::tick;
+use crate::content::Bytes;
 use crate::file::{Body, Descriptors, File, Place};
 use crate::handle::FileHandle;
 use crate::lease::{self, Nobody};
-use crate::limits::{BLOCK_BYTES, FETCH_TRIES, SMALL_BYTES, WHOLE_FIRST_BYTES};
+use crate::limits::{BLOCK_BYTES, FETCH_TRIES, RACY_SLACK, SMALL_BYTES, WHOLE_FIRST_BYTES};
 use crate::marks;
 use crate::refusal::is_damage;
 use crate::replica::How;
@@ -27,6 +29,17 @@ enum Step {
     Again,
     /// It must be whole first.
     Fetch(Arc<File>),
+    /// The bytes of the global copy, which looks like this, must be compared first with what is recorded.
+    Compare(Arc<File>, Box<Record>, Fingerprint),
+}
+
+/// What the tries of one open before this one did.
+#[derive(Default)]
+struct Tries {
+    /// Stage-ins.
+    fetches: u32,
+    /// The last comparison of the global copy, which looked like this, with what is recorded: whether it holds those bytes.
+    compared: Option<(Fingerprint, bool)>,
 }
 
 /// The body without its contents.
@@ -60,11 +73,11 @@ impl Inner {
             // With the name goes what is being staged out: nobody shall wait at the gate for that.
             file.sync_name()?;
         }
-        let mut fetches = 0;
+        let mut tries = Tries::default();
         loop {
             let took_writes = self.refusal().is_none();
             let step = self.gated(anchor.identity(), how.created, |file, _| {
-                self.try_open(file, &anchor, how, fetches).inspect_err(|_| self.leave_unopened(file))
+                self.try_open(file, &anchor, how, &tries).inspect_err(|_| self.leave_unopened(file))
             });
             match step.flatten() {
                 // Now it is known, and the file goes through.
@@ -73,10 +86,17 @@ impl Inner {
                 Ok(Step::Opened(handle)) => return Ok(handle),
                 Ok(Step::Again) => {}
                 Ok(Step::Fetch(file)) => {
-                    fetches += 1;
+                    tries.fetches += 1;
                     // It ends by itself, and no program expects EINTR here: one that is sent signals all the time would
                     // never open the file.
                     self.fetch_rest(&file, &|| self.is_dead()).inspect_err(|_| self.leave_fetch(&file))?
+                }
+                Ok(Step::Compare(file, record, found)) => {
+                    let bytes = self.whose_bytes(&record, &*anchor, found.size);
+                    if let Err(error) = &bytes {
+                        tracing::debug!(%error, file = %file.identity, "a global copy that cannot be compared is another version");
+                    }
+                    tries.compared = Some((found, matches!(bytes, Ok(Bytes::Base | Bytes::Replica))));
                 }
             }
         }
@@ -108,8 +128,9 @@ impl Inner {
         file: &Arc<File>,
         anchor: &Arc<dyn Anchor>,
         how: &OpenHow,
-        fetches: u32,
+        tries: &Tries,
     ) -> io::Result<Step> {
+        let fetches = tries.fetches;
         let (kind, clean, in_use) = {
             let mut live = file.live.lock();
             if live.place == Place::Lost {
@@ -147,7 +168,7 @@ impl Inner {
             }
             Kind::Empty => self.open_absent(file, anchor, how, fetches),
             Kind::Partial => self.open_partial(file, anchor, how, in_use, fetches),
-            Kind::Whole if clean => self.open_clean(file, anchor, how, in_use, fetches),
+            Kind::Whole if clean => self.open_clean(file, anchor, how, in_use, tries),
             Kind::Whole => self.open_ahead(file, anchor, how, fetches),
         }
     }
@@ -278,22 +299,43 @@ impl Inner {
         anchor: &Arc<dyn Anchor>,
         how: &OpenHow,
         in_use: bool,
-        fetches: u32,
+        tries: &Tries,
     ) -> io::Result<Step> {
-        let (base, version, checked, lacks_some) = {
+        let (record, checked, lacks_some, doubted) = {
             let live = file.live.lock();
             let Some(record) = &live.record else { return Ok(Step::Again) };
-            (record.base, record.version, live.checked, live.medium.lacks_some())
+            (record.clone(), live.checked, live.medium.lacks_some(), live.doubted)
         };
+        let (version, size) = (record.version, record.base.size);
         let now = self.now();
-        let trusted =
-            !lacks_some && !how.write && checked.is_some_and(|then| now.saturating_sub(then) < how.policy.revalidate);
+        let trusted = !lacks_some
+            && !doubted
+            && !how.write
+            && checked.is_some_and(|then| now.saturating_sub(then) < how.policy.revalidate);
         if !trusted {
+            let looked = tick();
             let found = anchor.attributes()?.fingerprint;
+            let changed = match self.moved_below(file, &record, &found) {
+                Moved::Nothing => {
+                    file.live.lock().believe(&found);
+                    false
+                }
+                Moved::Content => true,
+                // Who cuts it to nothing needs no old bytes, and reading many keeps its opener waiting: it is another version then.
+                Moved::ChangeTime if !in_use && (how.truncate || (size > WHOLE_FIRST_BYTES && !record.pinned)) => true,
+                Moved::ChangeTime => match tries.compared {
+                    None => return Ok(Step::Compare(Arc::clone(file), Box::new(record), found)),
+                    Some((then, same)) => !same || then.moved(&found) != Moved::Nothing,
+                },
+            };
             // A truncation needs no old bytes, but a crash before it must not bring them over newer ones.
-            if lacks_some || !found.same_content(&base) || (!how.truncate && !self.is_sound(file, version, base.size)) {
+            if lacks_some || changed || (!how.truncate && !self.is_sound(file, version, size)) {
                 return self.outdated(file, in_use).map(|()| Step::Again);
             }
+            if tries.compared.is_some() {
+                self.remember(file, &found, self.is_racy(&found, looked, RACY_SLACK));
+            }
+            file.live.lock().looked = Some(now);
             if how.write {
                 if !self.takes_writes(&how.policy) && (!in_use || self.may_move(file, version)?) {
                     self.drop_replica(file)?;
@@ -307,7 +349,7 @@ impl Inner {
             }
             file.live.lock().checked = Some(now);
         }
-        Counters::add(&self.counters.hits, u64::from(fetches == 0));
+        Counters::add(&self.counters.hits, u64::from(tries.fetches == 0));
         self.opened(file, how)
     }
 

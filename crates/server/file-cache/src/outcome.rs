@@ -46,7 +46,7 @@ impl Inner {
             match (record.state, file.live.lock().left) {
                 (State::Dirty, _) => next.state = State::Failed,
                 (State::Draining, Some(left)) => {
-                    next = Record { state: State::Failed, base: left, was_clean: false, ..next };
+                    next = Record { state: State::Failed, base: left, was_clean: false, sum: None, ..next };
                 }
                 _ => {}
             }

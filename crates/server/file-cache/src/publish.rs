@@ -33,7 +33,7 @@ use catalogue::{Durability, Record};
 use config::Verify;
 use global_store::{Dressed, Successor, hidden};
 use parking_lot::{MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use types::{ByteRange, Fingerprint, Identity};
+use types::{ByteRange, Fingerprint, Identity, Moved};
 
 use crate::announce::is_wanted;
 use crate::cache::{Counters, Inner, errno};
@@ -344,14 +344,19 @@ impl Inner {
         // What its file system forgot of a replica that was written before it took no writes any more looks like a hole.
         let takes_writes = self.refusal().is_none();
         // Last: who changed the global copy is found out by the next try, and is a conflict.
-        let same = |found: Fingerprint, then: &Fingerprint| found.same_content(then);
         let is_ours =
-            job.timed.is_some_and(|left| next.file().attributes().is_ok_and(|now| same(now.fingerprint, &left)));
+            job.timed.is_some_and(|left| next.file().attributes().is_ok_and(|now| now.fingerprint.same_content(&left)));
+        let is_unchanged = |found: Fingerprint| {
+            let live = job.file.live.lock();
+            // Ours follows what we set just now.
+            let ours = live.record.as_ref().map(|record| record.base).filter(|ours| ours.same_content(&job.before));
+            live.moved(&ours.unwrap_or(job.before), &found) == Moved::Nothing
+        };
         if !given_up
             || !takes_writes
             || !self.is_unused(job)
             || !is_ours
-            || !same(job.anchor.attributes()?.fingerprint, &job.before)
+            || !is_unchanged(job.anchor.attributes_now()?.fingerprint)
         {
             return Ok(Some(Outcome::Busy));
         }

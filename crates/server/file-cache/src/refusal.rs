@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use catalogue::{Record, State};
 use parking_lot::Mutex;
-use types::{Fingerprint, Identity, Version};
+use types::{Fingerprint, Identity, Moved, Version};
 
 use crate::api::Residency;
 use crate::cache::{Inner, broken, errno};
@@ -189,7 +189,7 @@ impl Inner {
     /// Whether all of a file that nobody can write was found below since it changed last, and is there still.
     pub(crate) fn is_copied(&self, file: &file::File, changes: u64, found: &Fingerprint) -> bool {
         let live = file.live.lock();
-        live.copied == Some(changes) && live.left.is_some_and(|left| left.same_content(found))
+        live.copied == Some(changes) && live.left.is_some_and(|left| live.moved(&left, found) == Moved::Nothing)
     }
 
     /// W7 where nothing can be recorded: all of it is below, and it stays what it is. Gate held.

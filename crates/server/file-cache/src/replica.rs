@@ -383,7 +383,7 @@ mod tests {
         let brand = Brand {
             identity: types::Identity::new(vec![1, 2, 3]).unwrap(),
             epoch: types::Epoch(4),
-            base: types::Fingerprint { size: 9, mtime: time, ctime: time },
+            base: types::Fingerprint { size: 9, mtime: time, ctime: time, attributes: 0 },
             hint: "a/b".into(),
         };
         replicas.brand(replica.as_fd(), &brand, BRAND_BYTES_MAX).unwrap();

@@ -28,9 +28,10 @@ impl Inner {
                 return errno(libc::ENOENT);
             }
             let Some(anchor) = self.anchor_of(file, true)? else { return errno(libc::ENOENT) };
-            let base = anchor.attributes()?.fingerprint;
+            let base = anchor.attributes_now()?.fingerprint;
             let reason = String::new();
-            let next = Record { state: State::Dirty, base, was_clean: false, orphaned: false, reason, ..record };
+            let next =
+                Record { state: State::Dirty, base, was_clean: false, sum: None, orphaned: false, reason, ..record };
             self.put(file, next, Durability::Machine)?;
             let mut live = file.live.lock();
             live.left = None;

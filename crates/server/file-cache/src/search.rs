@@ -119,6 +119,8 @@ impl Inner {
             epoch: brand.epoch,
             base: brand.base,
             was_clean: false,
+            racy: false,
+            sum: None,
             pinned: old.is_some_and(|record| record.pinned),
             orphaned: false,
             removing: false,
@@ -150,7 +152,8 @@ impl Inner {
     fn is_staged_out(&self, version: Version, brand: &Brand) -> bool {
         let Ok(Some(anchor)) = self.store.locate(&brand.identity, &brand.hint, false) else { return false };
         let (Ok(found), Ok(stat)) = (anchor.attributes(), self.replicas.stat(version)) else { return false };
-        let ours = Fingerprint { size: stat.st_size as u64, mtime: mtime_of(&stat), ctime: brand.base.ctime };
+        let ours =
+            Fingerprint { size: stat.st_size as u64, mtime: mtime_of(&stat), ctime: brand.base.ctime, attributes: 0 };
         found.fingerprint.same_content(&ours) && !found.fingerprint.same_content(&brand.base)
     }
 }

@@ -2,13 +2,14 @@
 
 use std::io;
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 use config::Verify;
 use global_store::{Access, OpenFile};
-use types::{Fingerprint, Timestamp};
+use types::{Fingerprint, Moved, Timestamp};
 
 use crate::cache::Inner;
-use crate::clock::wall;
+use crate::clock::{tick, wall};
 use crate::fault;
 use crate::limits::{COARSE_SECONDS, SMALL_BYTES};
 use crate::replica;
@@ -88,8 +89,12 @@ impl Inner {
         let ours_alone = |job: &Job<'_>| job.file.live.lock().changes == job.changes;
         let (Some(timed), Some(global)) = (job.timed, job.global.take()) else {
             let _gate = job.file.gate.lock();
+            let looked = tick();
             let now = job.anchor.attributes()?.fingerprint;
-            return Ok(self.leave(job, now, !ours_alone(job) || now.same_content(&job.before)));
+            job.racy = self.is_racy(&now, looked, Duration::ZERO);
+            let moved = job.file.live.lock().moved(&job.before, &now);
+            let now = if moved == Moved::Nothing { now } else { job.before.doubting(now) };
+            return Ok(self.leave(job, now, !ours_alone(job) || moved != Moved::Content));
         };
         if sync {
             global.sync().inspect_err(|_| job.file.live.lock().unsynced_below = true)?;
@@ -104,7 +109,9 @@ impl Inner {
         let full = job.policy.verify == Verify::Full;
         // From the look on nothing of ours comes; reading all back is too long for a gate.
         let mut gate = (!full).then(|| job.file.gate.lock());
+        let looked = tick();
         let synced = global.attributes()?.fingerprint;
+        job.racy = self.is_racy(&synced, looked, Duration::ZERO);
         // A network file system may move mtime when it sends what it buffered; a local one may not.
         let moved = synced.mtime != timed.mtime;
         if synced.size != job.size || (!self.store.is_shared() && moved && ours_alone(job)) {
@@ -119,11 +126,13 @@ impl Inner {
                 return Ok(None);
             }
         }
-        let mut left = synced;
+        let mut left = timed.doubting(synced);
         if self.follow_time(job)? || moved {
             global.set_mtime(job.mtime)?;
             global.sync().inspect_err(|_| job.file.live.lock().unsynced_below = true)?;
+            let looked = tick();
             left = global.attributes()?.fingerprint;
+            job.racy = self.is_racy(&left, looked, Duration::ZERO);
         }
         if left.size != job.size || !is_time(left.mtime, job.mtime) {
             return Ok(None);

@@ -13,13 +13,13 @@ use std::time::Instant;
 use catalogue::{Durability, Record, State};
 use global_store::{Access, Anchor, Attributes, OpenFile};
 use rustix::fs::OFlags;
-use types::{ByteRange, Epoch, Fingerprint, RangeSet};
+use types::{ByteRange, Epoch, Fingerprint, Moved, RangeSet, Timestamp};
 
 use crate::cache::{Counters, Inner};
-use crate::clock::wall_s;
+use crate::clock::{tick, wall_s};
 use crate::fault;
 use crate::file::{Body, Fetch, File};
-use crate::limits::{FETCH_TRIES, GAP_BYTES, POLL, SMALL_BYTES};
+use crate::limits::{FETCH_TRIES, GAP_BYTES, POLL, RACY_SLACK, SMALL_BYTES};
 use crate::open::is_full;
 use crate::replica;
 use crate::sums::{self, Sums};
@@ -63,6 +63,7 @@ impl Inner {
         fault::point("p0.replica");
         let fetch = Fetch {
             base,
+            racy: self.is_racy(&base, tick(), RACY_SLACK),
             present: RangeSet::new(),
             claimed: BTreeSet::new(),
             wanted: 0,
@@ -91,13 +92,13 @@ impl Inner {
         write: bool,
     ) -> io::Result<bool> {
         let start = Instant::now();
-        let mut base = found.fingerprint;
+        let (mut base, mut looked) = (found.fingerprint, tick());
         for _ in 0..FETCH_TRIES {
             if base.size > SMALL_BYTES {
                 return Ok(false);
             }
-            match self.fetch_once(file, anchor, &mut base) {
-                Ok(false) => {}
+            match self.fetch_once(file, anchor, &mut base, looked) {
+                Ok(false) => looked = tick(),
                 Ok(true) => {
                     self.count_in(base.size, start);
                     Counters::add(&self.counters.in_files, 1);
@@ -114,22 +115,33 @@ impl Inner {
     }
 
     /// One try. False: the file was changed meanwhile, and is `base` now.
-    fn fetch_once(&self, file: &File, anchor: &Arc<dyn Anchor>, base: &mut Fingerprint) -> Result<bool, Broken> {
+    fn fetch_once(
+        &self,
+        file: &File,
+        anchor: &Arc<dyn Anchor>,
+        base: &mut Fingerprint,
+        looked: Timestamp,
+    ) -> Result<bool, Broken> {
         let version = self.superblock.next_version().map_err(Broken::Replica)?;
         let copied = self.copy_small(&**anchor, version, base);
-        let fetched = copied.and_then(|()| anchor.attributes().map_err(Broken::Source)).and_then(|after| {
-            if !after.fingerprint.same_content(base) {
+        let after = |sum| Ok((sum, anchor.attributes().map_err(Broken::Source)?));
+        let fetched = copied.and_then(after).and_then(|(sum, after)| {
+            if base.moved(&after.fingerprint) != Moved::Nothing {
                 *base = after.fingerprint;
                 return Ok(false);
             }
             fault::point("p3.checked");
-            let record = clean_record(&**anchor, version, after.fingerprint);
+            let racy = self.is_racy(base, looked, RACY_SLACK);
+            let sum = Some(sum);
+            let record = Record { racy, sum, ..clean_record(&**anchor, version, after.fingerprint) };
             self.put(file, record, Durability::Process).map_err(Broken::Replica)?;
             fault::point("p4.clean");
             let mut live = file.live.lock();
             live.version = Some(version);
             live.body = Body::Whole;
             live.checked = Some(self.now());
+            live.looked = live.checked;
+            (live.own, live.doubted) = (None, false);
             live.synced = false;
             live.verified = true;
             Ok(true)
@@ -141,19 +153,20 @@ impl Inner {
         fetched
     }
 
-    fn copy_small(&self, anchor: &dyn Anchor, version: types::Version, base: &Fingerprint) -> Result<(), Broken> {
+    fn copy_small(&self, anchor: &dyn Anchor, version: types::Version, base: &Fingerprint) -> Result<u64, Broken> {
         let replica = self.replicas.create(version).map_err(Broken::Replica)?;
         fault::point("p0.replica");
-        let mut end = 0;
+        let (mut sum, mut end) = (sums::sum(&[]), 0);
         if base.size > 0 {
             let source = anchor.open(Access::Read).map_err(Broken::Source)?;
-            end = copy_block(&*source, &replica, ByteRange::new(0, base.size))?.1;
+            (sum, end) = copy_block(&*source, &replica, ByteRange::new(0, base.size))?;
         }
         fault::point("p1.range");
         if end != base.size {
             rustix::fs::ftruncate(&replica, base.size).map_err(|error| Broken::Replica(error.into()))?;
         }
-        replica::set_mtime(replica.as_fd(), base.mtime).map_err(Broken::Replica)
+        replica::set_mtime(replica.as_fd(), base.mtime).map_err(Broken::Replica)?;
+        Ok(sum)
     }
 
     /// Fetches one block, or waits for who does. False: the file is not being fetched any more.
@@ -219,7 +232,7 @@ impl Inner {
 
     /// P3 and P4 of a large file. Gate held.
     fn complete(&self, file: &Arc<File>) -> io::Result<()> {
-        let (base, version, replica, sums, anchor) = {
+        let ((base, racy), version, replica, sums, anchor) = {
             let live = file.live.lock();
             let (Body::Partial(fetch), Some(version)) = (&live.body, live.version) else { return Ok(()) };
             if !fetch.is_complete() {
@@ -227,7 +240,7 @@ impl Inner {
                 return Ok(());
             }
             let sums = Sums { size: fetch.base.size, blocks: fetch.sums.clone() };
-            (fetch.base, version, Arc::clone(&fetch.replica), sums, live.anchor.clone())
+            ((fetch.base, fetch.racy), version, Arc::clone(&fetch.replica), sums, live.anchor.clone())
         };
         let Some(anchor) = anchor else {
             self.abandon_fetch(file);
@@ -239,20 +252,25 @@ impl Inner {
             self.abandon_fetch(file);
             return Ok(());
         }
+        // What changed and kept its size and time is found by the next open, which compares the bytes.
+        let doubted = !matches!(&after, Ok(after) if base.moved(&after.fingerprint) == Moved::Nothing);
         replica::set_mtime(replica.as_fd(), base.mtime)?;
         drop(replica);
         sums.keep(&self.replicas.sums_path(version));
         fault::point("p3.sums");
         let unlinked = file.live.lock().unlinked;
         if !unlinked {
-            self.put(file, clean_record(&*anchor, version, after?.fingerprint), Durability::Process)?;
+            let record = Record { racy, ..clean_record(&*anchor, version, base) };
+            self.put(file, record, Durability::Process)?;
         }
         fault::point("p4.clean");
         Counters::add(&self.counters.in_files, 1);
         let unused = {
             let mut live = file.live.lock();
             live.body = Body::Whole;
-            live.checked = Some(self.now());
+            live.checked = (!doubted).then(|| self.now());
+            live.looked = live.checked;
+            (live.own, live.doubted) = (None, false);
             live.synced = false;
             live.verified = true;
             if live.handles == 0 {
@@ -342,6 +360,8 @@ fn clean_record(anchor: &dyn Anchor, version: types::Version, base: Fingerprint)
         epoch: Epoch(1),
         base,
         was_clean: true,
+        racy: false,
+        sum: None,
         pinned: false,
         orphaned: false,
         removing: false,

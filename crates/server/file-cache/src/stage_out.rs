@@ -14,11 +14,12 @@ use catalogue::{Record, State};
 use config::{OnConflict, Policy};
 use global_store::{Access, Anchor, Attributes, OpenFile};
 use parking_lot::MutexGuard;
-use types::{Fingerprint, Timestamp};
+use types::{Fingerprint, Moved, Timestamp};
 
 use crate::announce::{Announcer, is_wanted};
 use crate::api::Residency;
 use crate::cache::{Inner, errno};
+use crate::content::Bytes;
 use crate::copy::{Copied, Copy, Extent};
 use crate::fault;
 use crate::file::{Body, File, Live};
@@ -65,6 +66,8 @@ pub(crate) struct Job<'a> {
     pub(crate) secured: bool,
     pub(crate) global: Option<Box<dyn OpenFile>>,
     pub(crate) copied: Copied,
+    /// A later content may look as what was left.
+    pub(crate) racy: bool,
     /// The global copy with all bytes and its time, before they were synced; `None` if nothing was to be done.
     pub(crate) timed: Option<Fingerprint>,
 }
@@ -144,8 +147,8 @@ impl Inner {
         self.begin_knowing(file, None)
     }
 
-    /// Looks into a global copy that does not look as it was left: a crash of the machine may have taken what we recorded of
-    /// a time that was set through us.
+    /// Looks into a global copy that does not look as it was left: only its attributes may have been changed, or a crash of the
+    /// machine may have taken what we recorded of a time that was set through us.
     fn begin_looking<'a>(
         &self,
         file: &'a Arc<File>,
@@ -153,8 +156,8 @@ impl Inner {
         anchor: &dyn Anchor,
         found: Fingerprint,
     ) -> Result<Job<'a>, End> {
-        match self.is_nobodys(record, anchor, found.size) {
-            Ok(harmless) => self.begin_knowing(file, Some((found, harmless))),
+        match self.whose_bytes(record, anchor, found.size) {
+            Ok(bytes) => self.begin_knowing(file, Some((found, bytes))),
             Err(error) => {
                 let _gate = file.gate.lock();
                 Err(self.note_failure(file, error, None))
@@ -162,8 +165,8 @@ impl Inner {
         }
     }
 
-    /// `known`: whether the global copy with this fingerprint was found to hold no bytes of somebody else.
-    fn begin_knowing<'a>(&self, file: &'a Arc<File>, known: Option<(Fingerprint, bool)>) -> Result<Job<'a>, End> {
+    /// `known`: a comparison has shown whose bytes the global copy with this fingerprint holds.
+    fn begin_knowing<'a>(&self, file: &'a Arc<File>, known: Option<(Fingerprint, Bytes)>) -> Result<Job<'a>, End> {
         let fail = |error| self.note_failure(file, error, None);
         if let Some(end) = nothing_to_do(&file.live.lock()) {
             return Err(end);
@@ -173,7 +176,7 @@ impl Inner {
             return Err(self.end_doubt(file, true).unwrap_or_else(|| self.orphan(file)));
         };
         self.end_doubt(file, found.links == 0).map_or(Ok(()), Err)?;
-        let (record, policy, left, changes, idle) = {
+        let (mut record, policy, left, changes, idle) = {
             let mut live = file.live.lock();
             let Some(record) = live.record.clone().filter(|_| live.is_unclean() && !live.unlinked) else {
                 return Err(End::Nothing);
@@ -193,19 +196,33 @@ impl Inner {
         let rewrite = file.live.lock().unsynced_below;
         let mut extent = if rewrite { Extent::Everything } else { self.extent_of(&record) };
         let expected = if record.state == State::Draining { left } else { Some(record.base) };
-        if let Some(expected) = expected.filter(|expected| !file.live.lock().is_as_left(expected, &found.fingerprint)) {
-            if known.is_none() && policy.on_conflict == OnConflict::Keep {
+        let moved = |expected: &Fingerprint| file.live.lock().moved(expected, &found.fingerprint);
+        if let Some((expected, moved)) = expected.map(|expected| (expected, moved(&expected))) {
+            let keep = policy.on_conflict == OnConflict::Keep;
+            if moved != Moved::Nothing && known.is_none() && keep {
                 // Reading it may take long.
                 drop(gate);
                 return self.begin_looking(file, &record, &*anchor, found.fingerprint);
             }
-            let harmless = known.is_some_and(|(then, harmless)| harmless && then.same_content(&found.fingerprint));
-            if !harmless && policy.on_conflict == OnConflict::Keep {
+            let bytes = known.filter(|(then, _)| then.moved(&found.fingerprint) == Moved::Nothing);
+            let bytes = bytes.map_or(Bytes::Others, |(_, bytes)| bytes);
+            let harmless = is_harmless(moved, bytes, &expected, &found.fingerprint);
+            if !harmless && keep {
                 let reason = difference(&expected, &found.fingerprint);
                 return Err(self.record_conflict(file, record, &reason));
             }
-            // What was recorded of its blocks is not what is there.
-            extent = if harmless && extent != Extent::Everything { Extent::Differing } else { Extent::Everything };
+            let same = moved == Moved::Nothing || (moved == Moved::ChangeTime && bytes == Bytes::Base);
+            if same || (harmless && moved == Moved::ChangeTime) {
+                // Once: the next try finds it as it was left.
+                let mut live = file.live.lock();
+                live.believe(&found.fingerprint);
+                record.base = live.record.as_ref().map_or(record.base, |now| now.base);
+            }
+            if !same {
+                // What was recorded of its blocks is not what is there.
+                let compares = extent != Extent::Everything && (harmless || moved == Moved::ChangeTime);
+                extent = if compares { Extent::Differing } else { Extent::Everything };
+            }
         }
         let replica = self.replicas.open_as(record.version, How::Read).map_err(|error| fail(here(error)))?;
         let stat = rustix::fs::fstat(&replica).map_err(|error| fail(here(error.into())))?;
@@ -229,6 +246,7 @@ impl Inner {
             quiet,
             global: None,
             copied: Copied::default(),
+            racy: false,
             timed: None,
         })
     }
@@ -239,7 +257,8 @@ impl Inner {
             let Some(anchor) = self.anchor_of(file, false)? else { return Ok(None) };
             let shared = self.store.is_shared();
             let foreign = if shared { crate::marks::foreign(&*anchor, &self.settings.agent_id)? } else { None };
-            let found = anchor.attributes()?;
+            // What is written next must not come over what others changed, however long the store's client remembers attributes.
+            let found = anchor.attributes_now()?;
             Ok(Some((anchor, found, foreign)))
         };
         // What has no name may be getting one.
@@ -355,9 +374,25 @@ pub(crate) fn clone_error(error: &io::Error) -> io::Error {
     if side::errno_here(error).is_some() { here(copy) } else { copy }
 }
 
+/// Whether writing over a global copy that is not as it was left costs nobody's bytes.
+fn is_harmless(moved: Moved, bytes: Bytes, expected: &Fingerprint, found: &Fingerprint) -> bool {
+    match bytes {
+        _ if moved == Moved::Nothing => true,
+        Bytes::Base | Bytes::Replica => true,
+        Bytes::Others => false,
+        Bytes::Untold => moved == Moved::ChangeTime && Live::is_explained(expected, found),
+    }
+}
+
 /// What an operator reads of a conflict.
 fn difference(expected: &Fingerprint, found: &Fingerprint) -> String {
     let time = |stamp: &Timestamp| format!("{}.{:09}", stamp.seconds, stamp.nanos);
+    if expected.same_content(found) {
+        return format!(
+            "the global copy was changed at {} and kept its size and its time: its bytes are others, or nothing tells that they are not",
+            time(&found.ctime)
+        );
+    }
     format!(
         "the global copy changed: expected {} bytes of {}, found {} bytes of {}",
         expected.size,

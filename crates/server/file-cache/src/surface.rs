@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use catalogue::{Durability, State};
 use config::Policy;
 use global_store::Anchor;
-use types::{ByteRange, Identity, Timestamp, Version};
+use types::{ByteRange, Fingerprint, Identity, Timestamp, Version};
 
 use crate::api::{DrainProgress, Keep, OpenHow, Overlay, Residency, SetMtime, Stuck, TellChange};
 use crate::cache::{Counters, Inner, broken};
@@ -74,10 +74,11 @@ impl FileCache {
         let _ = self.inner.on_change.set(tell);
     }
 
-    /// What `stat` must say instead of the global copy's attributes; `None`: these are true. Never blocks on I/O of
-    /// the global store.
-    pub fn attributes(&self, identity: &Identity) -> Option<Overlay> {
+    /// What `stat` must say instead of the global copy's attributes; `None`: these are true. `below`: these, if nothing that is
+    /// settled ([`FileCache::settled`]) has come between. Never blocks on I/O of the global store.
+    pub fn attributes(&self, identity: &Identity, below: Option<&Fingerprint>) -> Option<Overlay> {
         let file = self.inner.known(identity)?;
+        below.iter().for_each(|below| self.inner.saw(&file, below));
         let (version, held, base) = {
             let live = file.live.lock();
             if !live.is_ahead() {
@@ -161,14 +162,21 @@ impl FileCache {
         })?
     }
 
-    /// After our own rename, link or unlink: the hint of a dirty file follows. (Changes of attributes need no word: a ctime
-    /// that moved alone is never taken for another content.)
+    /// After our own rename, link or unlink: the hint of a dirty file follows. Where nobody said when that was
+    /// ([`FileCache::changed_attributes`]), its ctime is not believed to tell anything where the bytes do not.
     pub fn own_change(&self, anchor: &dyn Anchor) {
         let Some(file) = self.inner.known(anchor.identity()) else { return };
         let _gate = file.gate.lock();
-        let Some(mut record) = file.live.lock().record.clone().filter(|record| record.state != State::Clean) else {
-            return;
+        let record = {
+            let mut live = file.live.lock();
+            let told = live.own.is_some() || live.doubted;
+            let record = live.record.as_mut().filter(|record| record.state != State::Clean);
+            record.map(|record| {
+                record.base.attributes = if told { record.base.attributes } else { 0 };
+                record.clone()
+            })
         };
+        let Some(mut record) = record else { return };
         let hint = anchor.path_hint();
         let named = record.removing && anchor.attributes().is_ok_and(|found| found.links > 0);
         if hint != record.hint || named {

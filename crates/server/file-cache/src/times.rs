@@ -4,12 +4,13 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use catalogue::{Durability, Record, State};
+use catalogue::{Durability, State};
 use global_store::Anchor;
-use types::{Fingerprint, Timestamp, Version};
+use types::{Fingerprint, Moved, Version};
 
 use crate::api::SetMtime;
 use crate::cache::Inner;
+use crate::clock::tick;
 use crate::file::{Body, File, Live};
 use crate::replica::{self, How};
 
@@ -17,11 +18,11 @@ use crate::replica::{self, How};
 fn note_try(live: &mut Live, before: &Fingerprint, sets: SetMtime) {
     let SetMtime::To(time) = sets else { return };
     let base = live.record.as_ref().map(|record| record.base);
-    let known = |was: &Option<Fingerprint>| was.filter(|was| live.is_as_left(was, before));
+    let known = |was: &Option<Fingerprint>| was.filter(|was| live.moved(was, before) != Moved::Content);
     let (left, base) = (known(&live.left), known(&base));
     let Some(was) = left.or(base) else { return };
     // A time that was tried before came, and this one is tried over that. The replica of a clean file does not follow.
-    let over = if live.is_unclean() { *before } else { was };
+    let over = Fingerprint { attributes: 0, ..if live.is_unclean() { *before } else { was } };
     if live.is_unclean() {
         live.left = left.map(|_| over).or(live.left);
         if let Some(record) = live.record.as_mut().filter(|_| base.is_some()) {
@@ -32,13 +33,10 @@ fn note_try(live: &mut Live, before: &Fingerprint, sets: SetMtime) {
 }
 
 impl Live {
-    /// Whether a global copy that we left as `left` and that is `found` was touched by nobody else: a time that we tried to set may have
-    /// become its own.
-    pub(crate) fn is_as_left(&self, left: &Fingerprint, found: &Fingerprint) -> bool {
-        let tried = |(was, mtime): (Fingerprint, Timestamp)| {
-            was.same_content(left) && Fingerprint { mtime, ..was }.same_content(found)
-        };
-        left.same_content(found) || self.tried_time.is_some_and(tried)
+    /// Whether a global copy that we left as `left` and that is `found` has a time that we tried to set.
+    pub(crate) fn has_tried(&self, left: &Fingerprint, found: &Fingerprint) -> bool {
+        self.tried_time
+            .is_some_and(|(was, mtime)| was.same_content(left) && Fingerprint { mtime, ..was }.same_content(found))
     }
 }
 
@@ -51,16 +49,19 @@ impl Inner {
         sets: SetMtime,
         apply: &mut dyn FnMut() -> io::Result<()>,
     ) -> io::Result<()> {
-        let (record, version, left, unlinked, whole) = {
+        let (record, version, unlinked, whole) = {
             let mut live = file.live.lock();
             live.changes += 1;
             if let SetMtime::To(time) = sets {
                 live.given_time = Some(time);
             }
-            (live.record.clone(), live.version, live.left, live.unlinked, matches!(live.body, Body::Whole))
+            (live.record.clone(), live.version, live.unlinked, matches!(live.body, Body::Whole))
         };
         if sets == SetMtime::Keep || (record.is_none() && !unlinked) {
-            return apply();
+            let began = tick();
+            let done = apply();
+            self.note_own(file, began);
+            return done;
         }
         // A copy cannot begin while the gate is held, but one that runs writes on.
         let copying = file.drain.try_lock().is_none();
@@ -75,21 +76,16 @@ impl Inner {
         };
         let Some(version) = version else { return Ok(()) };
         // What we know the global copy to be; an outsider's change is not followed, and stays visible.
-        let known = record.as_ref().is_some_and(|record| file.live.lock().is_as_left(&record.base, &before));
+        let known =
+            record.as_ref().is_some_and(|record| file.live.lock().moved(&record.base, &before) != Moved::Content);
         let clean = record.as_ref().is_some_and(|record| record.state == State::Clean);
         let was_empty = record.as_ref().is_some_and(|record| record.base.size == 0);
-        if let Some(left) = left {
-            let mut live = file.live.lock();
-            live.left = Some(if live.is_as_left(&left, &before) { after } else { left });
-        }
+        // Whatever becomes of the rest: that is below now, and is not to pass for an outsider's.
+        file.live.lock().follow(&before, after);
         if clean && !known {
             return Ok(());
         }
-        // Whatever becomes of the rest: that is below now, and is not to pass for an outsider's.
-        let record = record.filter(|_| known).map(|record| Record { base: after, ..record });
-        if let Some(record) = &record {
-            file.live.lock().record = Some(record.clone());
-        }
+        let record = file.live.lock().record.clone().filter(|_| known);
         // A spill that finds our descriptor among those that may write would take it for a program's: then one for reading.
         let no_spill = file.io.try_read();
         let replica = if whole { Some(self.replica_of(file, version, no_spill.is_some())?) } else { None };

@@ -65,6 +65,12 @@ pub trait GlobalStore: Send + Sync {
     /// Whether other machines may change the store: then dirty files carry a mark (`user.forebay.dirty`).
     fn is_shared(&self) -> bool;
 
+    /// Whether a change of a file never leaves the time of change that a look before it found: the clock of the store never stands
+    /// still between the two.
+    fn tells_changes_apart(&self) -> bool {
+        false
+    }
+
     /// Whether `locate` finds a file by its identity alone, wherever it was moved. Where it does not, who needs the file
     /// later keeps its anchor.
     fn finds_by_identity(&self) -> bool;
@@ -89,6 +95,10 @@ pub trait Anchor: Send + Sync {
     fn identity(&self) -> &Identity;
     /// Its attributes now.
     fn attributes(&self) -> io::Result<Attributes>;
+    /// Its attributes, asked past the caches of the store's client (`AT_STATX_FORCE_SYNC`).
+    fn attributes_now(&self) -> io::Result<Attributes> {
+        self.attributes()
+    }
     /// Opens it. `EACCES` cannot come for a file that was created through us by an agent without privilege: the
     /// anchor keeps the descriptor that creation gave.
     fn open(&self, access: Access) -> io::Result<Box<dyn OpenFile>>;

@@ -36,8 +36,15 @@ impl Anchor for MemoryAnchor {
 
     fn attributes(&self) -> io::Result<Attributes> {
         self.store.operate(Operation::Attributes, &self.identity, |state| {
-            Ok(state.files.get(&self.identity).ok_or_else(stale)?.attributes())
+            let found = state.files.get(&self.identity).ok_or_else(stale)?.attributes();
+            let remembered = state.remembered.as_mut();
+            Ok(remembered.map_or(found, |known| *known.entry(self.identity.clone()).or_insert(found)))
         })
+    }
+
+    fn attributes_now(&self) -> io::Result<Attributes> {
+        self.store.state.lock().remembered.iter_mut().for_each(|known| _ = known.remove(&self.identity));
+        self.attributes()
     }
 
     fn open(&self, access: Access) -> io::Result<Box<dyn OpenFile>> {

@@ -42,6 +42,8 @@ struct State {
     by_name: bool,
     /// Times are kept in whole seconds.
     coarse: bool,
+    /// Attributes that the client of the store remembers, where it does: what others change it sees when it is asked to look.
+    remembered: Option<BTreeMap<Identity, Attributes>>,
     clock: Clock,
     faults: Faults,
     hook: Option<Hook>,
@@ -84,7 +86,9 @@ impl Clock {
 
 impl Inode {
     fn attributes(&self) -> Attributes {
-        let fingerprint = Fingerprint { size: self.content.len(), mtime: self.content.mtime, ctime: self.ctime };
+        let attributes = Fingerprint::attributes_of(self.mode, 0, 0, self.links);
+        let (size, mtime) = (self.content.len(), self.content.mtime);
+        let fingerprint = Fingerprint { size, mtime, ctime: self.ctime, attributes };
         Attributes { fingerprint, atime: self.atime, links: self.links, mode: self.mode, uid: 0, gid: 0 }
     }
 }
@@ -140,6 +144,19 @@ impl MemoryStore {
     /// Keeps times of modification in whole seconds from now on.
     pub fn set_coarse(&self) {
         self.state.lock().coarse = true;
+    }
+
+    /// Has attributes remembered from now on, as clients of network file systems do: until the cache itself changes the file, or
+    /// asks past that.
+    pub fn remember_attributes(&self) {
+        self.state.lock().remembered = Some(BTreeMap::new());
+    }
+
+    /// Replaces bytes and keeps size and mtime, as `cp -p` does of a file that was as long and as old.
+    pub fn replace_keeping_mtime(&self, path: impl AsRef<Path>, data: &[u8]) {
+        let mtime = self.attributes(&path).expect("a file").fingerprint.mtime;
+        self.put(&path, data);
+        self.set_mtime(path, mtime).expect("a file");
     }
 
     /// Sets what [`GlobalStore::finds_by_identity`] says; without it `locate` goes by the hint.
@@ -350,6 +367,7 @@ impl MemoryStore {
         }
         let result = run(&mut state)?;
         if operation.changes() {
+            state.remembered.iter_mut().for_each(|remembered| _ = remembered.remove(identity));
             state.journal.push(Event { operation, identity: identity.clone() });
         }
         Ok(result)

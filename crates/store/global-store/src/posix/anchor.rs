@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use types::{Identity, Timestamp};
 
 use super::file::PosixFile;
-use super::{Root, attributes_of, locate, proc_link, proc_path, reopen, successor};
+use super::{Root, attributes_now_of, attributes_of, locate, proc_link, proc_path, reopen, successor};
 use crate::calls::Call;
 use crate::limits::{MARK_BYTES_MAX, SYNC_NAME_TRIES};
 use crate::{Access, Anchor, Attributes, OpenFile, Successor};
@@ -183,6 +183,10 @@ impl Anchor for PosixAnchor {
 
     fn attributes(&self) -> io::Result<Attributes> {
         self.root.calls.call(Call::Attributes, || attributes_of(self.fd.as_fd()))
+    }
+
+    fn attributes_now(&self) -> io::Result<Attributes> {
+        self.root.calls.call(Call::Attributes, || attributes_now_of(self.fd.as_fd()))
     }
 
     fn open(&self, access: Access) -> io::Result<Box<dyn OpenFile>> {

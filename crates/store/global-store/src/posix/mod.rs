@@ -53,6 +53,8 @@ struct Root {
     shared: bool,
     /// Whether a file that takes another's place leaves that one without a name, for who has it to see.
     replaces: bool,
+    /// Whether a file's time of change is another after each change that follows a look.
+    fine_times: bool,
     /// Where the kernel said last that the root is.
     link: RwLock<PathBuf>,
     /// Who calls it.
@@ -80,9 +82,10 @@ impl PosixStore {
         };
         let opens_handles = handles && readable.as_ref().is_some_and(|fd| opens_handles(fd.as_fd()));
         let replaces = sharing::replaces(root.as_fd())?;
+        let fine_times = sharing::has_fine_times(root.as_fd())?;
         let link = RwLock::default();
         let calls = Store::new();
-        let root = Root { fd: root, readable, handles, opens_handles, shared, replaces, link, calls };
+        let root = Root { fd: root, readable, handles, opens_handles, shared, replaces, fine_times, link, calls };
         Ok(PosixStore { root: Arc::new(root) })
     }
 
@@ -219,6 +222,10 @@ impl GlobalStore for PosixStore {
         self.root.shared
     }
 
+    fn tells_changes_apart(&self) -> bool {
+        self.root.fine_times
+    }
+
     fn finds_by_identity(&self) -> bool {
         self.root.opens_handles
     }
@@ -342,12 +349,39 @@ fn attributes_of(fd: BorrowedFd) -> io::Result<Attributes> {
             size: stat.st_size as u64,
             mtime: time(stat.st_mtime, stat.st_mtime_nsec),
             ctime: time(stat.st_ctime, stat.st_ctime_nsec),
+            attributes: Fingerprint::attributes_of(stat.st_mode, stat.st_uid, stat.st_gid, stat.st_nlink as _),
         },
         atime: time(stat.st_atime, stat.st_atime_nsec),
         links: stat.st_nlink as _, // 32 bits on AArch64
         mode: stat.st_mode,
         uid: stat.st_uid,
         gid: stat.st_gid,
+    })
+}
+
+/// [`attributes_of`], past the caches of the file system's client.
+fn attributes_now_of(fd: BorrowedFd) -> io::Result<Attributes> {
+    let flags = fs::AtFlags::EMPTY_PATH | fs::AtFlags::STATX_FORCE_SYNC;
+    let stat = match fs::statx(fd, "", flags, fs::StatxFlags::BASIC_STATS) {
+        Ok(stat) => stat,
+        // A sandbox may refuse it.
+        Err(Errno::NOSYS | Errno::PERM | Errno::INVAL) => return attributes_of(fd),
+        Err(error) => return Err(error.into()),
+    };
+    let time = |time: fs::StatxTimestamp| Timestamp { seconds: time.tv_sec, nanos: time.tv_nsec };
+    let (mode, links) = (u32::from(stat.stx_mode), u64::from(stat.stx_nlink));
+    Ok(Attributes {
+        fingerprint: Fingerprint {
+            size: stat.stx_size,
+            mtime: time(stat.stx_mtime),
+            ctime: time(stat.stx_ctime),
+            attributes: Fingerprint::attributes_of(mode, stat.stx_uid, stat.stx_gid, links),
+        },
+        atime: time(stat.stx_atime),
+        links,
+        mode,
+        uid: stat.stx_uid,
+        gid: stat.stx_gid,
     })
 }
 

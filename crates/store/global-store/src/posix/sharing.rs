@@ -76,6 +76,27 @@ pub(super) fn replaces(root: BorrowedFd) -> io::Result<bool> {
     Ok(is_replaced(fs::fstatfs(root)?.f_type as i64))
 }
 
+/// `statfs` types of file systems whose times are as fine as needed to tell each change from a look before it, from Linux 6.13 on.
+const FINE_TIMES: [i64; 4] = [
+    0xEF53,      // ext4
+    0x5846_5342, // XFS
+    0x9123_683E, // Btrfs
+    0x0102_1994, // tmpfs
+];
+
+/// Whether the file system of an open directory, under this kernel, gives each change that follows a look another time.
+pub(super) fn has_fine_times(root: BorrowedFd) -> io::Result<bool> {
+    let kind = fs::fstatfs(root)?.f_type as i64;
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    Ok(FINE_TIMES.contains(&kind) && kernel(&release) >= (6, 13))
+}
+
+/// The first two numbers of a kernel's release.
+fn kernel(release: &str) -> (u32, u32) {
+    let mut numbers = release.split(['.', '-']).map_while(|number| number.parse().ok());
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
 fn is_replaced(kind: i64) -> bool {
     REPLACED.contains(&kind)
 }

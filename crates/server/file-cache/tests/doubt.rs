@@ -1,0 +1,211 @@
+//! What is below and looks as it was left: others may have changed it all the same.
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use file_cache::{FileHandle, OpenHow, Residency, SetMtime, now_of_files};
+use global_store::memory::Operation;
+use support::{MIB, World};
+use types::Timestamp;
+
+fn content(handle: &FileHandle) -> Vec<u8> {
+    let mut bytes = vec![0; 4 * MIB];
+    let read = handle.read_at(&mut bytes, 0).unwrap();
+    bytes.truncate(read);
+    bytes
+}
+
+/// Opens, reads all, and closes.
+fn read(world: &World) -> Vec<u8> {
+    content(&world.open("f", false))
+}
+
+fn stuck(world: &World) -> Vec<String> {
+    world.cache.drain_all(&mut |_| {}, &|| false).into_iter().map(|stuck| stuck.reason).collect()
+}
+
+/// Counts reads of the global store from now on.
+fn reads_below(world: &World) -> Arc<AtomicU64> {
+    let reads = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&reads);
+    world.store.set_hook(Some(Arc::new(move |operation, _| {
+        counted.fetch_add(u64::from(matches!(operation, Operation::Read(_))), Ordering::Relaxed);
+    })));
+    reads
+}
+
+fn wall() -> Timestamp {
+    Timestamp::from_nanos(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64)
+}
+
+const SIZES: [usize; 2] = [100, 2 * MIB + 100];
+
+#[test]
+fn a_change_that_keeps_size_and_mtime_is_seen_by_the_next_open() {
+    for size in SIZES {
+        let world = World::new();
+        world.store.put("f", &vec![1; size]);
+        let old = world.open("f", false);
+        assert_eq!(content(&old), vec![1; size]);
+        world.store.replace_keeping_mtime("f", &vec![2; size]);
+        assert_eq!(read(&world), vec![2; size]);
+        assert_eq!(content(&old), vec![1; size], "who had it open keeps the version that it had");
+        drop(old);
+        let replicas = world.replicas();
+        world.store.set_mode("f", 0o600).unwrap();
+        assert_eq!(read(&world), vec![2; size]);
+        assert_eq!((world.state("f"), world.replicas()), (Residency::Clean, replicas), "only its mode changed");
+        let reads = reads_below(&world);
+        assert_eq!(read(&world), vec![2; size]);
+        assert_eq!(reads.load(Ordering::Relaxed), 0, "that was found out once");
+    }
+}
+
+#[test]
+fn a_change_under_a_dirty_file_that_keeps_size_and_mtime_is_a_conflict() {
+    for (size, truncate, staged_out) in
+        SIZES.into_iter().flat_map(|size| [(size, false, false), (size, true, false), (size, false, true)])
+    {
+        let world = World::new();
+        world.store.put("f", &vec![1; size]);
+        if staged_out {
+            world.open("f", true).write_at(&[9; 50], 0, false).unwrap();
+            world.drain();
+        }
+        let how = OpenHow { truncate, ..world.how(true) };
+        world.cache.open_file(world.anchor("f"), how).unwrap().write_at(&[3; 10], 0, false).unwrap();
+        world.store.replace_keeping_mtime("f", &vec![2; size]);
+        let reasons = stuck(&world);
+        let case = format!("{size} bytes, truncated: {truncate}, staged out: {staged_out}");
+        assert!(reasons.len() == 1 && reasons[0].contains("kept its size and its time"), "{case}: {reasons:?}");
+        assert_eq!(world.state("f"), Residency::Conflict, "{case}");
+        assert_eq!(world.store.read("f").unwrap(), vec![2; size], "{case}");
+    }
+}
+
+#[test]
+fn a_change_of_mode_under_a_dirty_file_is_no_conflict_and_its_blocks_are_read_once() {
+    for (size, truncate) in SIZES.into_iter().flat_map(|size| [(size, false), (size, true)]) {
+        let world = World::new();
+        world.store.put("f", &vec![1; size]);
+        let how = OpenHow { truncate, ..world.how(true) };
+        let writer = world.cache.open_file(world.anchor("f"), how).unwrap();
+        writer.write_at(&[3; 10], 0, false).unwrap();
+        world.store.set_mode("f", 0o600).unwrap();
+        // It is open: the first does not end clean.
+        assert_eq!(stuck(&world).len(), 1);
+        drop(writer);
+        world.drain();
+        let expected = if truncate { vec![3; 10] } else { [vec![3; 10], vec![1; size - 10]].concat() };
+        assert_eq!(world.store.read("f").unwrap(), expected, "{size} bytes, truncated: {truncate}");
+        let reads = reads_below(&world);
+        assert_eq!(read(&world), expected);
+        assert_eq!(reads.load(Ordering::Relaxed), 0);
+    }
+}
+
+#[test]
+fn our_own_changes_of_attributes_cost_no_look_at_the_bytes() {
+    for shared in [false, true] {
+        let world = World::new();
+        world.store.set_shared(shared);
+        world.store.put("f", &vec![1; 2 * MIB]);
+        drop(world.open("f", false));
+        world.cache.stage_in(&world.anchor("f"), &world.policy).unwrap();
+        let identity = world.identity("f");
+        let attributes = || world.store.attributes("f").unwrap().fingerprint;
+        let change = || {
+            world.cache.saw(&identity, &attributes());
+            let began = now_of_files();
+            world.store.set_clock(wall(), 1);
+            world.store.set_mode("f", 0o640).unwrap();
+            world.cache.changed_attributes(&identity, began);
+        };
+        let reads = reads_below(&world);
+        change();
+        read(&world);
+        assert_eq!(reads.load(Ordering::Relaxed), 0, "of a clean file; shared: {shared}");
+        world.open("f", true).write_at(&[7], 0, false).unwrap();
+        change();
+        world
+            .cache
+            .set_times(&world.anchor("f"), SetMtime::Keep, &mut || {
+                world.store.set_clock(wall(), 1);
+                world.store.set_atime("f", Timestamp::default())
+            })
+            .unwrap();
+        world.drain();
+        assert_eq!(reads.load(Ordering::Relaxed), 0, "of a dirty one; shared: {shared}");
+    }
+}
+
+#[test]
+fn our_own_change_of_attributes_hides_no_change_of_others() {
+    for dirty in [false, true] {
+        let world = World::new();
+        world.store.put("f", b"version=1.0.1");
+        drop(world.open("f", dirty).write_at(b"V", 0, false));
+        world.store.replace_keeping_mtime("f", b"version=1.0.2");
+        let identity = world.identity("f");
+        // A look comes before each: the kernel's, or ours.
+        world.cache.saw(&identity, &world.store.attributes("f").unwrap().fingerprint);
+        let began = now_of_files();
+        world.store.set_clock(wall(), 1);
+        world.store.set_mode("f", 0o640).unwrap();
+        world.cache.changed_attributes(&identity, began);
+        if dirty {
+            assert_eq!(stuck(&world).len(), 1);
+            assert_eq!(world.store.read("f").unwrap(), b"version=1.0.2");
+        } else {
+            assert_eq!(read(&world), b"version=1.0.2");
+        }
+    }
+}
+
+#[test]
+fn a_stage_out_asks_past_what_the_stores_client_remembers() {
+    let world = World::new();
+    world.store.put("f", b"old");
+    world.store.remember_attributes();
+    world.open("f", true).write_at(b"new", 0, false).unwrap();
+    world.store.put("f", b"another node's");
+    assert_eq!(stuck(&world).len(), 1);
+    assert_eq!(world.store.read("f").unwrap(), b"another node's");
+}
+
+#[test]
+fn what_was_looked_at_too_early_to_tell_a_later_change_is_looked_at_again() {
+    let world = World::new();
+    world.store.set_clock(wall(), 0);
+    world.store.put("f", b"one");
+    assert_eq!(read(&world), b"one");
+    world.store.put("f", b"two");
+    assert_eq!(read(&world), b"two", "size and all times are those that they were");
+    world.open("f", true).write_at(b"wow", 0, false).unwrap();
+    // However long the stage-out takes.
+    let soon = wall();
+    world.store.set_clock(Timestamp { seconds: soon.seconds + 60, ..soon }, 0);
+    world.drain();
+    world.store.replace_keeping_mtime("f", b"mom");
+    assert_eq!(read(&world), b"mom", "size and all times are those that the stage-out left");
+}
+
+/// The former version did not follow ctime.
+#[test]
+fn of_a_dirty_file_that_a_former_version_left_ctime_alone_is_no_conflict() {
+    use catalogue::{Catalogue, Change, Durability};
+    let mut world = World::new();
+    world.store.put("f", b"old");
+    world.open("f", true).write_at(b"new", 0, false).unwrap();
+    let identity = world.identity("f");
+    let mut record = world.catalogue.get(&identity).unwrap().unwrap();
+    (record.sum, record.base.attributes) = (None, 0);
+    world.catalogue.commit(vec![Change::Put(identity, record)], Durability::Machine).unwrap();
+    world.store.set_mode("f", 0o600).unwrap();
+    world.crash();
+    world.drain();
+    assert_eq!(world.store.read("f").unwrap(), b"new");
+}
