@@ -19,7 +19,7 @@ fn wrong_words_are_refused_with_a_suggestion() {
     refused(&call(["run", "--policy", "cahce=both", "--", "true"]), 64, "did you mean `cache`?");
     refused(&call(["run", "--policy", "cache=fast", "--", "true"]), 64, "both|write-cache");
     refused(&call(["run", "--policy", "atime=lazy", "--", "true"]), 64, "no|relative|strict");
-    refused(&call(["run", "--policy", "lock=auto", "--", "true"]), 64, "not available in this version");
+    refused(&call(["run", "--policy", "redundancy=none", "--", "true"]), 64, "not available in this version");
     refused(&call(["run", "--linger", "soon", "--", "true"]), 64, "10s");
     refused(&call(["run", "--burst-buffer", "/tmp"]), 64, "CMD");
     refused(&call(["run", "--", "true"]), 64, "FOREBAY_BURST_BUFFER");
@@ -143,6 +143,31 @@ fn rules_that_cannot_be_read_are_refused_before_anything_is_staged_out() {
 }
 
 #[test]
+fn names_do_not_cross_the_border_of_the_directory_and_no_bytes_are_shifted() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let outside = bench.dir.with_file_name("outside");
+        fs::write(&outside, "outside").unwrap();
+        let space = rustix::fs::statvfs(&bench.dir).unwrap();
+        let _mounted = bench.mount(&[]);
+        let inside = bench.dir.join("inside");
+        fs::write(&inside, "inside").unwrap();
+        for [from, to] in [[&inside, &outside], [&outside, &inside]] {
+            assert_eq!(fs::rename(from, to).unwrap_err().raw_os_error(), Some(libc::EXDEV));
+            let link = to.with_extension("link");
+            assert_eq!(fs::hard_link(from, link).unwrap_err().raw_os_error(), Some(libc::EXDEV));
+        }
+        let file = fs::File::options().read(true).write(true).open(&inside).unwrap();
+        for shifts in [rustix::fs::FallocateFlags::COLLAPSE_RANGE, rustix::fs::FallocateFlags::INSERT_RANGE] {
+            assert_eq!(rustix::fs::fallocate(&file, shifts, 0, 4096), Err(rustix::io::Errno::OPNOTSUPP));
+        }
+        assert_eq!(fs::read_to_string(&inside).unwrap(), "inside");
+        let told = rustix::fs::statvfs(&bench.dir).unwrap();
+        assert_eq!((told.f_blocks, told.f_frsize), (space.f_blocks, space.f_frsize), "df tells of the global store");
+    });
+}
+
+#[test]
 fn the_doctor_says_how_well_each_part_works() {
     in_private_namespace(|| {
         let bench = Bench::new();
@@ -150,7 +175,7 @@ fn the_doctor_says_how_well_each_part_works() {
         let report: serde_json::Value = serde_json::from_str(&done.out).unwrap();
         assert_ne!(report["verdict"], "missing", "{done:?}");
         let checks = report["checks"].as_array().unwrap();
-        for name in ["kernel", "/dev/fuse", "FUSE protocol", "passthrough", "xattrs", "leases", "holes"] {
+        for name in ["kernel", "/dev/fuse", "FUSE protocol", "passthrough", "xattrs", "leases", "holes", "locks"] {
             assert!(checks.iter().any(|check| check["name"] == name), "no {name} in {checks:?}");
         }
         assert!(std::fs::read_dir(&bench.buffer).unwrap().next().is_none(), "nothing is left behind");
