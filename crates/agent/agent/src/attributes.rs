@@ -9,7 +9,8 @@ use rustix::io::Errno;
 use types::{Fingerprint, Timestamp};
 
 use crate::agent::Agent;
-use crate::caller::Caller;
+use crate::burst_buffer::OpenData;
+use crate::caller::{Caller, Judge};
 use crate::limits;
 use crate::node::Node;
 use crate::open_file::OpenFile;
@@ -73,9 +74,14 @@ pub struct NewAttributes {
 }
 
 impl NewAttributes {
-    /// A truncation says what time it is too.
+    /// A truncation says what time it is too, which moves by itself.
+    fn sets_times(&self) -> bool {
+        let moves_itself = self.size.is_some() && self.atime.is_none() && self.mtime == Some(NewTime::Now);
+        !moves_itself && (self.atime.is_some() || self.mtime.is_some())
+    }
+
     fn sets_times_alone(&self) -> bool {
-        self.size.is_none() && (self.atime.is_some() || self.mtime.is_some())
+        self.size.is_none() && self.sets_times()
     }
 }
 
@@ -179,6 +185,11 @@ impl Agent {
         new: &NewAttributes,
         interrupted: &dyn Fn() -> bool,
     ) -> io::Result<Attributes> {
+        let cuts_by_name = new.size.is_some() && open.is_none();
+        if cuts_by_name && node.is_regular() {
+            // The store says first whether it would be cut: nothing is taken back of what comes after.
+            self.check_access(caller, node, crate::Mode { write: true, ..crate::Mode::default() })?;
+        }
         // Times that are set count from after what was written before: what cannot be drained now would set others later.
         match self.windows.get() {
             Some(windows) if new.sets_times_alone() => windows.settle(node.identity())?,
@@ -186,36 +197,31 @@ impl Agent {
         }
         if new.uid.is_some() || new.gid.is_some() {
             let _steady = self.steady(node)?;
-            let _as_caller = self.impersonator.become_caller(caller)?;
             let (uid, gid) = (new.uid.map(Uid::from_raw), new.gid.map(Gid::from_raw));
+            // Whether a group is one of his is what is asked.
+            let judge = if new.gid.is_some() { Judge::Groups } else { Judge::Node(node, 0) };
             let change = || fs::chownat(node.fd(), "", uid, gid, AtFlags::EMPTY_PATH);
-            self.as_ours(node, || self.change_below(Call::Change, change))?;
+            let change = || Ok(self.change_below(Call::Change, change)?);
+            self.as_ours(node, || self.impersonator.act(caller, judge, change))?;
         }
         if let Some(mode) = new.mode {
             if mode & 0o6000 != 0 {
                 self.settle_before_privileges(node);
             }
             let _steady = self.steady(node)?;
-            let _as_caller = self.impersonator.become_caller(caller)?;
             let mode = Mode::from_raw_mode(mode & 0o7777);
             let name = self.descriptor_name(node);
-            let change = || fs::chmodat(&self.descriptors, name, mode, AtFlags::empty());
-            self.as_ours(node, || self.change_below(Call::Change, change))?;
+            // Set-group-id of a group that is none of his is left out without a refusal.
+            let judge = if mode.contains(Mode::SGID) { Judge::Groups } else { Judge::Node(node, 0) };
+            let change = || fs::chmodat(&self.descriptors, &name, mode, AtFlags::empty());
+            let change = || Ok(self.change_below(Call::Change, change)?);
+            self.as_ours(node, || self.impersonator.act(caller, judge, change))?;
         }
-        let mut in_use = None;
-        if let Some(size) = new.size {
-            match open {
-                Some(open) => open.set_len(size)?,
-                None if node.is_regular() => {
-                    in_use = self.cut(node, size, &mut || {
-                        self.cache.set_len(&node.anchor(&self.store)?, size, &self.policy_for(node), interrupted)
-                    })?;
-                }
-                None => return Err(io::Error::from_raw_os_error(libc::EINVAL)),
-            }
-            self.drop_privileges_of(node, new.clear_set_id)?;
-        }
-        if new.atime.is_some() || new.mtime.is_some() {
+        let in_use = match new.size {
+            Some(size) => self.cut_to(node, open, size, new.clear_set_id, interrupted)?,
+            None => None,
+        };
+        if new.sets_times() {
             self.set_times(caller, node, new)?;
             // Not while names are held steady.
             self.windows.get().map_or(Ok(()), |windows| windows.keep(node.identity()).map(drop))?;
@@ -226,13 +232,41 @@ impl Agent {
         attributes
     }
 
+    /// Cuts or extends a regular file; what it gives keeps the file in use. What the cut takes from the file besides goes first, and
+    /// comes back with its failure: bytes that were cut off would not.
+    fn cut_to(
+        &self,
+        node: &Node,
+        open: Option<&OpenFile>,
+        size: u64,
+        clear_set_id: bool,
+        interrupted: &dyn Fn() -> bool,
+    ) -> io::Result<Option<Box<dyn OpenData>>> {
+        if !node.is_regular() {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        let taken = self.take_privileges_of(node, clear_set_id)?;
+        let cut = match open {
+            Some(open) => open.set_len(size).map(|()| None),
+            None => self.cut(node, size, &mut || {
+                self.cache.set_len(&node.anchor(&self.store)?, size, &self.policy_for(node), interrupted)
+            }),
+        };
+        if cut.is_err() {
+            self.give_back(node, taken);
+        }
+        cut
+    }
+
     fn set_times(&self, caller: &Caller, node: &Node, new: &NewAttributes) -> io::Result<()> {
         let times = Timestamps { last_access: timespec(new.atime), last_modification: timespec(new.mtime) };
         let name = self.descriptor_name(node);
         let _steady = self.steady(node)?;
         let mut apply = || {
-            let _as_caller = self.impersonator.become_caller(caller)?;
-            Ok(self.change_below(Call::Change, || fs::utimensat(&self.descriptors, &name, &times, AtFlags::empty()))?)
+            self.impersonator.act(caller, Judge::Node(node, 2), || {
+                let change = || fs::utimensat(&self.descriptors, &name, &times, AtFlags::empty());
+                Ok(self.change_below(Call::Change, change)?)
+            })
         };
         if !node.is_regular() {
             return apply();

@@ -1,19 +1,21 @@
 //! Who asks, and doing things below as that user and not as the agent.
 //!
 //! Linux keeps credentials per thread at the system call's level; glibc's wrappers spread them over the process, so
-//! the raw calls are used. Supplementary groups are changed lazily and left as they are between requests: for a root
-//! caller its capabilities decide, for any other they are set again before use.
+//! the raw calls are used. What a thread had assumed of groups is set again before it acts for somebody else; for a root
+//! caller its capabilities decide.
+//!
+//! Supplementary groups and capabilities are as they are at the call, so they are read of `/proc` each time, which costs some 10 us:
+//! only where what the store knows of the file without being asked leaves the answer open, and after a refusal.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::io;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::time::Instant;
 
-use parking_lot::Mutex;
+use rustix::fs::{self, AtFlags, StatxFlags};
 
-use crate::limits;
+use crate::node::Node;
+use crate::rights::{self, Rights};
 
 /// The process that asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -37,29 +39,23 @@ impl Caller {
     }
 }
 
-type RememberedGroups = HashMap<Caller, (Instant, Arc<[u32]>)>;
+/// The supplementary groups that a caller has now, as `/proc` tells them; none if it cannot be seen from here.
+pub fn groups_of(caller: &Caller) -> Arc<[u32]> {
+    rights::read(caller).groups
+}
 
-/// The supplementary groups of callers, as `/proc` tells them, each for a moment.
-#[derive(Debug, Default)]
-pub struct Groups(Mutex<RememberedGroups>);
+/// What decides whether a caller may.
+#[derive(Clone, Copy)]
+pub(crate) enum Judge<'a> {
+    /// The mode of a node: as much of read (4), write (2) and search or execution (1) as these bits say.
+    Node(&'a Node, u32),
+    /// His groups or capabilities, in what comes of it as well: nothing would be refused without them.
+    Groups,
+}
 
-impl Groups {
-    /// Those of a caller; none if it cannot be seen from here.
-    pub fn of(&self, caller: &Caller) -> Arc<[u32]> {
-        let now = Instant::now();
-        let mut known = self.0.lock();
-        if let Some((since, groups)) = known.get(caller)
-            && now.duration_since(*since) < limits::GROUPS_TRUSTED
-        {
-            return groups.clone();
-        }
-        let groups: Arc<[u32]> = read_groups(caller.pid).unwrap_or_default().into();
-        if known.len() >= limits::GROUPS_REMEMBERED_MAX {
-            known.clear();
-        }
-        known.insert(*caller, (now, groups.clone()));
-        groups
-    }
+/// A directory in which names are changed.
+pub(crate) fn names_in(directory: &Node) -> Judge<'_> {
+    Judge::Node(directory, 3)
 }
 
 /// From now on callers for whom this thread works have these groups, whatever `/proc` says: they are on another machine.
@@ -72,7 +68,6 @@ pub fn set_groups_of_callers(groups: Option<Arc<[u32]>>) {
 pub struct Impersonator {
     /// Without privilege everything is done as the agent's own user, who is then the only caller.
     privileged: bool,
-    groups: Groups,
 }
 
 thread_local! {
@@ -89,36 +84,70 @@ impl Default for Impersonator {
 impl Impersonator {
     /// For the credentials that the process has now.
     pub fn new() -> Impersonator {
-        Impersonator { privileged: rustix::process::geteuid().is_root(), groups: Groups::default() }
+        Impersonator { privileged: rustix::process::geteuid().is_root() }
     }
 
-    /// Until the guard drops, this thread's file-system calls are judged and owned as the caller's. `EPERM` if the
-    /// kernel refuses, which it does not for a privileged agent.
-    pub fn become_caller(&self, caller: &Caller) -> io::Result<Assumed> {
+    /// Does something as the caller: this thread's file-system calls are judged and owned as his meanwhile. `act` is called again with
+    /// what `/proc` says of him if it was refused without. `EPERM` also if the kernel refuses to change, which it does not for a
+    /// privileged agent.
+    pub(crate) fn act<T>(
+        &self,
+        caller: &Caller,
+        judge: Judge<'_>,
+        mut act: impl FnMut() -> io::Result<T>,
+    ) -> io::Result<T> {
         if !self.privileged || (caller.uid == 0 && caller.gid == 0) {
-            return Ok(Assumed { gid: false, uid: false, thread: PhantomData });
+            return act();
         }
-        if caller.uid != 0 {
-            set_thread_groups(self.groups_of(caller))?;
+        let mut act_with = |rights: &Rights| {
+            let _as_caller = assume(caller, rights)?;
+            act()
+        };
+        if let Some(groups) = TOLD_GROUPS.with_borrow(Option::clone) {
+            return act_with(&Rights::of_groups(groups));
         }
-        let mut assumed = Assumed { gid: false, uid: false, thread: PhantomData };
-        set_fs_id(libc::SYS_setfsgid, caller.gid)?;
-        assumed.gid = true;
-        if caller.uid != 0 {
-            set_fs_id(libc::SYS_setfsuid, caller.uid)?;
-            assumed.uid = true;
+        if caller.uid != 0 && is_open(judge, caller) {
+            return act_with(&rights::read(caller));
         }
-        Ok(assumed)
+        let acted = act_with(&Rights::default());
+        let refused = |error: &io::Error| matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM));
+        if caller.uid == 0 || !acted.as_ref().is_err_and(refused) {
+            return acted;
+        }
+        let rights = rights::read(caller);
+        if rights.is_empty() { acted } else { act_with(&rights) }
     }
+}
 
-    fn groups_of(&self, caller: &Caller) -> Arc<[u32]> {
-        TOLD_GROUPS.with_borrow(Option::clone).unwrap_or_else(|| self.groups.of(caller))
+/// Whether groups may decide, as far as is known without a question to the store. The kernel above has judged the caller with all that he
+/// has already: this is about what has changed below since, so what is open to all is not asked for groups that are kept out.
+fn is_open(judge: Judge<'_>, caller: &Caller) -> bool {
+    let Judge::Node(node, wanted) = judge else { return true };
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let Ok(known) = fs::statx(node.fd(), "", flags, StatxFlags::BASIC_STATS) else { return true };
+    let has = |shift: u32| u32::from(known.stx_mode) >> shift & wanted == wanted;
+    known.stx_uid != caller.uid && !has(0) && !(known.stx_gid == caller.gid && has(3))
+}
+
+fn assume(caller: &Caller, rights: &Rights) -> io::Result<Assumed> {
+    if caller.uid != 0 {
+        set_thread_groups(Arc::clone(&rights.groups))?;
     }
+    let mut assumed = Assumed { gid: false, uid: false, thread: PhantomData };
+    set_fs_id(libc::SYS_setfsgid, caller.gid)?;
+    assumed.gid = true;
+    if caller.uid != 0 {
+        set_fs_id(libc::SYS_setfsuid, caller.uid)?;
+        assumed.uid = true;
+        // The kernel has taken all of these from the thread, and gives them back with the user.
+        rights::raise(rights.capabilities)?;
+    }
+    Ok(assumed)
 }
 
 /// This thread acts as a caller until this drops. It stays on its thread.
 #[must_use = "dropping it ends the impersonation"]
-pub struct Assumed {
+struct Assumed {
     gid: bool,
     uid: bool,
     thread: PhantomData<*const ()>,
@@ -158,15 +187,6 @@ fn set_thread_groups(groups: Arc<[u32]>) -> io::Result<()> {
         *current = Some(groups);
         Ok(())
     })
-}
-
-fn read_groups(pid: u32) -> Option<Vec<u32>> {
-    if pid == 0 {
-        return None;
-    }
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("Groups:"))?;
-    Some(line.split_whitespace().filter_map(|group| group.parse().ok()).collect())
 }
 
 thread_local! {
@@ -213,10 +233,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o777)).unwrap();
         let impersonator = Impersonator::new();
-        {
-            let _as_caller = impersonator.become_caller(&Caller { uid: 1234, gid: 4321, pid: 0 }).unwrap();
-            std::fs::write(directory.path().join("theirs"), b"x").unwrap();
-        }
+        let write = || std::fs::write(directory.path().join("theirs"), b"x");
+        impersonator.act(&Caller { uid: 1234, gid: 4321, pid: 0 }, Judge::Groups, write).unwrap();
         std::fs::write(directory.path().join("ours"), b"x").unwrap();
         let theirs = std::fs::metadata(directory.path().join("theirs")).unwrap();
         assert_eq!((theirs.uid(), theirs.gid()), (1234, 4321));
@@ -231,8 +249,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o755)).unwrap();
         let impersonator = Impersonator::new();
-        let _as_caller = impersonator.become_caller(&Caller { uid: 1234, gid: 4321, pid: 0 }).unwrap();
-        let refused = std::fs::write(directory.path().join("theirs"), b"x").unwrap_err();
+        let write = || std::fs::write(directory.path().join("theirs"), b"x");
+        let refused = impersonator.act(&Caller { uid: 1234, gid: 4321, pid: 0 }, Judge::Groups, write).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
     }
 
@@ -262,19 +280,13 @@ mod tests {
         let create = |groups: Option<&[u32]>, name: &str| {
             set_groups_of_callers(groups.map(Into::into));
             // The number is that of a process here: root's.
-            let as_caller = impersonator.become_caller(&Caller { uid: 1234, gid: 4321, pid: std::process::id() });
-            let created = std::fs::write(directory.path().join(name), b"x");
-            drop(as_caller.unwrap());
+            let caller = Caller { uid: 1234, gid: 4321, pid: std::process::id() };
+            let write = || std::fs::write(directory.path().join(name), b"x");
+            let created = impersonator.act(&caller, Judge::Groups, write);
             set_groups_of_callers(None);
             created
         };
         assert_eq!(create(Some(&[]), "none").unwrap_err().kind(), io::ErrorKind::PermissionDenied);
         create(Some(&[5, 777]), "told").unwrap();
-    }
-
-    #[test]
-    fn groups_are_read_of_a_live_process() {
-        assert!(read_groups(std::process::id()).is_some());
-        assert_eq!(read_groups(0), None);
     }
 }

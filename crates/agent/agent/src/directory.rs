@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use rustix::fs::{self, FileType, Mode, OFlags, RawDir, SeekFrom};
 
 use crate::agent::Agent;
-use crate::caller::Caller;
+use crate::caller::{Caller, Judge};
 use crate::limits;
 use crate::node::Node;
 
@@ -47,9 +47,10 @@ struct ReadAhead {
 impl Agent {
     /// Opens a directory for reading, as the caller.
     pub fn open_directory(&self, caller: &Caller, node: &Node) -> io::Result<OpenDirectory> {
-        let _as_caller = self.impersonator.become_caller(caller)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let fd = self.below(Call::List, || fs::openat(node.fd(), ".", flags, Mode::empty()))?;
+        let fd = self.impersonator.act(caller, Judge::Node(node, 4), || {
+            Ok(self.below(Call::List, || fs::openat(node.fd(), ".", flags, Mode::empty()))?)
+        })?;
         Ok(OpenDirectory { calls: self.store_calls(), fd, read: Mutex::default() })
     }
 }

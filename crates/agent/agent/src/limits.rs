@@ -2,18 +2,14 @@
 
 use std::time::Duration;
 
-/// How long a process's supplementary groups are trusted. Long enough that a burst of creations reads
-/// `/proc/PID/status` once, short enough that a reused process id does not inherit another's groups for long.
-pub const GROUPS_TRUSTED: Duration = Duration::from_secs(1);
-
-/// Processes whose groups are remembered; beyond it the table is emptied. A busy node has some hundreds of writers.
-pub const GROUPS_REMEMBERED_MAX: usize = 4096;
-
 /// Bytes of directory entries read from the global store at once: what `getdents64` gives one `readdir(3)` call of glibc.
 pub const DIRECTORY_BUFFER_BYTES: usize = 32 << 10;
 
 /// Longest value of an extended attribute: the kernel's `XATTR_SIZE_MAX`.
 pub const XATTR_VALUE_BYTES_MAX: usize = 64 << 10;
+
+/// Longest `security.capability`: its third revision has 24 bytes.
+pub const CAPABILITY_BYTES_MAX: usize = 64;
 
 /// Longest list of extended attribute names: the kernel's `XATTR_LIST_MAX`.
 pub const XATTR_LIST_BYTES_MAX: usize = 64 << 10;

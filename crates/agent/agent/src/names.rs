@@ -16,7 +16,7 @@ use types::Identity;
 
 use crate::agent::Agent;
 use crate::attributes::{Attributes, of_stat};
-use crate::caller::{Caller, with_umask};
+use crate::caller::{Caller, Judge, names_in, with_umask};
 use crate::limits;
 use crate::node::Node;
 
@@ -35,6 +35,14 @@ pub struct NewMode {
     pub mode: u32,
     /// Bits the caller never wants.
     pub umask: u32,
+}
+
+impl NewMode {
+    /// Who decides whether it is made in a directory, and how: set-group-id of a group that is not the caller's is left out without a
+    /// refusal.
+    fn judge(self, directory: &Node) -> Judge<'_> {
+        if self.mode & 0o2000 == 0 { names_in(directory) } else { Judge::Groups }
+    }
 }
 
 impl Agent {
@@ -89,11 +97,10 @@ impl Agent {
 
     /// Makes a directory.
     pub fn make_directory(&self, caller: &Caller, parent: &Node, name: &OsStr, new: NewMode) -> io::Result<Found> {
-        {
-            let _as_caller = self.impersonator.become_caller(caller)?;
-            let make = |mode| fs::mkdirat(parent.fd(), plain(name)?, Mode::from_raw_mode(mode & 0o7777));
-            self.change_below(Call::Create, || with_umask(new.mode, new.umask, make))?;
-        }
+        let make = |mode| fs::mkdirat(parent.fd(), plain(name)?, Mode::from_raw_mode(mode & 0o7777));
+        self.impersonator.act(caller, new.judge(parent), || {
+            Ok(self.change_below(Call::Create, || with_umask(new.mode, new.umask, make))?)
+        })?;
         self.lookup(parent, name)
     }
 
@@ -106,22 +113,20 @@ impl Agent {
         new: NewMode,
         device: u32,
     ) -> io::Result<Found> {
-        {
-            let _as_caller = self.impersonator.become_caller(caller)?;
-            let kind = FileType::from_raw_mode(new.mode);
-            let device = fs::makedev(device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xfff00);
-            let make = |mode| fs::mknodat(parent.fd(), plain(name)?, kind, Mode::from_raw_mode(mode & 0o7777), device);
-            self.change_below(Call::Create, || with_umask(new.mode, new.umask, make))?;
-        }
+        let kind = FileType::from_raw_mode(new.mode);
+        let device = fs::makedev(device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xfff00);
+        let make = |mode| fs::mknodat(parent.fd(), plain(name)?, kind, Mode::from_raw_mode(mode & 0o7777), device);
+        self.impersonator.act(caller, new.judge(parent), || {
+            Ok(self.change_below(Call::Create, || with_umask(new.mode, new.umask, make))?)
+        })?;
         self.lookup(parent, name)
     }
 
     /// Makes a symbolic link.
     pub fn make_symlink(&self, caller: &Caller, parent: &Node, name: &OsStr, target: &OsStr) -> io::Result<Found> {
-        {
-            let _as_caller = self.impersonator.become_caller(caller)?;
-            self.change_below(Call::Create, || fs::symlinkat(target, parent.fd(), plain(name)?))?;
-        }
+        self.impersonator.act(caller, names_in(parent), || {
+            Ok(self.change_below(Call::Create, || fs::symlinkat(target, parent.fd(), plain(name)?))?)
+        })?;
         self.lookup(parent, name)
     }
 
@@ -135,10 +140,10 @@ impl Agent {
     pub fn link(&self, caller: &Caller, node: &Node, parent: &Node, name: &OsStr) -> io::Result<Found> {
         {
             let _steady = self.steady(node)?;
-            let _as_caller = self.impersonator.become_caller(caller)?;
             let (from, follow) = (self.descriptor_name(node), AtFlags::SYMLINK_FOLLOW);
-            let change = || fs::linkat(&self.descriptors, from, parent.fd(), plain(name)?, follow);
-            self.as_ours(node, || self.change_below(Call::Create, change))?;
+            let link = || fs::linkat(&self.descriptors, &from, parent.fd(), plain(name)?, follow);
+            let change = || Ok(self.change_below(Call::Create, link)?);
+            self.as_ours(node, || self.impersonator.act(caller, names_in(parent), change))?;
         }
         self.removes(node, false);
         self.changed(node)?;
@@ -150,10 +155,9 @@ impl Agent {
         let _steady = self.steady_names();
         let victim = self.lookup(parent, name)?;
         self.loses_a_name(&victim);
-        let done = self.impersonator.become_caller(caller).and_then(|_as_caller| {
-            let change = || Ok(fs::unlinkat(parent.fd(), plain(name)?, AtFlags::empty())?);
-            self.as_ours(&victim.node, || self.change_below(Call::Remove, change))
-        });
+        let remove =
+            || self.change_below(Call::Remove, || Ok(fs::unlinkat(parent.fd(), plain(name)?, AtFlags::empty())?));
+        let done = self.as_ours(&victim.node, || self.impersonator.act(caller, names_in(parent), remove));
         // Whatever it came to: the file tells how many names it has.
         let told = self.lost_a_name(&victim, name);
         done.and(told)
@@ -170,9 +174,10 @@ impl Agent {
 
     /// Removes an empty directory.
     pub fn remove_directory(&self, caller: &Caller, parent: &Node, name: &OsStr) -> io::Result<()> {
-        self.emptying(parent, name, || {
-            let _as_caller = self.impersonator.become_caller(caller)?;
-            self.change_below(Call::Remove, || Ok(fs::unlinkat(parent.fd(), plain(name)?, AtFlags::REMOVEDIR)?))
+        self.emptying(caller, parent, name, || {
+            self.impersonator.act(caller, names_in(parent), || {
+                self.change_below(Call::Remove, || Ok(fs::unlinkat(parent.fd(), plain(name)?, AtFlags::REMOVEDIR)?))
+            })
         })
     }
 
@@ -217,14 +222,13 @@ impl Agent {
             None if exclusive => (flags | OFlags::TMPFILE | OFlags::EXCL, OsStr::new(".")),
             None => (flags | OFlags::TMPFILE, OsStr::new(".")),
         };
-        let created = {
-            let _as_caller = self.impersonator.become_caller(caller)?;
-            let create = |mode| fs::openat(parent.fd(), name, flags, Mode::from_raw_mode(mode & 0o7777));
+        let create = |mode| fs::openat(parent.fd(), name, flags, Mode::from_raw_mode(mode & 0o7777));
+        let created = self.impersonator.act(caller, new.judge(parent), || {
             match self.change_below(Call::Create, || with_umask(new.mode, new.umask, create)) {
-                Err(Errno::EXIST) if !exclusive => return Err(Errno::STALE.into()),
-                created => created?,
+                Err(Errno::EXIST) if !exclusive => Err(Errno::STALE.into()),
+                created => Ok(created?),
             }
-        };
+        })?;
         // Nobody has data of a file that was made just now: a server need not be asked.
         let (node, attributes) = self.looked_at(reopen_as_path(created.as_fd())?)?;
         Ok((Found { node: Arc::new(node), attributes }, created))

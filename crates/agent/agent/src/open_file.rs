@@ -95,7 +95,7 @@ impl Agent {
         if range.is_empty() {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
-        if open.privileged.load(Ordering::Relaxed) {
+        if clear_set_id || open.privileged.load(Ordering::Relaxed) {
             self.before_write(open, clear_set_id)?;
         }
         open.settle()?;

@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use file_cache::OpenHow;
 use global_store::calls::Call;
+use rustix::fs::{self, OFlags};
 
 use crate::agent::Agent;
-use crate::caller::Caller;
+use crate::caller::{Caller, Judge};
 use crate::mode::Mode;
 use crate::names::{Found, NewMode};
 use crate::node::Node;
@@ -55,36 +56,55 @@ impl Agent {
             policy: self.policy_for(node),
         };
         let (rules, reader) = (WindowRules::of(&how.policy), Reader::new(&how.policy));
-        if mode.truncate && privileged {
-            // Before: an open that is refused cuts nothing.
-            self.drop_privileges_of(node, mode.clear_set_id)?;
-        }
+        // Before: an open that is refused cuts nothing.
+        let taken =
+            (mode.truncate && privileged).then(|| self.take_privileges_of(node, mode.clear_set_id)).transpose()?;
         let open = |how: &OpenHow| self.cache.open_unless(node.anchor(&self.store)?, how.clone(), interrupted);
-        let handle = if mode.truncate { self.cut(node, 0, &mut || open(&how))? } else { open(&how)? };
+        let opened = if mode.truncate { self.cut(node, 0, &mut || open(&how)) } else { open(&how) };
+        let handle = match (opened, taken) {
+            (Err(error), Some(taken)) => {
+                self.give_back(node, taken);
+                return Err(error);
+            }
+            (opened, _) => opened?,
+        };
         Ok(self.opened(node.clone(), handle, mode, privileged, false, rules, reader))
     }
 
+    /// Whether the caller may open a file so, as its store says now. Who writes is judged by an open of the store's own file, as he
+    /// asked: what it would refuse later (immutable, append-only or read-only files, an owner whom it does not trust) it refuses here.
     pub(crate) fn check_access(&self, caller: &Caller, node: &Node, mode: Mode) -> io::Result<()> {
+        if mode.write || mode.truncate {
+            return self.check_open(caller, node, mode);
+        }
         if caller.uid == 0 {
             return Ok(());
         }
-        let mut access = 0;
-        if mode.execute {
-            access |= libc::X_OK;
-        } else if mode.read {
-            access |= libc::R_OK;
-        }
-        if mode.write || mode.truncate {
-            access |= libc::W_OK;
-        }
+        let access = if mode.execute { libc::X_OK } else { libc::R_OK };
         let name = CString::new(self.descriptor_name(node))?;
-        let _as_caller = self.impersonator.become_caller(caller)?;
         let descriptors = self.descriptors.as_raw_fd();
         // The raw call: wrappers ask for the process's real user where they believe it to be the effective one.
         // SAFETY: an open descriptor and a C string that lives through the call.
         let ask =
             || unsafe { libc::syscall(libc::SYS_faccessat2, descriptors, name.as_ptr(), access, libc::AT_EACCESS) };
-        self.below(Call::Attributes, || if ask() == 0 { Ok(()) } else { Err(io::Error::last_os_error()) })
+        self.impersonator.act(caller, Judge::Node(node, access as u32), || {
+            self.below(Call::Attributes, || if ask() == 0 { Ok(()) } else { Err(io::Error::last_os_error()) })
+        })
+    }
+
+    /// Opens the store's file as the caller, and closes it. Nothing is cut: a file that may only be appended to may not be cut
+    /// either, so that is asked without `O_APPEND`.
+    fn check_open(&self, caller: &Caller, node: &Node, mode: Mode) -> io::Result<()> {
+        let mut flags = OFlags::CLOEXEC | OFlags::NOCTTY;
+        flags |= if mode.read { OFlags::RDWR } else { OFlags::WRONLY };
+        if mode.append && !mode.truncate {
+            flags |= OFlags::APPEND;
+        }
+        let name = self.descriptor_name(node);
+        let wanted = if mode.read { 6 } else { 2 };
+        self.impersonator.act(caller, Judge::Node(node, wanted), || {
+            self.below(Call::Open, || Ok(fs::openat(&self.descriptors, &name, flags, fs::Mode::empty()).map(drop)?))
+        })
     }
 
     /// Creates a regular file and opens it; without a name until linked if `name` is `None` (`exclusive`: for ever).

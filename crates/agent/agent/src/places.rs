@@ -11,6 +11,7 @@ use parking_lot::RwLockReadGuard;
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 
 use crate::agent::Agent;
+use crate::caller::{Caller, Judge};
 use crate::node::Node;
 
 impl Agent {
@@ -37,9 +38,10 @@ impl Agent {
         Ok(())
     }
 
-    /// Tries again what a directory refused for files in it that nobody sees.
+    /// Tries again what a directory refused for files in it that nobody sees: if the caller may remove those, as it is he who does.
     pub(crate) fn emptying(
         &self,
+        caller: &Caller,
         parent: &Node,
         name: &OsStr,
         mut run: impl FnMut() -> io::Result<()>,
@@ -47,7 +49,10 @@ impl Agent {
         match run() {
             Err(error)
                 if matches!(error.raw_os_error(), Some(libc::ENOTEMPTY | libc::EEXIST))
-                    && clear_hidden(self.store_calls(), parent.fd(), name).unwrap_or(false) =>
+                    && self
+                        .impersonator
+                        .act(caller, Judge::Groups, || clear_hidden(self.store_calls(), parent.fd(), name))
+                        .unwrap_or(false) =>
             {
                 run()
             }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -221,7 +222,13 @@ impl PolicyTable {
         let text = toml::to_string(&named)
             .map_err(|error| PolicyError::Content { path: file.clone(), reason: error.to_string() })?;
         let fresh = file.with_extension("toml.new");
-        let written = std::fs::File::create(&fresh)
+        let mut options = std::fs::OpenOptions::new();
+        let written = options
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&fresh)
             .and_then(|mut out| out.write_all(text.as_bytes()).and_then(|()| out.sync_all()))
             .and_then(|()| std::fs::rename(&fresh, file));
         written.map_err(|source| PolicyError::Io { step: "write", path: file.clone(), source })

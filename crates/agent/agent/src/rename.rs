@@ -8,7 +8,7 @@ use global_store::calls::Call;
 use rustix::fs::{self, RenameFlags};
 
 use crate::agent::Agent;
-use crate::caller::Caller;
+use crate::caller::{Caller, names_in};
 use crate::names::{Found, plain};
 use crate::node::Node;
 
@@ -56,12 +56,13 @@ impl Agent {
         let places = held.as_ref().and_then(|_| self.places(from, to));
         let began = self.begin_own(&source);
         let rename = || {
-            let _as_caller = self.impersonator.become_caller(caller)?;
-            self.change_below(Call::Rename, || {
-                Ok(fs::renameat_with(from.0.fd(), plain(from.1)?, to.0.fd(), plain(to.1)?, flags)?)
+            self.impersonator.act(caller, names_in(from.0), || {
+                self.change_below(Call::Rename, || {
+                    Ok(fs::renameat_with(from.0.fd(), plain(from.1)?, to.0.fd(), plain(to.1)?, flags)?)
+                })
             })
         };
-        let done = if replaces { self.emptying(to.0, to.1, rename) } else { rename() };
+        let done = if replaces { self.emptying(caller, to.0, to.1, rename) } else { rename() };
         let moved = target.iter().map(|found| &found.node).chain([&source]);
         moved.for_each(|node| self.cache.changed_attributes(node.identity(), began));
         if let Err(error) = done {

@@ -7,10 +7,20 @@ use rustix::fs::{self, AtFlags, Mode};
 use rustix::io::Errno;
 
 use crate::agent::Agent;
+use crate::limits::CAPABILITY_BYTES_MAX;
 use crate::node::Node;
 
 /// The attribute that holds a file's capabilities.
 pub(crate) const CAPABILITY: &str = "security.capability";
+
+/// What was taken away from a file that is about to change.
+#[derive(Default)]
+#[must_use = "a change that fails gives it back"]
+pub(crate) struct Privileges {
+    /// Bits that were left, and those that it had.
+    mode: Option<(Mode, Mode)>,
+    capability: Option<Vec<u8>>,
+}
 
 impl Agent {
     /// Whether a write to the file has privileges to take away: such a file's writes must pass through the agent.
@@ -19,29 +29,66 @@ impl Agent {
         Ok(mode.intersects(Mode::SUID | Mode::SGID) || self.below(Call::Attributes, || has_capability(node)))
     }
 
-    /// What a write or truncation does to them: capabilities go always, set-id bits if `set_id`, as the writer was no
-    /// privileged one. Set-group-id without group execution means mandatory locking of old and stays.
+    /// What a write does to them: [`take_privileges_of`](Agent::take_privileges_of), for good.
     pub(crate) fn drop_privileges_of(&self, node: &Node, set_id: bool) -> io::Result<()> {
+        self.take_privileges_of(node, set_id).map(drop)
+    }
+
+    /// What a write or truncation does to them: capabilities go always, set-id bits if `set_id`, as the writer was no
+    /// privileged one. Set-group-id without group execution means mandatory locking of old and stays. An error leaves all as it was.
+    pub(crate) fn take_privileges_of(&self, node: &Node, set_id: bool) -> io::Result<Privileges> {
         // As `steady`, which may ask for the node as well.
         let _steady = self.steady_names();
-        let mode = Mode::from_raw_mode(self.stat(node)?.st_mode);
-        let mut kept = mode & Mode::from_raw_mode(0o7777);
+        let mode = Mode::from_raw_mode(self.stat(node)?.st_mode) & Mode::from_raw_mode(0o7777);
+        let mut kept = mode;
         if set_id {
             kept -= Mode::SUID;
             if kept.contains(Mode::XGRP) {
                 kept -= Mode::SGID;
             }
         }
-        if kept != mode & Mode::from_raw_mode(0o7777) {
-            let name = self.descriptor_name(node);
-            let change = || fs::chmodat(&self.descriptors, name, kept, AtFlags::empty());
-            self.as_ours(node, || self.change_below(Call::Change, change))?;
+        let mut taken = Privileges::default();
+        if kept != mode {
+            self.change_mode(node, kept)?;
+            taken.mode = Some((kept, mode));
         }
-        let change = || fs::removexattr(node.proc_path(), CAPABILITY);
-        match self.as_ours(node, || self.change_below(Call::Change, change)) {
-            Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS) => Ok(()),
-            Err(error) => Err(error.into()),
+        // Asked for before it is taken: a store that refuses changes need not hear of a file that has none.
+        if let Some(capability) = self.below(Call::Attributes, || capability_of(node)) {
+            let change = || fs::removexattr(node.proc_path(), CAPABILITY);
+            match self.as_ours(node, || self.change_below(Call::Change, change)) {
+                Ok(()) => taken.capability = Some(capability),
+                Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS) => {}
+                Err(error) => {
+                    self.give_back(node, taken);
+                    return Err(error.into());
+                }
+            }
         }
+        Ok(taken)
+    }
+
+    /// Of a change that failed: the file has what it had, unless somebody has given it other bits since.
+    pub(crate) fn give_back(&self, node: &Node, taken: Privileges) {
+        let _steady = self.steady_names();
+        let mut failed = Ok(());
+        if let Some((left, had)) = taken.mode
+            && self.stat(node).is_ok_and(|stat| stat.st_mode & 0o7777 == left.bits())
+        {
+            failed = self.change_mode(node, had);
+        }
+        if let Some(capability) = taken.capability {
+            let set = || fs::setxattr(node.proc_path(), CAPABILITY, &capability, fs::XattrFlags::CREATE);
+            failed = failed.and(self.as_ours(node, || self.change_below(Call::Change, set)));
+        }
+        if let Err(error) = failed {
+            tracing::warn!(%error, file = %node.identity(), "a change failed and its file has lost set-id bits or capabilities");
+        }
+    }
+
+    fn change_mode(&self, node: &Node, mode: Mode) -> Result<(), Errno> {
+        let name = self.descriptor_name(node);
+        let change = || fs::chmodat(&self.descriptors, name, mode, AtFlags::empty());
+        self.as_ours(node, || self.change_below(Call::Change, change))
     }
 
     /// Before a file gets privileges: what is dirty is staged out, for the write below would take them away again. A
@@ -59,4 +106,10 @@ impl Agent {
 
 fn has_capability(node: &Node) -> bool {
     fs::getxattr(node.proc_path(), CAPABILITY, &mut [0u8; 0][..]).is_ok_and(|len| len > 0)
+}
+
+fn capability_of(node: &Node) -> Option<Vec<u8>> {
+    let mut value = [0; CAPABILITY_BYTES_MAX];
+    let len = fs::getxattr(node.proc_path(), CAPABILITY, &mut value[..]).ok()?;
+    (len > 0).then(|| value[..len].to_vec())
 }

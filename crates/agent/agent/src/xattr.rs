@@ -8,7 +8,7 @@ use rustix::fs::{self, Mode, XattrFlags};
 use rustix::io::Errno;
 
 use crate::agent::Agent;
-use crate::caller::Caller;
+use crate::caller::{Caller, Judge};
 use crate::limits;
 use crate::node::Node;
 use crate::set_id::CAPABILITY;
@@ -67,12 +67,13 @@ impl Agent {
             self.settle_before_privileges(node);
         }
         let _steady = self.steady(node)?;
-        {
-            let _as_caller = self.impersonator.become_caller(caller)?;
+        // Who sets an access list from outside the file's group loses its set-group-id bit, and is not told.
+        let judge = if is_acl(name) { Judge::Groups } else { Judge::Node(node, 2) };
+        self.impersonator.act(caller, judge, || {
             let flags = XattrFlags::from_bits_retain(flags);
             let change = || fs::setxattr(node.proc_path(), name, value, flags);
-            self.as_ours(node, || self.change_below(Call::Change, change))?;
-        }
+            Ok(self.as_ours(node, || self.change_below(Call::Change, change))?)
+        })?;
         if clear_set_gid {
             let mode = Mode::from_raw_mode(self.stat(node)?.st_mode & 0o7777);
             if mode.contains(Mode::SGID) {
@@ -88,10 +89,9 @@ impl Agent {
     pub fn remove_xattr(&self, caller: &Caller, node: &Node, name: &CStr) -> io::Result<()> {
         refuse_hidden(name)?;
         let _steady = self.steady(node)?;
-        {
-            let _as_caller = self.impersonator.become_caller(caller)?;
-            self.as_ours(node, || self.change_below(Call::Change, || fs::removexattr(node.proc_path(), name)))?;
-        }
+        self.impersonator.act(caller, Judge::Node(node, 2), || {
+            Ok(self.as_ours(node, || self.change_below(Call::Change, || fs::removexattr(node.proc_path(), name)))?)
+        })?;
         self.tell_server(node)
     }
 

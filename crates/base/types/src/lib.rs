@@ -6,8 +6,10 @@ mod fingerprint;
 mod identity;
 mod order;
 mod range;
+mod shown;
 
 pub use fingerprint::{Fingerprint, Moved, Timestamp};
 pub use identity::{Identity, IdentityError};
 pub use order::{Epoch, Version};
 pub use range::{ByteRange, RangeSet};
+pub use shown::{Shown, word};

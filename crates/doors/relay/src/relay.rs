@@ -18,7 +18,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use agent::{Caller, Groups, Written};
+use agent::{Caller, Written};
 use fuse_protocol::{Envelope, Errno, Given, NodeId, Opcode, Parked, Raw, drops_pages};
 use parking_lot::Mutex;
 use transport::{Answer, Call, CallError, Client, Memory};
@@ -41,7 +41,6 @@ pub struct Relay {
     client: Client,
     /// How long what changes nothing waits.
     patience: Duration,
-    groups: Groups,
     open: Open,
     waiting: Waiting,
     errands: Errands,
@@ -106,7 +105,6 @@ impl Relay {
         Arc::new(Relay {
             client,
             patience,
-            groups: Groups::default(),
             open: Open::default(),
             waiting: Waiting::default(),
             errands: Errands::default(),
@@ -177,7 +175,7 @@ impl Relay {
         if envelope.uid == 0 || !manner::depends_on_groups(envelope.opcode) {
             return Piece::default();
         }
-        let groups = self.groups.of(&Caller { uid: envelope.uid, gid: envelope.gid, pid: envelope.pid });
+        let groups = agent::groups_of(&Caller { uid: envelope.uid, gid: envelope.gid, pid: envelope.pid });
         let told: Vec<u8> = groups.iter().take(GROUPS_MAX).flat_map(|group| group.to_le_bytes()).collect();
         piece(&told)
     }

@@ -86,7 +86,7 @@ pub use replica::{holds_unsaved_data, last_version};
 pub use search::may_go_with_crash;
 pub use settings::{OpenError, Settings, Space, SpaceProbe};
 pub use status::{Status, StuckStatus};
-pub use superblock::{check_owner, first_after_crash, is_damaged, lock, remake, store_of};
+pub use superblock::{check_owner, first_after_crash, is_damaged, keep_private, lock, remake, store_of};
 pub use surface::FileCache;
 
 pub use global_store::Anchor;

@@ -227,6 +227,10 @@ impl Inner {
             // Its data is already dropped, or will be: there is nothing to keep.
             return self.open_through(file, anchor, how);
         }
+        if found.append_only {
+            // A stage-out would be refused: neither bytes that changed nor a time can be set.
+            return self.open_through(file, anchor, how);
+        }
         if how.write {
             let fresh = how.truncate || how.created || size == 0;
             let room = if fresh { BLOCK_BYTES } else { size };
@@ -314,7 +318,11 @@ impl Inner {
             && checked.is_some_and(|then| now.saturating_sub(then) < how.policy.revalidate);
         if !trusted {
             let looked = tick();
-            let found = anchor.attributes()?.fingerprint;
+            let attributes = anchor.attributes()?;
+            let found = attributes.fingerprint;
+            if attributes.append_only {
+                return self.outdated(file, in_use).map(|()| Step::Again);
+            }
             let changed = match self.moved_below(file, &record, &found) {
                 Moved::Nothing => {
                     file.live.lock().believe(&found);
@@ -390,8 +398,13 @@ impl Inner {
         let held =
             file.live.lock().fds.global.as_ref().is_some_and(|(held, _)| access == Access::Read || *held == access);
         if !held {
-            let global = Arc::from(anchor.open(access)?);
-            file.live.lock().fds.global = Some((access, global));
+            let global = match anchor.open(access) {
+                Err(error) if error.raw_os_error() == Some(libc::EPERM) && how.write && !how.truncate => {
+                    anchor.open(Access::Append)?
+                }
+                opened => opened?,
+            };
+            file.live.lock().fds.global = Some((access, Arc::from(global)));
         }
         if how.truncate {
             let global = file.live.lock().fds.global.as_ref().map(|(_, global)| Arc::clone(global));

@@ -4,7 +4,7 @@ mod page;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
@@ -14,6 +14,9 @@ use types::Version;
 use crate::limits::VERSIONS_RESERVED;
 use crate::settings::OpenError;
 use page::{Page, keep_room, new_page, read_page, start_page, write_page};
+
+/// What others have no business with, of all that was once made for everybody to read.
+const PRIVATE: [&str; 5] = ["agent.log", "agent.log.1", "catalogue", "directory", "policies.toml"];
 
 /// The held lock and the page.
 pub(crate) struct Superblock {
@@ -50,6 +53,19 @@ pub fn first_after_crash(burst_buffer: &Path) -> Version {
     }))
 }
 
+/// Takes from everybody else what an earlier version let him read in a burst buffer: it tells of files in directories that he may not
+/// search. What is not ours, or cannot be changed, stays as it is.
+pub fn keep_private(burst_buffer: &Path) {
+    for name in PRIVATE {
+        let path = burst_buffer.join(name);
+        let Ok(meta) = std::fs::symlink_metadata(&path) else { continue };
+        let ours = (meta.is_file() || name == "catalogue") && meta.uid() == rustix::process::geteuid().as_raw();
+        if ours && meta.mode() & 0o077 != 0 {
+            let _ = std::fs::set_permissions(&path, std::fs::Permissions::from_mode(meta.mode() & 0o700));
+        }
+    }
+}
+
 fn failed(path: &Path, step: &'static str) -> impl FnOnce(io::Error) -> OpenError {
     let path = path.to_owned();
     move |source| OpenError::Io { path, step, source }
@@ -67,6 +83,7 @@ impl Superblock {
         builder.recursive(true).mode(0o700).create(root).map_err(failed(root, "make the directory"))?;
         check_owner(root, true)?;
         let lock = lock(root)?;
+        keep_private(root);
         sign(&lock).map_err(failed(&root.join("forebay.lock"), "write the lock file"))?;
         let path = root.join("superblock");
         let boot = boot_id();

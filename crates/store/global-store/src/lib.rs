@@ -33,6 +33,8 @@ pub struct Attributes {
     pub uid: u32,
     /// Group.
     pub gid: u32,
+    /// The store takes nothing but appends to it (`chattr +a`), and no other time.
+    pub append_only: bool,
 }
 
 /// How an anchored file is opened.
@@ -42,6 +44,8 @@ pub enum Access {
     Read,
     /// For reading and writing; reading moves no atime either.
     Write,
+    /// For reading and appending: a write anywhere but at the end fails with `EPERM`.
+    Append,
 }
 
 /// One mounted global store, from the directory that is accelerated downwards.

@@ -20,7 +20,9 @@ struct Rotating {
 
 impl Rotating {
     fn open(path: PathBuf, bytes_max: u64) -> io::Result<Rotating> {
-        let file = OpenOptions::new().create(true).append(true).custom_flags(libc::O_NOFOLLOW).open(&path)?;
+        let mut options = OpenOptions::new();
+        options.create(true).append(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+        let file = options.open(&path)?;
         let bytes = file.metadata()?.len();
         Ok(Rotating { path, file, bytes, bytes_max })
     }
@@ -58,6 +60,8 @@ pub fn of(place: &Path) -> PathBuf {
 /// Logs to `agent.log` in `burst_buffer` from now on. `FOREBAY_LOG` filters as `RUST_LOG` does; the default is `info`.
 /// A log that cannot be written is no reason not to serve: then there is none.
 pub fn start(burst_buffer: &Path) {
+    // It names files in directories that others may not search.
+    file_cache::keep_private(burst_buffer);
     let Ok(file) = Rotating::open(burst_buffer.join(FILE), LOG_BYTES_MAX) else { return };
     let filter = EnvFilter::try_from_env("FOREBAY_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     // A line that finds no room goes nowhere: what the command behind us shows on its terminal is its own.

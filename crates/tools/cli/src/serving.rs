@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::fs;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -220,7 +221,7 @@ fn remember_directory(place: &Place) {
     }
     let fresh = place.burst_buffer.join(format!("{DIRECTORY}.new"));
     let _ = fs::remove_file(&fresh);
-    let written = fs::OpenOptions::new().write(true).create_new(true).open(&fresh).and_then(|mut file| {
+    let written = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh).and_then(|mut file| {
         file.write_all(place.dir.as_os_str().as_encoded_bytes())?;
         file.sync_all()?;
         fs::rename(&fresh, place.burst_buffer.join(DIRECTORY))?;

@@ -55,6 +55,39 @@ fn a_mounted_directory_is_served_shown_drained_and_unmounted() {
     });
 }
 
+/// The burst buffer has the mode that `mkdir` gives it.
+#[test]
+fn what_lies_in_a_burst_buffer_is_nobody_elses_to_read_whoever_made_it() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    let opened = |path: &Path, mode: u32| fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        opened(&bench.buffer, 0o755);
+        let entries = || fs::read_dir(&bench.buffer).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
+        let private = |when: &str| {
+            for path in entries() {
+                assert_eq!(fs::symlink_metadata(&path).unwrap().mode() & 0o077, 0, "{when}: {}", path.display());
+            }
+        };
+        let unmount = || drop(ok(call(["umount", text(&bench.dir)])));
+        let _mounted = bench.mount(&[]);
+        fs::create_dir(bench.dir.join("private")).unwrap();
+        fs::write(bench.dir.join("private/merger"), "x").unwrap();
+        ok(call(["policy", "set", text(&bench.dir.join("private")), "cache=both"]));
+        ok(call(["drain", "--wait", text(&bench.dir)]));
+        private("made now");
+        unmount();
+        // As earlier versions left it.
+        for name in ["agent.log", "policies.toml", "directory"] {
+            opened(&bench.buffer.join(name), 0o644);
+        }
+        opened(&bench.buffer.join("catalogue"), 0o755);
+        let _again = bench.mount(&[]);
+        private("found");
+        unmount();
+    });
+}
+
 #[test]
 fn a_second_mount_over_the_same_or_an_inner_directory_is_refused() {
     in_private_namespace(|| {

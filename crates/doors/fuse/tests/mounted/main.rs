@@ -7,6 +7,7 @@ mod model;
 mod names;
 mod open_modes;
 mod publish;
+mod rights;
 mod set_id;
 mod stand;
 mod who;

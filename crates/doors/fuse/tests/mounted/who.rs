@@ -17,6 +17,49 @@ pub fn as_user<T: Send>(id: u32, groups: &[u32], act: impl FnOnce() -> T + Send)
     })
 }
 
+/// A thread of root's that acts as one user after another.
+pub struct Who(std::marker::PhantomData<*const ()>);
+
+impl Who {
+    /// It is this user from now on, with these supplementary groups and no capability in force.
+    pub fn become_user(&self, id: u32, groups: &[u32]) {
+        // SAFETY: the raw calls change this thread's credentials only; the pointer and count describe `groups`.
+        let done = unsafe {
+            libc::syscall(libc::SYS_setresuid, -1, 0, -1)
+                | libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr())
+                | libc::syscall(libc::SYS_setresgid, -1, id, -1)
+                | libc::syscall(libc::SYS_setresuid, -1, id, -1)
+        };
+        assert_eq!(done, 0, "become user {id}");
+    }
+}
+
+/// Runs `act` in a thread that may change its user.
+pub fn in_thread<T: Send>(act: impl FnOnce(&Who) -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| act(&Who(std::marker::PhantomData)));
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// [`as_user`] with the capabilities that concern files in force.
+pub fn as_capable_user<T: Send>(id: u32, act: impl FnOnce() -> T + Send) -> T {
+    in_thread(|_| {
+        // `CAP_CHOWN` to `CAP_FOWNER`, in each of the three sets; and what the other threads of the C library cannot be told.
+        let (header, data) = ([0x2008_0522u32, 0], [[0b1111u32; 3], [0; 3]]);
+        // SAFETY: the raw calls change this thread's credentials only; the kernel reads a header and two sets of three words.
+        let done = unsafe {
+            libc::prctl(libc::PR_SET_KEEPCAPS, 1)
+                | libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<u32>()) as i32
+                | libc::syscall(libc::SYS_setresgid, id, id, id) as i32
+                | libc::syscall(libc::SYS_setresuid, id, id, id) as i32
+                | libc::syscall(libc::SYS_capset, header.as_ptr(), data.as_ptr()) as i32
+        };
+        assert_eq!(done, 0, "become user {id}");
+        act()
+    })
+}
+
 /// Runs `act` in a thread with a descriptor table of its own: for locks, another process.
 pub fn as_process<T: Send>(act: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {

@@ -9,6 +9,7 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -44,7 +45,8 @@ pub(super) struct Database {
 impl Database {
     pub(super) fn open(dir: &Path) -> Result<Database, Error> {
         let fail = |reason: String| Error::Open { path: dir.to_path_buf(), reason };
-        fs::create_dir_all(dir).map_err(|error| fail(error.to_string()))?;
+        let mut builder = fs::DirBuilder::new();
+        builder.recursive(true).mode(0o700).create(dir).map_err(|error| fail(error.to_string()))?;
         let lock = lock(dir).map_err(fail)?;
         let format = read_format(dir)?;
         let path = dir.join("db");

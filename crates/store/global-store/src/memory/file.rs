@@ -49,7 +49,7 @@ impl Anchor for MemoryAnchor {
 
     fn open(&self, access: Access) -> io::Result<Box<dyn OpenFile>> {
         self.store.operate(Operation::Open(access), &self.identity, |_| {
-            Ok(Box::new(MemoryFile { anchor: self.clone(), writable: access == Access::Write }) as Box<dyn OpenFile>)
+            Ok(Box::new(MemoryFile { anchor: self.clone(), writable: access != Access::Read }) as Box<dyn OpenFile>)
         })
     }
 

@@ -89,7 +89,8 @@ impl Inode {
         let attributes = Fingerprint::attributes_of(self.mode, 0, 0, self.links);
         let (size, mtime) = (self.content.len(), self.content.mtime);
         let fingerprint = Fingerprint { size, mtime, ctime: self.ctime, attributes };
-        Attributes { fingerprint, atime: self.atime, links: self.links, mode: self.mode, uid: 0, gid: 0 }
+        let (mode, links) = (self.mode, self.links);
+        Attributes { fingerprint, atime: self.atime, links, mode, uid: 0, gid: 0, append_only: false }
     }
 }
 

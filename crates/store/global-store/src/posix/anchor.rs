@@ -48,6 +48,7 @@ impl PosixAnchor {
         let flags = match access {
             Access::Write => OFlags::RDWR,
             Access::Read => OFlags::RDONLY,
+            Access::Append => OFlags::RDWR | OFlags::APPEND,
         };
         // Only the owner may keep atime where it is.
         let opened = match reopen(fd, flags | OFlags::NOATIME) {
@@ -191,7 +192,7 @@ impl Anchor for PosixAnchor {
 
     fn open(&self, access: Access) -> io::Result<Box<dyn OpenFile>> {
         let file = self.root.calls.call(Call::Open, || self.open_file(access))?;
-        Ok(Box::new(PosixFile::new(self.root.calls, file)))
+        Ok(Box::new(PosixFile::new(self.root.calls, file, access == Access::Append)))
     }
 
     fn path_hint(&self) -> PathBuf {

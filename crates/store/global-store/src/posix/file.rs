@@ -18,11 +18,13 @@ use crate::{Attributes, OpenFile};
 pub(super) struct PosixFile {
     calls: Store,
     file: File,
+    /// Whatever is written comes at the end.
+    appends: bool,
 }
 
 impl PosixFile {
-    pub(super) fn new(calls: Store, file: File) -> PosixFile {
-        PosixFile { calls, file }
+    pub(super) fn new(calls: Store, file: File, appends: bool) -> PosixFile {
+        PosixFile { calls, file, appends }
     }
 
     fn write_zeros(&self, range: ByteRange) -> io::Result<()> {
@@ -102,6 +104,9 @@ impl PosixFile {
     }
 
     fn write_at_below(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        if self.appends && offset != self.size()? {
+            return Err(io::Error::from_raw_os_error(libc::EPERM));
+        }
         self.file.write_all_at(data, offset)
     }
 
@@ -202,7 +207,7 @@ mod tests {
 
     #[test]
     fn zeros_serve_where_a_store_has_no_holes() {
-        let file = PosixFile::new(Store::new(), tempfile::tempfile().unwrap());
+        let file = PosixFile::new(Store::new(), tempfile::tempfile().unwrap(), false);
         let len = 3 * ZERO_BYTES as u64;
         file.write_at(&vec![7; len as usize], 0).unwrap();
         file.write_zeros(ByteRange::new(5, len - 5)).unwrap();

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::RwLock;
-use rustix::fs::{self, FileType, Mode, OFlags};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use types::{Fingerprint, Identity, Timestamp};
 
@@ -163,7 +163,7 @@ impl PosixStore {
         self.root.calls.change(Call::Change, || {
             let found = locate::locate(&self.root, identity, hint, !self.root.opens_handles)?;
             let fd = found.ok_or_else(|| io::Error::from_raw_os_error(libc::ESTALE))?;
-            Ok(fs::utimensat(fs::CWD, proc_path(fd.as_fd()), times, fs::AtFlags::empty())?)
+            Ok(fs::utimensat(fs::CWD, proc_path(fd.as_fd()), times, AtFlags::empty())?)
         })
     }
 
@@ -239,12 +239,12 @@ impl GlobalStore for PosixStore {
                 other => other?,
             };
             // A refusal tells nothing of what is there: a file system that is read-only refuses before it looks.
-            match fs::statat(&directory, name, fs::AtFlags::SYMLINK_NOFOLLOW) {
+            match fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
                 Err(Errno::NOENT | Errno::ACCESS) => return Ok(false),
                 found if FileType::from_raw_mode(found?.st_mode) != FileType::RegularFile => return Ok(false),
                 _ => {}
             }
-            match fs::unlinkat(&directory, name, fs::AtFlags::empty()) {
+            match fs::unlinkat(&directory, name, AtFlags::empty()) {
                 Err(Errno::NOENT) => Ok(false),
                 Err(Errno::PERM | Errno::ACCESS | Errno::ROFS) => Ok(true),
                 other => Ok(other.map(|()| true)?),
@@ -342,35 +342,23 @@ fn proc_link(fd: BorrowedFd) -> io::Result<PathBuf> {
 }
 
 fn attributes_of(fd: BorrowedFd) -> io::Result<Attributes> {
-    let stat = fs::fstat(fd)?;
-    let time = |seconds, nanos| Timestamp { seconds, nanos: u32::try_from(nanos).unwrap_or(0) };
-    Ok(Attributes {
-        fingerprint: Fingerprint {
-            size: stat.st_size as u64,
-            mtime: time(stat.st_mtime, stat.st_mtime_nsec),
-            ctime: time(stat.st_ctime, stat.st_ctime_nsec),
-            attributes: Fingerprint::attributes_of(stat.st_mode, stat.st_uid, stat.st_gid, stat.st_nlink as _),
-        },
-        atime: time(stat.st_atime, stat.st_atime_nsec),
-        links: stat.st_nlink as _, // 32 bits on AArch64
-        mode: stat.st_mode,
-        uid: stat.st_uid,
-        gid: stat.st_gid,
-    })
+    Ok(told(&fs::statx(fd, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?))
 }
 
 /// [`attributes_of`], past the caches of the file system's client.
 fn attributes_now_of(fd: BorrowedFd) -> io::Result<Attributes> {
-    let flags = fs::AtFlags::EMPTY_PATH | fs::AtFlags::STATX_FORCE_SYNC;
-    let stat = match fs::statx(fd, "", flags, fs::StatxFlags::BASIC_STATS) {
-        Ok(stat) => stat,
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
+    match fs::statx(fd, "", flags, StatxFlags::BASIC_STATS) {
         // A sandbox may refuse it.
-        Err(Errno::NOSYS | Errno::PERM | Errno::INVAL) => return attributes_of(fd),
-        Err(error) => return Err(error.into()),
-    };
+        Err(Errno::NOSYS | Errno::PERM | Errno::INVAL) => attributes_of(fd),
+        stat => Ok(told(&stat?)),
+    }
+}
+
+fn told(stat: &fs::Statx) -> Attributes {
     let time = |time: fs::StatxTimestamp| Timestamp { seconds: time.tv_sec, nanos: time.tv_nsec };
     let (mode, links) = (u32::from(stat.stx_mode), u64::from(stat.stx_nlink));
-    Ok(Attributes {
+    Attributes {
         fingerprint: Fingerprint {
             size: stat.stx_size,
             mtime: time(stat.stx_mtime),
@@ -382,7 +370,8 @@ fn attributes_now_of(fd: BorrowedFd) -> io::Result<Attributes> {
         mode,
         uid: stat.stx_uid,
         gid: stat.stx_gid,
-    })
+        append_only: stat.stx_attributes.contains(fs::StatxAttributes::APPEND),
+    }
 }
 
 fn reopen(fd: BorrowedFd, flags: OFlags) -> io::Result<File> {

@@ -72,7 +72,7 @@ pub(super) fn begin(
     }
     let Some(fd) = create(&directory, hidden)? else { return Ok(None) };
     let data = fd.try_clone().inspect_err(|_| _ = fs::unlinkat(&directory, hidden, AtFlags::empty()))?;
-    let file = PosixFile::new(root.calls, File::from(data));
+    let file = PosixFile::new(root.calls, File::from(data), false);
     Ok(Some(PosixSuccessor {
         root: Arc::clone(root),
         old: Arc::clone(old),

@@ -1,0 +1,108 @@
+//! What a process may beyond its user and group, as `/proc` tells it.
+
+use std::io;
+use std::sync::Arc;
+
+use crate::caller::Caller;
+
+/// What the kernel takes from a thread whose file-system user is not root: `CAP_CHOWN`, `CAP_DAC_OVERRIDE`, `CAP_DAC_READ_SEARCH`,
+/// `CAP_FOWNER`, `CAP_FSETID`, `CAP_LINUX_IMMUTABLE` and `CAP_MKNOD`.
+const OF_FILES: u32 = 0b1_1111 | 1 << 9 | 1 << 27;
+
+/// `_LINUX_CAPABILITY_VERSION_3`
+const VERSION: u32 = 0x2008_0522;
+
+/// Supplementary groups and capabilities.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Rights {
+    pub(crate) groups: Arc<[u32]>,
+    /// Those that concern files, as `CAP_*` number them.
+    pub(crate) capabilities: u32,
+}
+
+impl Rights {
+    pub(crate) fn of_groups(groups: Arc<[u32]>) -> Rights {
+        Rights { groups, capabilities: 0 }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.groups.is_empty() && self.capabilities == 0
+    }
+}
+
+/// Those of a caller now; none if it cannot be seen from here, or is another one by now.
+pub(crate) fn read(caller: &Caller) -> Rights {
+    if caller.pid == 0 {
+        return Rights::default();
+    }
+    let status = std::fs::read_to_string(format!("/proc/{}/status", caller.pid));
+    let mut rights = status.ok().and_then(|status| parse(&status, caller)).unwrap_or_default();
+    if rights.capabilities != 0 && !is_of_our_users(caller.pid) {
+        rights.capabilities = 0;
+    }
+    rights
+}
+
+fn parse(status: &str, caller: &Caller) -> Option<Rights> {
+    let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+    // Of the four ids the last is that of files.
+    let is = |name: &str, id: u32| line(name)?.split_whitespace().last().map(|last| last.parse() == Ok(id));
+    if !(is("Uid:", caller.uid)? && is("Gid:", caller.gid)?) {
+        return None;
+    }
+    let groups = line("Groups:")?.split_whitespace().filter_map(|group| group.parse().ok()).collect();
+    let effective = u64::from_str_radix(line("CapEff:")?.trim(), 16).ok()?;
+    Some(Rights { groups, capabilities: effective as u32 & OF_FILES })
+}
+
+/// Capabilities count for files of a store only where they are those of its own user namespace.
+fn is_of_our_users(pid: u32) -> bool {
+    let namespace = |of: &str| std::fs::read_link(format!("/proc/{of}/ns/user")).ok();
+    namespace("self").is_some_and(|ours| Some(ours) == namespace(&pid.to_string()))
+}
+
+/// Gives this thread capabilities that it is permitted.
+pub(crate) fn raise(capabilities: u32) -> io::Result<()> {
+    if capabilities == 0 {
+        return Ok(());
+    }
+    let header = [VERSION, 0];
+    // Two sets of 32: effective, permitted, inheritable.
+    let mut data = [[0u32; 3]; 2];
+    // SAFETY: the kernel reads a header of two words and writes two sets of three words.
+    if unsafe { libc::syscall(libc::SYS_capget, header.as_ptr(), data.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    data[0][0] |= capabilities & data[0][1];
+    // SAFETY: as above; this thread's sets alone change.
+    if unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), data.as_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_live_process_may_is_read_and_what_another_may_is_not() {
+        let own = Caller::own();
+        assert!(parse(&std::fs::read_to_string("/proc/self/status").unwrap(), &own).is_some());
+        assert_eq!(
+            read(&Caller { uid: own.uid + 1, ..own }),
+            Rights::default(),
+            "another process has the number by now"
+        );
+        assert_eq!(read(&Caller { pid: 0, ..own }), Rights::default());
+    }
+
+    #[test]
+    fn groups_and_the_capabilities_of_files_are_told_apart_from_others() {
+        let status = "Name:\tx\nUid:\t1\t1\t1\t7\nGid:\t2\t2\t2\t8\nGroups:\t5 77 \nCapEff:\t000001ffffffffff\n";
+        let caller = Caller { uid: 7, gid: 8, pid: 1 };
+        let rights = parse(status, &caller).unwrap();
+        assert_eq!((&*rights.groups, rights.capabilities), (&[5, 77][..], OF_FILES));
+        assert_eq!(parse(status, &Caller { uid: 1, ..caller }), None);
+    }
+}
