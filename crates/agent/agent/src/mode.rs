@@ -55,4 +55,9 @@ impl Mode {
             clear_set_id: false,
         }
     }
+
+    /// Whether every write through it goes to the end of the file, whoever makes it, and no mapping can store into the file.
+    pub(crate) fn appends_alone(&self) -> bool {
+        self.write && self.append && !self.read
+    }
 }

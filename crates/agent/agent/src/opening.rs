@@ -50,6 +50,7 @@ impl Agent {
         let how = OpenHow {
             read: mode.read,
             write: writes,
+            appends: mode.appends_alone(),
             truncate: mode.truncate,
             created: false,
             sync: mode.sync,
@@ -126,7 +127,8 @@ impl Agent {
         let anchor = found.node.anchor_created(&self.store, created, name.map(|name| (parent, name)));
         let policy = if name.is_some() { self.policy_for(&found.node) } else { self.policy_for(parent) };
         let (rules, reader) = (WindowRules::of(&policy), Reader::new(&policy));
-        let how = OpenHow { read: true, write: true, truncate: false, created: true, sync: mode.sync, policy };
+        let (appends, sync) = (mode.appends_alone(), mode.sync);
+        let how = OpenHow { read: true, write: true, appends, truncate: false, created: true, sync, policy };
         let opened = self.cache.open_unless(anchor, how, &|| false);
         if opened.is_err()
             && let Some(name) = name

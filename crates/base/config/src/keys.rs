@@ -233,7 +233,7 @@ pub static KEYS: [Key; 24] = [
         name: "stage_out",
         syntax: "close|idle:T|age:T|size:N|manual|exit",
         default: "close",
-        meaning: "what starts the copy to the global store: the last close, no use for T, T after the first change, N undrained bytes, a command, the end of the mount",
+        meaning: "what starts the copy to the global store: the last close, no use for T, T after the first change, N undrained bytes, a command, the end of the mount; a file that is held open is copied meanwhile under age and size alone (S67)",
         read: |p, text| read_stage_out(text).map(|value| p.stage_out = value),
         write: |p| write_stage_out(p.stage_out),
     },

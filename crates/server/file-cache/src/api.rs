@@ -25,6 +25,8 @@ pub struct OpenHow {
     pub read: bool,
     /// For writing.
     pub write: bool,
+    /// Each write goes to the end, also one that the kernel makes past us, and no mapping can: `O_WRONLY` with `O_APPEND`.
+    pub appends: bool,
     /// `O_TRUNC`: the content goes.
     pub truncate: bool,
     /// The caller created the file just now, empty.

@@ -86,10 +86,15 @@ pub(crate) struct Inner {
     pub(crate) throttle: Throttle,
     pub(crate) counters: Counters,
     pub(crate) draining: Busy,
+    pub(crate) fetching: Busy,
+    /// The last stage-out that failed: which file, and why.
+    pub(crate) failure: Mutex<Option<(String, String)>>,
     /// Before this moment no other worker takes small files.
     pub(crate) turn: Mutex<Duration>,
     /// Files that wait until those of their policy hold enough bytes.
     pub(crate) gathering: Mutex<(u64, Vec<Arc<File>>)>,
+    /// Files that were opened for writing under `stage_out=size:N`, until they are closed.
+    pub(crate) growing: Mutex<Vec<Arc<File>>>,
     /// One eviction at a time; none before this moment.
     pub(crate) evicting: Mutex<Duration>,
     pub(crate) quiesced: AtomicBool,

@@ -126,6 +126,8 @@ impl Inner {
             live.record = Some(job.record.clone());
             (live.left, live.copied) = (None, None);
             live.unsynced_below = false;
+            live.untouched.end();
+            live.copied_bytes = job.size;
             live.checked = Some(self.now());
             live.verified = true;
             live.succeed();

@@ -5,9 +5,11 @@ use std::os::fd::OwnedFd;
 
 use catalogue::Record;
 use global_store::{Access, Anchor, OpenFile};
+use types::ByteRange;
 
 use crate::cache::Inner;
-use crate::limits::BLOCK_BYTES;
+use crate::extents::Extents;
+use crate::limits::{BLOCK_BYTES, SMALL_BYTES};
 use crate::replica::{How, read_full};
 use crate::side::here;
 use crate::sums::{self, Sums};
@@ -23,6 +25,37 @@ pub(crate) enum Bytes {
     Others,
     /// Nothing tells what it held, and it is not what the replica holds.
     Untold,
+}
+
+/// Which ranges of a global copy of more than one block are holes. The store is asked once for each extent.
+pub(crate) struct HolesBelow<'a> {
+    global: &'a dyn OpenFile,
+    size: u64,
+    /// From where it was asked last, and the next data.
+    known: Option<(u64, ByteRange)>,
+}
+
+impl<'a> HolesBelow<'a> {
+    pub(crate) fn of(global: &'a dyn OpenFile, size: u64) -> HolesBelow<'a> {
+        HolesBelow { global, size, known: None }
+    }
+
+    /// Whether all of `range` is a hole, as far as the store can tell without reading it.
+    pub(crate) fn is_hole(&mut self, range: ByteRange) -> io::Result<bool> {
+        if range.end > self.size || self.size <= SMALL_BYTES {
+            return Ok(false);
+        }
+        let known = self.known.filter(|(from, data)| *from <= range.start && range.start < data.end);
+        let data = match known {
+            Some((_, data)) => data,
+            None => {
+                let data = self.global.next_data(range.start)?.unwrap_or(ByteRange::new(u64::MAX, u64::MAX));
+                self.known = Some((range.start, data));
+                data
+            }
+        };
+        Ok(range.end <= data.start)
+    }
 }
 
 impl Inner {
@@ -52,8 +85,13 @@ impl Inner {
     fn sums_below(&self, global: &dyn OpenFile, size: u64) -> io::Result<Sums> {
         let mut block = vec![0; BLOCK_BYTES as usize];
         let mut blocks = Vec::with_capacity(sums::blocks_of(size) as usize);
+        let mut holes = HolesBelow::of(global, size);
         for index in 0..sums::blocks_of(size) {
             let range = sums::block_range(index, size);
+            if holes.is_hole(range)? {
+                blocks.push(sums::of_zeros(range.len()));
+                continue;
+            }
             let read = global.read_at(&mut block[..range.len() as usize], range.start)?;
             blocks.push(sums::sum(&block[..read]));
             self.go_on()?;
@@ -64,8 +102,12 @@ impl Inner {
     /// Whether a replica has the bytes of the global copy, which has the same size.
     pub(crate) fn is_equal(&self, replica: &OwnedFd, global: &dyn OpenFile, size: u64) -> io::Result<bool> {
         let (mut ours, mut theirs) = (vec![0; BLOCK_BYTES as usize], vec![0; BLOCK_BYTES as usize]);
+        let (mut extents, mut holes) = (Extents::new(replica, size), HolesBelow::of(global, size));
         for index in 0..sums::blocks_of(size) {
             let range = sums::block_range(index, size);
+            if extents.is_hole(range).map_err(here)? && holes.is_hole(range)? {
+                continue;
+            }
             let len = range.len() as usize;
             let read = read_full(replica, &mut ours[..len], range.start).map_err(here)?;
             if read != global.read_at(&mut theirs[..len], range.start)? || ours[..read] != theirs[..read] {

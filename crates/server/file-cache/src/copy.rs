@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use global_store::OpenFile;
 use types::ByteRange;
 
+use crate::content::HolesBelow;
 use crate::extents::Extents;
 use crate::limits::{BEHIND_BYTES, BLOCK_BYTES, SMALL_BYTES};
 use crate::replica;
@@ -66,7 +67,10 @@ pub(crate) struct Copy<'a> {
     pub(crate) global: &'a dyn OpenFile,
     pub(crate) global_size: u64,
     pub(crate) progress: &'a mut dyn Progress,
+    /// The replica's first bytes that are those of the former checksums: they are not read.
+    pub(crate) unchanged: u64,
     extents: Extents<'a>,
+    below: HolesBelow<'a>,
     behind: Behind,
 }
 
@@ -90,7 +94,8 @@ impl<'a> Copy<'a> {
         progress: &'a mut dyn Progress,
     ) -> Copy<'a> {
         let extents = Extents::new(replica, size);
-        Copy { replica, size, global, global_size, progress, extents, behind: Behind::default() }
+        let (below, behind) = (HolesBelow::of(global, global_size), Behind::default());
+        Copy { replica, size, global, global_size, progress, unchanged: 0, extents, below, behind }
     }
 
     /// Copies in file order, and gives the global copy its length.
@@ -126,6 +131,11 @@ impl<'a> Copy<'a> {
         let (mut at, mut end) = (0, 0);
         while at < self.size {
             let part = block_range(at / BLOCK_BYTES, self.size);
+            if self.extents.is_hole(part).map_err(here)? {
+                copied.sums.blocks.push(sums::of_zeros(part.len()));
+                at = part.end;
+                continue;
+            }
             let bytes = &mut buffer[..part.len() as usize];
             self.read(bytes, part.start)?;
             copied.sums.blocks.push(sums::sum(bytes));
@@ -148,14 +158,30 @@ impl<'a> Copy<'a> {
         let mut end = self.global_size;
         for index in 0..blocks_of(self.size) {
             let block = block_range(index, self.size);
+            let known = before.filter(|before| block_range(index, before.size) == block);
+            let known = known.and_then(|before| before.blocks.get(index as usize).copied());
+            if let Some(known) = known.filter(|_| block.end <= self.unchanged) {
+                copied.sums.blocks.push(known);
+                continue;
+            }
+            if self.extents.is_hole(block).map_err(here)? {
+                let sum = sums::of_zeros(block.len());
+                copied.sums.blocks.push(sum);
+                let same = match before {
+                    Some(_) => known == Some(sum),
+                    None => self.below.is_hole(block)? || self.equals_zeros(&mut buffer, block, &mut theirs)?,
+                };
+                if !same {
+                    self.hole(block, copied)?;
+                }
+                continue;
+            }
             let bytes = &mut buffer[..block.len() as usize];
             self.read(bytes, block.start)?;
             let sum = sums::sum(bytes);
             copied.sums.blocks.push(sum);
             let same = match before {
-                Some(before) => {
-                    before.blocks.get(index as usize) == Some(&sum) && block_range(index, before.size) == block
-                }
+                Some(_) => known == Some(sum),
                 None => self.equals(bytes, block, &mut theirs)?,
             };
             if !same {
@@ -171,13 +197,7 @@ impl<'a> Copy<'a> {
         let mut at = block.start;
         loop {
             let data = self.extents.data_in(bytes, block, at).map_err(here)?;
-            let hole = ByteRange::new(at, data.map_or(block.end, |data| data.start));
-            let hole = hole.intersection(&ByteRange::new(0, self.global_size));
-            if !hole.is_empty() {
-                self.progress.before_cut()?;
-                self.global.punch(hole)?;
-                copied.changed = true;
-            }
+            self.hole(ByteRange::new(at, data.map_or(block.end, |data| data.start)), copied)?;
             let Some(data) = data else { return Ok(if at > block.start { at } else { 0 }) };
             self.write(
                 &bytes[(data.start - block.start) as usize..(data.end - block.start) as usize],
@@ -186,6 +206,17 @@ impl<'a> Copy<'a> {
             )?;
             at = data.end;
         }
+    }
+
+    /// Makes a range of the global copy a hole.
+    fn hole(&mut self, hole: ByteRange, copied: &mut Copied) -> io::Result<()> {
+        let hole = hole.intersection(&ByteRange::new(0, self.global_size));
+        if !hole.is_empty() {
+            self.progress.before_cut()?;
+            self.global.punch(hole)?;
+            copied.changed = true;
+        }
+        Ok(())
     }
 
     /// The replica's bytes; what was cut off while we copy reads as zeros, and is noticed as a change.
@@ -217,12 +248,22 @@ impl<'a> Copy<'a> {
         Ok(read_global(self.global, theirs, block.start)? == bytes.len() && theirs[..] == *bytes)
     }
 
+    fn equals_zeros(&mut self, buffer: &mut [u8], block: ByteRange, theirs: &mut Vec<u8>) -> io::Result<bool> {
+        let zeros = &mut buffer[..block.len() as usize];
+        zeros.fill(0);
+        self.progress.looked(block.end)?;
+        self.equals(zeros, block, theirs)
+    }
+
     /// Reads all of the global copy back and compares.
     pub(crate) fn verify(&mut self) -> io::Result<bool> {
         let mut ours = vec![0; BLOCK_BYTES.min(self.size) as usize];
         let mut theirs = Vec::new();
         for index in 0..blocks_of(self.size) {
             let block = block_range(index, self.size);
+            if self.extents.is_hole(block).map_err(here)? && self.below.is_hole(block)? {
+                continue;
+            }
             let bytes = &mut ours[..block.len() as usize];
             self.read(bytes, block.start)?;
             theirs.resize(bytes.len(), 0);
@@ -244,4 +285,96 @@ fn read_global(global: &dyn OpenFile, buffer: &mut [u8], at: u64) -> io::Result<
         }
     }
     Ok(done)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use global_store::Attributes;
+    use parking_lot::Mutex;
+    use types::Timestamp;
+
+    use super::*;
+
+    struct Unasked;
+
+    impl Progress for Unasked {
+        fn before_write(&mut self, _bytes: u64) -> io::Result<()> {
+            Ok(())
+        }
+        fn before_cut(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+        fn looked(&mut self, _end: u64) -> io::Result<()> {
+            Ok(())
+        }
+        fn lost(&mut self) {}
+    }
+
+    /// A global copy with data where it was written.
+    #[derive(Default)]
+    struct Below {
+        written: Arc<Mutex<Vec<ByteRange>>>,
+        read: AtomicU64,
+    }
+
+    impl OpenFile for Below {
+        fn read_at(&self, buffer: &mut [u8], _offset: u64) -> io::Result<usize> {
+            self.read.fetch_add(1, Ordering::Relaxed);
+            buffer.fill(7);
+            Ok(buffer.len())
+        }
+        fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
+            self.written.lock().push(ByteRange::at(offset, data.len() as u64));
+            Ok(())
+        }
+        fn next_data(&self, offset: u64) -> io::Result<Option<ByteRange>> {
+            let written = self.written.lock();
+            let behind = written.iter().map(|range| ByteRange::new(range.start.max(offset), range.end));
+            Ok(behind.filter(|range| !range.is_empty()).min_by_key(|range| range.start))
+        }
+        fn punch(&self, range: ByteRange) -> io::Result<()> {
+            panic!("{range:?} is a hole already")
+        }
+        fn allocate(&self, _mode: u32, _range: ByteRange) -> io::Result<()> {
+            unreachable!()
+        }
+        fn set_len(&self, _len: u64) -> io::Result<()> {
+            Ok(())
+        }
+        fn set_mtime(&self, _mtime: Timestamp) -> io::Result<()> {
+            unreachable!()
+        }
+        fn attributes(&self) -> io::Result<Attributes> {
+            unreachable!()
+        }
+        fn sync(&self) -> io::Result<()> {
+            unreachable!()
+        }
+    }
+
+    /// Read and summed over its whole length it would take a quarter of an hour.
+    #[test]
+    fn a_hole_of_a_tebibyte_is_neither_read_nor_written() {
+        const TIB: u64 = 1 << 40;
+        let replica = OwnedFd::from(tempfile::tempfile_in("/dev/shm").unwrap());
+        rustix::fs::ftruncate(&replica, TIB).unwrap();
+        let data = ByteRange::at(TIB / 2, BLOCK_BYTES);
+        replica::write_full(&replica, &vec![7; BLOCK_BYTES as usize], data.start).unwrap();
+        let (below, mut unasked) = (Below::default(), Unasked);
+        let mut copy = |global_size, extent: &Extent| {
+            let copied = Copy::new(&replica, TIB, &below, global_size, &mut unasked).run(extent).unwrap();
+            (copied.sums, std::mem::take(&mut *below.written.lock()))
+        };
+        let (sums, written) = copy(0, &Extent::Everything);
+        assert_eq!(written, [data]);
+        assert_eq!(sums.blocks.len() as u64, TIB / BLOCK_BYTES);
+        assert_eq!(copy(TIB, &Extent::Changed(sums.clone())), (sums.clone(), vec![]));
+        below.written.lock().push(data);
+        assert_eq!(copy(TIB, &Extent::Differing), (sums.clone(), vec![data]), "what is below is not written again");
+        assert_eq!(below.read.load(Ordering::Relaxed), 1, "but for the block with data");
+        assert_eq!(sums::of_replica(&replica, TIB).unwrap(), sums);
+    }
 }

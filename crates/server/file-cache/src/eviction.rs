@@ -167,6 +167,7 @@ impl Inner {
             self.drop_expired();
         }
         self.look_after_brands();
+        self.look_after_growing();
         self.condense_catalogue();
         let excess = self.spaces.excess();
         if excess > 0 {
@@ -311,7 +312,8 @@ mod tests {
         let cache = FileCache::open(settings).unwrap();
         store.create("f");
         let policy = Arc::new(config::Policy::default());
-        let how = OpenHow { read: true, write: true, truncate: false, created: true, sync: false, policy };
+        let how =
+            OpenHow { read: true, appends: false, write: true, truncate: false, created: true, sync: false, policy };
         let handle = cache.open_file(store.anchor("f").unwrap(), how).unwrap();
         let with_free = |bytes: u64| {
             free.store(bytes, Ordering::Relaxed);

@@ -13,11 +13,15 @@ use crate::replica::next_data;
 pub(crate) struct Extents<'a> {
     replica: &'a OwnedFd,
     size: u64,
-    /// What was found last.
+    /// From where it was asked last.
+    from: u64,
+    /// What was found then; behind all bytes if only a hole follows.
     found: ByteRange,
     #[cfg(test)]
     asked: u64,
 }
+
+const NOTHING: ByteRange = ByteRange { start: u64::MAX, end: u64::MAX };
 
 fn is_zero(piece: &[u8]) -> bool {
     piece.iter().fold(0, |all, byte| all | byte) == 0
@@ -28,10 +32,29 @@ impl<'a> Extents<'a> {
         Extents {
             replica,
             size,
-            found: ByteRange::new(0, 0),
+            from: u64::MAX,
+            found: NOTHING,
             #[cfg(test)]
             asked: 0,
         }
+    }
+
+    /// Whether a range is a hole, all of it: then nothing of it need be read.
+    pub fn is_hole(&mut self, range: ByteRange) -> io::Result<bool> {
+        if range.start < self.from || range.start >= self.found.end {
+            self.ask(range.start)?;
+        }
+        Ok(range.end <= self.found.start)
+    }
+
+    fn ask(&mut self, from: u64) -> io::Result<()> {
+        #[cfg(test)]
+        {
+            self.asked += 1;
+        }
+        self.found = next_data(self.replica, from, self.size)?.unwrap_or(NOTHING);
+        self.from = from;
+        Ok(())
     }
 
     /// The first data at or after `from` in a range that was read as `bytes`. What became a hole since then, and was read
@@ -46,20 +69,17 @@ impl<'a> Extents<'a> {
         })
     }
 
-    /// The first data of `range`, which was read as `bytes`. Of an extent that was found before, zeros may be a hole by now.
+    /// The first data of `range`, which was read as `bytes`.
     fn next(&mut self, bytes: &[u8], range: ByteRange) -> io::Result<Option<ByteRange>> {
         if range.is_empty() {
             return Ok(None);
         }
         let known = self.found.intersection(&range);
-        if known.start == range.start && !known.is_empty() && !bytes.chunks(GAP_BYTES).all(is_zero) {
-            return Ok(Some(known));
+        let is_known = self.from <= range.start && range.start < self.found.end;
+        // Read as zeros, data that was found before may be a hole by now.
+        if !is_known || (known.start == range.start && bytes.chunks(GAP_BYTES).all(is_zero)) {
+            self.ask(range.start)?;
         }
-        #[cfg(test)]
-        {
-            self.asked += 1;
-        }
-        self.found = next_data(self.replica, range.start, self.size)?.unwrap_or(ByteRange::new(0, 0));
         Ok(Some(self.found.intersection(&range)).filter(|data| !data.is_empty()))
     }
 }
@@ -106,6 +126,24 @@ mod tests {
         assert_eq!(all, data);
         // Twice for the first block, once for each that is none or begins behind data.
         assert!(asked <= 25, "{asked}");
+    }
+
+    #[test]
+    fn holes_are_told_without_a_question_for_each_block() {
+        let file = OwnedFd::from(tempfile::tempfile_in("/dev/shm").unwrap());
+        let size = 1000 * BLOCK + 5;
+        rustix::fs::ftruncate(&file, size).unwrap();
+        let data = [ByteRange::at(500 * BLOCK + 4096, 4096), ByteRange::at(700 * BLOCK, 2 * BLOCK)];
+        for range in data {
+            rustix::io::pwrite(&file, &vec![7; range.len() as usize], range.start).unwrap();
+        }
+        let mut extents = Extents::new(&file, size);
+        let blocks = (0..size).step_by(BLOCK as usize).map(|start| ByteRange::new(start, (start + BLOCK).min(size)));
+        let read: Vec<u64> =
+            blocks.filter(|block| !extents.is_hole(*block).unwrap()).map(|block| block.start / BLOCK).collect();
+        assert_eq!(read, [500, 700, 701]);
+        assert!(extents.asked <= 4, "{}", extents.asked);
+        assert!(extents.is_hole(ByteRange::at(0, BLOCK)).unwrap(), "from the beginning again");
     }
 
     #[test]

@@ -126,6 +126,21 @@ impl Fetch {
             .find(|block| !self.claimed.contains(block))
     }
 
+    /// Whole blocks of a hole need no fetch: the replica has it too.
+    pub(crate) fn skip(&mut self, hole: ByteRange) {
+        let first = hole.start.div_ceil(BLOCK_BYTES);
+        let mut skipped = ByteRange::at(first * BLOCK_BYTES, 0);
+        for block in first..self.sums.len() as u64 {
+            let range = crate::sums::block_range(block, self.base.size);
+            if range.end > hole.end {
+                break;
+            }
+            self.sums[block as usize] = crate::sums::of_zeros(range.len());
+            skipped.end = range.end;
+        }
+        self.present.insert(skipped);
+    }
+
     pub(crate) fn is_complete(&self) -> bool {
         self.present.contains(ByteRange::new(0, self.base.size))
     }
@@ -147,6 +162,54 @@ impl Descriptors {
     /// One of the replica, of whatever kind.
     pub(crate) fn of_replica(&self) -> Option<Arc<OwnedFd>> {
         self.handle.as_ref().or(self.read.as_ref()).or(self.write.as_ref()).cloned()
+    }
+}
+
+/// The first bytes of a replica that are those of its checksums for certain. Whoever writes it past us says by opening it whether he
+/// appends alone.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Untouched {
+    bytes: u64,
+    /// The same for the checksums of the stage-out that began last.
+    since: u64,
+    /// Somebody may write anywhere.
+    wild: bool,
+}
+
+impl Untouched {
+    /// Nothing is known.
+    pub(crate) const NOTHING: Untouched = Untouched { bytes: 0, since: 0, wild: true };
+
+    /// The replica's `size` bytes are those of its checksums, and nobody writes it.
+    pub(crate) fn all(size: u64) -> Untouched {
+        Untouched { bytes: size, since: size, wild: false }
+    }
+
+    /// The checksums are gone.
+    pub(crate) fn unsummed(&mut self) {
+        (self.bytes, self.since) = (0, 0);
+    }
+
+    /// Somebody may write anywhere, for as long as anybody writes.
+    pub(crate) fn wild(&mut self) {
+        *self = Untouched::NOTHING;
+    }
+
+    /// What lies at `offset` and behind it was changed.
+    pub(crate) fn touch(&mut self, offset: u64) {
+        (self.bytes, self.since) = (self.bytes.min(offset), self.since.min(offset));
+    }
+
+    /// A stage-out of `size` bytes begins. `quiet`: nobody writes. Returns how many bytes it need not look at.
+    pub(crate) fn begin(&mut self, size: u64, quiet: bool) -> u64 {
+        self.wild &= !quiet;
+        self.since = if self.wild { 0 } else { size };
+        self.bytes.min(size)
+    }
+
+    /// It has ended, and its checksums are those of the replica from now on.
+    pub(crate) fn end(&mut self) {
+        self.bytes = self.since;
     }
 }
 
@@ -175,6 +238,10 @@ pub(crate) struct Live {
     pub(crate) writers: u32,
     /// Handles whose I/O we do not see.
     pub(crate) passthrough: u32,
+    /// What of the replica nobody can have changed since it was summed.
+    pub(crate) untouched: Untouched,
+    /// Bytes of the replica that the last stage-out found, or that were clean before.
+    pub(crate) copied_bytes: u64,
     /// Rises with every open for writing and every change of length or time: what a running stage-out may have missed.
     pub(crate) changes: u64,
     /// The replica's content as of the last time it was clean is on the medium.
@@ -258,6 +325,8 @@ impl File {
                 handles: 0,
                 writers: 0,
                 passthrough: 0,
+                untouched: Untouched::NOTHING,
+                copied_bytes: 0,
                 changes: 0,
                 synced: false,
                 intent_synced: false,
@@ -350,7 +419,7 @@ impl Live {
 
     /// The last close will queue it again: copying it now would be for nothing.
     pub(crate) fn waits_for_close(&self) -> bool {
-        self.writers > 0 && !matches!(self.policy.stage_out, StageOut::Age(_))
+        self.writers > 0 && !matches!(self.policy.stage_out, StageOut::Age(_) | StageOut::Size(_))
     }
 
     /// Whether the replica of a clean file that nobody has open is to stay.

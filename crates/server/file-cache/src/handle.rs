@@ -36,6 +36,7 @@ pub struct FileHandle {
     file: Arc<File>,
     policy: Arc<Policy>,
     write: bool,
+    appends: bool,
     /// The replica that was whole when the file was opened.
     whole: Option<Version>,
     backing: OnceLock<Option<Arc<OwnedFd>>>,
@@ -70,6 +71,7 @@ impl FileHandle {
             file: Arc::clone(file),
             policy: Arc::clone(&how.policy),
             write: how.write,
+            appends: how.appends,
             whole,
             backing: OnceLock::new(),
             mark: 0,
@@ -146,6 +148,7 @@ impl FileHandle {
         if append {
             return self.append(data);
         }
+        self.strays();
         let written = self.write_with_room(data.len(), &mut |to| still_wanted().and_then(|()| to.write(data, offset)));
         // A part may stand.
         self.tell_change(ByteRange::at(offset, data.len() as u64));
@@ -159,6 +162,13 @@ impl FileHandle {
             self.changed_now();
             written
         })
+    }
+
+    /// A write or an allocation comes that may be anywhere, also through who said that he appends.
+    fn strays(&self) {
+        if self.appends {
+            self.file.live.lock().untouched.wild();
+        }
     }
 
     /// `io` of the file is held: it has the time at which it was changed.
@@ -196,6 +206,7 @@ impl FileHandle {
     pub fn write_acknowledged(&self, data: &[u8], offset: u64) -> io::Result<()> {
         let seen = self.file.live.lock().error.0;
         self.seen.store(seen, Ordering::Relaxed);
+        self.strays();
         let written = self.write_late_with_room(data.len(), &mut |to| to.write(data, offset));
         self.tell_change(ByteRange::at(offset, data.len() as u64));
         written
@@ -204,6 +215,7 @@ impl FileHandle {
     /// The same by `write`, from where the bytes are straight into the replica; whether it did. If not, for whatever reason, or because the
     /// file goes elsewhere, [`FileHandle::write_acknowledged`] is to write all of it.
     pub fn write_straight(&self, write: &mut dyn FnMut(BorrowedFd<'_>) -> bool) -> bool {
+        self.strays();
         let _io = self.file.io.read();
         matches!(self.route(true), Ok(Route::Replica(fd)) if write(fd.as_fd()))
     }
@@ -242,7 +254,9 @@ impl FileHandle {
                 let _cutting = self.cutting();
                 rustix::fs::ftruncate(&fd, len)?;
                 self.changed_now();
-                self.file.live.lock().changes += 1;
+                let mut live = self.file.live.lock();
+                live.changes += 1;
+                live.untouched.touch(len);
                 Ok(())
             }
             Route::Partial => errno(libc::EIO),
@@ -273,6 +287,7 @@ impl FileHandle {
     fn allocate(&self, mode: u32, offset: u64, len: u64) -> io::Result<()> {
         let _io = self.file.io.read();
         let flags = FallocateFlags::from_bits_retain(mode);
+        self.strays();
         let to = self.route(true)?;
         still_wanted()?;
         match to {

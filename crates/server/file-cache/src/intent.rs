@@ -13,7 +13,7 @@ use crate::api::OpenHow;
 use crate::cache::Inner;
 use crate::clock::wall_s;
 use crate::fault;
-use crate::file::{Body, File};
+use crate::file::{Body, File, Untouched};
 use crate::marks;
 use crate::replica::{self, How};
 
@@ -43,6 +43,7 @@ impl Inner {
         file.live.lock().version = Some(version);
         let intended =
             self.record_intent(file, anchor, how, (version, &fd), (found.fingerprint, None), false).and_then(|()| {
+                file.live.lock().untouched = Untouched::all(0);
                 // Every byte of an empty file changes its length or its blocks, after the brand.
                 file.live.lock().brand_synced = self.is_branded(file);
                 self.secure_for_mappings(file, how)?;
@@ -186,6 +187,12 @@ impl Inner {
         self.brand(file, replica.as_fd(), &record);
         {
             let mut live = file.live.lock();
+            live.copied_bytes = if was_clean { base.size } else { 0 };
+            if was_clean {
+                live.untouched = Untouched::all(base.size);
+            } else {
+                live.untouched.unsummed();
+            }
             live.intent_synced = how.sync;
             live.brand_synced = false;
             live.dirty_since = self.now();

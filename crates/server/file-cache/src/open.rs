@@ -425,6 +425,9 @@ impl Inner {
         live.handles += 1;
         if how.write {
             live.writers += 1;
+            if !how.appends || how.truncate {
+                live.untouched.wild();
+            }
             self.open_for_writing.fetch_add(1, Ordering::Relaxed);
             live.changes += 1;
         }
@@ -432,7 +435,11 @@ impl Inner {
             StageOut::Age(wait) if how.write && live.is_unclean() => Some(live.dirty_since.saturating_add(wait)),
             _ => None,
         };
+        let grows = how.write && live.writers == 1 && matches!(how.policy.stage_out, StageOut::Size(_));
         drop(live);
+        if grows {
+            self.growing.lock().push(Arc::clone(file));
+        }
         if let Some(due) = aged {
             self.queue.push(file, due);
         }

@@ -41,6 +41,7 @@ impl Inner {
         Counters::add(&self.counters.errors, 1);
         tracing::warn!(%error, file = %record.hint.display(), failures, "a stage-out failed; it will be tried again");
         let reason = Trouble::of(&error).reason;
+        *self.failure.lock() = Some((record.hint.to_string_lossy().into_owned(), reason.clone()));
         let mut next = Record { reason, ..record.clone() };
         if failures >= FAILURES_MAX {
             match (record.state, file.live.lock().left) {
@@ -85,6 +86,7 @@ impl Inner {
             live.fail(libc::ESTALE);
             live.trouble = None;
         }
+        *self.failure.lock() = Some((record.hint.to_string_lossy().into_owned(), reason.to_owned()));
         Counters::add(&self.counters.errors, 1);
         match self.put(file, record, Durability::Machine) {
             Ok(()) => End::Stuck {

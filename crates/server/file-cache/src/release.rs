@@ -108,6 +108,39 @@ impl Inner {
         due.iter().for_each(|file| self.queue.push(file, Duration::ZERO));
     }
 
+    /// Files under `stage_out=size:N` that are open for writing: what they have grown by counts like what is closed, for a job may keep
+    /// its file open until its end.
+    pub(crate) fn look_after_growing(&self) {
+        let mut growing = std::mem::take(&mut *self.growing.lock());
+        growing.sort_unstable_by_key(Arc::as_ptr);
+        growing.dedup_by(|one, other| Arc::ptr_eq(one, other));
+        let (mut grown, mut least) = (0, u64::MAX);
+        growing.retain(|file| {
+            let (version, copied, limit) = {
+                let live = file.live.lock();
+                match live.policy.stage_out {
+                    StageOut::Size(limit) if live.writers > 0 && live.is_unclean() => {
+                        (live.version, live.copied_bytes, limit)
+                    }
+                    _ => return false,
+                }
+            };
+            let size =
+                version.and_then(|version| self.replicas.stat(version).ok()).map_or(0, |stat| stat.st_size as u64);
+            (grown, least) = (grown + size.saturating_sub(copied), least.min(limit));
+            true
+        });
+        let closed = {
+            let mut gathering = self.gathering.lock();
+            let due = grown > 0 && grown + gathering.0 > least;
+            due.then(|| std::mem::take(&mut *gathering).1)
+        };
+        if let Some(closed) = closed {
+            closed.iter().chain(&growing).for_each(|file| self.queue.push(file, Duration::ZERO));
+        }
+        self.growing.lock().append(&mut growing);
+    }
+
     /// Nobody has the file open.
     fn rest(self: &Arc<Inner>, file: &Arc<File>) {
         enum Then {

@@ -8,7 +8,6 @@ use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Instant;
 
 use catalogue::{Durability, Record, State};
 use global_store::{Access, Anchor, Attributes, OpenFile};
@@ -91,7 +90,7 @@ impl Inner {
         found: &Attributes,
         write: bool,
     ) -> io::Result<bool> {
-        let start = Instant::now();
+        let _working = self.fetching.enter(&self.counters.in_us);
         let (mut base, mut looked) = (found.fingerprint, tick());
         for _ in 0..FETCH_TRIES {
             if base.size > SMALL_BYTES {
@@ -100,7 +99,7 @@ impl Inner {
             match self.fetch_once(file, anchor, &mut base, looked) {
                 Ok(false) => looked = tick(),
                 Ok(true) => {
-                    self.count_in(base.size, start);
+                    Counters::add(&self.counters.in_bytes, base.size);
                     Counters::add(&self.counters.in_files, 1);
                     return Ok(true);
                 }
@@ -159,7 +158,8 @@ impl Inner {
         let (mut sum, mut end) = (sums::sum(&[]), 0);
         if base.size > 0 {
             let source = anchor.open(Access::Read).map_err(Broken::Source)?;
-            (sum, end) = copy_block(&*source, &replica, ByteRange::new(0, base.size))?;
+            let fetched = copy_block(&*source, &replica, ByteRange::new(0, base.size))?;
+            (sum, end) = (fetched.sum, fetched.end);
         }
         fault::point("p1.range");
         if end != base.size {
@@ -190,10 +190,12 @@ impl Inner {
     /// Fetches a block that this thread alone copies. False: the file is not being fetched any more.
     pub(crate) fn fetch_claimed(&self, file: &Arc<File>, claim: Claim) -> io::Result<bool> {
         let Claim { block, range, source, replica } = claim;
-        let start = Instant::now();
-        let copied = copy_block(&*source, &replica, range);
+        let copied = {
+            let _working = self.fetching.enter(&self.counters.in_us);
+            copy_block(&*source, &replica, range)
+        };
         fault::point("p1.range");
-        self.count_in(range.len(), start);
+        Counters::add(&self.counters.in_bytes, range.len());
         let complete = {
             let mut live = file.live.lock();
             let fetch = match &mut live.body {
@@ -201,9 +203,10 @@ impl Inner {
                 _ => return Ok(false),
             };
             fetch.claimed.remove(&block);
-            if let Ok((sum, _)) = copied {
-                fetch.sums[block as usize] = sum;
+            if let Ok(fetched) = &copied {
+                fetch.sums[block as usize] = fetched.sum;
                 fetch.present.insert(range);
+                fetch.skip(fetched.hole);
             }
             fetch.is_complete()
         };
@@ -346,11 +349,6 @@ impl Inner {
             self.abandon_fetch(file);
         }
     }
-
-    fn count_in(&self, bytes: u64, start: Instant) {
-        Counters::add(&self.counters.in_bytes, bytes);
-        Counters::add(&self.counters.in_us, start.elapsed().as_micros() as u64);
-    }
 }
 
 fn clean_record(anchor: &dyn Anchor, version: types::Version, base: Fingerprint) -> Record {
@@ -372,22 +370,40 @@ fn clean_record(anchor: &dyn Anchor, version: types::Version, base: Fingerprint)
     }
 }
 
-/// Copies one block and keeps its holes; returns its checksum, and where the last data ends. What the source no longer has
+/// A block that was copied.
+struct Fetched {
+    /// Its checksum.
+    sum: u64,
+    /// Where its last data ends; 0 without any.
+    end: u64,
+    /// What behind the block is known to be a hole.
+    hole: ByteRange,
+}
+
+/// Copies one block and keeps its holes. What the source no longer has
 /// reads as zeros: the check at the end finds that it changed.
-fn copy_block(source: &dyn OpenFile, replica: &OwnedFd, block: ByteRange) -> Result<(u64, u64), Broken> {
-    let mut buffer = vec![0_u8; block.len() as usize];
+fn copy_block(source: &dyn OpenFile, replica: &OwnedFd, block: ByteRange) -> Result<Fetched, Broken> {
     let mut at = block.start;
-    if buffer.len() <= GAP_BYTES {
+    if block.len() as usize <= GAP_BYTES {
+        let mut buffer = vec![0_u8; block.len() as usize];
         // No hole is smaller than a page: only what reads as zeros can be one.
         let read = source.read_at(&mut buffer, at).map_err(Broken::Source)?;
         let is_data = buffer.iter().any(|byte| *byte != 0) || source.next_data(at).map_err(Broken::Source)?.is_some();
         if is_data {
             replica::write_full(replica, &buffer[..read], at).map_err(Broken::Replica)?;
         }
-        return Ok((sums::sum(&buffer), if is_data { at + read as u64 } else { 0 }));
+        let end = if is_data { at + read as u64 } else { 0 };
+        return Ok(Fetched { sum: sums::sum(&buffer), end, hole: ByteRange::new(block.end, block.end) });
     }
-    let mut end = 0;
-    while let Some(data) = source.next_data(at).map_err(Broken::Source)? {
+    let first = source.next_data(at).map_err(Broken::Source)?;
+    let start = first.map_or(u64::MAX, |data| data.start);
+    if start >= block.end {
+        let hole = ByteRange::new(block.end, start);
+        return Ok(Fetched { sum: sums::of_zeros(block.len()), end: 0, hole });
+    }
+    let mut buffer = vec![0_u8; block.len() as usize];
+    let (mut end, mut next) = (0, first);
+    while let Some(data) = next {
         let data = data.intersection(&ByteRange::new(at, block.end));
         if data.is_empty() {
             break;
@@ -405,6 +421,7 @@ fn copy_block(source: &dyn OpenFile, replica: &OwnedFd, block: ByteRange) -> Res
         if at >= block.end {
             break;
         }
+        next = source.next_data(at).map_err(Broken::Source)?;
     }
-    Ok((sums::sum(&buffer), end))
+    Ok(Fetched { sum: sums::sum(&buffer), end, hole: ByteRange::new(block.end, block.end) })
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use catalogue::{Record, State};
-use config::{OnConflict, Policy};
+use config::{OnConflict, Policy, StageOut};
 use global_store::{Access, Anchor, Attributes, OpenFile};
 use parking_lot::MutexGuard;
 use types::{Fingerprint, Moved, Timestamp};
@@ -54,6 +54,8 @@ pub(crate) struct Job<'a> {
     pub(crate) size: u64,
     pub(crate) mtime: Timestamp,
     extent: Extent,
+    /// So many of the first bytes nobody has changed since they were summed.
+    unchanged: u64,
     /// The global copy before.
     pub(crate) before: Fingerprint,
     /// As the file counted them when the job began.
@@ -73,6 +75,15 @@ pub(crate) struct Job<'a> {
 }
 
 impl Job<'_> {
+    /// Under `stage_out=size:N` what is written while the file is open is copied as it grows; what was written over in what was copied
+    /// before is looked for when nobody writes any more. Else each step would look at the whole file.
+    fn leave_written_over(&mut self) {
+        if !self.quiet && matches!(self.policy.stage_out, StageOut::Size(_)) {
+            let copied = self.file.live.lock().copied_bytes;
+            self.unchanged = self.unchanged.max(copied.min(self.size));
+        }
+    }
+
     /// Whether the file still has the replica that is being copied, and a record of it.
     pub(crate) fn is_wanted(&self, live: &Live) -> bool {
         is_wanted(&self.record, live)
@@ -94,7 +105,12 @@ impl Inner {
         for (index, file) in files.iter().enumerate().filter(|(index, _)| ends[*index].is_none()).collect::<Vec<_>>() {
             file.passed.store(0, Ordering::Relaxed);
             match self.begin(file) {
-                Ok(job) => jobs.push((index, job)),
+                Ok(mut job) => {
+                    if patient {
+                        job.leave_written_over();
+                    }
+                    jobs.push((index, job));
+                }
                 Err(end) => ends[index] = Some(end),
             }
         }
@@ -227,6 +243,7 @@ impl Inner {
         let replica = self.replicas.open_as(record.version, How::Read).map_err(|error| fail(here(error)))?;
         let stat = rustix::fs::fstat(&replica).map_err(|error| fail(here(error.into())))?;
         let quiet = idle && lease::probe(replica.as_fd(), Nobody::Writes).map_err(|error| fail(here(error)))?;
+        let unchanged = file.live.lock().untouched.begin(stat.st_size as u64, quiet);
         if let Some(error) = self.refusal().filter(|_| quiet && self.is_copied(file, changes, &found.fingerprint)) {
             return Err(stuck(Residency::Queued, error));
         }
@@ -241,6 +258,7 @@ impl Inner {
             size: stat.st_size as u64,
             mtime: replica::mtime_of(&stat),
             extent,
+            unchanged,
             before: found.fingerprint,
             changes,
             quiet,
@@ -301,6 +319,7 @@ impl Inner {
             pace: Pace::new(),
         };
         let mut copy = Copy::new(&job.replica, job.size, &*global, job.before.size, &mut announcer);
+        copy.unchanged = job.unchanged;
         let copied = copy.run(&job.extent);
         job.global = Some(global);
         job.copied = copied?;

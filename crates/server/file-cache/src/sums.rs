@@ -4,10 +4,13 @@
 //! consecutive bits is found for certain. `verify = full` does not rest on them.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::LazyLock;
 
 use crc_fast::{CrcAlgorithm, checksum};
 
+use crate::extents::Extents;
 use crate::limits::BLOCK_BYTES;
 use crate::replica::make_parent;
 
@@ -25,13 +28,24 @@ pub(crate) fn sum(block: &[u8]) -> u64 {
     checksum(CrcAlgorithm::Crc64Nvme, block)
 }
 
+/// The checksum of a hole of so many bytes, at most a block.
+pub(crate) fn of_zeros(len: u64) -> u64 {
+    static OF_A_BLOCK: LazyLock<u64> = LazyLock::new(|| sum(&vec![0; BLOCK_BYTES as usize]));
+    if len == BLOCK_BYTES { *OF_A_BLOCK } else { sum(&vec![0; len as usize]) }
+}
+
 /// The checksums of a replica's present content.
-pub(crate) fn of_replica(fd: impl std::os::fd::AsFd, size: u64) -> io::Result<Sums> {
+pub(crate) fn of_replica(fd: &OwnedFd, size: u64) -> io::Result<Sums> {
     let mut block = vec![0; BLOCK_BYTES as usize];
     let mut blocks = Vec::with_capacity(blocks_of(size) as usize);
+    let mut extents = Extents::new(fd, size);
     for index in 0..blocks_of(size) {
         let range = block_range(index, size);
-        let read = crate::replica::read_full(&fd, &mut block[..range.len() as usize], range.start)?;
+        if extents.is_hole(range)? {
+            blocks.push(of_zeros(range.len()));
+            continue;
+        }
+        let read = crate::replica::read_full(fd, &mut block[..range.len() as usize], range.start)?;
         blocks.push(sum(&block[..read]));
     }
     Ok(Sums { size, blocks })

@@ -129,6 +129,7 @@ impl FileCache {
         let how = OpenHow {
             read: false,
             write: true,
+            appends: false,
             truncate: len == 0,
             created: false,
             sync: false,
@@ -247,6 +248,7 @@ impl FileCache {
         for _ in 0..FETCH_TRIES {
             let how = OpenHow {
                 read: true,
+                appends: false,
                 write: false,
                 truncate: false,
                 created: false,

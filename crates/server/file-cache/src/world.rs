@@ -36,7 +36,7 @@ impl World {
 
     pub(crate) fn open_named(&self, name: &str, write: bool, truncate: bool) -> io::Result<FileHandle> {
         let policy = Arc::new(Policy::default());
-        let how = OpenHow { read: true, write, truncate, created: false, sync: false, policy };
+        let how = OpenHow { read: true, appends: false, write, truncate, created: false, sync: false, policy };
         self.cache.open_file(self.store.anchor(name).unwrap(), how)
     }
 

@@ -64,7 +64,15 @@ fn who_opens_a_file_of_a_batch_waits_for_a_few_others_of_it_and_not_for_all() {
             let (cache, anchor, opened) = (cache.clone(), Arc::clone(anchor), Arc::clone(&opened));
             let policy = Arc::clone(&policy);
             joins.lock().unwrap().push(std::thread::spawn(move || {
-                let how = OpenHow { read: true, write: false, truncate: false, created: false, sync: false, policy };
+                let how = OpenHow {
+                    read: true,
+                    appends: false,
+                    write: false,
+                    truncate: false,
+                    created: false,
+                    sync: false,
+                    policy,
+                };
                 drop(cache.open_file(anchor, how).unwrap());
                 opened.fetch_add(1, Ordering::AcqRel);
             }));

@@ -49,7 +49,8 @@ impl World {
 
     fn open_file(&self, name: &str, change: impl FnOnce(&mut OpenHow)) -> FileHandle {
         let policy = Arc::new(Policy { revalidate: Duration::ZERO, ..Policy::default() });
-        let mut how = OpenHow { read: true, write: true, truncate: false, created: false, sync: false, policy };
+        let mut how =
+            OpenHow { read: true, appends: false, write: true, truncate: false, created: false, sync: false, policy };
         change(&mut how);
         self.cache.open_file(self.anchor(name), how).unwrap()
     }

@@ -34,7 +34,8 @@ fn work(dir: &Path, handles: bool) {
         let fd = rustix::fs::open(&path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
         let anchor = store.anchor(fd, Some(created.into())).unwrap();
         let policy = Arc::clone(&policy);
-        let how = OpenHow { read: true, write: true, truncate: false, created: true, sync: false, policy };
+        let how =
+            OpenHow { read: true, write: true, appends: false, truncate: false, created: true, sync: false, policy };
         let handle = cache.open_file(anchor, how).unwrap();
         handle.write_at(number.to_string().as_bytes(), 0, false).unwrap();
     }

@@ -144,7 +144,8 @@ impl World {
         if self.open.len() >= 4 {
             return;
         }
-        let how = OpenHow { read: true, write, truncate, created, sync: number == 2, policy: policy(number) };
+        let how =
+            OpenHow { read: true, appends: false, write, truncate, created, sync: number == 2, policy: policy(number) };
         let handle = self.cache.open_file(self.anchor(name), how).unwrap();
         let content = Rc::clone(&self.names[&name]);
         if truncate {

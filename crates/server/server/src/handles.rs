@@ -62,6 +62,7 @@ impl Files {
         let how = OpenHow {
             read: has(open::READ),
             write: has(open::WRITE),
+            appends: false,
             truncate: has(open::TRUNCATE),
             created: has(open::CREATED),
             sync: has(open::SYNC),

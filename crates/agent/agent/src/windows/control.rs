@@ -216,7 +216,8 @@ impl Agent {
         let anchor = node.anchor(&self.store)?;
         let hint = anchor.path_hint();
         let policy = self.policy_for(node);
-        let how = OpenHow { read: false, write: true, truncate: false, created: false, sync: false, policy };
+        let how =
+            OpenHow { read: false, write: true, appends: false, truncate: false, created: false, sync: false, policy };
         Ok((self.cache.open_for_windows(anchor, how)?, hint))
     }
 }

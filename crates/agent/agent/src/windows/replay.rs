@@ -297,7 +297,8 @@ fn file(
         return Ok(Some(replayed));
     };
     let policy = agent.policies().for_path(&hint);
-    let how = OpenHow { read: false, write: true, truncate: false, created: false, sync: false, policy };
+    let how =
+        OpenHow { read: false, write: true, appends: false, truncate: false, created: false, sync: false, policy };
     let handle = match agent.cache.open_unless(anchor, how, &|| false) {
         Err(_) if agent.cache.is_lost(&identity) => {
             rings.iter_mut().for_each(Reader::revoke);

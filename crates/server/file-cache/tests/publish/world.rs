@@ -142,7 +142,7 @@ impl World {
 
 pub fn how(write: bool, truncate: bool) -> OpenHow {
     let policy = Arc::new(Policy { revalidate: Duration::ZERO, publish_atomic: true, ..Policy::default() });
-    OpenHow { read: true, write, truncate, created: false, sync: false, policy }
+    OpenHow { read: true, appends: false, write, truncate, created: false, sync: false, policy }
 }
 
 pub fn scratch() -> tempfile::TempDir {

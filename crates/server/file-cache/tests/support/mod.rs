@@ -64,7 +64,15 @@ impl World {
     }
 
     pub fn how(&self, write: bool) -> OpenHow {
-        OpenHow { read: true, write, truncate: false, created: false, sync: false, policy: Arc::clone(&self.policy) }
+        OpenHow {
+            read: true,
+            appends: false,
+            write,
+            truncate: false,
+            created: false,
+            sync: false,
+            policy: Arc::clone(&self.policy),
+        }
     }
 
     pub fn open(&self, path: &str, write: bool) -> FileHandle {
@@ -85,6 +93,11 @@ impl World {
     pub fn drain(&self) {
         let stuck = self.cache.drain_all(&mut |_| {}, &|| false);
         assert!(stuck.is_empty(), "{stuck:?}");
+    }
+
+    /// Whether all could be staged out.
+    pub fn drain_quietly(&self) -> bool {
+        self.cache.drain_all(&mut |_| {}, &|| false).is_empty()
     }
 
     pub fn state(&self, path: &str) -> Residency {
@@ -161,8 +174,20 @@ pub fn kernel_write(handle: &FileHandle, data: &[u8], at: u64) {
     kernel_file(handle).write_all_at(data, at).unwrap();
 }
 
+/// Writes a page of `byte` past the page cache, where the file system can.
+pub fn direct_write(handle: &FileHandle, byte: u8, at: u64) {
+    #[repr(align(4096))]
+    struct Page([u8; 4096]);
+    let file = kernel_file(handle);
+    let _ = rustix::fs::fcntl_setfl(&file, rustix::fs::OFlags::DIRECT);
+    file.write_all_at(&Page([byte; 4096]).0, at).unwrap();
+}
+
 /// A shared mapping of the replica's first page that outlives every descriptor.
 pub struct Mapping(*mut u8);
+
+// SAFETY: a page of shared memory, read and written as whole bytes.
+unsafe impl Sync for Mapping {}
 
 impl Mapping {
     pub fn of(handle: &FileHandle) -> Mapping {
