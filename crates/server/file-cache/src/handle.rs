@@ -387,7 +387,7 @@ impl FileHandle {
             Route::Replica(fd) => {
                 // First: data on the medium of a file that a crash took below would be an orphan.
                 self.file.sync_name()?;
-                self.inner.sync_replica(&self.file, fd.as_fd(), data_only)?;
+                self.inner.sync_replica_asked(&self.file, fd.as_fd(), data_only)?;
                 self.sync_record()
             }
         }

@@ -12,6 +12,11 @@
 //!    is copied at once, and then the file is a conflict: nobody knows whether that was all.
 //! 3. Once the file is clean the replica goes, however long it was to stay.
 //!
+//! Not every error tells of lost bytes: a direct write that finds pages of its range in use marks its file as if writing back had failed,
+//! and nothing has. The system notes that in the file alone, and what could not be written back in the file system too. So an error of a
+//! replica that was made since the start is believed only if the file system, asked for all, has failed since then as well: to ask writes
+//! everything back, that replica's bytes among them. Who syncs is told nevertheless, as in a plain directory.
+//!
 //! What the system forgets together with an inode that left its memory between the error and the sync is lost to us as well, and what was
 //! heard before the agent was started again.
 
@@ -68,19 +73,28 @@ struct Heard {
 impl Inner {
     /// Syncs a replica, by a descriptor of its own or a shared one. An error tells that some of what was written to it may be lost.
     pub(crate) fn sync_replica(&self, file: &File, fd: BorrowedFd<'_>, data_only: bool) -> io::Result<()> {
-        self.hear_synced(file, fd, data_only)?;
+        self.sync_replica_as(file, fd, data_only, false)
+    }
+
+    /// The same for a program that asked for it: it hears what a plain directory would tell it.
+    pub(crate) fn sync_replica_asked(&self, file: &File, fd: BorrowedFd<'_>, data_only: bool) -> io::Result<()> {
+        self.sync_replica_as(file, fd, data_only, true)
+    }
+
+    fn sync_replica_as(&self, file: &File, fd: BorrowedFd<'_>, data_only: bool, asked: bool) -> io::Result<()> {
+        self.hear_synced(file, fd, data_only, asked)?;
         let medium = file.live.lock().medium;
         if medium.lacks_some() { Err(medium.error()) } else { Ok(()) }
     }
 
     /// Step W2: what is to be staged out is on the medium.
     pub(crate) fn secure(&self, file: &File, record: &Record, fd: BorrowedFd<'_>) -> io::Result<()> {
-        may_replace(file, record, self.hear_synced(file, fd, true))
+        may_replace(file, record, self.hear_synced(file, fd, true, false))
     }
 
     /// Where a replica cannot be synced, for the burst buffer takes no writes.
     pub(crate) fn secure_unsynced(&self, file: &File, record: &Record, fd: BorrowedFd<'_>) -> io::Result<()> {
-        may_replace(file, record, hear(file, || told(fd)))
+        may_replace(file, record, hear(file, || self.judged(file, told(fd), false)))
     }
 
     /// W2 of many, each by a descriptor that was opened for it. What became of each; an error is one of the whole burst buffer.
@@ -91,7 +105,7 @@ impl Inner {
         let mut ends: Vec<_> = begun
             .into_iter()
             .zip(replicas)
-            .map(|(begun, (file, _, fd))| begun.and_then(|()| hear(file, || told(*fd))))
+            .map(|(begun, (file, _, fd))| begun.and_then(|()| hear(file, || self.judged(file, told(*fd), false))))
             .collect();
         if let Err(error) = synced {
             if self.refuses(&error) {
@@ -99,7 +113,7 @@ impl Inner {
             }
             // Somebody's bytes, perhaps no replica's.
             for (end, (file, _, fd)) in ends.iter_mut().zip(replicas).filter(|(end, _)| end.is_ok()) {
-                *end = self.hear_synced(file, *fd, true);
+                *end = self.hear_synced(file, *fd, true, false);
             }
         }
         Ok(ends.into_iter().zip(replicas).map(|(end, (file, record, _))| may_replace(file, record, end)).collect())
@@ -107,17 +121,29 @@ impl Inner {
 
     /// An error if the medium did not take what it was given, as far as that is known, and nobody accepted it.
     pub(crate) fn lost_nothing(&self, file: &File, fd: BorrowedFd<'_>) -> io::Result<()> {
-        hear(file, || told(fd))?;
+        hear(file, || self.judged(file, told(fd), false))?;
         let medium = file.live.lock().medium;
         if medium.is_doubtful() { Err(medium.error()) } else { Ok(()) }
     }
 
-    fn hear_synced(&self, file: &File, fd: BorrowedFd<'_>, data_only: bool) -> io::Result<()> {
+    fn hear_synced(&self, file: &File, fd: BorrowedFd<'_>, data_only: bool, asked: bool) -> io::Result<()> {
         hear(file, || {
-            begin(fd).and_then(|()| told(fd))?;
+            self.judged(file, begin(fd).and_then(|()| told(fd)), asked)?;
             let synced = if data_only { rustix::fs::fdatasync(fd) } else { rustix::fs::fsync(fd) };
-            synced.map_err(io::Error::from).map_err(|error| Heard { lost: !self.refuses(&error), error })
+            let synced = synced.map_err(io::Error::from);
+            self.judged(file, synced.map_err(|error| Heard { lost: !self.refuses(&error), error }), asked)
         })
+    }
+
+    /// What is heard of a replica, judged: whether bytes of it may be lost. `asked`: a program asked, and hears as in a plain directory.
+    fn judged(&self, file: &File, heard: Result<(), Heard>, asked: bool) -> Result<(), Heard> {
+        let Err(heard) = heard else { return Ok(()) };
+        let is_new = || file.live.lock().version.is_some_and(|version| version >= self.superblock.first);
+        if !heard.lost || errno(&heard.error) != libc::EIO || !is_new() || self.replicas.have_failed() {
+            return Err(heard);
+        }
+        tracing::debug!(file = %file.identity, "an error of a direct write beside others: nothing is lost");
+        if asked { Err(Heard { lost: false, ..heard }) } else { Ok(()) }
     }
 }
 

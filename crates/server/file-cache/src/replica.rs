@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use config::Atime;
 use rustix::fs::{AtFlags, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, UTIME_OMIT, XattrFlags};
@@ -43,6 +44,9 @@ pub(crate) struct Replicas {
     root: PathBuf,
     /// Open for reading: it hears of all that is not written back as long as we live.
     dir: OwnedFd,
+    /// The same, asked meanwhile.
+    watch: OwnedFd,
+    failed: AtomicBool,
     noting: Noting,
     /// Hears of each replica that is about to be removed.
     pub(crate) before_removal: OnceLock<Box<dyn Fn(Version) + Send + Sync>>,
@@ -75,6 +79,8 @@ impl Replicas {
         Ok(Replicas {
             root: root.to_owned(),
             dir,
+            watch: rustix::fs::open(root, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?,
+            failed: AtomicBool::new(false),
             noting: Noting::default(),
             before_removal: OnceLock::new(),
             on_cut: OnceLock::new(),
@@ -237,6 +243,14 @@ impl Replicas {
     /// Writes everything to the medium, at the end. Fails also if something was not written since the start, whoever heard of it.
     pub(crate) fn sync_at_end(&self) -> io::Result<()> {
         Ok(rustix::fs::syncfs(&self.dir)?)
+    }
+
+    /// Whether the file system failed to write anything back since the start, whatever it was. Writes everything to the medium.
+    pub(crate) fn have_failed(&self) -> bool {
+        if rustix::fs::syncfs(&self.watch).is_err() {
+            self.failed.store(true, Ordering::Release);
+        }
+        self.failed.load(Ordering::Acquire)
     }
 
     /// Writes everything to the medium.
