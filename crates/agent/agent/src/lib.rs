@@ -43,6 +43,7 @@ pub use policy_table::{PolicyError, PolicyTable};
 pub use reader::Bytes;
 pub use remote::fault as remote_fault;
 pub use remote::{Drainer, Interruption, Reads, RemoteBuffer, Unsynced, Written, set_interruption};
+pub use set_id::CAPABILITY;
 pub use windows::own_tmpfs;
 pub use windows::{
     Announced, LeftWindows, OutOfSight, Replayed, WindowMedium, WindowService, WindowSettings, WindowStatus,

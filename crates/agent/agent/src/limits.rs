@@ -223,7 +223,7 @@ pub const WINDOW_BUDGET_BYTES: u64 = 1 << 30;
 /// have some. Where budgets together are more than that, the last program goes on without a window (`ENOSPC`).
 pub const WINDOW_TMPFS_PERCENT: u32 = 25;
 
-/// For how many seconds a file that was created through us is known to have no capabilities: others are noticed within about a second
+/// For how many seconds a file that was created through us, or looked at, is known to have no capabilities: others are noticed within about a second
 /// everywhere (`revalidate`).
 pub const PLAIN_S: u64 = 1;
 

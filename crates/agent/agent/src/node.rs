@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Weak};
 use std::time::Instant;
 
@@ -25,15 +25,19 @@ pub struct Node {
     ino: u64,
     /// What the file cache knows it by, made when first needed and shared while anybody has it.
     anchor: Mutex<Option<Weak<dyn Anchor>>>,
-    /// When it was created, on the clock of [`seconds`], until somebody has asked for attributes or set one; 0: long ago.
-    created_s: AtomicU64,
+    /// When it was found to have no capabilities, on the clock of [`seconds`], until somebody has asked for them or set an attribute;
+    /// 0: long ago.
+    plain_s: AtomicU64,
+    /// It was given capabilities through us.
+    capable: AtomicBool,
 }
 
 impl Node {
     pub(crate) fn new(store: &PosixStore, fd: OwnedFd, mode: u32, ino: u64) -> io::Result<Node> {
         let identity = store.identify(fd.as_fd())?;
-        let (fd, kind, created_s) = (Arc::new(fd), FileType::from_raw_mode(mode), AtomicU64::new(0));
-        Ok(Node { fd, identity, kind, ino, anchor: Mutex::new(None), created_s })
+        let (fd, kind) = (Arc::new(fd), FileType::from_raw_mode(mode));
+        let (plain_s, capable) = (AtomicU64::new(0), AtomicBool::new(false));
+        Ok(Node { fd, identity, kind, ino, anchor: Mutex::new(None), plain_s, capable })
     }
 
     /// Who it is.
@@ -101,15 +105,30 @@ impl Node {
         let place = place.map(|(directory, name)| (directory.fd(), name));
         let anchor = store.anchor_created(self.fd.clone(), self.identity.clone(), created, place);
         *self.anchor.lock() = Some(Arc::downgrade(&anchor));
-        self.created_s.store(seconds(), Ordering::Relaxed);
+        self.note_plain();
         anchor
     }
 
-    /// Whether it was created a moment ago and nobody has given it an attribute through us; asked once. The kernel asks for
-    /// capabilities before the first write of a new file, which is spared a look below by this.
+    /// It was created, or seen to have no capabilities, just now.
+    pub(crate) fn note_plain(&self) {
+        self.plain_s.store(seconds(), Ordering::Relaxed);
+    }
+
+    /// Whether it had no capabilities a moment ago and nobody has given it an attribute through us; asked once. The kernel asks for
+    /// them before the first write through an open file, which is spared a look below by this.
     pub(crate) fn take_plain(&self) -> bool {
-        let created_s = self.created_s.swap(0, Ordering::Relaxed);
-        created_s > 0 && seconds() - created_s <= limits::PLAIN_S
+        let plain_s = self.plain_s.swap(0, Ordering::Relaxed);
+        plain_s > 0 && seconds() - plain_s <= limits::PLAIN_S
+    }
+
+    /// It is given capabilities.
+    pub(crate) fn note_capable(&self) {
+        self.capable.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it was given capabilities through us, at whatever time.
+    pub(crate) fn may_be_capable(&self) -> bool {
+        self.capable.load(Ordering::Relaxed)
     }
 }
 

@@ -333,6 +333,11 @@ impl OpenFile {
         settled && self.handle.backing().is_some() && (!first || self.handle.is_unshared())
     }
 
+    /// Whether it was opened to change the file, and a write through it has no capabilities to take away, as far as is known here.
+    pub fn writes_plainly(&self) -> bool {
+        self.changes() && !self.privileged.load(Ordering::Relaxed) && !self.node.may_be_capable()
+    }
+
     /// Whether it was opened to change the file.
     pub fn changes(&self) -> bool {
         self.mode.write || self.mode.truncate

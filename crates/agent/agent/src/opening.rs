@@ -47,6 +47,9 @@ impl Agent {
     fn open_allowed(&self, node: &Arc<Node>, mode: Mode, interrupted: &dyn Fn() -> bool) -> io::Result<OpenFile> {
         let writes = mode.write || mode.truncate;
         let privileged = writes && self.has_privileges(node)?;
+        if writes && !privileged {
+            node.note_plain();
+        }
         let how = OpenHow {
             read: mode.read,
             write: writes,

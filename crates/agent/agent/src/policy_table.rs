@@ -67,8 +67,6 @@ pub struct PolicyTable {
     base: Arc<Policy>,
     file: Option<PathBuf>,
     any: AtomicBool,
-    /// Some rule says that calls are given up.
-    gives_up: AtomicBool,
     rules: RwLock<Rules>,
     /// One directory at a time moves below together with its rules. Taken before `change`.
     moving: Mutex<()>,
@@ -80,7 +78,6 @@ impl PolicyTable {
     /// No rules, none kept.
     pub fn new(base: Policy) -> PolicyTable {
         PolicyTable {
-            gives_up: AtomicBool::new(base.unavailable.is_some()),
             base: Arc::new(base),
             file: None,
             any: AtomicBool::new(false),
@@ -109,11 +106,6 @@ impl PolicyTable {
     /// Whether no directory has rules: the base holds everywhere.
     pub fn is_empty(&self) -> bool {
         !self.any.load(Ordering::Acquire)
-    }
-
-    /// Whether calls are given up anywhere while the global store does not answer.
-    pub fn gives_up(&self) -> bool {
-        self.gives_up.load(Ordering::Acquire)
     }
 
     /// What holds where nothing is said.
@@ -209,8 +201,6 @@ impl PolicyTable {
         self.any.store(!sets.is_empty(), Ordering::Release);
         rules.sets = sets;
         rules.resolve(&self.base);
-        let gives_up = rules.resolved.values().any(|policy| policy.unavailable.is_some());
-        self.gives_up.store(gives_up || self.base.unavailable.is_some(), Ordering::Release);
     }
 
     fn keep(&self, sets: &BTreeMap<PathBuf, PolicySet>) -> Result<(), PolicyError> {

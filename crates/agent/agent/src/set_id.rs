@@ -11,7 +11,7 @@ use crate::limits::CAPABILITY_BYTES_MAX;
 use crate::node::Node;
 
 /// The attribute that holds a file's capabilities.
-pub(crate) const CAPABILITY: &str = "security.capability";
+pub const CAPABILITY: &str = "security.capability";
 
 /// What was taken away from a file that is about to change.
 #[derive(Default)]

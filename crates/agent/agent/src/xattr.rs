@@ -64,6 +64,7 @@ impl Agent {
         refuse_hidden(name)?;
         node.take_plain();
         if name.to_bytes() == CAPABILITY.as_bytes() {
+            node.note_capable();
             self.settle_before_privileges(node);
         }
         let _steady = self.steady(node)?;

@@ -1,5 +1,6 @@
 //! From an operation to the file system's method and back to a reply.
 
+use std::ffi::CStr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -10,6 +11,9 @@ use crate::init::Agreed;
 use crate::interrupts::Arrived;
 use crate::reply::{Channel, attr_reply_out, entry_out, open_out, statfs_out, statx_out};
 use crate::{AttrReply, DirSink, Entry, Envelope, Errno, Filesystem, NodeId, Opened, Parked, Raw, ReadBytes, Request};
+
+/// The attribute that holds a file's capabilities.
+const CAPABILITY: &CStr = c"security.capability";
 
 /// What a thread keeps from one request to the next.
 #[derive(Default)]
@@ -66,13 +70,14 @@ pub(crate) struct Server {
 impl Server {
     /// Notes that a request is here, so that an interrupt finds it. To be called as soon as it was read.
     pub fn arrived(&self, message: &[u8]) -> Urgency {
-        let Some((header, _)) = take::<InHeader>(message) else { return Urgency::Immediate };
+        let Some((header, body)) = take::<InHeader>(message) else { return Urgency::Immediate };
         match Opcode::of(header.opcode) {
             Some(Opcode::Interrupt | Opcode::Forget | Opcode::BatchForget) => Urgency::Immediate,
             opcode => {
                 let attributes = opcode == Some(Opcode::Getattr);
+                let capabilities = opcode == Some(Opcode::Getxattr) && body.ends_with(CAPABILITY.to_bytes_with_nul());
                 let (unique, node, caller) = (header.unique, header.nodeid, header.pid);
-                self.channel.interrupts.begin(Arrived { unique, node, caller, attributes });
+                self.channel.interrupts.begin(Arrived { unique, node, caller, attributes, capabilities });
                 let brief = opcode.is_none_or(Opcode::is_brief);
                 Urgency::Request(Arrival { unique: header.unique, caller: header.pid, brief })
             }

@@ -20,6 +20,8 @@ pub(crate) struct Arrived {
     pub caller: u32,
     /// It asks for attributes.
     pub attributes: bool,
+    /// It asks for capabilities.
+    pub capabilities: bool,
 }
 
 struct Running {
@@ -151,7 +153,7 @@ mod tests {
     use super::*;
 
     fn arrived(unique: u64) -> Arrived {
-        Arrived { unique, node: 1, caller: 0, attributes: false }
+        Arrived { unique, node: 1, caller: 0, attributes: false, capabilities: false }
     }
 
     #[test]

@@ -109,7 +109,7 @@ impl Parked {
     pub fn detached(unique: u64) -> (Parked, Receiver<Result<(), Errno>>, impl Fn() + Send + Sync) {
         let (sender, receiver) = mpsc::channel();
         let channel = Arc::new(Channel::new(Arc::new(Nowhere(Some(sender)))));
-        channel.interrupts.begin(Arrived { unique, node: 0, caller: 0, attributes: false });
+        channel.interrupts.begin(Arrived { unique, node: 0, caller: 0, attributes: false, capabilities: false });
         let interrupts = Arc::clone(&channel);
         (Parked::new(channel, unique), receiver, move || _ = interrupts.interrupts.interrupt(unique))
     }

@@ -207,6 +207,8 @@ pub struct Late {
     pub pid: u32,
     /// It asks for attributes, and [`Patience::Attributes`] is an answer.
     pub attributes: bool,
+    /// It asks whether the file has capabilities, as the kernel does before a write: `ENODATA` says no.
+    pub capabilities: bool,
     /// The caller got a signal.
     pub interrupted: bool,
     /// It waits for a thread: no handler has seen it.

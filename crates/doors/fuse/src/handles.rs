@@ -117,9 +117,14 @@ impl Handles {
 
     /// An open file of a node whose data is in a complete replica. Looks at all: while the global store hangs only.
     pub fn of_replica(&self, known: &Known) -> Option<Arc<FileOf>> {
+        self.of_replica_where(known, |_| true)
+    }
+
+    /// The same of one that is so.
+    pub fn of_replica_where(&self, known: &Known, is: impl Fn(&OpenFile) -> bool) -> Option<Arc<FileOf>> {
         let files = self.files.read();
         let mut of_node = files.values().filter(|file| file.known.id == known.id);
-        of_node.find(|file| file.open.version().is_some()).cloned()
+        of_node.find(|file| file.open.version().is_some() && is(&file.open)).cloned()
     }
 
     /// All open files.

@@ -6,9 +6,10 @@
 //!     still happen.
 //! L3. A program that was killed is let go, whatever the policy says: nobody waits for the answer any more.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use agent::{Attributes, Errand};
+use agent::{Attributes, Errand, OpenFile};
 use fuse_protocol::{AttrReply, Errno, Late, Patience};
 
 use crate::convert;
@@ -35,6 +36,21 @@ impl Door {
             return Patience::GiveUp(Errno::EINTR);
         }
         let known = self.nodes.get(request.node);
+        if stuck >= limits::STUCK {
+            self.hangs.store(true, Ordering::Relaxed);
+            if let Some(known) = &known {
+                if request.attributes
+                    && let Some(reply) = self.told_before(known)
+                {
+                    errand.give_up();
+                    return Patience::Attributes(reply);
+                }
+                if request.capabilities && self.is_known_plain(known) {
+                    errand.give_up();
+                    return Patience::GiveUp(Errno::ENODATA);
+                }
+            }
+        }
         let policy = known.as_ref().map(|known| self.agent.policy_for(&known.node));
         let patience = policy.unwrap_or_else(|| self.agent.policies().base()).unavailable;
         if patience.is_none_or(|patience| stuck < patience) {
@@ -53,6 +69,16 @@ impl Door {
         }
     }
 
+    /// Whether the store was found not to answer, and still does not: then who has the data here is not to wait for a look.
+    pub(crate) fn hangs(&self) -> bool {
+        if !self.hangs.load(Ordering::Relaxed) {
+            return false;
+        }
+        let hangs = self.agent.store_calls().silence() >= limits::STUCK;
+        self.hangs.store(hangs, Ordering::Relaxed);
+        hangs
+    }
+
     /// How long it has waited for the store; `None`: not at all.
     fn stuck_for(&self, request: &Late) -> Option<Duration> {
         let silence = || self.agent.store_calls().silence();
@@ -67,20 +93,26 @@ impl Door {
         .filter(|stuck| !stuck.is_zero())
     }
 
-    /// Remembers what is told of a file, if that may have to serve once more.
+    /// Remembers what is told of a file: it may have to serve once more.
     pub(crate) fn keep_told(&self, known: &Known, attributes: &Attributes) {
-        if known.node.is_regular() && self.agent.policies().gives_up() {
+        if known.node.is_regular() {
             *known.told.lock() = Some(*attributes);
         }
     }
 
     /// What was told last of a file that somebody has open and whose data is here, with the size and the time of that: who
     /// reads it asks for them.
-    fn told_before(&self, known: &Known) -> Option<AttrReply> {
+    pub(crate) fn told_before(&self, known: &Known) -> Option<AttrReply> {
         let file = self.handles.of_replica(known)?;
         let mut attributes = (*known.told.lock())?;
         let replica = Attributes::of(file.open.backing()?).ok()?;
         (attributes.size, attributes.blocks, attributes.mtime) = (replica.size, replica.blocks, replica.mtime);
         Some(AttrReply { attr: convert::attr(&attributes), valid: Duration::ZERO })
+    }
+
+    /// Whether somebody who writes a file whose data is here saw that it has no capabilities, and nobody gave it any since. Where
+    /// somebody did below the data takes them away there when it is staged out.
+    pub(crate) fn is_known_plain(&self, known: &Known) -> bool {
+        self.handles.of_replica_where(known, OpenFile::writes_plainly).is_some()
     }
 }

@@ -171,6 +171,36 @@ fn a_call_that_needs_a_store_that_hangs_fails_with_eio_after_the_policys_time_an
 }
 
 #[test]
+fn who_has_a_complete_file_open_writes_and_asks_for_attributes_while_the_store_hangs() {
+    in_private_namespace(|| {
+        let hung = Hung::new("any");
+        let mounted = hung.bench.mount(&["--policy", "revalidate=0s", "--policy", "stage_out=manual"]);
+        fs::write(hung.path("file"), "one").unwrap();
+        ok(call(["drain", "--wait", hung.bench.dir.to_str().unwrap()]));
+        let file = File::options().read(true).write(true).open(hung.path("file")).unwrap();
+        // The open has seen that it has no capabilities, and that was said once.
+        file.write_at(b"t", 0).unwrap();
+        hung.hang();
+        let (file, begun) = (std::sync::Arc::new(file), Instant::now());
+        for round in 0..20 {
+            let (asked, done) = (std::sync::Arc::clone(&file), std::sync::mpsc::channel());
+            std::thread::spawn(move || {
+                let written = asked.write_at(b"t", 0).map(|_| asked.metadata().map(|told| told.len()));
+                let _ = done.0.send(written.and_then(|told| told).map_err(|error| error.raw_os_error()));
+            });
+            assert_eq!(done.1.recv_timeout(LATE), Ok(Ok(3)), "round {round}");
+        }
+        // Who comes first waits until the store is known to hang, and nobody else.
+        assert!(begun.elapsed() < 3 * LATE, "{:?}", begun.elapsed());
+        hung.answer();
+        drop(file);
+        ok(call(["umount", hung.bench.dir.to_str().unwrap()]));
+        assert_eq!(read(&hung.lower.join("file")), b"tne");
+        drop(mounted);
+    });
+}
+
+#[test]
 fn more_stuck_programs_than_threads_hold_up_nobody_who_needs_no_store() {
     in_private_namespace(|| {
         let hung = Hung::new("lookup");

@@ -31,6 +31,7 @@ impl Pool {
                     node: arrived.node,
                     pid: arrived.caller,
                     attributes: arrived.attributes,
+                    capabilities: arrived.capabilities,
                     interrupted,
                     queued,
                     waited: limits::LATE_POLL * looks,
