@@ -149,10 +149,11 @@ impl Inner {
                 Err(io::Error::from_raw_os_error(libc::EIO))
             };
         }
-        // Who comes again after a fetch was counted.
+        // Who comes again after a fetch was counted. A file that is new, or cut to nothing, has no data to be found.
+        let counts = fetches == 0 && !how.created && !how.truncate;
         let missed = match kind {
-            Kind::Empty | Kind::Partial => fetches == 0,
-            Kind::Through => fetches == 0 && !in_use,
+            Kind::Empty | Kind::Partial => counts,
+            Kind::Through => counts && !in_use,
             Kind::Whole | Kind::Lost => false,
         };
         Counters::add(&self.counters.misses, u64::from(missed));

@@ -22,11 +22,11 @@ pub struct Status {
     /// Kept whatever happens.
     #[serde(default)]
     pub pinned: u64,
-    /// With data that the global copy lacks.
+    /// With data that the global copy lacks, those among them that are being staged out; not those in conflict or failed.
     pub dirty: u64,
     /// Of the dirty ones: not open, waiting for their stage-out.
     pub queued: u64,
-    /// Being staged out.
+    /// Of the dirty ones: being staged out.
     pub draining: u64,
     /// Being staged in.
     pub fetching: u64,
@@ -65,7 +65,7 @@ pub struct Status {
     pub staged_in_bytes: u64,
     /// Files copied up.
     pub staged_in_files: u64,
-    /// Microseconds spent copying up, summed over threads.
+    /// Microseconds in which at least one file was copied up.
     pub staged_in_us: u64,
     /// Bytes copied down.
     pub staged_out_bytes: u64,
@@ -75,6 +75,9 @@ pub struct Status {
     pub staged_out_us: u64,
     /// Stage-outs that failed and will be tried again.
     pub errors: u64,
+    /// The last of them: which file, as last known, and why.
+    #[serde(default)]
+    pub failure: Option<(String, String)>,
     /// Replicas evicted.
     pub evicted: u64,
     /// Files that continued through because the burst buffer was full.
@@ -155,6 +158,7 @@ impl FileCache {
             staged_out_files: read(&counters.out_files),
             staged_out_us: read(&counters.out_us),
             errors: read(&counters.errors),
+            failure: inner.failure.lock().clone(),
             evicted: read(&counters.evicted),
             spilled: read(&counters.spilled),
             full: read(&counters.full),
@@ -207,7 +211,10 @@ impl FileCache {
                     status.dirty += 1;
                     status.queued += u64::from(live.writers == 0);
                 }
-                State::Draining => status.draining += 1,
+                State::Draining => {
+                    status.dirty += 1;
+                    status.draining += 1;
+                }
                 State::Conflict => status.conflict += 1,
                 State::Failed => status.failed += 1,
             }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use config::{Cache, Policy, StageOut};
 use file_cache::{FileCache, OpenHow, Residency};
-use global_store::memory::Operation;
+use global_store::memory::{Fault, Operation};
 use support::{MIB, World};
 
 /// More files than anchors are kept for.
@@ -112,11 +112,47 @@ fn each_open_is_a_hit_a_miss_or_none_of_them() {
     world.store.put("large", &vec![1; 3 * MIB]);
     assert_eq!(counted(&|| drop(world.open("small", false))), (0, 1));
     assert_eq!(counted(&|| drop(world.open("small", false))), (1, 0));
-    // Its replica would have to be synced before: an empty one takes its place.
-    assert_eq!(counted(&|| truncate("small")), (0, 1));
+    // Its replica would have to be synced before: an empty one takes its place. It needs no data.
+    assert_eq!(counted(&|| truncate("small")), (0, 0));
     assert_eq!(counted(&|| truncate("small")), (1, 0));
     // It is whole before its writer gets it.
     assert_eq!(counted(&|| drop(world.open("large", true))), (0, 1));
     world.store.put("cut", &vec![1; 3 * MIB]);
-    assert_eq!(counted(&|| truncate("cut")), (0, 1));
+    assert_eq!(counted(&|| truncate("cut")), (0, 0));
+    assert_eq!(counted(&|| drop(world.create("new"))), (0, 0));
+}
+
+#[test]
+fn what_is_being_staged_out_is_dirty_and_a_failure_has_its_file_and_its_cause() {
+    let world = World::new();
+    world.store.put("d/f", b"old");
+    world.open("d/f", true).write_at(b"new", 0, false).unwrap();
+    let matching = |operation: &Operation| matches!(operation, Operation::Write(_));
+    world.store.fail(Fault { matching, ..Fault::default() });
+    assert!(!world.drain_quietly());
+    let status = world.cache.status();
+    assert_eq!((status.dirty, status.draining, status.errors), (1, 1, 1));
+    let (path, reason) = status.failure.unwrap();
+    assert_eq!(path, "d/f");
+    assert!(reason.contains("Input/output error"), "{reason}");
+}
+
+#[test]
+fn the_time_of_stage_ins_that_run_at_once_counts_once() {
+    const EACH: Duration = Duration::from_millis(20);
+    let world = World::new();
+    let names = ["a", "b", "c", "d"];
+    names.iter().for_each(|name| drop(world.store.put(*name, b"data")));
+    world.store.set_hook(Some(Arc::new(|operation, _| {
+        let start = Instant::now();
+        while matches!(operation, Operation::Read(_)) && start.elapsed() < EACH {
+            std::thread::yield_now();
+        }
+    })));
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        names.iter().for_each(|name| drop(scope.spawn(|| drop(world.open(name, false)))));
+    });
+    let (wall, counted) = (start.elapsed(), Duration::from_micros(world.cache.status().staged_in_us));
+    assert!(counted >= EACH && counted <= wall, "{counted:?} of {wall:?}");
 }

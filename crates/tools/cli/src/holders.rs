@@ -57,7 +57,8 @@ pub fn inside(dir: &Path) -> Vec<Holder> {
     processes().into_iter().filter(|pid| *pid != own).filter_map(here).collect()
 }
 
-fn processes() -> Vec<i32> {
+/// All processes.
+pub fn processes() -> Vec<i32> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let mut pids: Vec<i32> = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect();
     pids.sort_unstable();

@@ -10,8 +10,10 @@ use agent::control::{Client, Item, Reply, Request};
 use file_cache::ORPHANED;
 use serde_json::Value;
 
+use crate::commands::check;
 use crate::drain::{self, Left};
 use crate::exit::{self, Failure, reason};
+use crate::holders;
 use crate::limits::{POLL, RELEASE_TRIES};
 use crate::log;
 use crate::mounts::{self, Mount};
@@ -111,11 +113,24 @@ pub fn target(path: &Path, buffer: Option<&Path>) -> Result<(Target, PathBuf), F
         let inside = lexical.strip_prefix(&found.dir).unwrap_or(Path::new("")).to_path_buf();
         return Ok((found, inside));
     }
-    if let Err(error) = canonical {
-        return Err(Failure::io(format_args!("find {}", path.display()), &error));
+    let canonical = canonical.map_err(|error| Failure::io(format_args!("find {}", path.display()), &error))?;
+    if let Some(found) = elsewhere(&canonical) {
+        let inside = canonical.strip_prefix(&found.dir).unwrap_or(Path::new("")).to_path_buf();
+        return Ok((found, inside));
     }
     let failure = Failure::new(exit::NO_INPUT, format!("{} is not accelerated here", path.display()));
     Err(failure.remedy("see `forebay status`; for the directory of a running `forebay run` add --burst-buffer BB"))
+}
+
+/// The directory that is accelerated over a path in the mount namespace of another process, as of a `forebay run`.
+fn elsewhere(path: &Path) -> Option<Target> {
+    let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
+    let mut seen: HashSet<PathBuf> = namespace("self").into_iter().collect();
+    let fresh =
+        holders::processes().into_iter().filter(|pid| namespace(&pid.to_string()).is_some_and(|ns| seen.insert(ns)));
+    fresh
+        .filter_map(|pid| mounts::seen_by(pid).ok())
+        .find_map(|mounts| mounts::ours_over(&mounts, path).map(Target::from))
 }
 
 /// Connects to the agent of the directory that a path lies in.
@@ -137,10 +152,13 @@ fn no_agent(target: &Target, error: &io::Error) -> Failure {
             Failure::new(exit::NO_PERMISSION, format!("the agent of {} belongs to another user", target.dir.display()))
         }
         _ => Failure::new(exit::UNAVAILABLE, format!("no agent serves {}: {}", target.dir.display(), reason(error)))
-            .remedy(format!(
-                "end the mount if there is one, then drain what it left: forebay recover {}",
-                shell::word(&target.burst_buffer)
-            )),
+            .remedy(match check::undrained(&target.burst_buffer) {
+                Ok(0) => "all that it holds is in the global store: end the mount if there is one".to_owned(),
+                _ => format!(
+                    "end the mount if there is one, then drain what it left: forebay recover {}",
+                    shell::word(&target.burst_buffer)
+                ),
+            }),
     }
 }
 

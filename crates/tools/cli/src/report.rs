@@ -9,6 +9,7 @@ use indicatif::HumanBytes;
 use serde::Serialize;
 
 use crate::count::files;
+use crate::drain::plain;
 use crate::exit::{Failure, say};
 use crate::holders::Holder;
 
@@ -41,7 +42,7 @@ pub struct Directory {
     pub burst_buffer: PathBuf,
     /// Bytes staged out over the command's seconds: what the command saw, bytes/s.
     pub perceived_bytes_per_s: f64,
-    /// Bytes staged out over the seconds that stage-outs took, summed over threads, bytes/s.
+    /// Bytes staged out over the seconds in which at least one was being staged out, bytes/s.
     pub drained_bytes_per_s: f64,
     /// Share of opens that found a complete replica, 0 to 1; absent without opens.
     pub hit_rate: Option<f64>,
@@ -121,10 +122,16 @@ impl Directory {
         }
         parts.extend(self.windows.iter().flat_map(crate::window::troubles));
         if c.errors > 0 {
-            parts.push(format!("{} stage-outs failed and were tried again", c.errors));
+            parts.push(format!("{} stage-outs failed and were tried again{}", c.errors, last_failure(c)));
         }
         (!parts.is_empty()).then(|| format!("{}: {}", self.dir.display(), parts.join("; ")))
     }
+}
+
+/// The last stage-out that failed, in words.
+fn last_failure(counters: &Status) -> String {
+    let last = counters.failure.as_ref();
+    last.map_or(String::new(), |(path, reason)| format!(", the last that of {path}: {}", plain(reason)))
 }
 
 /// Fails where a report cannot be written for want of its directory.

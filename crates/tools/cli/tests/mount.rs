@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
 
-use common::{BOUND, Bench, call, is_mounted, kill, ok};
+use common::{BOUND, Bench, call, forebay, is_mounted, kill, ok, start};
 use testkit::{in_private_namespace, wait_until};
 
 fn text(path: &Path) -> &str {
@@ -188,6 +188,13 @@ fn files_are_staged_in_out_evicted_and_pinned_by_name() {
         assert_eq!(call(["stage", "evict", text(&a)]).code, 69, "dirty data is never evicted");
         ok(call(["stage", "out", "--wait", text(&a)]));
         assert_eq!((state(&a).as_str(), below.read("sub/a").as_str()), ("clean", "changed"));
+        fs::write(&a, "again").unwrap();
+        let open = File::open(&a).unwrap();
+        let evicts = start(forebay().args(["stage", "evict", "--wait", text(&a)]), "");
+        wait_until("what is dirty is staged out first", BOUND, || below.read("sub/a") == "again");
+        assert_ne!(state(&a), "absent", "it is in use");
+        drop(open);
+        assert_eq!((evicts.wait().code, state(&a).as_str()), (0, "absent"));
         let missing = call(["stage", "in", "--wait", text(&bench.dir.join("none"))]);
         assert_eq!(missing.code, 69, "{missing:?}");
         assert_eq!(call(["stage", "in", "/etc/passwd"]).code, 66);

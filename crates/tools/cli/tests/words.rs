@@ -7,8 +7,8 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use common::{Bench, Done, call, forebay, is_mounted, ok, start};
-use testkit::{TempTree, in_private_namespace};
+use common::{BOUND, Bench, Done, call, forebay, is_mounted, ok, start};
+use testkit::{TempTree, in_private_namespace, wait_until};
 
 /// Gives the command that is told after `to decide: ` to a shell, with the last of the copies it offers.
 fn decide(said: &str) -> Done {
@@ -168,5 +168,26 @@ fn a_report_that_cannot_be_written_is_told_before_the_command_runs() {
             let done = bench.run(&["--report", file], "echo ran");
             assert!(done.code != 0 && done.out.is_empty() && done.err.contains(file), "{done:?}");
         }
+    });
+}
+
+#[test]
+fn a_run_is_found_by_its_directory_and_nobody_is_told_to_recover_what_is_clean() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let ends = bench.tree.path("ends");
+        let script = format!("echo data > f; touch {0}.begun; while [ ! -e {0} ]; do sleep 0.05; done", ends.display());
+        let running = bench.start_run(&[], &script);
+        wait_until("the command runs", BOUND, || bench.tree.path("ends.begun").exists());
+        let dir = bench.dir.to_str().unwrap();
+        let shown = ok(call(["status", dir]));
+        assert!(shown.contains(&format!("{dir}  burst buffer ")), "{shown}");
+        ok(call(["drain", "--wait", dir]));
+        std::fs::write(&ends, "").unwrap();
+        assert_eq!(running.wait().code, 0);
+        let gone = call(["status", "--burst-buffer", bench.buffer.to_str().unwrap()]);
+        assert_eq!(gone.code, 69, "{gone:?}");
+        assert!(gone.out.contains("all that it holds is in the global store"), "{gone:?}");
+        assert!(!gone.out.contains("forebay recover"), "{gone:?}");
     });
 }

@@ -100,8 +100,19 @@ impl Results {
     }
 }
 
-/// Replaces a file's content whole or not at all.
+/// Replaces a file's content whole or not at all. What is no regular file, as a device or a pipe, is written to; a link leads on.
 pub fn save(path: &Path, content: &[u8]) -> Result<(), Failure> {
+    let failed = |error: &std::io::Error| Failure::output(format!("cannot write {}: {error}", path.display()));
+    let target = match fs::canonicalize(path) {
+        // A link to nothing would be replaced.
+        Err(error) if fs::symlink_metadata(path).is_ok() => return Err(failed(&error)),
+        found => found.unwrap_or_else(|_| path.to_owned()),
+    };
+    let path = target.as_path();
+    if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        let written = fs::OpenOptions::new().write(true).open(path).and_then(|mut file| file.write_all(content));
+        return written.map_err(|error| failed(&error));
+    }
     let mut beside = path.as_os_str().to_os_string();
     beside.push(format!(".{}.new", std::process::id()));
     let beside = PathBuf::from(beside);
@@ -114,4 +125,33 @@ pub fn save(path: &Path, content: &[u8]) -> Result<(), Failure> {
         let _ = fs::remove_file(&beside);
         Failure::output(format!("cannot write {}: {error}", path.display()))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileTypeExt;
+
+    use super::*;
+
+    #[test]
+    fn what_is_no_regular_file_is_written_to_and_not_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        save(&at("file"), b"one").unwrap();
+        std::os::unix::fs::symlink("file", at("link")).unwrap();
+        save(&at("link"), b"two").unwrap();
+        assert!(fs::symlink_metadata(at("link")).unwrap().is_symlink());
+        assert_eq!(fs::read(at("file")).unwrap(), b"two");
+        std::os::unix::fs::symlink("missing", at("dangling")).unwrap();
+        assert!(save(&at("dangling"), b"three").is_err() && save(dir.path(), b"three").is_err());
+        assert!(fs::symlink_metadata(at("dangling")).unwrap().is_symlink());
+        rustix::fs::mknodat(rustix::fs::CWD, at("pipe"), rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        let read = std::thread::spawn({
+            let pipe = at("pipe");
+            move || fs::read(pipe)
+        });
+        save(&at("pipe"), b"four").unwrap();
+        assert_eq!(read.join().unwrap().unwrap(), b"four");
+        assert!(fs::symlink_metadata(at("pipe")).unwrap().file_type().is_fifo());
+    }
 }

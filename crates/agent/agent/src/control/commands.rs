@@ -45,7 +45,8 @@ impl Commanded for Commands {
             Request::Status => self.status(),
             Request::Drain { path, wait } => self.drain(path.as_deref(), *wait, say, gone),
             Request::Stage { verb, paths, recursive, wait } => {
-                Staging { agent: self.agent.clone(), verb: *verb, recursive: *recursive }.run(paths, *wait, say, gone)
+                let (agent, verb) = (self.agent.clone(), *verb);
+                Staging { agent, verb, recursive: *recursive, patient: *wait }.run(paths, *wait, say, gone)
             }
             Request::Quiesce => self.quiesce(true),
             Request::Resume => self.quiesce(false),
@@ -119,7 +120,7 @@ impl Commands {
         if let Some(path) = path.map(inside).transpose().map_err(refused)?
             && !path.as_os_str().is_empty()
         {
-            let staging = Staging { agent: self.agent.clone(), verb: super::Verb::Out, recursive: true };
+            let staging = Staging { agent: self.agent.clone(), verb: super::Verb::Out, recursive: true, patient: true };
             return staging.run(&[path], wait, say, gone);
         }
         self.agent.settle_all()?;

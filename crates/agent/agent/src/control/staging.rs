@@ -7,6 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
 use file_cache::Residency;
+use types::Identity;
 
 use super::commands::{Say, find, item, refused};
 use super::paths::{Named, Paths, Visit};
@@ -22,6 +23,8 @@ pub struct Staging {
     pub agent: Arc<Agent>,
     pub verb: Verb,
     pub recursive: bool,
+    /// What stands in the way of an eviction is waited for.
+    pub patient: bool,
 }
 
 /// Where a thread tells what a file came to.
@@ -36,7 +39,8 @@ impl Staging {
         say: Say<'_>,
         gone: &dyn Fn() -> bool,
     ) -> io::Result<serde_json::Value> {
-        if !wait && self.verb != Verb::State {
+        // Dropping and pinning take no time: their outcome is told at once.
+        if !wait && !matches!(self.verb, Verb::Evict | Verb::Unpin | Verb::State) {
             paths.iter().try_for_each(|path| find(&self.agent, path).map(|_| ()))?;
             let paths = paths.to_vec();
             let stage = move || {
@@ -133,7 +137,7 @@ impl Staging {
             Verb::Pin => stage_in().and_then(|()| cache.pin(identity, true)),
             Verb::Unpin => ignore_absent(cache.pin(identity, false)),
             Verb::Evict if cache.state(identity) == Residency::Absent => Ok(()),
-            Verb::Evict => cache.evict(identity).map_err(why_it_stays),
+            Verb::Evict => self.evict(identity, gone),
             Verb::State => {
                 // Nobody listens any more: then nobody asks.
                 let state = cache.state(identity).name().into();
@@ -150,6 +154,26 @@ impl Staging {
             return Ok(());
         }
         cache.drain_file(identity, gone).map_err(|stuck| Box::new(Reply::Item(Item { path, ..stuck_item(&stuck) })))
+    }
+}
+
+impl Staging {
+    fn evict(&self, identity: &Identity, gone: &dyn Fn() -> bool) -> io::Result<()> {
+        let cache = self.agent.cache();
+        loop {
+            match cache.evict(identity) {
+                // Dirty: what is open for writing is copied, and is so still.
+                Err(error) if self.patient && error.raw_os_error() == Some(libc::EINVAL) => {
+                    cache.drain_file(identity, gone).map_err(|stuck| io::Error::other(stuck.reason))?;
+                }
+                Err(error) if self.patient && error.raw_os_error() == Some(libc::EBUSY) => {}
+                evicted => return evicted.map_err(why_it_stays),
+            }
+            if gone() {
+                return Err(io::Error::from_raw_os_error(libc::EINTR));
+            }
+            std::thread::sleep(limits::STAGE_POLL);
+        }
     }
 }
 

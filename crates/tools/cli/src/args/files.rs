@@ -16,8 +16,8 @@ pub enum StageCommand {
     /// Copy files' dirty data to the global store
     #[command(after_help = "Example: forebay stage out results/ --recursive --wait")]
     Out(StageArgs),
-    /// Drop clean data from the burst buffer
-    #[command(after_help = "Example: forebay stage evict data/ --recursive")]
+    /// Drop clean data from the burst buffer; with --wait what is dirty is copied out first, and what is in use is waited for
+    #[command(after_help = "Example: forebay stage evict data/ --recursive --wait")]
     Evict(StageArgs),
     /// Keep data in the burst buffer whatever happens; stages it in first
     #[command(after_help = "Example: forebay stage pin model.bin --wait")]

@@ -38,8 +38,7 @@ pub fn run(command: &StageCommand) -> Result<u8, Failure> {
 fn stage(link: &mut Link, verb: Verb, paths: Vec<PathBuf>, args: &StageArgs) -> Result<u8, Failure> {
     let dir = link.dir.clone();
     let failed = Cell::new(false);
-    // Dropping and pinning take no time: their outcome is told at once.
-    let wait = args.wait || matches!(verb, Verb::Evict | Verb::Unpin | Verb::State);
+    let wait = args.wait;
     let request = Request::Stage { verb, paths, recursive: args.recursive, wait };
     let mut progress = Progress::of_files("staging", verb == Verb::State);
     let result = link.ask(&request, |reply| {

@@ -56,7 +56,7 @@ fn state(target: Target) -> Value {
 }
 
 /// Adds what follows from the counters: `hit_rate` (0 to 1, null without opens), and bytes/s while something was
-/// staged out, and for each thread that staged in.
+/// staged out or in.
 fn derive(status: &mut Value) {
     let n = |key: &str| status[key].as_u64().unwrap_or(0);
     let opens = n("hits") + n("misses");
@@ -229,6 +229,9 @@ fn print_trouble(status: &Value) {
     let n = |key: &str| status[key].as_u64().unwrap_or(0);
     if n("errors") > 0 {
         out!("  errors: {} stage-outs failed and are tried again", n("errors"));
+        if let Some(path) = status["failure"][0].as_str() {
+            out!("    the last: {path}: {}", plain(text(&status["failure"][1])));
+        }
     }
     if n("spilled") + n("full") > 0 {
         out!("  full: {} went on in the global store, {} looks found no space at all", files(n("spilled")), n("full"));
