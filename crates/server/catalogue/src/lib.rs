@@ -154,6 +154,11 @@ pub trait Catalogue: Send + Sync {
     fn trouble(&self) -> Option<String> {
         None
     }
+    /// Whether commits may be made that take room in the burst buffer. If not, what is left is for those that free some; and where even
+    /// these are refused, that is for want of room.
+    fn has_room(&self) -> bool {
+        true
+    }
     /// Bytes of commits that the next opening would have to read again, about.
     fn replay_bytes(&self) -> u64 {
         0

@@ -71,3 +71,12 @@ pub const CONDENSE_ROOM_BYTES: u64 = 32 << 20;
 
 /// How often it is looked whether the memtables are written.
 pub const CONDENSE_POLL: Duration = Duration::from_millis(1);
+
+/// Bytes of journal that are allocated ahead: a batch of 2048 files is announced and concluded within them.
+pub const KEPT_BYTES: u64 = 2 << 20;
+
+/// Where there is no room for that, a half, a quarter and so on are tried: at last 64 KiB, some hundred commits.
+pub const KEPT_SHARE_MAX: u32 = 5;
+
+/// What a commit takes in the journal beside its items, about.
+pub const COMMIT_BYTES: u64 = 32;

@@ -97,6 +97,9 @@ pub(crate) struct Inner {
     pub(crate) growing: Mutex<Vec<Arc<File>>>,
     /// One eviction at a time; none before this moment.
     pub(crate) evicting: Mutex<Duration>,
+    /// Other places are asked for room now; not before that moment.
+    pub(crate) asking: AtomicBool,
+    pub(crate) asked_neighbours: Mutex<Duration>,
     pub(crate) quiesced: AtomicBool,
     /// Handles for writing.
     pub(crate) open_for_writing: AtomicU64,
@@ -150,9 +153,13 @@ impl Inner {
         self.dead.load(Ordering::Acquire)
     }
 
+    /// Changes records. `ENOSPC`: there is no room for that; `EIO`: the catalogue takes no changes for another reason.
     pub(crate) fn commit(&self, changes: Vec<Change>, durability: Durability) -> io::Result<()> {
         let done = self.commits.load(Ordering::Acquire);
-        self.catalogue.commit(changes, durability).map_err(broken)?;
+        self.catalogue.commit(changes, durability).map_err(|error| {
+            let broken = broken(error);
+            if self.catalogue.has_room() { broken } else { io::Error::from_raw_os_error(libc::ENOSPC) }
+        })?;
         self.commits.fetch_add(1, Ordering::AcqRel);
         if durability == Durability::Machine {
             // Not more: another that ended meanwhile may have been written after this one's sync.

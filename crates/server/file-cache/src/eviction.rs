@@ -62,7 +62,7 @@ impl Inner {
         oldest.into_sorted_vec().into_iter().map(|(_, identity)| identity).collect()
     }
 
-    fn try_evict(&self, identity: &Identity) -> Option<u64> {
+    pub(crate) fn try_evict(&self, identity: &Identity) -> Option<u64> {
         let file = self.file_for(identity);
         let _gate = file.gate.try_lock()?;
         if file.live.lock().retired || self.load(&file, false).is_err() {
@@ -139,12 +139,12 @@ impl Inner {
         Ok(())
     }
 
-    /// Room for a write that found none: evicts, then gives up the ballast.
+    /// Room for a write that found none: evicts, and lets removed files go.
     pub(crate) fn make_room(&self, bytes: u64) {
         Counters::add(&self.counters.full, 1);
         let lacks = || bytes.saturating_sub(self.spaces.now().free);
-        if self.evict_bytes(bytes) < bytes && !(self.settle_removals(lacks()) && lacks() == 0) {
-            self.spaces.drop_ballast();
+        if self.evict_bytes(bytes) < bytes {
+            self.settle_removals(lacks());
         }
     }
 
@@ -156,7 +156,7 @@ impl Inner {
     }
 
     /// One round of housekeeping: expired replicas go, space is made, the ballast comes back.
-    pub(crate) fn housekeep(&self) {
+    pub(crate) fn housekeep(self: &Arc<Inner>) {
         if self.look_after_refusal() {
             // What would be dropped frees nothing.
             return;
@@ -172,14 +172,18 @@ impl Inner {
         let excess = self.spaces.excess();
         if excess > 0 {
             self.hurry_removals_of(excess);
-            self.evict_bytes(excess);
+            let waits = self.ask_neighbours(excess) && self.spaces.admit(0, &self.settings.policy);
+            if !waits {
+                self.evict_bytes(excess);
+            }
             // The last that can be had for who cannot wait for us.
             if self.kernel_writers.load(Ordering::Relaxed) > 0 && self.spaces.is_nearly_full() {
                 self.give_up_removals();
-                self.spaces.drop_ballast();
                 return;
             }
         }
+        self.superblock.keep_room(self.spaces.now().free);
+        let _tops_up = self.catalogue.has_room();
         if let Err(error) = self.spaces.make_ballast() {
             tracing::debug!(%error, "no ballast");
         }
@@ -207,6 +211,10 @@ impl Inner {
     /// it takes some.
     fn look_after_catalogue(&self) -> bool {
         let Some(reason) = self.catalogue.trouble() else { return true };
+        // Its tables find no room: they get what is kept for them, unless programs would have it first.
+        if !self.catalogue.has_room() && self.kernel_writers.load(Ordering::Relaxed) == 0 {
+            self.spaces.drop_ballast();
+        }
         let tried = self.commit(Vec::new(), Durability::Process);
         match &tried {
             Ok(()) => tracing::warn!(reason, "the catalogue takes changes again"),

@@ -1,5 +1,6 @@
 //! One open file description.
 
+mod allocate;
 mod append;
 mod backdate;
 mod backing;
@@ -16,7 +17,7 @@ use std::sync::{Arc, OnceLock};
 use catalogue::{Durability, Record};
 use config::Policy;
 use global_store::calls::still_wanted;
-use rustix::fs::{FallocateFlags, SeekFrom};
+use rustix::fs::SeekFrom;
 use types::{ByteRange, Version};
 
 use crate::api::{OpenHow, SeekFor, WriteResult};
@@ -49,13 +50,13 @@ pub struct FileHandle {
     seen: AtomicU64,
 }
 
-/// Of `fallocate`: no byte is another for it.
-const KEEPS: u32 = (libc::FALLOC_FL_KEEP_SIZE | libc::FALLOC_FL_UNSHARE_RANGE) as u32;
-/// Of `fallocate`: what lies behind is elsewhere afterwards.
-const MOVES: u32 = (libc::FALLOC_FL_COLLAPSE_RANGE | libc::FALLOC_FL_INSERT_RANGE) as u32;
-
 fn errno<T>(errno: i32) -> io::Result<T> {
     Err(io::Error::from_raw_os_error(errno))
+}
+
+/// Whether the burst buffer's file system has no files of that size: the global store may.
+fn is_too_large(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EFBIG)
 }
 
 impl FileHandle {
@@ -194,7 +195,7 @@ impl FileHandle {
                     evicted = true;
                     self.inner.make_room(bytes as u64);
                 }
-                Err(error) if is_full(&error) && self.inner.spill(&self.file)? => {}
+                Err(error) if (is_full(&error) || is_too_large(&error)) && self.inner.spill(&self.file)? => {}
                 Err(error) if self.inner.refuses(&error) => return Err(self.inner.refused(&self.file, error)),
                 outcome => return outcome,
             }
@@ -244,11 +245,20 @@ impl FileHandle {
 
     /// `ftruncate`
     pub fn set_len(&self, len: u64) -> io::Result<()> {
+        let mut done = self.set_len_where_it_is(len);
+        if done.as_ref().is_err_and(is_too_large) && self.inner.spill(&self.file)? {
+            done = self.set_len_where_it_is(len);
+        }
+        self.tell_change(ByteRange::new(len, u64::MAX));
+        done
+    }
+
+    fn set_len_where_it_is(&self, len: u64) -> io::Result<()> {
         let _io = self.file.io.read();
         let to = self.route(true)?;
         // Who waited for one of the two may have been answered.
         still_wanted()?;
-        let done = match to {
+        match to {
             Route::Global(global) => global.set_len(len),
             Route::Replica(fd) => {
                 let _cutting = self.cutting();
@@ -260,66 +270,12 @@ impl FileHandle {
                 Ok(())
             }
             Route::Partial => errno(libc::EIO),
-        };
-        self.tell_change(ByteRange::new(len, u64::MAX));
-        done
+        }
     }
 
     fn cutting(&self) -> Cutting<'_> {
         let version = self.file.live.lock().version;
         self.inner.replicas.cutting(version)
-    }
-
-    /// `fallocate`; `mode` holds the `FALLOC_FL_*` bits. `EOPNOTSUPP` for what the route cannot do: a file that goes
-    /// through knows no more than growing and making holes.
-    pub fn fallocate(&self, mode: u32, offset: u64, len: u64) -> io::Result<()> {
-        let done = self.allocate(mode, offset, len);
-        if mode & !KEEPS != 0 {
-            // Some move all that lies behind.
-            self.tell_change(ByteRange::new(
-                offset,
-                if mode & MOVES != 0 { u64::MAX } else { offset.saturating_add(len) },
-            ));
-        }
-        done
-    }
-
-    fn allocate(&self, mode: u32, offset: u64, len: u64) -> io::Result<()> {
-        let _io = self.file.io.read();
-        let flags = FallocateFlags::from_bits_retain(mode);
-        self.strays();
-        let to = self.route(true)?;
-        still_wanted()?;
-        match to {
-            Route::Replica(fd) => {
-                let _cutting = (mode != 0).then(|| self.cutting());
-                let mut done = rustix::fs::fallocate(&fd, flags, offset, len).map_err(io::Error::from);
-                if done.as_ref().is_err_and(is_full) {
-                    self.inner.make_room(len);
-                    done = rustix::fs::fallocate(&fd, flags, offset, len).map_err(io::Error::from);
-                }
-                done?;
-                self.changed_now();
-                self.file.live.lock().changes += 1;
-                Ok(())
-            }
-            Route::Global(global) => {
-                let range = ByteRange::at(offset, len);
-                if flags == FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE {
-                    let size = global.attributes()?.fingerprint.size;
-                    return global.punch(range.intersection(&ByteRange::new(0, size)));
-                }
-                match global.allocate(mode, range) {
-                    // The size is what most programs are after.
-                    Err(error) if mode == 0 && error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
-                        let size = global.attributes()?.fingerprint.size;
-                        if range.end > size { global.set_len(range.end) } else { Ok(()) }
-                    }
-                    other => other,
-                }
-            }
-            Route::Partial => errno(libc::EIO),
-        }
     }
 
     /// Bytes of the file as this handle reads it.

@@ -21,6 +21,7 @@ mod budget;
 mod busy;
 mod cache;
 mod check;
+mod clean;
 mod clock;
 mod conclude;
 mod content;
@@ -77,14 +78,15 @@ pub use api::{
     WriteResult,
 };
 pub use check::Report;
+pub use clean::{Cleaned, IdlePlace, Which};
 pub use clock::Clock;
 pub use doubt::now_of_files;
 pub use file::File;
 pub use handle::{Backdating, FileHandle, WriteBehind};
 pub use read_partial::{Absent, Foresee};
-pub use replica::{holds_unsaved_data, last_version};
+pub use replica::{branded, holds_unsaved_data, last_version};
 pub use search::may_go_with_crash;
-pub use settings::{OpenError, Settings, Space, SpaceProbe};
+pub use settings::{Neighbours, OpenError, Settings, Space, SpaceProbe};
 pub use status::{Status, StuckStatus};
 pub use superblock::{check_owner, first_after_crash, is_damaged, keep_private, lock, remake, store_of};
 pub use surface::FileCache;

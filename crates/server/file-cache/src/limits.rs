@@ -194,6 +194,21 @@ pub const BATCH_FILES_MIN: usize = 8;
 /// were enough in `what_is_in_a_full_burst_buffer_is_recovered` (crates/tools/cli/tests/places.rs).
 pub const START_ROOM_BYTES: u64 = 256 << 10;
 
+/// Records of clean replicas that are removed by one commit.
+pub const CLEAN_BATCH: usize = 1024;
+
+/// Longest that a place which nobody uses is held to drop clean data from it: an agent that starts there waits as long.
+pub const CLEAN_TURN: Duration = Duration::from_secs(1);
+
+/// Longest that a start waits for who drops clean data from its place: for the turn, with its look at the catalogue.
+pub const CLEANED_WAIT: Duration = Duration::from_secs(5);
+
+/// How often it looks.
+pub const CLEANED_POLL: Duration = Duration::from_millis(5);
+
+/// Pause before other places are asked for room again that had none: each question reads their catalogues.
+pub const NEIGHBOURS_PAUSE: Duration = Duration::from_secs(10);
+
 /// Commits that a start may have to read again after an agent was killed while nothing was changed: some tens of
 /// milliseconds of it.
 pub const REPLAY_BYTES_IDLE: u64 = 1 << 20;

@@ -207,6 +207,9 @@ impl Inner {
 
     /// Whether the burst buffer may take `bytes` more; evicts for it, and for who writes waits for the store.
     fn has_room(&self, bytes: u64, policy: &Policy, write: bool) -> bool {
+        if write && !self.catalogue.has_room() {
+            return false;
+        }
         self.spaces.admit(bytes, policy)
             || (self.evict_bytes(bytes.max(BLOCK_BYTES)) > 0 && self.spaces.admit(bytes, policy))
             || (write && self.settle_removals(self.spaces.lacks(bytes, policy)) && self.spaces.admit(bytes, policy))
@@ -346,7 +349,9 @@ impl Inner {
             }
             file.live.lock().looked = Some(now);
             if how.write {
-                if !self.takes_writes(&how.policy) && (!in_use || self.may_move(file, version)?) {
+                let has_room = || record.pinned || self.has_room(BLOCK_BYTES, &how.policy, true);
+                let takes_it = self.takes_writes(&how.policy) && has_room();
+                if !takes_it && (!in_use || self.may_move(file, version)?) {
                     self.drop_replica(file)?;
                     return self.open_through(file, anchor, how);
                 }

@@ -21,7 +21,7 @@ use crate::file::{Body, File};
 use crate::lease::{self, Nobody};
 use crate::limits::{STOP_WAIT, SWEEP_AFTER};
 use crate::queue::Queue;
-use crate::replica::{How, Replicas};
+use crate::replica::Replicas;
 use crate::settings::{OpenError, Settings};
 use crate::space::{self, Spaces};
 use crate::stage_out::End;
@@ -44,7 +44,7 @@ impl Ground {
         let superblock = Superblock::open(root, &settings.store_id, &settings.agent_id)?;
         let replicas = Replicas::open(root).map_err(failed(root, "make the directories"))?;
         ["replicas", "sums", "saved"].iter().try_for_each(|name| check_owner(&root.join(name), false))?;
-        let leases = check_leases(&replicas, &superblock);
+        let leases = check_leases(root);
         leases.map_err(failed(root, "take a lease on a file, which its file system must grant"))?;
         let mut ours = None;
         let catalogue: Arc<dyn Catalogue> = match &settings.catalogue {
@@ -103,6 +103,8 @@ pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
         gathering: Mutex::default(),
         growing: Mutex::default(),
         evicting: Mutex::new(Duration::ZERO),
+        asking: AtomicBool::new(false),
+        asked_neighbours: Mutex::default(),
         quiesced: AtomicBool::new(false),
         open_for_writing: Default::default(),
         places: Default::default(),
@@ -118,6 +120,8 @@ pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
         threads: Default::default(),
         table: Mutex::new(Table::default()),
     });
+    // From here on the catalogue keeps room.
+    let _keeps = inner.catalogue.has_room();
     // Whatever the process before us was told is on the medium from here on.
     inner.catalogue.commit(Vec::new(), Durability::Machine)?;
     let crashed = inner.superblock.is_unsearched();
@@ -127,7 +131,8 @@ pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
         ours.iter().for_each(|ours| ours.searched());
     }
     inner.adopt_unclean()?;
-    inner.superblock.started();
+    inner.superblock.keep_room(inner.spaces.now().free);
+    inner.spaces.forget();
     if inner.settings.background {
         inner.start();
     }
@@ -135,12 +140,10 @@ pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
 }
 
 /// Without leases nothing would ever become clean.
-fn check_leases(replicas: &Replicas, superblock: &Superblock) -> std::io::Result<()> {
-    let version = superblock.next_version()?;
-    drop(replicas.create(version)?);
-    let granted = lease::probe(replicas.open_as(version, How::Read)?.as_fd(), Nobody::Writes);
-    replicas.remove(version)?;
-    granted.map(|_| ())
+fn check_leases(root: &Path) -> std::io::Result<()> {
+    // A file that is there already: there may be no room for another.
+    let superblock = std::fs::File::open(root.join("superblock"))?;
+    lease::probe(superblock.as_fd(), Nobody::Writes).map(|_| ())
 }
 
 impl Inner {

@@ -111,7 +111,11 @@ impl Replicas {
         let mode = Mode::RUSR | Mode::WUSR;
         match rustix::fs::openat(&self.dir, &place, flags, mode) {
             Err(rustix::io::Errno::NOENT) => {
-                make_parent(&self.path(version))?;
+                // Not by its path: the burst buffer may be mounted there no more.
+                match rustix::fs::mkdirat(&self.dir, format!("{REPLICAS}/{}", part_of(version)), Mode::RWXU) {
+                    Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+                    Err(error) => return Err(error.into()),
+                }
                 Ok(rustix::fs::openat(&self.dir, &place, flags, mode)?)
             }
             result => Ok(result?),
@@ -280,6 +284,16 @@ pub fn holds_unsaved_data(replica: &Path) -> bool {
     use rustix::io::Errno;
     let mut none: [u8; 0] = [];
     !matches!(rustix::fs::lgetxattr(replica, BRAND, &mut none), Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOENT))
+}
+
+/// The replicas in a burst buffer that say themselves that they hold what the global store lacks.
+pub fn branded(burst_buffer: &Path) -> io::Result<Vec<Version>> {
+    let (replicas, mut found) = (Replicas::open(burst_buffer)?, Vec::new());
+    replicas.each(&mut |version| {
+        found.extend(replicas.is_branded(version).then_some(version));
+        true
+    })?;
+    Ok(found)
 }
 
 /// The last version that a replica in the burst buffer has; 0 without replicas.

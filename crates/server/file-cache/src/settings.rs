@@ -8,6 +8,7 @@ use catalogue::Catalogue;
 use config::Policy;
 use global_store::GlobalStore;
 
+use crate::clean::Which;
 use crate::clock::Clock;
 
 /// Bytes of the burst buffer's file system.
@@ -21,6 +22,9 @@ pub struct Space {
 
 /// The seam under every question about free space; production asks `statvfs`.
 pub type SpaceProbe = Arc<dyn Fn() -> io::Result<Space> + Send + Sync>;
+
+/// Drops clean data of other places in the same burst buffer, which may take some seconds, and returns how many bytes that freed.
+pub type Neighbours = Arc<dyn Fn(&Which) -> u64 + Send + Sync>;
 
 /// What a file cache is opened with.
 #[derive(Clone)]
@@ -41,6 +45,8 @@ pub struct Settings {
     pub fetches: usize,
     /// Bytes kept back to be released when the burst buffer is full; 0 for none.
     pub ballast_bytes: u64,
+    /// Who makes room in other places of the burst buffer when it fills; `None`: nobody.
+    pub neighbours: Option<Neighbours>,
     /// Another way to ask for free space; `None` for `statvfs`.
     pub space: Option<SpaceProbe>,
     /// Another monotonic clock; `None` for the system's.
@@ -67,6 +73,7 @@ impl Settings {
             streams: 4,
             fetches: 8,
             ballast_bytes: 16 << 20,
+            neighbours: None,
             space: None,
             clock: None,
             agent_id: String::from("forebay"),

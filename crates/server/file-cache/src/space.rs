@@ -1,4 +1,4 @@
-//! Free space of the burst buffer, who may have it, and the ballast that is dropped when there is none.
+//! Free space of the burst buffer, who may have it, and the ballast: room for the catalogue's tables, which programs cannot fill.
 
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
@@ -73,6 +73,15 @@ impl Spaces {
             space.free = space.free.saturating_sub(bytes);
         }
         true
+    }
+
+    /// Whether less is free than the policy's reserve, whatever was promised to opens.
+    pub(crate) fn is_scarce(&self, policy: &Policy) -> bool {
+        let scarce = || self.now().free < self.reserve(policy);
+        scarce() && {
+            self.forget();
+            scarce()
+        }
     }
 
     /// How much more must be free for `bytes` more.

@@ -3,20 +3,25 @@
 mod page;
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use rustix::fs::FlockOperation;
 use types::Version;
 
-use crate::limits::VERSIONS_RESERVED;
+use crate::limits::{CLEANED_POLL, CLEANED_WAIT, VERSIONS_RESERVED};
+use crate::open::is_full;
 use crate::settings::OpenError;
 use page::{Page, keep_room, new_page, read_page, start_page, write_page};
 
 /// What others have no business with, of all that was once made for everybody to read.
 const PRIVATE: [&str; 5] = ["agent.log", "agent.log.1", "catalogue", "directory", "policies.toml"];
+
+/// Bytes of the lock file that somebody may have written: a process id and a boot id.
+const LOCK_BYTES: usize = 64;
 
 /// The held lock and the page.
 pub(crate) struct Superblock {
@@ -84,6 +89,7 @@ impl Superblock {
         check_owner(root, true)?;
         let lock = lock(root)?;
         keep_private(root);
+        page::release_room(root);
         sign(&lock).map_err(failed(&root.join("forebay.lock"), "write the lock file"))?;
         let path = root.join("superblock");
         let boot = boot_id();
@@ -112,10 +118,10 @@ impl Superblock {
         Ok(Superblock { path, lock, state, first: Version(first), existed })
     }
 
-    /// The end of a start: before programs can fill the burst buffer, room is kept for the next one.
-    pub(crate) fn started(&self) {
+    /// Keeps room for the next start, where enough of the `free` bytes is left for what frees more.
+    pub(crate) fn keep_room(&self, free: u64) {
         if let Some(root) = self.path.parent()
-            && let Err(error) = keep_room(root)
+            && let Err(error) = keep_room(root, free)
         {
             tracing::debug!(%error, "no room is kept for the next start");
         }
@@ -192,31 +198,39 @@ pub fn check_owner(path: &Path, shared: bool) -> Result<(), OpenError> {
     Err(OpenError::Unsafe { path: path.to_owned(), reason, uid })
 }
 
-/// Takes the lock that an agent holds on its burst buffer, until the file is closed. The error is `InUse` while somebody has it.
+/// Takes the lock that an agent holds on its burst buffer, until the file is closed. The error is `InUse` while somebody has it. Who
+/// only drops clean data has it without a name, and is waited for.
 pub fn lock(root: &Path) -> Result<File, OpenError> {
     let path = root.join("forebay.lock");
-    let mut lock = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .custom_flags(libc::O_NOFOLLOW)
-        .open(&path)
-        .map_err(failed(&path, "open the lock file"))?;
-    if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-        let mut owner = String::new();
-        let _ = lock.read_to_string(&mut owner);
-        let pid = owner.split_whitespace().next().unwrap_or("(unknown)").to_owned();
-        return Err(OpenError::InUse { path: root.to_owned(), pid });
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+    let lock = options.open(&path).map_err(failed(&path, "open the lock file"))?;
+    let until = Instant::now() + CLEANED_WAIT;
+    while rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+        let mut owner = [0; LOCK_BYTES];
+        let read = lock.read_at(&mut owner, 0).unwrap_or(0);
+        let owner = String::from_utf8_lossy(&owner[..read]);
+        let pid = owner.split_whitespace().next().unwrap_or("(unknown)");
+        let is_dead = || pid.bytes().all(|byte| byte.is_ascii_digit()) && !Path::new("/proc").join(pid).exists();
+        if !is_dead() || Instant::now() >= until {
+            return Err(OpenError::InUse { path: root.to_owned(), pid: pid.to_owned() });
+        }
+        std::thread::sleep(CLEANED_POLL);
     }
     Ok(lock)
 }
 
-/// Says in the held lock whose it is.
-fn sign(mut lock: &File) -> io::Result<()> {
-    lock.set_len(0)?;
-    writeln!(lock, "{} {}", std::process::id(), boot_id())
+/// Says in the held lock whose it is. In place: where there is no room that takes none.
+fn sign(lock: &File) -> io::Result<()> {
+    let mut words = format!("{} {}\n", std::process::id(), boot_id()).into_bytes();
+    let former = usize::try_from(lock.metadata()?.len()).unwrap_or(0).min(LOCK_BYTES);
+    // Line breaks mean nothing.
+    words.resize(words.len().max(former), b'\n');
+    match lock.write_all_at(&words, 0) {
+        // Who finds the lock held has no name for us then.
+        Err(error) if is_full(&error) => Ok(()),
+        written => written,
+    }
 }
 
 /// Whether there is more than a superblock would leave: an agent has been here.

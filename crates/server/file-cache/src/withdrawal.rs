@@ -27,13 +27,14 @@ use types::{Identity, Version};
 use crate::cache::Inner;
 use crate::file::File;
 use crate::limits::{DISOWNED, DOUBTS};
+use crate::open::is_full;
 use crate::replica::{How, Replicas};
 
 /// The permissions of a void replica: the sticky bit alone, which means nothing on a file.
 const VOID: Mode = Mode::SVTX;
 
 /// Replicas whose records count for nothing: fresh ones whose intent failed and could not be taken back, where the record may be there
-/// also if its commit was answered with an error; and clean ones that were dropped while the burst buffer took no writes.
+/// also if its commit was answered with an error; and clean ones that were dropped while nothing could be recorded.
 #[derive(Default)]
 pub(crate) struct Doubts(Mutex<HashMap<(Identity, Version), InUse>>);
 
@@ -94,7 +95,7 @@ impl Inner {
         }
     }
 
-    /// Removes a file's record. While the burst buffer takes no writes that of a replica which is clean, or whose file is removed, and is
+    /// Removes a file's record. While the burst buffer takes no writes, or its catalogue has no room for any, that of a replica which is clean, or whose file is removed, and is
     /// named with whether it is in use, is only believed no more; it goes later. Gate held.
     pub(crate) fn disown(
         &self,
@@ -105,7 +106,9 @@ impl Inner {
         let removed = self.commit(vec![Change::Remove(identity.clone())], durability);
         removed.or_else(|error| {
             let doubted = |(version, in_use)| self.doubts.add(identity, version, in_use, DISOWNED);
-            if self.refuses(&error) && replica.is_some_and(doubted) { Ok(()) } else { Err(error) }
+            // A record that the medium still calls dirty must not outlive the replica.
+            let full = is_full(&error) && durability == Durability::Process;
+            if (full || self.refuses(&error)) && replica.is_some_and(doubted) { Ok(()) } else { Err(error) }
         })
     }
 

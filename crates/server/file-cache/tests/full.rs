@@ -268,7 +268,7 @@ fn a_program_sees_no_space_only_if_the_global_store_has_none() {
 }
 
 #[test]
-fn the_ballast_goes_when_a_write_finds_no_room_and_comes_back() {
+fn the_ballast_is_not_for_what_programs_write() {
     in_private_namespace(|| {
         let tree = TempTree::new();
         let world = world(&tree, 3 << 20);
@@ -278,14 +278,9 @@ fn the_ballast_goes_when_a_write_finds_no_room_and_comes_back() {
         let handle = world.create("f");
         handle.write_at(&vec![1; 12 * MIB], 0, false).unwrap();
         handle.write_at(&vec![1; 2 * MIB], 12 * MIB as u64, false).unwrap();
-        assert!(!ballast.exists());
-        assert_eq!(world.cache.status().spilled, 0);
-        drop(handle);
-        world.drain();
-        world.cache.evict(&world.identity("f")).unwrap();
-        world.advance(1);
         world.cache.housekeep();
         assert!(ballast.exists());
+        assert_eq!(world.cache.status().spilled, 1);
     });
 }
 
@@ -334,8 +329,71 @@ fn clean_replicas_make_room_for_an_allocation() {
         handle.fallocate(0, 0, 12 << 20).unwrap();
         assert!(world.cache.status().evicted > 0);
         assert_eq!(read(&handle, 12 * MIB), vec![0; 12 * MIB]);
-        let refused = handle.fallocate(0, 0, 32 << 20).unwrap_err();
-        assert_eq!(refused.raw_os_error(), Some(libc::ENOSPC), "more than the burst buffer has");
+        handle.fallocate(0, 0, 32 << 20).unwrap();
+        assert_eq!(
+            (world.cache.status().spilled, handle.size().unwrap()),
+            (1, 32 << 20),
+            "more than the burst buffer has"
+        );
+    });
+}
+
+#[test]
+fn an_allocation_beside_the_kernel_takes_only_room_that_is_there_and_no_more_than_the_global_store_has() {
+    in_private_namespace(|| {
+        let tree = TempTree::new();
+        let world = world(&tree, 0);
+        let handle = world.create("f");
+        let kernel = kernel_file(&handle);
+        let held = || kernel.metadata().map(|found| std::os::unix::fs::MetadataExt::blocks(&found)).unwrap();
+        world.store.set_free(64 << 20);
+        let refused = handle.fallocate(0, 0, 65 << 20).unwrap_err();
+        assert_eq!((refused.raw_os_error(), handle.size().unwrap()), (Some(libc::ENOSPC), 0));
+        handle.fallocate(libc::FALLOC_FL_KEEP_SIZE as u32, 0, 32 << 20).unwrap();
+        assert_eq!((handle.size().unwrap(), held()), (0, 0), "others may have the room");
+        handle.fallocate(0, 0, 32 << 20).unwrap();
+        assert_eq!((handle.size().unwrap(), held()), (32 << 20, 0));
+        world.write_new("other", &vec![1; 4 * MIB]);
+        assert_eq!(world.cache.status().spilled, 0);
+    });
+}
+
+/// A burst buffer of its own size with the catalogue on it, which programs fill to the last block.
+#[test]
+fn a_burst_buffer_without_a_free_block_stages_out_and_evicts_and_takes_nobodys_calls() {
+    in_private_namespace(|| {
+        let tree = TempTree::new();
+        let root = tree.mount_tmpfs("bb", 24 << 20);
+        let world = World::with(|settings| {
+            settings.burst_buffer = root.join("forebay");
+            (settings.space, settings.catalogue) = (None, None);
+        });
+        stage_in(&world, &["clean", "appended"], MIB);
+        (0..100).for_each(|number| world.write_new(&format!("dirty{number}"), b"data"));
+        world.advance(1);
+        let large = world.create("large");
+        let kernel = kernel_file(&large);
+        for bytes in [MIB, 4096, 1] {
+            while kernel.metadata().and_then(|now| kernel.write_at(&vec![1; bytes], now.len())).is_ok() {}
+        }
+        assert_eq!(rustix::fs::statvfs(&root).unwrap().f_bavail, 0, "the test is worth nothing");
+        world.advance(1);
+        for name in ["new", "appended", "dirty7"] {
+            let handle = if name == "new" { world.create(name) } else { world.open(name, true) };
+            assert!(!handle.use_passthrough(), "{name}: the kernel would find no room");
+            handle.write_at(&vec![2; 2 * MIB], 0, false).unwrap();
+        }
+        let identity = world.identity("dirty8");
+        world.cache.removing(&identity);
+        world.store.unlink("dirty8").unwrap();
+        world.cache.unlinked(&identity);
+        drop((kernel, large));
+        world.drain();
+        assert_eq!(world.state("large"), Residency::Clean);
+        world.cache.evict(&world.identity("large")).unwrap();
+        world.cache.housekeep();
+        assert!(world.create("next").use_passthrough());
+        assert_eq!(world.cache.status().orphaned, 0);
     });
 }
 

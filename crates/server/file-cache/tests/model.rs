@@ -234,11 +234,11 @@ impl World {
         let Some(open) = self.writer(handle) else { return };
         let data = vec![byte; (len * UNIT / 2 + 11) as usize];
         let at = at * UNIT + u64::from(byte) * 3;
-        match open.handle.backing().filter(|_| kernel) {
+        // Not where there is little room.
+        match open.handle.backing().filter(|_| kernel && open.handle.use_passthrough()) {
             Some(backing) => {
                 use std::os::fd::AsRawFd;
                 use std::os::unix::fs::FileExt;
-                assert!(open.handle.use_passthrough());
                 let link = format!("/proc/self/fd/{}", backing.as_raw_fd());
                 let file = std::fs::OpenOptions::new().write(true).open(link).unwrap();
                 file.write_all_at(&data, at).unwrap();

@@ -296,8 +296,7 @@ fn a_replica_from_before_a_crash_of_the_machine_is_checked_before_it_is_used() {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
     let text = std::fs::read_to_string(&page).unwrap().replace(boot.trim(), "another boot");
     std::fs::write(&page, text).unwrap();
-    // Version 2 is the first replica: version 1 was the lease check's.
-    let damaged = world.dir.path().join("replicas/02/0000000000000002");
+    let damaged = world.dir.path().join("replicas/01/0000000000000001");
     let file = std::fs::OpenOptions::new().write(true).open(damaged).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, &[0; 4096], MIB as u64).unwrap();
     drop(file);
@@ -317,10 +316,9 @@ fn a_check_finds_what_is_wrong_and_mends_what_is_clean() {
     let report = world.cache.check(true, false).unwrap();
     assert_eq!((report.records, report.replicas, report.found), (5, 5, 0), "{report:?}");
     world.store.write("stale", b"x", 0).unwrap();
-    // Version 1 was the lease check's.
+    std::fs::remove_file(world.dir.path().join("replicas/04/0000000000000004")).unwrap();
     std::fs::remove_file(world.dir.path().join("replicas/05/0000000000000005")).unwrap();
-    std::fs::remove_file(world.dir.path().join("replicas/06/0000000000000006")).unwrap();
-    let damaged = world.dir.path().join("replicas/04/0000000000000004");
+    let damaged = world.dir.path().join("replicas/03/0000000000000003");
     let file = std::fs::OpenOptions::new().write(true).open(damaged).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, &[0; 10], 0).unwrap();
     drop(file);

@@ -79,6 +79,11 @@ pub trait GlobalStore: Send + Sync {
     /// later keeps its anchor.
     fn finds_by_identity(&self) -> bool;
 
+    /// Bytes that may still be written; `None` where nobody can tell.
+    fn free_bytes(&self) -> Option<u64> {
+        None
+    }
+
     /// Removes a hidden file ([`hidden`]) at a path relative to the root; whether there was one. One that may not be removed stays.
     fn remove_hidden(&self, _path: &Path) -> io::Result<bool> {
         Ok(false)

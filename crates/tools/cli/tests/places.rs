@@ -114,6 +114,35 @@ fn full_and_recovered(windows: &[&str]) {
     }
 }
 
+#[test]
+fn what_a_killed_agent_left_in_a_burst_buffer_without_a_free_block_is_recovered_and_mounted() {
+    in_private_namespace(|| {
+        let mut bench = small();
+        bench.buffer = bench.tree.mount_tmpfs("larger", 24 << 20);
+        let fill = || {
+            sum(
+                "for bytes in 4096 1; do dd if=/dev/zero of=../larger/filler oflag=append conv=notrunc bs=$bytes; done",
+                &bench.dir,
+            );
+            assert_eq!(rustix::fs::statvfs(&bench.buffer).unwrap().f_bavail, 0, "the test is worth nothing");
+        };
+        let script = "head -c 3000000 /dev/zero | tr '\\0' x > new; kill -KILL $PPID; sleep 0.1";
+        let left = || {
+            let done = bench.run(&["--policy", "stage_out=manual"], script);
+            assert_eq!(done.code, 137, "{done:?}");
+            fill();
+        };
+        left();
+        ok(call([Path::new("recover"), &bench.buffer]));
+        assert_eq!(bench.read("new").len(), 3_000_000);
+        fs::remove_file(bench.buffer.join("filler")).unwrap();
+        fs::remove_file(bench.dir.join("new")).unwrap();
+        left();
+        assert_eq!(ok(bench.run(&["--quiet"], "wc -c < new")), "3000000\n");
+        assert_eq!(bench.read("new").len(), 3_000_000);
+    });
+}
+
 /// Written again at each start it could be found empty after a crash of the machine.
 #[test]
 fn the_note_of_a_places_directory_is_written_when_it_changes_and_then_whole() {

@@ -22,7 +22,7 @@ use types::Identity;
 
 use super::Database;
 use super::journal::ITEM_BYTES;
-use crate::limits::{COMMIT_WAIT, GROUP_CHANGES_MAX, ROOM_POLL, SEALED_MEMTABLES_MAX, UNMERGED_RUNS_MAX};
+use crate::limits::{COMMIT_BYTES, COMMIT_WAIT, GROUP_CHANGES_MAX, ROOM_POLL, SEALED_MEMTABLES_MAX, UNMERGED_RUNS_MAX};
 use crate::{Change, Durability, Error, State, layout};
 
 pub(super) struct Committer {
@@ -249,5 +249,7 @@ fn write(database: &Database, group: &[Commit]) -> Result<(), String> {
         }
     }
     database.replay.fetch_add(bytes as u64, Ordering::Relaxed);
-    batch.commit().map_err(|error| error.to_string())
+    let committed = batch.commit().map_err(|error| error.to_string());
+    database.room.used(bytes as u64 + COMMIT_BYTES);
+    committed
 }

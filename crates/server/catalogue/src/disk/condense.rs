@@ -11,7 +11,7 @@ use std::time::Instant;
 use fjall::{AbstractTree, Keyspace, PersistMode};
 
 use super::database::Database;
-use super::{FjallCatalogue, Open, journal};
+use super::{FjallCatalogue, Open, journal, room};
 use crate::Error;
 use crate::limits::{COMMIT_WAIT, CONDENSE_POLL, CONDENSE_ROOM_BYTES, REPLAY_BYTES_KEPT};
 
@@ -55,6 +55,10 @@ impl FjallCatalogue {
             true => journal::renew(&self.dir.join("db")).map_err(failed),
             false => Ok(()),
         };
+        if then == Then::Close {
+            // What stays takes room, and no harm.
+            let _ = room::give_back(&self.dir.join("db"));
+        }
         if then == Then::Reopen {
             let anew = Open::new(&self.dir).inspect_err(|error| {
                 // The next commit tries again.

@@ -20,6 +20,7 @@ use fjall::config::{CompressionPolicy, PartitioningPolicy, PinningPolicy};
 use fjall::{Keyspace, KeyspaceCreateOptions};
 
 use super::journal;
+use super::room::Room;
 use crate::Error;
 use crate::limits::{
     CACHE_BYTES, JOURNAL_BYTES_MAX, LOCK_POLL, LOCK_WAIT_MAX, MEMTABLE_BYTES, OPEN_TABLES_MAX, TABLE_BYTES,
@@ -38,6 +39,8 @@ pub(super) struct Database {
     pub(super) db: fjall::Database,
     /// Bytes that an opening would read again: those found in journals, and those written since, about.
     pub(super) replay: Arc<AtomicU64>,
+    /// Kept for commits.
+    pub(super) room: Arc<Room>,
     /// Released last.
     _lock: Arc<File>,
 }
@@ -61,7 +64,8 @@ impl Database {
             .map_err(|error| fail(format!("cannot check its journal: {error}")))?;
         let (db, records, unclean) = open_fjall(&path).map_err(|error| fail(error.to_string()))?;
         let replay = Arc::new(AtomicU64::new(replay));
-        let database = Database { records, unclean, db, replay, _lock: lock.into() };
+        let room = Arc::new(Room::new(&path));
+        let database = Database { records, unclean, db, replay, room, _lock: lock.into() };
         if format.is_none() {
             // Creation was cut short before anything could be recorded; anything else is not ours.
             if !database.records.is_empty().map_err(|error| fail(error.to_string()))? {

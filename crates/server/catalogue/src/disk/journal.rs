@@ -85,7 +85,7 @@ fn last_byte(file: &mut File, from: u64) -> io::Result<u64> {
 }
 
 /// All journals, the newest last.
-fn journals(database: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
+pub(super) fn journals(database: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(database)? {
         let path = entry?.path();

@@ -14,6 +14,7 @@ mod committer;
 mod condense;
 mod database;
 mod journal;
+mod room;
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -42,6 +43,8 @@ pub struct FjallCatalogue {
     open: RwLock<Option<Open>>,
     /// A commit failed since it was opened.
     failed: AtomicBool,
+    /// That was for want of room.
+    full: AtomicBool,
     /// Its use has ended.
     closed: AtomicBool,
     healing: Mutex<Healing>,
@@ -86,8 +89,8 @@ impl FjallCatalogue {
     pub fn open(dir: impl AsRef<Path>) -> Result<FjallCatalogue, Error> {
         let dir = dir.as_ref().to_path_buf();
         let open = RwLock::new(Some(Open::new(&dir)?));
-        let (failed, closed) = (AtomicBool::new(false), AtomicBool::new(false));
-        Ok(FjallCatalogue { dir, open, failed, closed, healing: Mutex::default() })
+        let (failed, full, closed) = Default::default();
+        Ok(FjallCatalogue { dir, open, failed, full, closed, healing: Mutex::default() })
     }
 
     /// Whether records may be missing that there were: it is empty, or the end of its journal could not be read, now or
@@ -145,6 +148,7 @@ impl FjallCatalogue {
             Ok(anew) => {
                 *open = Some(anew);
                 *healing = Healing::default();
+                self.full.store(false, Ordering::Release);
                 self.failed.store(false, Ordering::Release);
             }
             Err(error) => healing.reason = error.to_string(),
@@ -180,6 +184,10 @@ impl Catalogue for FjallCatalogue {
     fn commit(&self, changes: Vec<Change>, durability: Durability) -> Result<(), Error> {
         self.heal();
         let done = self.with(|open| open.committer.commit(changes, durability));
+        if done.is_err() && !self.failed.load(Ordering::Acquire) {
+            // Tables are larger than what is kept, and are told of late.
+            self.full.store(room::free(&self.dir).is_some_and(|free| free < PROBE_BYTES as u64), Ordering::Release);
+        }
         if done.is_err() {
             self.failed.store(true, Ordering::Release);
         }
@@ -190,6 +198,14 @@ impl Catalogue for FjallCatalogue {
         match &*self.open.read() {
             Some(open) => open.committer.failure().map(|reason| reason.to_string()),
             None => Some(self.healing.lock().reason.clone()),
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        match &*self.open.read() {
+            _ if self.full.load(Ordering::Acquire) => false,
+            Some(open) => open.database.room.has_some(),
+            None => true,
         }
     }
 

@@ -27,10 +27,14 @@ impl FileHandle {
     }
 
     /// Passthrough is about to be answered: from now on the kernel reads and writes past us. False: it must not be, for
-    /// the file has moved to the global store since it was opened.
+    /// the file has moved to the global store since it was opened, or there is so little room that what is written may have to go there.
     pub fn use_passthrough(&self) -> bool {
+        let scarce = self.write && self.inner.spaces.is_scarce(&self.policy);
         let mut live = self.file.live.lock();
         if self.whole.is_none() || live.version != self.whole || !matches!(live.body, Body::Whole) {
+            return false;
+        }
+        if scarce && live.passthrough == 0 && !live.unlinked {
             return false;
         }
         if !self.passthrough.swap(true, Ordering::AcqRel) {

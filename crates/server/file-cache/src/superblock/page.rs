@@ -95,14 +95,9 @@ pub(super) fn write_page(path: &Path, page: &Page) -> io::Result<()> {
 /// Writes the page of a start. What programs wrote may have filled everything, and only a start can bring it out: then it has the
 /// room that was kept for it, until it [keeps](keep_room) that again.
 pub(super) fn start_page(root: &Path, path: &Path, page: &Page) -> io::Result<()> {
-    let room = room(root);
-    let low = rustix::fs::statvfs(root).is_ok_and(|now| now.f_bavail.saturating_mul(now.f_frsize) < START_ROOM_BYTES);
-    if low {
-        let _ = std::fs::remove_file(&room);
-    }
     let write = || match write_page(path, page) {
         // A quota shows only now.
-        Err(error) if is_full(&error) && std::fs::remove_file(&room).is_ok() => write_page(path, page),
+        Err(error) if is_full(&error) && std::fs::remove_file(room(root)).is_ok() => write_page(path, page),
         written => written,
     };
     write()?;
@@ -114,15 +109,23 @@ fn room(root: &Path) -> PathBuf {
     root.join("room")
 }
 
-/// Keeps room for the next start, before programs can take it: as much as there is, to a sixteenth of what would be good.
-pub(super) fn keep_room(root: &Path) -> io::Result<()> {
+/// Gives a start the room that was kept for it, where there is little else. The lock is held.
+pub(super) fn release_room(root: &Path) {
+    if rustix::fs::statvfs(root).is_ok_and(|now| now.f_bavail.saturating_mul(now.f_frsize) < START_ROOM_BYTES) {
+        let _ = std::fs::remove_file(room(root));
+    }
+}
+
+/// Keeps room for the next start: as much as there is, to a sixteenth of what would be good, and no more than a quarter of the `free` bytes.
+/// The rest is for the commits of what frees more.
+pub(super) fn keep_room(root: &Path, free: u64) -> io::Result<()> {
+    let path = room(root);
+    let kept = std::fs::metadata(&path).map_or(0, |found| found.len());
+    let fits = |bytes: &u64| *bytes <= kept || free / 4 >= *bytes;
+    let Some(bytes) = (0..=4).map(|share| START_ROOM_BYTES >> share).find(fits).filter(|bytes| *bytes > kept) else {
+        return Ok(());
+    };
     let mut options = OpenOptions::new();
     let file = options.write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
-    let file = file.open(room(root))?;
-    let kept = file.metadata()?.len();
-    let keep = |share: u64| match START_ROOM_BYTES >> share {
-        bytes if bytes <= kept => Ok(()),
-        bytes => rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes),
-    };
-    Ok((0..=4).map(keep).find(Result::is_ok).unwrap_or(Err(Errno::NOSPC))?)
+    Ok(rustix::fs::fallocate(&file.open(path)?, rustix::fs::FallocateFlags::empty(), 0, bytes)?)
 }

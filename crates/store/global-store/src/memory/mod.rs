@@ -38,6 +38,7 @@ struct State {
     durable_names: Option<BTreeMap<PathBuf, Identity>>,
     next_inode: u64,
     shared: bool,
+    free: Option<u64>,
     /// Files are found by their present names only.
     by_name: bool,
     /// Times are kept in whole seconds.
@@ -140,6 +141,11 @@ impl MemoryStore {
     /// Sets what [`GlobalStore::is_shared`] says.
     pub fn set_shared(&self, shared: bool) {
         self.state.lock().shared = shared;
+    }
+
+    /// Sets what [`GlobalStore::free_bytes`] says.
+    pub fn set_free(&self, bytes: u64) {
+        self.state.lock().free = Some(bytes);
     }
 
     /// Keeps times of modification in whole seconds from now on.
@@ -414,6 +420,10 @@ impl GlobalStore for MemoryStore {
             state.keep_names();
             Ok(())
         })
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        self.state.lock().free
     }
 
     fn is_shared(&self) -> bool {

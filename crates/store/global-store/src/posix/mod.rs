@@ -218,6 +218,11 @@ impl GlobalStore for PosixStore {
         self.root.sync()
     }
 
+    fn free_bytes(&self) -> Option<u64> {
+        let now = self.root.calls.call(Call::Attributes, || rustix::fs::fstatvfs(&self.root.fd)).ok()?;
+        Some(now.f_bavail.saturating_mul(now.f_frsize))
+    }
+
     fn is_shared(&self) -> bool {
         self.root.shared
     }

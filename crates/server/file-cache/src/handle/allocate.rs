@@ -1,0 +1,135 @@
+//! `fallocate`, also of more than the burst buffer has room for.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use global_store::OpenFile;
+use global_store::calls::still_wanted;
+use rustix::fs::FallocateFlags;
+use types::ByteRange;
+
+use super::route::Route;
+use super::{FileHandle, errno, is_too_large};
+use crate::open::is_full;
+
+/// Modes under which no byte is another afterwards.
+const KEEPS: u32 = (libc::FALLOC_FL_KEEP_SIZE | libc::FALLOC_FL_UNSHARE_RANGE) as u32;
+/// Modes under which what lies behind is elsewhere afterwards.
+const MOVES: u32 = (libc::FALLOC_FL_COLLAPSE_RANGE | libc::FALLOC_FL_INSERT_RANGE) as u32;
+
+/// How one try ended.
+enum Tried {
+    Done,
+    /// The burst buffer has no room for it; nothing was done.
+    Full(Option<i32>),
+}
+
+impl FileHandle {
+    /// `fallocate`; `mode` holds the `FALLOC_FL_*` bits. `EOPNOTSUPP` for what the route cannot do: a file that goes
+    /// through knows no more than growing and making holes. Where the burst buffer has no room the file moves to the global store; one
+    /// that the kernel writes past us stays, and has its new length with a hole, if the global store has room for it.
+    pub fn fallocate(&self, mode: u32, offset: u64, len: u64) -> io::Result<()> {
+        let done = self.allocate(mode, offset, len);
+        if mode & !KEEPS != 0 {
+            // Some move all that lies behind.
+            self.tell_change(ByteRange::new(
+                offset,
+                if mode & MOVES != 0 { u64::MAX } else { offset.saturating_add(len) },
+            ));
+        }
+        done
+    }
+
+    fn allocate(&self, mode: u32, offset: u64, len: u64) -> io::Result<()> {
+        let Tried::Full(code) = self.try_allocate(mode, offset, len)? else { return Ok(()) };
+        if self.inner.spill(&self.file)?
+            && let Tried::Done = self.try_allocate(mode, offset, len)?
+        {
+            return Ok(());
+        }
+        let fits_below = self.inner.store.free_bytes().is_some_and(|free| len <= free);
+        if mode & !KEEPS != 0 || !fits_below || code == Some(libc::EFBIG) {
+            return errno(code.unwrap_or(libc::ENOSPC));
+        }
+        if mode & KEEPS == 0 { self.lengthen(offset.saturating_add(len)) } else { Ok(()) }
+    }
+
+    /// Makes the file as long as that, if it is shorter, with a hole at its end.
+    fn lengthen(&self, end: u64) -> io::Result<()> {
+        let _io = self.file.io.read();
+        let Route::Replica(fd) = self.route(true)? else { return errno(libc::EIO) };
+        let size = rustix::fs::fstat(&fd)?.st_size as u64;
+        if size < end {
+            rustix::fs::ftruncate(&fd, end)?;
+            self.changed_now();
+            let mut live = self.file.live.lock();
+            live.changes += 1;
+            live.untouched.touch(size);
+        }
+        Ok(())
+    }
+
+    fn try_allocate(&self, mode: u32, offset: u64, len: u64) -> io::Result<Tried> {
+        let _io = self.file.io.read();
+        self.strays();
+        let to = self.route(true)?;
+        still_wanted()?;
+        match to {
+            Route::Replica(fd) => self.allocate_here(&fd, mode, offset, len),
+            Route::Global(global) => allocate_below(&*global, mode, offset, len).map(|()| Tried::Done),
+            Route::Partial => errno(libc::EIO),
+        }
+    }
+
+    fn allocate_here(&self, fd: &OwnedFd, mode: u32, offset: u64, len: u64) -> io::Result<Tried> {
+        // What fails in its middle leaves its first part, which nobody could take back beside other writers.
+        if mode & !KEEPS == 0 && !self.has_room_for(fd, offset, len)? {
+            return Ok(Tried::Full(None));
+        }
+        let flags = FallocateFlags::from_bits_retain(mode);
+        let _cutting = (mode != 0).then(|| self.cutting());
+        let allocate = || rustix::fs::fallocate(fd, flags, offset, len).map_err(io::Error::from);
+        let mut done = allocate();
+        if done.as_ref().is_err_and(is_full) {
+            self.inner.make_room(len);
+            done = allocate();
+        }
+        match done {
+            Err(error) if is_full(&error) || is_too_large(&error) => return Ok(Tried::Full(error.raw_os_error())),
+            done => done?,
+        }
+        self.inner.spaces.forget();
+        self.changed_now();
+        self.file.live.lock().changes += 1;
+        Ok(Tried::Done)
+    }
+
+    /// Whether the burst buffer keeps its reserve with a range of the file allocated; evicts for it.
+    fn has_room_for(&self, fd: &OwnedFd, offset: u64, len: u64) -> io::Result<bool> {
+        // As if all that it has lay before the end of the range.
+        let held = rustix::fs::fstat(fd)?.st_blocks as u64 * 512;
+        let lacks = offset.saturating_add(len).saturating_sub(held).min(len);
+        let spaces = &self.inner.spaces;
+        if lacks == 0 || spaces.admit(lacks, &self.policy) {
+            return Ok(true);
+        }
+        self.inner.make_room(spaces.lacks(lacks, &self.policy));
+        Ok(spaces.admit(lacks, &self.policy))
+    }
+}
+
+fn allocate_below(global: &dyn OpenFile, mode: u32, offset: u64, len: u64) -> io::Result<()> {
+    let range = ByteRange::at(offset, len);
+    if mode == (FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE).bits() {
+        let size = global.attributes()?.fingerprint.size;
+        return global.punch(range.intersection(&ByteRange::new(0, size)));
+    }
+    match global.allocate(mode, range) {
+        // The size is what most programs are after.
+        Err(error) if mode == 0 && error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+            let size = global.attributes()?.fingerprint.size;
+            if range.end > size { global.set_len(range.end) } else { Ok(()) }
+        }
+        other => other,
+    }
+}
