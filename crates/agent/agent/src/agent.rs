@@ -48,6 +48,8 @@ pub struct Agent {
     pub(crate) lost_windows: AtomicU64,
     /// `/proc/self/fd`, opened once: calls that want a path get `N` in it.
     pub(crate) descriptors: OwnedFd,
+    /// Where the directory with the control socket is found, whatever is mounted where.
+    pub(crate) control: OnceLock<String>,
     root: Arc<Node>,
 }
 
@@ -76,6 +78,7 @@ impl Agent {
             windows: OnceLock::new(),
             lost_windows: AtomicU64::new(0),
             descriptors,
+            control: OnceLock::new(),
             root,
         })
     }

@@ -16,6 +16,10 @@ use crate::set_id::CAPABILITY;
 /// Ours; a program neither sees nor sets them.
 const HIDDEN: &[u8] = b"user.forebay.";
 
+/// Attribute of the accelerated directory, as it is seen through the mount: a path to the directory with its agent's control socket, for
+/// who does not find that where the mount says.
+pub const CONTROL: &CStr = c"trusted.forebay.control";
+
 const ACCESS_ACL: &CStr = c"system.posix_acl_access";
 const DEFAULT_ACL: &CStr = c"system.posix_acl_default";
 
@@ -33,6 +37,13 @@ impl Agent {
     pub fn xattr(&self, node: &Node, name: &CStr) -> io::Result<Vec<u8>> {
         if name.to_bytes().starts_with(HIDDEN) {
             return Err(Errno::NODATA.into());
+        }
+        // The kernel lets the superuser alone ask for it.
+        if name == CONTROL
+            && node.identity() == self.root().identity()
+            && let Some(place) = self.control.get()
+        {
+            return Ok(place.clone().into_bytes());
         }
         if name.to_bytes() == CAPABILITY.as_bytes() && node.take_plain() {
             return Err(Errno::NODATA.into());

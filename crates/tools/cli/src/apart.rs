@@ -4,15 +4,17 @@
 //! that was read. So would everybody on the mount, which ends with the agent's descriptors. A child without them waits in
 //! its place, and is answered by the end of the connection.
 
-use std::ffi::CString;
-use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ffi::{CStr, CString};
+use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use rustix::process::{Pid, WaitOptions};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::pipe::PipeFlags;
+use rustix::process::{Pid, Signal, WaitOptions};
 
-use crate::limits::DESCRIPTORS_AT_START;
+use crate::limits::{ANSWER_BYTES, DESCRIPTORS_AT_START, SILENCE};
 
 /// Asks for a directory's status.
 pub fn look_into(dir: &Path) -> io::Result<()> {
@@ -34,13 +36,40 @@ pub fn put_on(mount: BorrowedFd<'_>, dir: &Path) -> io::Result<()> {
     })
 }
 
+/// The value of an attribute of a directory, at most [`ANSWER_BYTES`] long. `TimedOut`: whoever serves it says nothing.
+pub fn attribute(dir: &Path, name: &CStr) -> io::Result<Vec<u8>> {
+    let path = CString::new(dir.as_os_str().as_bytes())?;
+    let (answer, asks) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+    // SAFETY: system calls alone, on C strings and a buffer that live on the stack; the pipe is the child's descriptor 0.
+    let child = start(Some(asks.as_fd()), || unsafe {
+        let mut value = [0_u8; ANSWER_BYTES];
+        let len = libc::getxattr(path.as_ptr(), name.as_ptr(), value.as_mut_ptr().cast(), value.len());
+        len >= 0 && libc::write(0, value.as_ptr().cast(), len as usize) == len
+    })?;
+    drop(asks);
+    let patience = Timespec { tv_sec: SILENCE.as_secs() as i64, tv_nsec: 0 };
+    if !matches!(poll(&mut [PollFd::new(&answer, PollFlags::IN)], Some(&patience)), Ok(1..)) {
+        // It ends when its question is answered, or with the mount.
+        let _ = rustix::process::kill_process(child, Signal::KILL);
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    let mut value = Vec::new();
+    std::fs::File::from(answer).read_to_end(&mut value)?;
+    end(child).map(|()| value)
+}
+
 /// Runs `calls` in a child whose only descriptor is `kept`, as 0. It must make nothing but system calls - other threads may have
 /// held locks - and be true unless `errno` says why not.
 fn apart(kept: Option<BorrowedFd<'_>>, calls: impl FnOnce() -> bool) -> io::Result<()> {
+    end(start(kept, calls)?)
+}
+
+/// Begins that.
+fn start(kept: Option<BorrowedFd<'_>>, calls: impl FnOnce() -> bool) -> io::Result<Pid> {
     let kept = kept.map(|fd| fd.as_raw_fd());
     // SAFETY: the child makes system calls alone, which is all that it may where other threads ran, and ends.
-    let child = match unsafe { libc::fork() } {
-        -1 => return Err(io::Error::last_os_error()),
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
         // SAFETY: in the child, on its own descriptors.
         0 => unsafe {
             let done = kept.is_none_or(|fd| fd == 0 || libc::dup2(fd, 0) == 0) && {
@@ -53,8 +82,12 @@ fn apart(kept: Option<BorrowedFd<'_>>, calls: impl FnOnce() -> bool) -> io::Resu
             libc::_exit(if done { 0 } else { *libc::__errno_location() })
         },
         // SAFETY: a positive result of fork is a process id.
-        child => unsafe { Pid::from_raw_unchecked(child) },
-    };
+        child => Ok(unsafe { Pid::from_raw_unchecked(child) }),
+    }
+}
+
+/// Waits for its end.
+fn end(child: Pid) -> io::Result<()> {
     let status = rustix::io::retry_on_intr(|| rustix::process::waitpid(Some(child), WaitOptions::empty()))?;
     match status.and_then(|(_, status)| status.exit_status()) {
         Some(0) => Ok(()),
@@ -73,7 +106,6 @@ mod tests {
         assert_eq!(look_into(Path::new("/none/here")).unwrap_err().raw_os_error(), Some(libc::ENOENT));
         let file = std::fs::File::open("/").unwrap();
         // It is no detached mount.
-        use std::os::fd::AsFd;
         assert!(put_on(file.as_fd(), Path::new("/none/here")).is_err());
     }
 }

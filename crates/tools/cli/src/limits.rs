@@ -53,3 +53,16 @@ pub const HEAP_MAPPED_BYTES: i32 = 256 << 10;
 pub const HEAP_KEPT_BYTES: i32 = 1 << 20;
 /// How long `status` waits for a server that has the names: less than a command takes for an agent that hangs.
 pub const SERVER_STATUS: Duration = Duration::from_secs(5);
+/// Longest value of an attribute that a process apart asks for: a path of `/proc`.
+pub const ANSWER_BYTES: usize = 256;
+/// How long a mount is waited for that is asked through its attributes: as long as an agent on its socket.
+pub const SILENCE: Duration = Duration::from_secs(10);
+/// How long an agent is waited for that is asked to make room for another one: ten times what it takes when all is well.
+pub const NEIGHBOUR_SILENCE: Duration = Duration::from_secs(1);
+/// Longest that other places are searched for room, before the rest waits for the next time. A start waits as long.
+pub const NEIGHBOURS_TURN: Duration = Duration::from_secs(3);
+/// What was unused for so long goes first from all places, then what was for the next.
+pub const NEIGHBOUR_AGES: [Duration; 3] =
+    [Duration::from_secs(86_400), Duration::from_secs(3600), Duration::from_secs(600)];
+/// A start wants one in so many bytes of the burst buffer free: as much as eviction leaves.
+pub const ROOM_AT_START: u64 = 5;

@@ -2,14 +2,19 @@
 
 use std::cell::Cell;
 use std::collections::HashSet;
+use std::ffi::OsString;
 use std::fs;
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use agent::control::{Client, Item, Reply, Request};
 use file_cache::ORPHANED;
+use rustix::fs::{Mode, OFlags};
 use serde_json::Value;
 
+use crate::apart;
 use crate::commands::check;
 use crate::drain::{self, Left};
 use crate::exit::{self, Failure, reason};
@@ -28,6 +33,8 @@ pub struct Link {
     pub dir: PathBuf,
     /// Its burst buffer.
     pub burst_buffer: PathBuf,
+    /// The burst buffer, where it is not found by its path.
+    held: Option<OwnedFd>,
     client: Client,
 }
 
@@ -141,8 +148,49 @@ pub fn to(path: &Path, buffer: Option<&Path>) -> Result<(Link, PathBuf), Failure
 
 /// Connects to an agent.
 pub fn connect(target: Target) -> Result<Link, Failure> {
-    let client = Client::connect(&target.burst_buffer).map_err(|error| no_agent(&target, &error))?;
-    Ok(Link { dir: target.dir, burst_buffer: target.burst_buffer, client })
+    let found = Client::connect(&target.burst_buffer).map(|client| (client, None));
+    let is_missing = |error: &io::Error| matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ECONNREFUSED));
+    let (client, held) = match found {
+        Err(error) if is_missing(&error) => through_mount(&target, &error)?,
+        found => found.map_err(|error| no_agent(&target, &error))?,
+    };
+    Ok(Link { dir: target.dir, burst_buffer: target.burst_buffer, held, client })
+}
+
+/// Connects to an agent whose socket is not where its mount says: its burst buffer may be mounted there no more. The mount knows. `missing`:
+/// what was found there.
+fn through_mount(target: &Target, missing: &io::Error) -> Result<(Client, Option<OwnedFd>), Failure> {
+    let seen = mounts::all().map_err(|e| Failure::io("read the mounts", &e))?;
+    let is_mounted = |mount: &Mount| mount.is_ours() && mount.point == target.dir;
+    if !seen.iter().any(is_mounted) {
+        return Err(no_agent(target, missing));
+    }
+    let place = match apart::attribute(&target.dir, agent::control::CONTROL) {
+        Ok(place) => PathBuf::from(OsString::from_vec(place)),
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => return Err(no_agent(target, &error)),
+        // The end of the connection with the kernel is that of the agent.
+        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => return Err(no_agent(target, missing)),
+        Err(error) => return Err(out_of_reach(target, &error)),
+    };
+    let held = rustix::fs::open(&place, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    let held = held.map_err(|error| out_of_reach(target, &error.into()))?;
+    let client = Client::connect(&held_path(&held)).map_err(|error| out_of_reach(target, &error))?;
+    Ok((client, Some(held)))
+}
+
+/// An agent lives, but nobody can talk to it.
+fn out_of_reach(target: &Target, error: &io::Error) -> Failure {
+    let (dir, buffer) = (target.dir.display(), target.burst_buffer.display());
+    let message = format!("the agent of {dir} lives, but cannot be reached by {buffer}: {}", reason(error));
+    Failure::new(exit::SOFTWARE, message).remedy(format!(
+        "if that was unmounted, mount it there again; then: forebay umount {}",
+        shell::word(&target.dir)
+    ))
+}
+
+/// A path to it.
+pub fn held_path(held: &OwnedFd) -> PathBuf {
+    Path::new("/proc/self/fd").join(held.as_raw_fd().to_string())
 }
 
 fn no_agent(target: &Target, error: &io::Error) -> Failure {
@@ -215,10 +263,11 @@ impl Link {
         Ok(stuck)
     }
 
-    /// Waits until the agent has ended.
-    pub fn wait_for_end(self) -> Result<(), Failure> {
+    /// Waits until the agent has ended. Returns the burst buffer, where it is not found by its path.
+    pub fn wait_for_end(self) -> Result<Option<OwnedFd>, Failure> {
         let failure = self.mute();
-        self.client.wait_for_end().map_err(|_| failure)
+        self.client.wait_for_end().map_err(|_| failure)?;
+        Ok(self.held)
     }
 
     /// Lists what did not reach the global store.

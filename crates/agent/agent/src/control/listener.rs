@@ -1,7 +1,7 @@
 //! The answering side: a thread that accepts, and one for each connection.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
@@ -38,7 +38,11 @@ pub trait Commanded: Send + Sync + 'static {
 impl Listener {
     /// Listens in the burst buffer, which this process owns: a socket that another one left there is removed.
     pub fn start(agent: Arc<Agent>, burst_buffer: &Path, on_shutdown: OnShutdown) -> io::Result<Listener> {
-        Listener::serve(burst_buffer, Arc::new(Commands::new(agent, on_shutdown)))
+        let listener = Listener::serve(burst_buffer, Arc::new(Commands::new(Arc::clone(&agent), on_shutdown)))?;
+        let place = format!("/proc/{}/fd/{}", std::process::id(), listener.directory.as_raw_fd());
+        // The first one serves as long as the agent.
+        let _ = agent.control.set(place);
+        Ok(listener)
     }
 
     /// Listens in a directory that this process owns, for whoever answers.

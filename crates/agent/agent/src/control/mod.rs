@@ -13,9 +13,10 @@ mod staging;
 use std::path::{Path, PathBuf};
 
 use config::PolicySet;
-use file_cache::Stuck;
+use file_cache::{Stuck, Which};
 use serde::{Deserialize, Serialize};
 
+pub use crate::xattr::CONTROL;
 pub use client::Client;
 pub use commands::Say;
 pub use file_cache::Keep;
@@ -49,6 +50,11 @@ pub enum Request {
         recursive: bool,
         /// Answer when it is done, not when it has begun.
         wait: bool,
+    },
+    /// Drops clean data that nobody uses; the result is [`file_cache::Cleaned`].
+    Clean {
+        /// Which.
+        which: Which,
     },
     /// From now on new opens for writing go to the global store.
     Quiesce,

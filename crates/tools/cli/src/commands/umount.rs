@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use agent::control::Request;
@@ -13,7 +14,7 @@ use crate::exit::{self, Failure, say};
 use crate::holders;
 use crate::limits::{LISTED_MAX, POLL, UNMOUNT_TRIES};
 use crate::link::{self, Link, Target};
-use crate::{mounts, relaying, shell};
+use crate::{log, mounts, place, relaying, shell};
 
 /// Ends it. 69 while somebody uses it, 75 when data cannot be drained.
 pub fn run(args: &UmountArgs) -> Result<u8, Failure> {
@@ -53,8 +54,8 @@ fn with_agent(args: &UmountArgs, mut link: Link) -> Result<u8, Failure> {
         other => other?,
     }
     let buffer = link.burst_buffer.clone();
-    link.wait_for_end()?;
-    left_over(&buffer)
+    let held = link.wait_for_end()?;
+    left_over(&buffer, held.as_ref())
 }
 
 /// What is mounted in another namespace is not ended by what happens in this one: its agent would be waited for in vain.
@@ -84,14 +85,27 @@ fn without_agent(args: &UmountArgs, target: &Target) -> Result<u8, Failure> {
             .map_err(|e| Failure::io(format_args!("end the mount of {}", target.dir.display()), &e))?,
         other => other?,
     }
-    left_over(&target.burst_buffer)
+    let buffer = &target.burst_buffer;
+    // One at a server has no more than its log here.
+    if !place::is_formatted(buffer) && !log::of(buffer).exists() {
+        let message = format!(
+            "the burst buffer {} is not there: nobody knows whether all of it is in the global store",
+            buffer.display()
+        );
+        return Err(Failure::new(exit::UNDRAINED, message)
+            .remedy(format!("mount it there again, and then: forebay recover {}", shell::word(buffer))));
+    }
+    left_over(buffer, None)
 }
 
-/// Tells what the burst buffer still holds once no agent has it.
-fn left_over(buffer: &Path) -> Result<u8, Failure> {
-    let dirty = check::undrained(buffer)?;
+/// Tells what the burst buffer still holds once no agent has it. `held`: itself, if it is not found by its path.
+fn left_over(buffer: &Path, held: Option<&OwnedFd>) -> Result<u8, Failure> {
+    let dirty = check::undrained(&held.map_or_else(|| buffer.to_path_buf(), link::held_path))?;
     if dirty == 0 {
         return Ok(0);
+    }
+    if held.is_some() {
+        say!("forebay: {} is not mounted where it was: mount it again first", buffer.display());
     }
     let (are, them) = if dirty == 1 { ("is", "it") } else { ("are", "them") };
     say!("forebay: {} in {} {are} not in the global store; to stage {them} out:", files(dirty), buffer.display());
