@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use config::{Atime, Policy};
-use file_cache::{Anchor, DrainProgress, FileCache, Keep, OpenHow, Overlay, Residency, SetMtime, Status, Stuck};
+use file_cache::{
+    Anchor, Cleaned, DrainProgress, FileCache, Keep, OpenHow, Overlay, Residency, SetMtime, Status, Stuck, Which,
+};
 use parking_lot::RwLockReadGuard;
 use types::{ByteRange, Fingerprint, Identity, Timestamp, Version};
 
@@ -95,6 +97,10 @@ pub trait BurstBuffer: Send + Sync {
     fn stage_in(&self, anchor: &Arc<dyn Anchor>, policy: &Arc<Policy>) -> io::Result<()>;
     /// Drops a clean replica.
     fn evict(&self, identity: &Identity) -> io::Result<()>;
+    /// Drops clean replicas that nobody uses. `EOPNOTSUPP`: that is decided on the server.
+    fn clean(&self, _which: &Which) -> io::Result<Cleaned> {
+        Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP))
+    }
     /// Pins or unpins a replica.
     fn pin(&self, identity: &Identity, pinned: bool) -> io::Result<()>;
     /// Whether a replica is pinned; false where nobody can tell.
@@ -253,6 +259,9 @@ impl BurstBuffer for FileCache {
     }
     fn evict(&self, identity: &Identity) -> io::Result<()> {
         FileCache::evict(self, identity)
+    }
+    fn clean(&self, which: &Which) -> io::Result<Cleaned> {
+        FileCache::clean(self, which)
     }
     fn pin(&self, identity: &Identity, pinned: bool) -> io::Result<()> {
         FileCache::pin(self, identity, pinned)

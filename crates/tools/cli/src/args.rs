@@ -16,7 +16,7 @@ use crate::server::{NamesAt, ServerArgs};
 use crate::window::WindowArgs;
 
 pub use files::{DrainArgs, PolicyCommand, StageArgs, StageCommand};
-pub use left::{CheckArgs, RecoverArgs};
+pub use left::{CheckArgs, CleanArgs, RecoverArgs};
 
 /// The whole command line.
 #[derive(Debug, Parser)]
@@ -76,6 +76,9 @@ pub enum Command {
     #[command(after_help = "Example: forebay recover /nvme/buffer\n\
         Where windows lay on a file system that is gone: forebay recover /nvme/buffer --forget-windows /dev/shm")]
     Recover(RecoverArgs),
+    /// Drop clean data from a burst buffer, longest unused first; what is not in the global store yet stays
+    #[command(after_help = "Example: forebay clean /nvme/buffer --older 1d")]
+    Clean(CleanArgs),
     /// Check a burst buffer that no agent uses
     #[command(after_help = "Example: forebay check /nvme/buffer")]
     Check(CheckArgs),

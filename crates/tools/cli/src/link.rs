@@ -167,7 +167,10 @@ fn through_mount(target: &Target, missing: &io::Error) -> Result<(Client, Option
     }
     let place = match apart::attribute(&target.dir, agent::control::CONTROL) {
         Ok(place) => PathBuf::from(OsString::from_vec(place)),
-        Err(error) if error.kind() == io::ErrorKind::TimedOut => return Err(no_agent(target, &error)),
+        // It lives: nobody is to go on as without it.
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+            return Err(Failure { code: exit::SOFTWARE, ..no_agent(target, &error) });
+        }
         // The end of the connection with the kernel is that of the agent.
         Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => return Err(no_agent(target, missing)),
         Err(error) => return Err(out_of_reach(target, &error)),

@@ -22,12 +22,14 @@ mod log;
 mod lower;
 mod memory;
 mod mounts;
+mod neighbours;
 mod open_files;
 mod place;
 mod preload;
 mod privilege;
 mod progress;
 mod relaying;
+mod replaced;
 mod report;
 mod ring_memory;
 mod server;
@@ -63,6 +65,7 @@ fn dispatch(command: Command) -> Result<ExitCode, Failure> {
         Command::Resolve(args) => commands::resolve::run(args),
         Command::Policy(command) => commands::policy::run(command),
         Command::Recover(args) => commands::recover::run(args),
+        Command::Clean(args) => commands::clean::run(args),
         Command::Check(args) => commands::check::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Probe { name } => doctor::probe::run(name),

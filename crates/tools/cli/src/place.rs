@@ -18,6 +18,8 @@ use crate::exit::{self, Failure, reason};
 use crate::guest::Place;
 use crate::limits::DIRS_MAX;
 use crate::mounts::{self, Mount};
+use crate::neighbours;
+use crate::replaced;
 use crate::serving;
 use crate::shell;
 
@@ -122,15 +124,29 @@ fn own(
         (None, None) => true,
         (_, served) => served.as_deref() == Some(dir),
     };
-    if let Some(known) = by_identity.or_else(|| known.iter().find(doubtful)) {
+    if let Some(known) = by_identity {
+        return Ok(known.path.clone());
+    }
+    if let Some(known) = known.iter().find(doubtful) {
+        // Made anew at the same path. One that is in use says so when it is opened.
+        if replaced::is_of_former(&known.path, dir) && !is_in_use(&known.path) {
+            replaced::take_anew(&known.path, dir)?;
+        }
         return Ok(known.path.clone());
     }
     if single && known.is_empty() {
         return Ok(buffer.to_path_buf());
     }
     let path = buffer.join(subdirectory(dir, &identity));
+    if !path.exists() {
+        neighbours::make_room_for(&path);
+    }
     make(&path)?;
     Ok(path)
+}
+
+fn is_in_use(place: &Path) -> bool {
+    matches!(file_cache::lock(place), Err(file_cache::OpenError::InUse { .. }))
 }
 
 /// What the directory that a place served is to a directory with the same identity.
@@ -167,6 +183,13 @@ fn former(served: &Path, dir: &Path, identity: &str, seen: &[Mount]) -> Former {
 fn identity_of(dir: &Path) -> io::Result<String> {
     let root = rustix::fs::open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     PosixStore::id_of(root.as_fd())
+}
+
+/// Whether a place is called as those are that lie in a burst buffer beside others.
+pub fn is_subdirectory(place: &Path) -> bool {
+    let name = place.file_name().unwrap_or_default().as_encoded_bytes();
+    let hash = name.rsplit(|byte| *byte == b'-').next().filter(|hash| hash.len() < name.len());
+    hash.is_some_and(|hash| hash.len() == 16 && hash.iter().all(u8::is_ascii_hexdigit))
 }
 
 /// `NAME-HASH` of a directory.

@@ -21,6 +21,7 @@ use crate::exit::{self, Failure, reason, say};
 use crate::forget;
 use crate::guest::Place;
 use crate::left::{self, Alive};
+use crate::neighbours;
 use crate::privilege;
 use crate::server::{self, ServerAt};
 use crate::shell;
@@ -111,6 +112,9 @@ pub fn open(place: &Place, below: OwnedFd, how: &How) -> Result<Opened, Failure>
     settings.agent_id = agent_id();
     settings.background = !how.idle;
     settings.thorough = how.thorough;
+    let own = place.burst_buffer.clone();
+    settings.neighbours = Some(Arc::new(move |which| neighbours::free(&own, which)));
+    neighbours::make_room_for(&place.burst_buffer);
     let cache = FileCache::open(settings).map_err(|error| cannot_open(place, &error))?;
     remember_directory(place);
     Ok(Opened { cache, store: below.store, identity: below.identity, policies })
@@ -260,10 +264,8 @@ fn cannot_open(place: &Place, error: &OpenError) -> Failure {
             );
             if served.as_ref() == Some(&place.dir) {
                 let message = format!("the burst buffer {buffer} holds data of a former {other}, which was replaced");
-                return Failure::new(exit::UNAVAILABLE, message).remedy(format!(
-                    "put that directory back, or name another burst buffer; the data is in {}",
-                    place.burst_buffer.join("replicas").display()
-                ));
+                return Failure::new(exit::UNAVAILABLE, message)
+                    .remedy(format!("to look what waits in it: forebay recover {}", shell::word(&place.burst_buffer)));
             }
             let message = format!("the burst buffer {buffer} holds data of {other}, not of {}", place.dir.display());
             Failure::new(exit::UNAVAILABLE, message).remedy(remedy)

@@ -4,7 +4,7 @@ mod common;
 
 use std::fs;
 
-use common::{Bench, Done, call};
+use common::{Bench, Done, call, ok};
 use testkit::{in_private_namespace, wait_until};
 
 fn refused(done: &Done, code: i32, part: &str) {
@@ -96,13 +96,63 @@ fn a_burst_buffer_in_use_or_of_another_directory_is_refused() {
         refused(&call(["check", bench.buffer.to_str().unwrap()]), 69, "in use");
         common::kill(first.pid(), libc::SIGTERM);
         assert_eq!(first.wait().code, 143);
-        // The data of a directory that was replaced by another of the same name is nobody's any more.
-        fs::rename(&bench.dir, bench.tree.path("former")).unwrap();
-        fs::create_dir(&bench.dir).unwrap();
-        let options = ["run", "--dir", bench.dir.to_str().unwrap(), "--burst-buffer", bench.buffer.to_str().unwrap()];
-        let done = call(options.into_iter().chain(["--", "true"]));
-        refused(&done, 69, bench.dir.to_str().unwrap());
-        refused(&done, 69, "name another burst buffer");
+    });
+}
+
+#[test]
+fn a_directory_that_was_made_anew_takes_the_place_of_the_former_one_with_its_rules() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let buffer = bench.buffer.to_str().unwrap();
+        ok(bench.run(
+            &["--quiet"],
+            &format!("echo old > f; mkdir out; {} policy set out stage_out=manual", env!("CARGO_BIN_EXE_forebay")),
+        ));
+        let rules = fs::read(bench.buffer.join("policies.toml")).unwrap();
+        for round in 0..2 {
+            fs::remove_dir_all(&bench.dir).unwrap();
+            fs::create_dir(&bench.dir).unwrap();
+            if round == 1 {
+                ok(call(["recover", buffer]));
+            }
+            assert_eq!(ok(bench.run(&["--quiet"], "ls; echo new > f; cat f")), "new\n");
+            assert_eq!(bench.read("f"), "new\n");
+            assert!(ok(call(["check", buffer])).contains("1 replicas"), "what the former one left");
+        }
+        assert_eq!(fs::read(bench.buffer.join("policies.toml")).unwrap(), rules);
+        assert!(
+            !fs::read_dir(&bench.buffer).unwrap().any(|one| one
+                .unwrap()
+                .file_name()
+                .to_string_lossy()
+                .starts_with("data-"))
+        );
+    });
+}
+
+#[test]
+fn what_waits_in_the_place_of_a_directory_that_was_made_anew_is_told_and_one_command_ends_it() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let [buffer, dir] = [&bench.buffer, &bench.dir].map(|path| path.to_str().unwrap());
+        for keep in ["both", "global"] {
+            assert_eq!(
+                bench.run(&["--policy", "stage_out=manual"], "echo kept > f; kill -KILL $PPID; sleep 0.1").code,
+                137
+            );
+            fs::remove_dir_all(&bench.dir).unwrap();
+            fs::create_dir(&bench.dir).unwrap();
+            for done in [bench.run(&[], "true"), call(["recover", buffer])] {
+                refused(&done, 69, "1 file (5 B) was not in the global store");
+                refused(&done, 69, &format!("forebay resolve {dir} --keep both --burst-buffer {buffer}"));
+            }
+            refused(&call(["resolve", dir, "--keep", "burst-buffer", "--burst-buffer", buffer]), 64, "not the one");
+            let saved = ok(call(["resolve", dir, "--keep", keep, "--burst-buffer", buffer]));
+            assert_eq!(saved.is_empty(), keep == "global", "{saved}");
+            saved.lines().for_each(|path| assert_eq!(fs::read_to_string(path).unwrap(), "kept\n"));
+            ok(bench.run(&["--quiet"], "test ! -e f"));
+            saved.lines().for_each(|path| assert_eq!(fs::read_to_string(path).unwrap(), "kept\n"));
+        }
     });
 }
 

@@ -24,11 +24,11 @@ impl Client {
     /// Connects to the agent of a burst buffer. `ENOENT` or `ECONNREFUSED`: none runs. `EACCES`: another user's.
     /// `TimedOut`: it takes no more connections.
     pub fn connect(burst_buffer: &Path) -> io::Result<Client> {
-        Client::with_silence(burst_buffer, limits::CONTROL_SILENCE)
+        Client::connect_within(burst_buffer, limits::CONTROL_SILENCE)
     }
 
     /// As [`Client::connect`], with another bound on the agent's silence.
-    pub(super) fn with_silence(burst_buffer: &Path, silence: Duration) -> io::Result<Client> {
+    pub fn connect_within(burst_buffer: &Path, silence: Duration) -> io::Result<Client> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::open(burst_buffer, flags, Mode::empty())?;
         let address = SocketAddrUnix::new(short_path(&directory, Path::new(SOCKET)))?;

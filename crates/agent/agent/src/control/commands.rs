@@ -48,6 +48,9 @@ impl Commanded for Commands {
                 let (agent, verb) = (self.agent.clone(), *verb);
                 Staging { agent, verb, recursive: *recursive, patient: *wait }.run(paths, *wait, say, gone)
             }
+            Request::Clean { which } => {
+                self.agent.cache().clean(which).and_then(|cleaned| Ok(serde_json::to_value(cleaned)?))
+            }
             Request::Quiesce => self.quiesce(true),
             Request::Resume => self.quiesce(false),
             Request::Resolve { file, keep } => self.resolve(file, *keep),

@@ -119,7 +119,7 @@ fn nonsense_and_paths_outside_are_refused() {
 fn an_agent_that_says_nothing_is_not_waited_for() {
     let directory = tempfile::tempdir().unwrap();
     let _mute = std::os::unix::net::UnixListener::bind(directory.path().join(SOCKET)).unwrap();
-    let connect = || Client::with_silence(directory.path(), std::time::Duration::from_millis(20)).unwrap();
+    let connect = || Client::connect_within(directory.path(), std::time::Duration::from_millis(20)).unwrap();
     let kind = |result: std::io::Result<()>| result.unwrap_err().kind();
     assert_eq!(connect().agent(), Some(std::process::id() as i32));
     assert_eq!(kind(connect().request(&Request::Status, |_| {}).map(|_| ())), std::io::ErrorKind::TimedOut);
@@ -127,7 +127,7 @@ fn an_agent_that_says_nothing_is_not_waited_for() {
     // Even when so many wait already that it takes no more.
     let mut waiting = Vec::new();
     let full = loop {
-        match Client::with_silence(directory.path(), std::time::Duration::from_millis(20)) {
+        match Client::connect_within(directory.path(), std::time::Duration::from_millis(20)) {
             Ok(client) => waiting.push(client),
             Err(error) => break error,
         }

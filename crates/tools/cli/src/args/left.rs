@@ -1,8 +1,11 @@
 //! The commands about burst buffers that no agent uses.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
+
+use super::duration;
 
 /// `forebay recover`
 #[derive(Debug, Args)]
@@ -30,4 +33,24 @@ pub struct CheckArgs {
     /// The directory that it served, for --repair [default: as the burst buffer says]
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
+}
+
+/// `forebay clean`
+#[derive(Debug, Args)]
+pub struct CleanArgs {
+    /// Burst buffer
+    #[arg(value_name = "BB")]
+    pub burst_buffer: PathBuf,
+    /// Only what was not used for so long, for example 1d or 2h
+    #[arg(long, value_name = "T", value_parser = duration)]
+    pub older: Option<Duration>,
+    /// Only the data of this directory
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Say what would be freed, and free nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
 }

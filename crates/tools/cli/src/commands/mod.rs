@@ -1,6 +1,7 @@
 //! One file a command.
 
 pub mod check;
+pub mod clean;
 pub mod mount;
 pub mod mount_names;
 pub mod policy;

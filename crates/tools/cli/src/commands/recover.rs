@@ -11,7 +11,7 @@ use crate::exit::{self, Failure, say};
 use crate::guest::Place;
 use crate::serving::{self, How, Prepared};
 use crate::signals::Signals;
-use crate::{forget, log, lower, mounts, open_files, place, privilege, shell};
+use crate::{forget, log, lower, mounts, open_files, place, privilege, replaced, shell};
 
 /// An exit status above it tells of a signal, as shells do.
 const ENDED_BY_SIGNAL: u8 = 128;
@@ -102,6 +102,11 @@ fn one(place: &Place, forget: &[PathBuf], signals: &Signals, requests: &Requests
             "its agent recovers by itself; if that is gone: forebay umount {}",
             shell::word(&mount.point)
         )));
+    }
+    if replaced::is_of_former(&place.burst_buffer, &place.dir) {
+        replaced::take_anew(&place.burst_buffer, &place.dir)?;
+        say!("forebay: {} was removed and made anew; nothing of the former one waited", place.dir.display());
+        return Ok(0);
     }
     let prepared = prepare(place, forget, signals)?;
     let (stuck, _) = drain::drain(&prepared.cache, requests, false);

@@ -13,11 +13,16 @@ use crate::exit::{self, Failure, out};
 use crate::guest::Place;
 use crate::link::{self, Link, Target};
 use crate::lower;
+use crate::place;
+use crate::replaced;
 use crate::serving::{self, How};
 
 /// Resolves it; prints where the burst buffer's copy was saved, if it was.
 pub fn run(args: &ResolveArgs) -> Result<u8, Failure> {
     let buffer = args.burst_buffer.get();
+    if let Some((place, dir)) = of_former(&args.path, buffer.as_deref()) {
+        return replaced::resolve(&place, &dir, args.keep);
+    }
     let (target, file) = match identity(&args.path, buffer.as_deref())? {
         // The burst buffer, or the directory that we are in, says whose identity it is.
         Some(identity) => (of_identity(buffer.as_deref())?, PathBuf::from(identity)),
@@ -32,6 +37,16 @@ pub fn run(args: &ResolveArgs) -> Result<u8, Failure> {
         }
         Err(failure) => Err(failure),
     }
+}
+
+/// The place of a former directory at a path that is a directory, if the burst buffer has one, and that directory.
+fn of_former(path: &Path, buffer: Option<&Path>) -> Option<(PathBuf, PathBuf)> {
+    let buffer = std::fs::canonicalize(buffer?).ok()?;
+    let of_it = |place: &PathBuf| {
+        serving::directory_of(place).filter(|dir| std::path::absolute(path).is_ok_and(|path| path == *dir))
+    };
+    let found = place::formatted(&buffer).into_iter().find_map(|place| of_it(&place).map(|dir| (place, dir)))?;
+    replaced::is_of_former(&found.0, &found.1).then_some(found)
 }
 
 /// What is no file here and looks like an identity.

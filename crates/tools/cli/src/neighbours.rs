@@ -1,0 +1,104 @@
+//! Room in a burst buffer that several directories share: the clean data of one goes for the sake of another.
+//!
+//! The clean data of runs that ended belongs to nobody who would drop it. So an agent under pressure, and one that starts, frees what was
+//! not used for longest in whatever place: in one that an agent has by its control socket, in one that none has by itself. Only places of
+//! the same user are touched, and no agent that hangs is waited for longer than [`NEIGHBOUR_SILENCE`].
+
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use agent::control::{Client, Reply, Request};
+use file_cache::{Cleaned, IdlePlace, Which};
+
+use crate::limits::{NEIGHBOUR_AGES, NEIGHBOUR_SILENCE, NEIGHBOURS_TURN, ROOM_AT_START};
+use crate::place;
+
+/// What cleaning one place came to.
+pub enum Outcome {
+    /// So much went.
+    Done(Cleaned),
+    /// It is to be recovered first, or belongs to another user.
+    Left,
+}
+
+/// Drops clean data of a place, through its agent if there is one, which is waited for so long.
+pub fn clean(place: &Path, which: &Which, patience: Duration) -> io::Result<Outcome> {
+    if file_cache::check_owner(place, false).is_err() {
+        return Ok(Outcome::Left);
+    }
+    let mut client = match Client::connect_within(place, patience) {
+        Ok(client) => client,
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ECONNREFUSED)) => {
+            let Some(idle) = IdlePlace::take(place)? else { return Ok(Outcome::Left) };
+            return idle.clean(which).map(Outcome::Done);
+        }
+        Err(error) => return Err(error),
+    };
+    match client.request(&Request::Clean { which: *which }, |_| {})? {
+        Reply::Done { result } => Ok(Outcome::Done(serde_json::from_value(result)?)),
+        Reply::Failed { errno, .. } => Err(io::Error::from_raw_os_error(errno)),
+        _ => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+/// Now, in seconds since 1970.
+pub fn now_s() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_secs())
+}
+
+/// Drops clean data of the other places of the burst buffer that `own` is in: first what was unused for days, then for hours, and so on.
+/// Returns the bytes that this freed.
+pub fn free(own: &Path, which: &Which) -> u64 {
+    let (until, now) = (Instant::now() + NEIGHBOURS_TURN, now_s());
+    // With when the longest unused data of each was used last, as far as that is known.
+    let mut others: Vec<(PathBuf, Option<u64>)> = others(own).into_iter().map(|path| (path, Some(0))).collect();
+    let mut freed = 0;
+    let ages = NEIGHBOUR_AGES.iter().map(|age| now.saturating_sub(age.as_secs())).chain([u64::MAX]);
+    for before in ages {
+        let used_before_s = before.min(which.used_before_s);
+        for (other, next) in others.iter_mut().filter(|(_, next)| next.is_some_and(|used_s| used_s < used_before_s)) {
+            let rest = which.bytes.saturating_sub(freed);
+            if rest == 0 || Instant::now() >= until {
+                return freed;
+            }
+            match clean(other, &Which { used_before_s, bytes: rest, dry_run: false }, NEIGHBOUR_SILENCE) {
+                Ok(Outcome::Done(cleaned)) => (freed, *next) = (freed + cleaned.bytes, cleaned.next_used_s),
+                Ok(Outcome::Left) => *next = None,
+                Err(error) => {
+                    tracing::debug!(%error, place = %other.display(), "no room is made there");
+                    *next = None;
+                }
+            }
+        }
+        if used_before_s == which.used_before_s {
+            break;
+        }
+    }
+    freed
+}
+
+/// Before a place is opened, or made: room for its first files, if others have filled the burst buffer with clean data.
+pub fn make_room_for(own: &Path) {
+    let Some(excess) = excess(own).or_else(|| excess(own.parent()?)) else { return };
+    if excess > 0 {
+        free(own, &Which { used_before_s: u64::MAX, bytes: excess, dry_run: false });
+    }
+}
+
+/// How much less is free than a start should find, where that is less than half of it.
+fn excess(place: &Path) -> Option<u64> {
+    let now = rustix::fs::statvfs(place).ok()?;
+    let wanted = now.f_blocks.saturating_mul(now.f_frsize) / ROOM_AT_START;
+    let free = now.f_bavail.saturating_mul(now.f_frsize);
+    Some(if free < wanted / 2 { wanted - free } else { 0 })
+}
+
+/// The other places of the burst buffer, on the same file system.
+fn others(own: &Path) -> Vec<PathBuf> {
+    let root = if place::is_subdirectory(own) { own.parent().unwrap_or(own) } else { own };
+    let device = |path: &Path| std::fs::metadata(path).map(|found| found.dev()).ok();
+    let here = device(root);
+    place::formatted(root).into_iter().filter(|path| path != own && device(path) == here).collect()
+}

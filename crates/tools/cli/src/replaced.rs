@@ -1,0 +1,189 @@
+//! A place whose directory was removed and made anew at the same path (`rm -rf job; mkdir job`): the new directory is another one, and
+//! what the place holds belongs to the former.
+//!
+//! Where nothing in it waits for its stage-out the place is emptied, and taken for the new directory. The steps are in an order in which a
+//! crash after any of them leaves a place that is emptied again: replicas first, so that the records left are clean ones without a replica;
+//! the page that says whose place it is last. Rules stay, for they stay with the path (S34), and what `resolve` saved.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use catalogue::{Catalogue, FjallCatalogue};
+use file_cache::store_of;
+use global_store::posix::PosixStore;
+use indicatif::HumanBytes;
+use types::Version;
+
+use crate::args::KeepArg;
+use crate::commands::check;
+use crate::count::files;
+use crate::exit::{self, Failure, out};
+use crate::{place, serving, shell};
+
+/// What goes of a place, in this order.
+const EMPTIED: [&str; 8] =
+    ["sums", "replicas", "departed", "lockers", "catalogue", "superblock.new", place::MARKER, "directory"];
+
+/// What of a former directory is not in the global store.
+struct Waiting {
+    /// Versions of replicas with the names that their files had.
+    files: Vec<(Version, PathBuf)>,
+    bytes: u64,
+}
+
+/// Whether a place is that of a former directory at the path of `dir`.
+pub fn is_of_former(place: &Path, dir: &Path) -> bool {
+    let identity = || {
+        let root = fs::File::open(dir)?;
+        PosixStore::id_of(root.as_fd())
+    };
+    serving::directory_of(place).as_deref() == Some(dir)
+        && store_of(place).is_some_and(|store| identity().is_ok_and(|identity| identity != store))
+}
+
+/// Empties a place of a former directory, if nothing waits in it; else the failure says what does.
+pub fn take_anew(place: &Path, dir: &Path) -> Result<(), Failure> {
+    let _lock = check::lock(place)?;
+    let waiting = waiting(place)?;
+    if waiting.files.is_empty() {
+        return empty(place);
+    }
+    let [place, named] = [shell::word(place), shell::word(dir)];
+    let count = waiting.files.len() as u64;
+    let (are, their) = if count == 1 { ("was", "its") } else { ("were", "their") };
+    let message = format!(
+        "{} ({}) {are} not in the global store when {} was removed and made anew; {their} data is in {place}",
+        files(count),
+        HumanBytes(waiting.bytes),
+        dir.display()
+    );
+    Err(Failure::new(exit::UNAVAILABLE, message).remedy(format!(
+        "to save it there and begin anew: forebay resolve {named} --keep both --burst-buffer {place}; \
+         to give it up: --keep global"
+    )))
+}
+
+/// Ends what waits in a place of a former directory, which is emptied: saved (`both`), or given up (`global`).
+pub fn resolve(place: &Path, dir: &Path, keep: KeepArg) -> Result<u8, Failure> {
+    if keep == KeepArg::BurstBuffer {
+        let message = format!("the directory {} is not the one whose data this is", dir.display());
+        return Err(Failure::new(exit::USAGE, message).remedy("save it with --keep both, and copy from there"));
+    }
+    let _lock = check::lock(place)?;
+    let failed = |e| Failure::io(format_args!("save what is in {}", place.display()), &e);
+    if keep == KeepArg::Both {
+        for path in save(place, &waiting(place)?).map_err(failed)? {
+            out!("{}", path.display());
+        }
+    }
+    empty(place).map(|()| 0)
+}
+
+/// Gives dirty replicas second names among the saved files, and has them on the medium.
+fn save(place: &Path, waiting: &Waiting) -> io::Result<Vec<PathBuf>> {
+    let saved = place.join("saved");
+    let mut paths = Vec::new();
+    for (version, hint) in &waiting.files {
+        let replica = replica(place, *version);
+        let Ok(data) = fs::File::open(&replica) else { continue };
+        data.sync_all()?;
+        let name = hint.file_name().map_or_else(Default::default, |name| name.to_string_lossy().into_owned());
+        let name = &name[..name.floor_char_boundary(file_cache::limits::SAVED_NAME_BYTES)];
+        let path = saved.join(format!("{name}.{version}"));
+        match fs::hard_link(&replica, &path) {
+            // An earlier try did not come to its end.
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => paths.push(path),
+        }
+    }
+    [&saved, place].iter().try_for_each(|dir| fs::File::open(dir)?.sync_all())?;
+    Ok(paths)
+}
+
+fn replica(place: &Path, version: Version) -> PathBuf {
+    place.join(format!("replicas/{:02x}/{version}", version.0 & 0xff))
+}
+
+/// What is dirty, by the records and by what replicas say themselves.
+fn waiting(place: &Path) -> Result<Waiting, Failure> {
+    let unsure = |what: String| {
+        Failure::new(exit::UNAVAILABLE, format!("whether {} holds unsaved data is not known: {what}", place.display()))
+            .remedy(format!("see: forebay check {}", shell::word(place)))
+    };
+    if let Some(windows) = agent::windows_left(place).map_err(|e| unsure(e.to_string()))?.first() {
+        return Err(unsure(format!("a killed agent left windows in {}", windows.display())));
+    }
+    let mut waiting = Waiting { files: Vec::new(), bytes: 0 };
+    if place.join("catalogue/db").exists() {
+        let catalogue = FjallCatalogue::open(place.join("catalogue")).map_err(|e| unsure(e.to_string()))?;
+        let listed = catalogue.unclean(&mut |_, record| {
+            // What was being removed is nobody's any more: its directory is gone as well.
+            if !record.removing {
+                waiting.files.push((record.version, record.hint));
+            }
+        });
+        listed.map_err(|e| unsure(e.to_string()))?;
+    }
+    let known: HashSet<Version> = waiting.files.iter().map(|(version, _)| *version).collect();
+    let branded = file_cache::branded(place).map_err(|e| unsure(e.to_string()))?;
+    waiting
+        .files
+        .extend(branded.into_iter().filter(|version| !known.contains(version)).map(|one| (one, PathBuf::new())));
+    let size =
+        |(version, _): &(Version, PathBuf)| fs::metadata(replica(place, *version)).map_or(0, |found| found.len());
+    waiting.bytes = waiting.files.iter().map(size).sum();
+    Ok(waiting)
+}
+
+fn empty(place: &Path) -> Result<(), Failure> {
+    empty_some(place, EMPTIED.len()).map_err(|e| Failure::io(format_args!("empty {}", place.display()), &e))
+}
+
+fn empty_some(place: &Path, steps: usize) -> io::Result<()> {
+    for name in &EMPTIED[..steps] {
+        let path = place.join(name);
+        let gone = match fs::symlink_metadata(&path) {
+            Ok(found) if found.is_dir() => fs::remove_dir_all(&path),
+            Ok(_) => fs::remove_file(&path),
+            Err(error) => Err(error),
+        };
+        match gone {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        // In this order on the medium as well.
+        fs::File::open(place)?.sync_all()?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A crash after any step leaves a place that is taken anew all the same.
+    #[test]
+    fn a_place_that_was_emptied_in_part_is_emptied_again() {
+        for steps in 0..EMPTIED.len() {
+            let tree = tempfile::tempdir().unwrap();
+            let [dir, place] = ["dir", "place"].map(|name| tree.path().join(name));
+            [&dir, &place].iter().for_each(|path| fs::create_dir(path).unwrap());
+            drop(FjallCatalogue::open(place.join("catalogue")).unwrap());
+            ["sums/00", "replicas/00", "saved"].iter().for_each(|name| fs::create_dir_all(place.join(name)).unwrap());
+            fs::write(place.join("directory"), dir.as_os_str().as_encoded_bytes()).unwrap();
+            fs::write(place.join(place::MARKER), r#"{"store_id": "former"}"#).unwrap();
+            fs::write(place.join("policies.toml"), "").unwrap();
+            empty_some(&place, steps).unwrap();
+            if steps < EMPTIED.len() - 1 {
+                assert!(is_of_former(&place, &dir), "{steps}");
+            }
+            take_anew(&place, &dir).unwrap();
+            let mut left: Vec<_> = fs::read_dir(&place).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+            left.sort();
+            assert_eq!(left, ["forebay.lock", "policies.toml", "saved"], "{steps}");
+        }
+    }
+}
