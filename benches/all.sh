@@ -15,12 +15,12 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 # shellcheck source=scripts/environment.sh
 . scripts/environment.sh
-for tool in fio python3 gcc mpicc; do
+for tool in fio python3 gcc mpicc rsync git; do
   command -v "$tool" >/dev/null || { echo "benches/all.sh: $tool is missing: scripts/bootstrap.sh installs it" >&2; exit 2; }
 done
 if [ -z "${FOREBAY_BENCH_NAMESPACE:-}" ]; then
   sudo=()
-  kept=PATH,HOME,ROUNDS,FILES,RECORDS,FOREBAY,FOREBAY_BENCH_DIR,FOREBAY_BENCH_FAST,FOREBAY_BENCH_FAST_AT,FOREBAY_BENCH_SLOW_AT
+  kept=PATH,HOME,ROUNDS,FILES,NAMES_FILES,RECORDS,FOREBAY,SLOWFS,FOREBAY_BENCH_DIR,FOREBAY_BENCH_FAST,FOREBAY_BENCH_FAST_AT,FOREBAY_BENCH_SLOW_AT
   [ "$(id -u)" = 0 ] || sudo=(sudo "--preserve-env=$kept")
   exec "${sudo[@]}" env FOREBAY_BENCH_NAMESPACE=1 \
     timeout --kill-after=20 3600 unshare --mount --propagation private --pid --fork --kill-child --mount-proc "$0" "$@"
@@ -245,7 +245,9 @@ bench_catalogue() {
 
 # shellcheck source=benches/preload.sh
 . benches/preload.sh
-[ $# -gt 0 ] || set -- data calls large small beside scale catalogue preload window server
+# shellcheck source=benches/names.sh
+. benches/names.sh
+[ $# -gt 0 ] || set -- data calls large small beside scale catalogue preload window server names-cost
 for bench in "$@"; do
   echo "measuring: $bench" >&2
   "bench_$bench"

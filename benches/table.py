@@ -12,6 +12,10 @@ def at_most(bound):
     return f"at most {bound:.2f}x", lambda bare, ours: ours / bare <= bound
 
 
+def no_slower_than(bound):
+    return f"at least {bound:.2f} of direct", lambda bare, ours: bare / ours >= bound
+
+
 def more_by(bound, unit):
     return f"at most {bound} {unit} more", lambda bare, ours: ours - bare <= bound
 
@@ -32,6 +36,10 @@ BARS = {
     ("start of a process, preloaded", "us"): more_by(1000, "us"),
     ("128 KiB writes to a server, two threads", "MB/s"): at_least(0.8),
     ("8 KiB writes to a server, one thread", "1/s"): at_least(0.6),
+    **{
+        (case, "s"): no_slower_than(0.95)
+        for case in ("find -printf", "grep -r", "tar", "cp -r", "rm -r", "rsync in", "rsync out")
+    },
 }
 
 cases = {}

@@ -6,7 +6,7 @@ set -euo pipefail
 
 RUST_MINOR=95 # the oldest 1.x that compiles the workspace; as rust-version in Cargo.toml
 
-packages=(build-essential pkg-config git fio sqlite3 attr acl python3 procps psmisc openssl mpich libmpich-dev musl-tools busybox-static)
+packages=(build-essential pkg-config git fio rsync sqlite3 attr acl python3 procps psmisc openssl mpich libmpich-dev musl-tools busybox-static)
 # Compilers for programs of 32 bits, where there are such.
 [ "$(uname -m)" = x86_64 ] && packages+=(gcc-multilib)
 [ $# -gt 0 ] && packages=("$@")

@@ -11,7 +11,7 @@ use file_cache::{FileCache, Residency};
 use global_store::calls::{Call, Store};
 use global_store::posix::PosixStore;
 use rustix::fs::{self, Mode, OFlags};
-use types::Timestamp;
+use types::{Identity, Timestamp};
 
 use crate::attributes::of_stat;
 use crate::burst_buffer::BurstBuffer;
@@ -142,6 +142,22 @@ impl Agent {
         node.fd().as_raw_fd().to_string()
     }
 
+    /// Whether the burst buffer may hold something of a node, or somebody has it open: then it is identified from here on. Errors:
+    /// what the global store says when it is asked who the file is.
+    pub fn may_hold(&self, node: &Node) -> io::Result<bool> {
+        let ino = node.ino();
+        let known = || PosixStore::starts_of(ino).iter().any(|start| self.cache.may_know(start));
+        if !node.is_identified() && !self.store.is_identified(ino) && !known() {
+            return Ok(false);
+        }
+        node.identify(&self.store).map(|_| true)
+    }
+
+    /// Who a node is.
+    pub fn identity_of(&self, node: &Node) -> io::Result<Identity> {
+        node.identify(&self.store).cloned()
+    }
+
     /// Runs a change of a node's attributes or names below, and says to the file cache that it was ours.
     pub(crate) fn as_ours<T>(&self, node: &Node, change: impl FnOnce() -> T) -> T {
         let began = self.begin_own(node);
@@ -152,7 +168,7 @@ impl Agent {
 
     /// Before a change of a node's attributes or names below: when it begins. What others changed before is not to pass for ours.
     pub(crate) fn begin_own(&self, node: &Node) -> Timestamp {
-        if node.is_regular() && self.cache.wants_look(node.identity()) {
+        if node.is_regular() && self.may_hold(node).unwrap_or(false) && self.cache.wants_look(node.identity()) {
             // Callers may have become somebody who cannot reach the burst buffer.
             if let Ok(stat) = self.stat(node) {
                 self.cache.saw(node.identity(), &of_stat(&stat).fingerprint());
@@ -163,7 +179,7 @@ impl Agent {
 
     /// After our own change of a node's names: what the file cache remembers of them follows.
     pub(crate) fn changed(&self, node: &Node) -> io::Result<()> {
-        if node.is_regular() && self.cache.state(node.identity()) != Residency::Absent {
+        if node.is_regular() && self.may_hold(node)? && self.cache.state(node.identity()) != Residency::Absent {
             self.cache.own_change(&*node.anchor(&self.store)?);
         }
         Ok(())

@@ -156,6 +156,10 @@ impl Agent {
             file_cache::fault::pass("directory.asked");
             return Ok(attributes);
         }
+        if !self.may_hold(node)? {
+            // What was here until a moment ago may have arrived below since it was asked.
+            return if self.cache.settled() == before { Ok(attributes) } else { Ok(of_stat(&self.stat(node)?)) };
+        }
         self.look(node, &mut |pending| {
             // First: once it is below, the stage-out that took it there is over too.
             attributes.atime = self.cache.accessed(node.identity(), attributes.atime);
@@ -185,6 +189,9 @@ impl Agent {
         new: &NewAttributes,
         interrupted: &dyn Fn() -> bool,
     ) -> io::Result<Attributes> {
+        if node.is_regular() {
+            self.may_hold(node)?;
+        }
         let cuts_by_name = new.size.is_some() && open.is_none();
         if cuts_by_name && node.is_regular() {
             // The store says first whether it would be cut: nothing is taken back of what comes after.

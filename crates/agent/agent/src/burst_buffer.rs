@@ -28,6 +28,10 @@ pub trait BurstBuffer: Send + Sync {
         how: OpenHow,
         interrupted: &dyn Fn() -> bool,
     ) -> io::Result<Box<dyn OpenData>>;
+    /// Whether there may be something of a file whose identity begins so; true where nobody can tell.
+    fn may_know(&self, _start: &[u8]) -> bool {
+        true
+    }
     /// What `stat` must say instead of the global copy's attributes; `below`: these, if they are not older than the last change of ours.
     fn attributes(&self, identity: &Identity, below: Option<&Fingerprint>) -> io::Result<Option<Overlay>>;
     /// Somebody looked at a global copy.
@@ -167,6 +171,9 @@ impl BurstBuffer for FileCache {
         interrupted: &dyn Fn() -> bool,
     ) -> io::Result<Box<dyn OpenData>> {
         Ok(Box::new(FileCache::open_unless(self, anchor, how, interrupted)?))
+    }
+    fn may_know(&self, start: &[u8]) -> bool {
+        FileCache::may_know(self, start)
     }
     fn attributes(&self, identity: &Identity, below: Option<&Fingerprint>) -> io::Result<Option<Overlay>> {
         Ok(FileCache::attributes(self, identity, below))

@@ -166,7 +166,8 @@ impl Agent {
     /// Before its name is taken away: if that is the last, recovery must know of it. Also of a file that is clean: what a crash of
     /// the machine leaves may still call it dirty.
     pub(crate) fn loses_a_name(&self, victim: &Found) {
-        if victim.node.is_regular() && victim.attributes.nlink == 1 {
+        // Of what nobody holds anything there is nothing to know. Where that cannot be found out, the removal tells.
+        if victim.node.is_regular() && victim.attributes.nlink == 1 && self.may_hold(&victim.node).unwrap_or(false) {
             self.removes(&victim.node, true);
             self.cache.removing(victim.node.identity());
         }
@@ -184,7 +185,7 @@ impl Agent {
     /// A name of it is gone: if it was the last, the replica goes once nobody has the file open.
     pub(crate) fn lost_a_name(&self, victim: &Found, name: &OsStr) -> io::Result<()> {
         let node = &victim.node;
-        if !node.is_regular() {
+        if !node.is_regular() || !self.may_hold(node)? {
             return Ok(());
         }
         let links = self.below(Call::Attributes, || fs::fstat(node.fd()))?.st_nlink;

@@ -5,11 +5,11 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Weak};
+use std::sync::{Arc, LazyLock, OnceLock, Weak};
 use std::time::Instant;
 
 use file_cache::Anchor;
-use global_store::posix::PosixStore;
+use global_store::posix::{Identified, PosixStore};
 use parking_lot::Mutex;
 use rustix::fs::FileType;
 use types::Identity;
@@ -20,7 +20,7 @@ use crate::limits;
 /// its name. Minted by lookups and creations; lives as long as somebody refers to it.
 pub struct Node {
     fd: Arc<OwnedFd>,
-    identity: Identity,
+    who: Who,
     kind: FileType,
     ino: u64,
     /// What the file cache knows it by, made when first needed and shared while anybody has it.
@@ -32,17 +32,61 @@ pub struct Node {
     capable: AtomicBool,
 }
 
+/// What tells a file from others.
+enum Who {
+    /// Its identity.
+    Lasting(Identity),
+    /// What does as long as somebody has the file, and the identity once somebody needed it: a request to the store that who only
+    /// looks at the file is spared.
+    Passing { key: Identity, asked: OnceLock<Identified> },
+}
+
 impl Node {
     pub(crate) fn new(store: &PosixStore, fd: OwnedFd, mode: u32, ino: u64) -> io::Result<Node> {
-        let identity = store.identify(fd.as_fd())?;
+        let who = match store.passing_identity(fd.as_fd()) {
+            Some(key) => Who::Passing { key, asked: OnceLock::new() },
+            None => Who::Lasting(store.identify(fd.as_fd())?),
+        };
         let (fd, kind) = (Arc::new(fd), FileType::from_raw_mode(mode));
         let (plain_s, capable) = (AtomicU64::new(0), AtomicBool::new(false));
-        Ok(Node { fd, identity, kind, ino, anchor: Mutex::new(None), plain_s, capable })
+        Ok(Node { fd, who, kind, ino, anchor: Mutex::new(None), plain_s, capable })
     }
 
-    /// Who it is.
+    /// What tells it from every other file that is known, by whatever name, as long as it is.
+    pub fn key(&self) -> &Identity {
+        match &self.who {
+            Who::Lasting(identity) => identity,
+            Who::Passing { key, .. } => key,
+        }
+    }
+
+    /// Who it is. Of a node that nobody has identified yet ([`Agent::may_hold`](crate::Agent::may_hold), opening it): its key, of
+    /// which no burst buffer knows anything.
     pub fn identity(&self) -> &Identity {
-        &self.identity
+        match &self.who {
+            Who::Lasting(identity) => identity,
+            Who::Passing { key, asked } => asked.get().map_or(key, |asked| &asked.identity),
+        }
+    }
+
+    /// Whether `identity` tells who it is, for ever.
+    pub(crate) fn is_identified(&self) -> bool {
+        match &self.who {
+            Who::Lasting(_) => true,
+            Who::Passing { asked, .. } => asked.get().is_some(),
+        }
+    }
+
+    /// Finds out who it is.
+    pub(crate) fn identify(&self, store: &PosixStore) -> io::Result<&Identity> {
+        if let Who::Passing { asked, .. } = &self.who
+            && asked.get().is_none()
+        {
+            let found = store.identify_passing(self.fd.as_fd(), self.ino)?;
+            // Another thread may have been faster, with the same answer.
+            let _ = asked.set(found);
+        }
+        Ok(self.identity())
     }
 
     /// Its inode number in the global store, as programs see it.
@@ -76,7 +120,7 @@ impl Node {
             return Ok(anchor);
         }
         let anchor = match self.kind {
-            FileType::RegularFile => store.anchor_identified(self.fd.clone(), self.identity.clone()),
+            FileType::RegularFile => store.anchor_identified(self.fd.clone(), self.identify(store)?.clone()),
             _ => store.anchor(self.fd.as_fd().try_clone_to_owned()?, None)?,
         };
         *slot = Some(Arc::downgrade(&anchor));
@@ -84,14 +128,32 @@ impl Node {
     }
 
     /// What the file cache knows this regular file by, which was found at this path below the root just now.
-    pub(crate) fn anchor_found(&self, store: &PosixStore, place: &Path) -> Arc<dyn Anchor> {
+    pub(crate) fn anchor_found(&self, store: &PosixStore, place: &Path) -> io::Result<Arc<dyn Anchor>> {
         let mut slot = self.anchor.lock();
         if let Some(anchor) = slot.as_ref().and_then(Weak::upgrade) {
-            return anchor;
+            return Ok(anchor);
         }
-        let anchor = store.anchor_found(self.fd.clone(), self.identity.clone(), place);
+        let anchor = store.anchor_found(self.fd.clone(), self.identify(store)?.clone(), place);
         *slot = Some(Arc::downgrade(&anchor));
-        anchor
+        Ok(anchor)
+    }
+
+    /// What the file cache knows this regular file by, of which nobody has an anchor yet. The file is opened for reading below while the
+    /// store is asked who it is: whoever reads it first waits for one of the two alone.
+    pub(crate) fn anchor_reading(&self, store: &PosixStore) -> io::Result<Arc<dyn Anchor>> {
+        let (opened, asked) = std::thread::scope(|scope| {
+            let asked = scope.spawn(|| self.identify(store).map(|_| ()));
+            (store.open_reading(self.fd()), asked.join())
+        });
+        asked.unwrap_or_else(|_| Err(io::Error::other("a thread that asked the global store ended")))?;
+        let mut slot = self.anchor.lock();
+        if let Some(anchor) = slot.as_ref().and_then(Weak::upgrade) {
+            return Ok(anchor);
+        }
+        // Whoever opens it for himself hears what is wrong.
+        let anchor = store.anchor_opened(self.fd.clone(), self.identity().clone(), opened.ok());
+        *slot = Some(Arc::downgrade(&anchor));
+        Ok(anchor)
     }
 
     /// Makes the anchor of a file that was created just now, at `place` if it has a name; it keeps the descriptor that creation
@@ -101,12 +163,12 @@ impl Node {
         store: &PosixStore,
         created: OwnedFd,
         place: Option<(&Node, &OsStr)>,
-    ) -> Arc<dyn Anchor> {
+    ) -> io::Result<Arc<dyn Anchor>> {
         let place = place.map(|(directory, name)| (directory.fd(), name));
-        let anchor = store.anchor_created(self.fd.clone(), self.identity.clone(), created, place);
+        let anchor = store.anchor_created(self.fd.clone(), self.identify(store)?.clone(), created, place);
         *self.anchor.lock() = Some(Arc::downgrade(&anchor));
         self.note_plain();
-        anchor
+        Ok(anchor)
     }
 
     /// It was created, or seen to have no capabilities, just now.

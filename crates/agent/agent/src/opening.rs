@@ -63,7 +63,12 @@ impl Agent {
         // Before: an open that is refused cuts nothing.
         let taken =
             (mode.truncate && privileged).then(|| self.take_privileges_of(node, mode.clear_set_id)).transpose()?;
-        let open = |how: &OpenHow| self.cache.open_unless(node.anchor(&self.store)?, how.clone(), interrupted);
+        let anchor = if writes || self.may_hold(node)? || self.stat(node)?.st_size == 0 {
+            node.anchor(&self.store)?
+        } else {
+            node.anchor_reading(&self.store)?
+        };
+        let open = |how: &OpenHow| self.cache.open_unless(Arc::clone(&anchor), how.clone(), interrupted);
         let opened = if mode.truncate { self.cut(node, 0, &mut || open(&how)) } else { open(&how) };
         let handle = match (opened, taken) {
             (Err(error), Some(taken)) => {
@@ -127,7 +132,7 @@ impl Agent {
             return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
         }
         let (found, created) = self.create_below(caller, parent, name, new, exclusive)?;
-        let anchor = found.node.anchor_created(&self.store, created, name.map(|name| (parent, name)));
+        let anchor = found.node.anchor_created(&self.store, created, name.map(|name| (parent, name)))?;
         let policy = if name.is_some() { self.policy_for(&found.node) } else { self.policy_for(parent) };
         let (rules, reader) = (WindowRules::of(&policy), Reader::new(&policy));
         let (appends, sync) = (mode.appends_alone(), mode.sync);

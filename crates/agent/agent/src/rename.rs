@@ -87,7 +87,10 @@ impl Agent {
     }
 
     fn must_commit(&self, source: &Node) -> bool {
-        source.is_regular() && self.cache.is_dirty(source.identity()) && self.policy_for(source).rename_commits
+        source.is_regular()
+            && source.is_identified()
+            && self.cache.is_dirty(source.identity())
+            && self.policy_for(source).rename_commits
     }
 
     /// The paths of two names. `None`: one has none here, so no rule is of it.

@@ -94,7 +94,8 @@ impl Agent {
     /// Before a file gets privileges: what is dirty is staged out, for the write below would take them away again. A
     /// stage-out that finds nothing changed later writes nothing.
     pub(crate) fn settle_before_privileges(&self, node: &Node) {
-        if !node.is_regular() || !self.cache.is_dirty(node.identity()) {
+        // Who cannot be asked who he is may be dirty; the change that follows will hear of it.
+        if !node.is_regular() || !self.may_hold(node).unwrap_or(false) || !self.cache.is_dirty(node.identity()) {
             return;
         }
         if let Err(stuck) = self.cache.drain_file(node.identity(), &|| false) {

@@ -251,7 +251,7 @@ impl Door {
         let mut opened = answer.inspect_err(|_| {
             self.retire(known);
             // The kernel looks again once: a second refusal would reach the program.
-            while let Some(newest) = self.nodes.newest(known.node.identity())
+            while let Some(newest) = self.nodes.newest(known.node.key())
                 && !newest.open.lock().welcomes(&open, can)
             {
                 self.retire(&newest);

@@ -1,6 +1,6 @@
 //! Which file each of the kernel's node numbers means.
 //!
-//! Invariant 1: a number is never used twice. Invariant 2: an identity leads to at most one number, the newest; older
+//! Invariant 1: a number is never used twice. Invariant 2: a file's key leads to at most one number, the newest; older
 //! ones of the same file are *retired*: what has them open goes on, new lookups get a new one. Invariant 3: a number
 //! is known while the kernel's lookup count is above zero, the root for ever.
 
@@ -120,7 +120,7 @@ impl Nodes {
         let nodes = Nodes { tables: Mutex::default(), last };
         {
             let mut tables = nodes.tables.lock();
-            tables.newest.insert(root.identity().clone(), ROOT);
+            tables.newest.insert(root.key().clone(), ROOT);
             let known = Known::new(ROOT, root);
             tables.slots.insert(ROOT, Slot::new(known, 1, None));
         }
@@ -136,7 +136,7 @@ impl Nodes {
     pub fn looked_up(&self, node: Arc<Node>, place: Option<(NodeId, &OsStr)>) -> Arc<Known> {
         let place = place.map(|(parent, name)| (parent, name.to_os_string()));
         let mut tables = self.tables.lock();
-        if let Some(id) = tables.newest.get(node.identity()).copied()
+        if let Some(id) = tables.newest.get(node.key()).copied()
             && let Some(slot) = tables.slots.get_mut(&id)
         {
             slot.lookups += 1;
@@ -147,7 +147,7 @@ impl Nodes {
         }
         let id = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         let known = Known::new(id, node);
-        tables.newest.insert(known.node.identity().clone(), id);
+        tables.newest.insert(known.node.key().clone(), id);
         tables.slots.insert(id, Slot::new(known.clone(), 1, place));
         known
     }
@@ -164,7 +164,7 @@ impl Nodes {
         if let Some(slot) = tables.slots.get(&id) {
             return slot.known.clone();
         }
-        let (known, identity) = (Known::new(id, node.clone()), node.identity().clone());
+        let (known, identity) = (Known::new(id, node.clone()), node.key().clone());
         let older = match tables.newest.get(&identity).copied() {
             Some(other) if other > id => Some(known.clone()),
             other => {
@@ -190,7 +190,7 @@ impl Nodes {
         }
         let gone = tables.slots.remove(&id);
         if let Some(gone) = &gone {
-            let identity = gone.known.node.identity();
+            let identity = gone.known.node.key();
             if tables.newest.get(identity) == Some(&id) {
                 tables.newest.remove(identity);
             } else if gone.known.is_retired() {
@@ -206,9 +206,9 @@ impl Nodes {
     pub fn retire(&self, known: &Known) {
         let mut tables = self.tables.lock();
         known.retired.store(true, Ordering::Relaxed);
-        if tables.newest.get(known.node.identity()) == Some(&known.id) {
-            tables.newest.remove(known.node.identity());
-            *tables.retired.entry(known.node.identity().clone()).or_default() += 1;
+        if tables.newest.get(known.node.key()) == Some(&known.id) {
+            tables.newest.remove(known.node.key());
+            *tables.retired.entry(known.node.key().clone()).or_default() += 1;
         }
     }
 
@@ -221,7 +221,7 @@ impl Nodes {
 
     /// Whether the kernel knows the file by several numbers: it does not know that a change by one is one of the other.
     pub fn is_split(&self, known: &Known) -> bool {
-        known.is_retired() || self.tables.lock().retired.contains_key(known.node.identity())
+        known.is_retired() || self.tables.lock().retired.contains_key(known.node.key())
     }
 
     /// How many numbers are known.

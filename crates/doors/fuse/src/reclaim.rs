@@ -26,13 +26,13 @@ impl Door {
         hint: &Path,
     ) -> Result<Arc<Known>, Errno> {
         if let Some(known) = self.nodes.get(number) {
-            return if known.node.identity() == identity { Ok(known) } else { Err(Errno::ESTALE) };
+            return if self.agent.identity_of(&known.node)? == *identity { Ok(known) } else { Err(Errno::ESTALE) };
         }
         if !self.nodes.may_have_given(number) {
             return Err(Errno::ESTALE);
         }
         let node = self.agent.find_again(identity, hint)?.ok_or(Errno::ESTALE)?;
-        if node.identity() != identity {
+        if self.agent.identity_of(&node)? != *identity {
             return Err(Errno::ESTALE);
         }
         Ok(self.nodes.reclaim(number, node, lookups))

@@ -56,7 +56,7 @@ impl Remote {
     /// Which file a number means, and where that is now.
     pub fn file(&self, node: NodeId) -> Option<(Identity, PathBuf)> {
         let known = self.door.nodes.get(node)?;
-        Some((known.node.identity().clone(), self.agent.path_of(&known.node).unwrap_or_default()))
+        Some((self.agent.identity_of(&known.node).ok()?, self.agent.path_of(&known.node).unwrap_or_default()))
     }
 
     /// A number of an earlier process means this file again, and `open` - handle and flags - is an open file or directory of it.

@@ -143,6 +143,10 @@ impl Error {
 pub trait Catalogue: Send + Sync {
     /// The record of a file.
     fn get(&self, identity: &Identity) -> Result<Option<Record>, Error>;
+    /// Whether there may be a record of a file whose identity begins so.
+    fn may_have(&self, _start: &[u8]) -> Result<bool, Error> {
+        Ok(true)
+    }
     /// Applies all changes or none. Commits that run at once share one write and one sync.
     fn commit(&self, changes: Vec<Change>, durability: Durability) -> Result<(), Error>;
     /// Calls `each` for every record that is not `Clean`, without reading the clean ones.

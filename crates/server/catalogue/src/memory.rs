@@ -86,6 +86,10 @@ impl Inner {
 }
 
 impl Catalogue for MemoryCatalogue {
+    fn may_have(&self, start: &[u8]) -> Result<bool, Error> {
+        Ok(self.inner.lock().records.keys().any(|identity| identity.as_bytes().starts_with(start)))
+    }
+
     fn get(&self, identity: &Identity) -> Result<Option<Record>, Error> {
         Ok(self.inner.lock().records.get(identity).cloned())
     }

@@ -18,7 +18,7 @@ use crate::cache::{Counters, Inner};
 use crate::clock::{tick, wall_s};
 use crate::fault;
 use crate::file::{Body, Fetch, File};
-use crate::limits::{FETCH_TRIES, GAP_BYTES, POLL, RACY_SLACK, SMALL_BYTES};
+use crate::limits::{FETCH_TRIES, GAP_BYTES, ONE_READ_BYTES, POLL, RACY_SLACK, SMALL_BYTES};
 use crate::open::is_full;
 use crate::replica;
 use crate::sums::{self, Sums};
@@ -123,7 +123,11 @@ impl Inner {
     ) -> Result<bool, Broken> {
         let version = self.superblock.next_version().map_err(Broken::Replica)?;
         let copied = self.copy_small(&**anchor, version, base);
-        let after = |sum| Ok((sum, anchor.attributes().map_err(Broken::Source)?));
+        // A change after the first look that one read has met whole is seen by the next look at the file, which has the older
+        // fingerprint then.
+        let one = base.size <= ONE_READ_BYTES;
+        let look = || if one { anchor.attributes_in_memory() } else { anchor.attributes() };
+        let after = |sum| Ok((sum, look().map_err(Broken::Source)?));
         let fetched = copied.and_then(after).and_then(|(sum, after)| {
             if base.moved(&after.fingerprint) != Moved::Nothing {
                 *base = after.fingerprint;

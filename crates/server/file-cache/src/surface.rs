@@ -74,6 +74,11 @@ impl FileCache {
         let _ = self.inner.on_change.set(tell);
     }
 
+    /// Whether there is a record of a file whose identity begins so, or may be. What is open without one is not told.
+    pub fn may_know(&self, start: &[u8]) -> bool {
+        self.inner.catalogue.may_have(start).unwrap_or(true)
+    }
+
     /// What `stat` must say instead of the global copy's attributes; `None`: these are true. `below`: these, if nothing that is
     /// settled ([`FileCache::settled`]) has come between. Never blocks on I/O of the global store.
     pub fn attributes(&self, identity: &Identity, below: Option<&Fingerprint>) -> Option<Overlay> {

@@ -108,6 +108,10 @@ pub trait Anchor: Send + Sync {
     fn attributes_now(&self) -> io::Result<Attributes> {
         self.attributes()
     }
+    /// Its attributes as this machine learnt them last, with no request to the store where that has a cache of them here.
+    fn attributes_in_memory(&self) -> io::Result<Attributes> {
+        self.attributes()
+    }
     /// Opens it. `EACCES` cannot come for a file that was created through us by an agent without privilege: the
     /// anchor keeps the descriptor that creation gave.
     fn open(&self, access: Access) -> io::Result<Box<dyn OpenFile>>;

@@ -147,7 +147,7 @@ impl Commands {
 
     fn resolve(&self, file: &str, keep: Keep) -> io::Result<serde_json::Value> {
         let identity = match find(&self.agent, Path::new(file)) {
-            Ok(node) => node.identity().clone(),
+            Ok(node) => self.agent.identity_of(&node)?,
             Err(error) => Identity::from_hex(file).ok_or(error)?,
         };
         let resolved = self.agent.cache().resolve(&identity, keep);

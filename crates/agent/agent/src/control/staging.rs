@@ -127,9 +127,10 @@ impl Staging {
     }
 
     fn file(&self, node: &Node, path: PathBuf, gone: &dyn Fn() -> bool, tell: &Tell) -> Result<(), Box<Reply>> {
-        let (cache, identity) = (self.agent.cache(), node.identity());
+        let unknown = |error: io::Error| Box::new(item(path.clone(), "unknown", Some(error.to_string())));
+        let (cache, identity) = (self.agent.cache(), &self.agent.identity_of(node).map_err(unknown)?);
         let stage_in = || {
-            let anchor = node.anchor_found(&self.agent.store, &inside(&path).map_err(refused)?);
+            let anchor = node.anchor_found(&self.agent.store, &inside(&path).map_err(refused)?)?;
             cache.stage_in(&anchor, &self.agent.policy_for(node))
         };
         let outcome = self.agent.settle(node).and_then(|()| match self.verb {

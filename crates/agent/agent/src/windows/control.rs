@@ -84,6 +84,9 @@ impl Agent {
     /// Before somebody looks at a file past its windows: they end, drained. `waits`: for a server, however long.
     pub fn end_windows(&self, node: &Node, waits: bool) -> io::Result<()> {
         let Some(windows) = self.windows.get() else { return Ok(()) };
+        if !self.may_hold(node)? {
+            return Ok(());
+        }
         let end = || windows.end(node.identity(), None);
         if waits { end() } else { self.patiently(end) }
     }
@@ -121,7 +124,7 @@ impl Agent {
     /// A truncation to `len` bytes by `act`, after what was acknowledged before.
     pub(crate) fn cut<T>(&self, node: &Node, len: u64, act: &mut dyn FnMut() -> io::Result<T>) -> io::Result<T> {
         match self.windows.get() {
-            Some(windows) => windows.cut(node.identity(), len, act),
+            Some(windows) => windows.cut(node.identify(&self.store)?, len, act),
             None => act(),
         }
     }

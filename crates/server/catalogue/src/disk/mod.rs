@@ -181,6 +181,13 @@ impl Catalogue for FjallCatalogue {
         self.with(|open| open.get(identity))
     }
 
+    fn may_have(&self, start: &[u8]) -> Result<bool, Error> {
+        self.with(|open| match open.database.records.prefix(start).next() {
+            Some(entry) => entry.into_inner().map(|_| true).map_err(failed("look for records")),
+            None => Ok(false),
+        })
+    }
+
     fn commit(&self, changes: Vec<Change>, durability: Durability) -> Result<(), Error> {
         self.heal();
         let done = self.with(|open| open.committer.commit(changes, durability));

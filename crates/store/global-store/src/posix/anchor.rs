@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +14,9 @@ use rustix::io::Errno;
 use types::{Identity, Timestamp};
 
 use super::file::PosixFile;
-use super::{Root, attributes_now_of, attributes_of, locate, proc_link, proc_path, reopen, successor};
+use super::{
+    Root, attributes_in_memory, attributes_now_of, attributes_of, locate, proc_link, proc_path, reopen, successor,
+};
 use crate::calls::Call;
 use crate::limits::{MARK_BYTES_MAX, SYNC_NAME_TRIES};
 use crate::{Access, Anchor, Attributes, OpenFile, Successor};
@@ -31,11 +33,13 @@ pub(super) struct PosixAnchor {
     identity: Identity,
     /// Where it was created or found, until somebody has asked.
     place: Mutex<Option<PathBuf>>,
+    /// Opened for reading already, for who asks first.
+    opened: Mutex<Option<File>>,
 }
 
 impl PosixAnchor {
     pub(super) fn new(root: Arc<Root>, fd: Arc<OwnedFd>, created: Option<OwnedFd>, identity: Identity) -> PosixAnchor {
-        PosixAnchor { root, fd, created, identity, place: Mutex::new(None) }
+        PosixAnchor { root, fd, created, identity, place: Mutex::new(None), opened: Mutex::new(None) }
     }
 
     /// It is at this path below the root, as of now.
@@ -43,17 +47,22 @@ impl PosixAnchor {
         *self.place.get_mut() = Some(path);
     }
 
+    /// It was opened for reading just now.
+    pub(super) fn opened_as(&mut self, opened: Option<File>) {
+        *self.opened.get_mut() = opened;
+    }
+
     fn open_file(&self, access: Access) -> io::Result<File> {
         let fd = self.fd.as_fd();
-        let flags = match access {
-            Access::Write => OFlags::RDWR,
-            Access::Read => OFlags::RDONLY,
-            Access::Append => OFlags::RDWR | OFlags::APPEND,
-        };
-        // Only the owner may keep atime where it is.
-        let opened = match reopen(fd, flags | OFlags::NOATIME) {
-            Err(error) if error.raw_os_error() == Some(libc::EPERM) => reopen(fd, flags),
-            other => other,
+        if access == Access::Read
+            && let Some(opened) = self.opened.lock().take()
+        {
+            return Ok(opened);
+        }
+        let opened = match access {
+            Access::Write => open_keeping_atime(fd, OFlags::RDWR),
+            Access::Read => open_reading(fd),
+            Access::Append => open_keeping_atime(fd, OFlags::RDWR | OFlags::APPEND),
         };
         match (opened, &self.created) {
             (Err(error), Some(created)) if is_refusal(&error) => Ok(File::from(created.try_clone()?)),
@@ -89,7 +98,8 @@ impl PosixAnchor {
 
     /// Where the kernel says it is, below the root; empty when it is elsewhere or has no name.
     fn hint(&self) -> io::Result<PathBuf> {
-        if fs::fstat(&self.fd)?.st_nlink == 0 {
+        // A hint is no reason to ask the store.
+        if attributes_in_memory(self.fd.as_fd())?.links == 0 {
             return Ok(PathBuf::new());
         }
         let Some(below) = self.root.below(&proc_link(self.fd.as_fd())?)? else { return Ok(PathBuf::new()) };
@@ -190,6 +200,10 @@ impl Anchor for PosixAnchor {
         self.root.calls.call(Call::Attributes, || attributes_now_of(self.fd.as_fd()))
     }
 
+    fn attributes_in_memory(&self) -> io::Result<Attributes> {
+        self.root.calls.call(Call::Attributes, || attributes_in_memory(self.fd.as_fd()))
+    }
+
     fn open(&self, access: Access) -> io::Result<Box<dyn OpenFile>> {
         let file = self.root.calls.call(Call::Open, || self.open_file(access))?;
         Ok(Box::new(PosixFile::new(self.root.calls, file, access == Access::Append)))
@@ -228,6 +242,18 @@ impl Anchor for PosixAnchor {
             let begun = successor::begin(&self.root, &self.fd, &self.hint().unwrap_or_default(), hidden)?;
             Ok(begun.map(|begun| Box::new(begun) as Box<dyn Successor>))
         })
+    }
+}
+
+pub(super) fn open_reading(fd: BorrowedFd) -> io::Result<File> {
+    open_keeping_atime(fd, OFlags::RDONLY)
+}
+
+/// Only the owner may keep atime where it is.
+fn open_keeping_atime(fd: BorrowedFd, flags: OFlags) -> io::Result<File> {
+    match reopen(fd, flags | OFlags::NOATIME) {
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) => reopen(fd, flags),
+        other => other,
     }
 }
 

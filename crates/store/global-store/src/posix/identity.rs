@@ -6,6 +6,8 @@
 //! * kind 3: inode number alone, where the store tells no birth time. A number that is used again is then the same
 //!   identity: such a store should not be used by programs that delete files outside Forebay.
 //!
+//! * kind 4, which is never recorded: a handle of a FUSE file system, which means the file as long as somebody has it.
+//!
 //! `st_dev` is never in it: it changes when the store is mounted again.
 
 use std::io;
@@ -19,6 +21,10 @@ use crate::limits::{HANDLE_BYTES_MAX, HANDLE_PAUSES};
 const KIND_HANDLE: u8 = 1;
 const KIND_BORN: u8 = 2;
 const KIND_NUMBER: u8 = 3;
+const KIND_PASSING: u8 = 4;
+
+/// `AT_HANDLE_FID` of `name_to_handle_at`: the handle tells files apart, and need not be one to open them by.
+const HANDLE_TELLS_APART: libc::c_int = 0x200;
 
 /// `statfs` type of every FUSE file system. Its handles name the server's node ids, which die with the mount.
 pub(super) const FUSE_MAGIC: i64 = 0x6573_5546;
@@ -38,12 +44,8 @@ pub(super) fn handles_are_durable(fd: BorrowedFd) -> io::Result<bool> {
 
 /// The identity of an open file (`O_PATH` is enough); `handles` says whether its handle may serve.
 pub(super) fn identify(fd: BorrowedFd, handles: bool) -> io::Result<Identity> {
-    if handles && let Some(handle) = handle_of(fd) {
-        let mut bytes = Vec::with_capacity(4 + handle.bytes as usize);
-        bytes.push(KIND_HANDLE);
-        bytes.extend_from_slice(&handle.kind.to_le_bytes()[..3]);
-        bytes.extend_from_slice(&handle.data[..handle.bytes as usize]);
-        return Identity::new(bytes).map_err(io::Error::other);
+    if handles && let Some(handle) = handle_of(fd, 0) {
+        return of_handle(KIND_HANDLE, &handle);
     }
     let mask = StatxFlags::INO | StatxFlags::BTIME;
     let stat = fs::statx(fd, "", AtFlags::EMPTY_PATH, mask)?;
@@ -56,6 +58,29 @@ pub(super) fn identify(fd: BorrowedFd, handles: bool) -> io::Result<Identity> {
         bytes[0] = KIND_NUMBER;
     }
     Identity::new(bytes).map_err(io::Error::other)
+}
+
+/// What tells an open file from all others that are open, and costs its store no request: the FUSE client's own handle. `None`: this
+/// kernel gives none.
+pub(super) fn passing(fd: BorrowedFd) -> Option<Identity> {
+    of_handle(KIND_PASSING, &handle_of(fd, HANDLE_TELLS_APART)?).ok()
+}
+
+fn of_handle(kind: u8, handle: &Handle) -> io::Result<Identity> {
+    let mut bytes = Vec::with_capacity(4 + handle.bytes as usize);
+    bytes.push(kind);
+    bytes.extend_from_slice(&handle.kind.to_le_bytes()[..3]);
+    bytes.extend_from_slice(&handle.data[..handle.bytes as usize]);
+    Identity::new(bytes).map_err(io::Error::other)
+}
+
+/// How the identities of files with this inode number begin, where identities are none of handles.
+pub(super) fn starts_of(ino: u64) -> [[u8; 9]; 2] {
+    [KIND_BORN, KIND_NUMBER].map(|kind| {
+        let mut start = [kind; 9];
+        start[1..].copy_from_slice(&ino.to_le_bytes());
+        start
+    })
 }
 
 /// The inode number in an identity that is none of a handle: a cheap filter for a walk.
@@ -71,14 +96,13 @@ pub(super) fn is_number_alone(identity: &Identity) -> bool {
     identity.as_bytes().first() == Some(&KIND_NUMBER)
 }
 
-fn handle_of(fd: BorrowedFd) -> Option<Handle> {
+fn handle_of(fd: BorrowedFd, flags: libc::c_int) -> Option<Handle> {
     let mut handle = Handle { bytes: HANDLE_BYTES_MAX as u32, kind: 0, data: [0; HANDLE_BYTES_MAX] };
     let mut mount: libc::c_int = 0;
+    let (file, flags) = (fd.as_raw_fd(), libc::AT_EMPTY_PATH | flags);
     // SAFETY: `handle` starts with the two fields of `struct file_handle` (both are `repr(C)`) and has as many bytes
     // behind them as it says; the path is a C string and the mount id is written to a live integer.
-    let result = unsafe {
-        libc::name_to_handle_at(fd.as_raw_fd(), c"".as_ptr(), (&raw mut handle).cast(), &mut mount, libc::AT_EMPTY_PATH)
-    };
+    let result = unsafe { libc::name_to_handle_at(file, c"".as_ptr(), (&raw mut handle).cast(), &mut mount, flags) };
     // A type of more than 24 bits fits no identity; no file system has one.
     let usable = result == 0 && handle.bytes as usize <= HANDLE_BYTES_MAX && (0..1 << 24).contains(&handle.kind);
     usable.then_some(handle)

@@ -8,6 +8,7 @@ mod locking;
 mod sharing;
 mod successor;
 
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
@@ -15,7 +16,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use types::{Fingerprint, Identity, Timestamp};
@@ -59,6 +60,28 @@ struct Root {
     link: RwLock<PathBuf>,
     /// Who calls it.
     calls: Store,
+    /// How many [`Identified`] there are with each inode number.
+    identified: Mutex<HashMap<u64, u64>>,
+}
+
+/// A file whose identity was asked for, until this is dropped.
+pub struct Identified {
+    root: Arc<Root>,
+    ino: u64,
+    /// The identity.
+    pub identity: Identity,
+}
+
+impl Drop for Identified {
+    fn drop(&mut self) {
+        let mut identified = self.root.identified.lock();
+        if let Some(count) = identified.get_mut(&self.ino) {
+            *count -= 1;
+            if *count == 0 {
+                identified.remove(&self.ino);
+            }
+        }
+    }
 }
 
 impl PosixStore {
@@ -85,7 +108,9 @@ impl PosixStore {
         let fine_times = sharing::has_fine_times(root.as_fd())?;
         let link = RwLock::default();
         let calls = Store::new();
-        let root = Root { fd: root, readable, handles, opens_handles, shared, replaces, fine_times, link, calls };
+        let identified = Mutex::default();
+        let root =
+            Root { fd: root, readable, handles, opens_handles, shared, replaces, fine_times, link, calls, identified };
         Ok(PosixStore { root: Arc::new(root) })
     }
 
@@ -125,6 +150,18 @@ impl PosixStore {
     /// the descriptor.
     pub fn anchor_identified(&self, fd: Arc<OwnedFd>, identity: Identity) -> Arc<dyn Anchor> {
         Arc::new(PosixAnchor::new(self.root.clone(), fd, None, identity))
+    }
+
+    /// Opens a regular file for reading by its `O_PATH` descriptor, for [`anchor_opened`](PosixStore::anchor_opened).
+    pub fn open_reading(&self, fd: BorrowedFd) -> io::Result<File> {
+        self.root.calls.call(Call::Open, || anchor::open_reading(fd))
+    }
+
+    /// As [`anchor_identified`](PosixStore::anchor_identified), with a descriptor for who reads it first.
+    pub fn anchor_opened(&self, fd: Arc<OwnedFd>, identity: Identity, opened: Option<File>) -> Arc<dyn Anchor> {
+        let mut anchor = PosixAnchor::new(self.root.clone(), fd, None, identity);
+        anchor.opened_as(opened);
+        Arc::new(anchor)
     }
 
     /// As [`anchor_identified`](PosixStore::anchor_identified), of a file that the caller created just now: keeps the
@@ -175,6 +212,29 @@ impl PosixStore {
     /// The identity of any file below the root: [`identity_of`](PosixStore::identity_of) without its `fstatfs`.
     pub fn identify(&self, fd: BorrowedFd) -> io::Result<Identity> {
         identity::identify(fd, self.root.handles)
+    }
+
+    /// What tells a file from all others that somebody has, where that costs no request and its identity does: a FUSE file system is
+    /// asked for the time of birth. `None`: the identity is had as cheaply, or has to be asked for.
+    pub fn passing_identity(&self, fd: BorrowedFd) -> Option<Identity> {
+        if self.root.handles { None } else { identity::passing(fd) }
+    }
+
+    /// Asks for the identity of a file with a passing one, and remembers that as long as what it gives is kept.
+    pub fn identify_passing(&self, fd: BorrowedFd, ino: u64) -> io::Result<Identified> {
+        let identity = self.root.calls.call(Call::Attributes, || self.identify(fd))?;
+        *self.root.identified.lock().entry(ino).or_default() += 1;
+        Ok(Identified { root: self.root.clone(), ino, identity })
+    }
+
+    /// Whether a file with this inode number is identified now.
+    pub fn is_identified(&self, ino: u64) -> bool {
+        self.root.identified.lock().contains_key(&ino)
+    }
+
+    /// How identities of files with this inode number begin, where files have passing ones.
+    pub fn starts_of(ino: u64) -> [[u8; 9]; 2] {
+        identity::starts_of(ino)
     }
 
     /// Whether this identity will never be another file's. It will where a store that tells no birth time uses a number again.
@@ -377,6 +437,12 @@ fn told(stat: &fs::Statx) -> Attributes {
         gid: stat.stx_gid,
         append_only: stat.stx_attributes.contains(fs::StatxAttributes::APPEND),
     }
+}
+
+/// As [`attributes_of`], as this machine has them in memory: they cost no request.
+fn attributes_in_memory(fd: BorrowedFd) -> io::Result<Attributes> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    Ok(told(&fs::statx(fd, "", flags, StatxFlags::BASIC_STATS)?))
 }
 
 fn reopen(fd: BorrowedFd, flags: OFlags) -> io::Result<File> {
