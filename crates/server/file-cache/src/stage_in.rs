@@ -388,16 +388,15 @@ struct Fetched {
 /// reads as zeros: the check at the end finds that it changed.
 fn copy_block(source: &dyn OpenFile, replica: &OwnedFd, block: ByteRange) -> Result<Fetched, Broken> {
     let mut at = block.start;
-    if block.len() as usize <= GAP_BYTES {
+    if block.len() <= ONE_READ_BYTES {
+        // No hole is smaller than a page: only a page that reads as zeros can be one, and asking costs the store two requests.
         let mut buffer = vec![0_u8; block.len() as usize];
-        // No hole is smaller than a page: only what reads as zeros can be one.
         let read = source.read_at(&mut buffer, at).map_err(Broken::Source)?;
-        let is_data = buffer.iter().any(|byte| *byte != 0) || source.next_data(at).map_err(Broken::Source)?.is_some();
-        if is_data {
+        if buffer.chunks(GAP_BYTES).all(|page| page.iter().any(|byte| *byte != 0)) {
             replica::write_full(replica, &buffer[..read], at).map_err(Broken::Replica)?;
+            let (sum, end) = (sums::sum(&buffer), at + read as u64);
+            return Ok(Fetched { sum, end, hole: ByteRange::new(block.end, block.end) });
         }
-        let end = if is_data { at + read as u64 } else { 0 };
-        return Ok(Fetched { sum: sums::sum(&buffer), end, hole: ByteRange::new(block.end, block.end) });
     }
     let first = source.next_data(at).map_err(Broken::Source)?;
     let start = first.map_or(u64::MAX, |data| data.start);

@@ -59,6 +59,12 @@ impl PosixAnchor {
         {
             return Ok(opened);
         }
+        // Where each open is a request, who stages out a new file has the descriptor that created it.
+        if access == Access::Write
+            && let Some(created) = self.created.as_ref().filter(|_| !self.root.handles)
+        {
+            return Ok(File::from(created.try_clone()?));
+        }
         let opened = match access {
             Access::Write => open_keeping_atime(fd, OFlags::RDWR),
             Access::Read => open_reading(fd),

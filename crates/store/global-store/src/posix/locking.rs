@@ -53,7 +53,7 @@ impl PosixStore {
         let unknown = |error: io::Error| format!("its mount options cannot be read: {error}");
         let table = std::fs::read_to_string("/proc/self/mountinfo").map_err(unknown)?;
         let device = fs::fstat(root).map_err(|error| unknown(error.into()))?.st_dev;
-        let kind = fs::fstatfs(root).map_err(|error| unknown(error.into()))?.f_type as i64;
+        let kind = self.root.kind;
         if kind == FUSE_MAGIC || self.root.shared {
             return sharing::locks_across_nodes(kind, &table, device);
         }

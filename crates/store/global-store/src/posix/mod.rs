@@ -45,6 +45,8 @@ pub struct PosixStore {
 struct Root {
     /// The accelerated directory, as it was given: perhaps only `O_PATH`.
     fd: OwnedFd,
+    /// Its file system's `statfs` type.
+    kind: i64,
     /// The same opened for reading, which `open_by_handle_at` wants; `None` without permission to read it.
     readable: Option<OwnedFd>,
     /// Whether file handles outlive a remount here.
@@ -93,24 +95,26 @@ impl PosixStore {
         if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
             return Err(io::Error::from_raw_os_error(libc::ENOTDIR));
         }
+        // Asked once: it is a request to the store.
+        let kind = fs::fstatfs(&root)?.f_type as i64;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let readable = fs::openat(&root, ".", flags, Mode::empty()).ok();
         let handles = match options.durable_handles {
             Some(known) => known,
-            None => identity::handles_are_durable(root.as_fd())?,
+            None => kind != identity::FUSE_MAGIC,
         };
         let shared = match options.shared {
             Some(known) => known,
-            None => sharing::is_shared(root.as_fd(), stat.st_dev)?,
+            None => sharing::is_shared(kind, stat.st_dev)?,
         };
         let opens_handles = handles && readable.as_ref().is_some_and(|fd| opens_handles(fd.as_fd()));
-        let replaces = sharing::replaces(root.as_fd())?;
-        let fine_times = sharing::has_fine_times(root.as_fd())?;
+        let (replaces, fine_times) = (sharing::replaces(kind), sharing::has_fine_times(kind));
         let link = RwLock::default();
         let calls = Store::new();
         let identified = Mutex::default();
+        let fd = root;
         let root =
-            Root { fd: root, readable, handles, opens_handles, shared, replaces, fine_times, link, calls, identified };
+            Root { fd, kind, readable, handles, opens_handles, shared, replaces, fine_times, link, calls, identified };
         Ok(PosixStore { root: Arc::new(root) })
     }
 

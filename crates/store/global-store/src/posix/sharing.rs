@@ -1,7 +1,6 @@
 //! Whether other machines may change a file system, from its type.
 
 use std::io;
-use std::os::fd::BorrowedFd;
 
 use rustix::fs;
 
@@ -71,9 +70,9 @@ const REPLACED: [i64; 9] = [
     0x00C3_6400, // Ceph
 ];
 
-/// Whether a file can take another's place at once in the file system of an open directory, and who has the other can tell.
-pub(super) fn replaces(root: BorrowedFd) -> io::Result<bool> {
-    Ok(is_replaced(fs::fstatfs(root)?.f_type as i64))
+/// Whether a file can take another's place at once in a file system of this `statfs` type, and who has the other can tell.
+pub(super) fn replaces(kind: i64) -> bool {
+    REPLACED.contains(&kind)
 }
 
 /// `statfs` types of file systems whose times are as fine as needed to tell each change from a look before it, from Linux 6.13 on.
@@ -84,21 +83,16 @@ const FINE_TIMES: [i64; 4] = [
     0x0102_1994, // tmpfs
 ];
 
-/// Whether the file system of an open directory, under this kernel, gives each change that follows a look another time.
-pub(super) fn has_fine_times(root: BorrowedFd) -> io::Result<bool> {
-    let kind = fs::fstatfs(root)?.f_type as i64;
+/// Whether a file system of this `statfs` type, under this kernel, gives each change that follows a look another time.
+pub(super) fn has_fine_times(kind: i64) -> bool {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    Ok(FINE_TIMES.contains(&kind) && kernel(&release) >= (6, 13))
+    FINE_TIMES.contains(&kind) && kernel(&release) >= (6, 13)
 }
 
 /// The first two numbers of a kernel's release.
 fn kernel(release: &str) -> (u32, u32) {
     let mut numbers = release.split(['.', '-']).map_while(|number| number.parse().ok());
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
-}
-
-fn is_replaced(kind: i64) -> bool {
-    REPLACED.contains(&kind)
 }
 
 /// `statfs` types of shared file systems whose clients hand locks to a server that all of them ask, unless a mount option says
@@ -147,9 +141,8 @@ fn options(table: &str, device: u64) -> impl Iterator<Item = &str> {
         .flat_map(|words| words.split(','))
 }
 
-/// Finds out for the file system of an open directory; `device` is its `st_dev`.
-pub(super) fn is_shared(root: BorrowedFd, device: u64) -> io::Result<bool> {
-    let kind = fs::fstatfs(root)?.f_type as i64;
+/// Finds out for a file system of this `statfs` type; `device` is its `st_dev`.
+pub(super) fn is_shared(kind: i64, device: u64) -> io::Result<bool> {
     if kind == FUSE_MAGIC {
         let table = std::fs::read_to_string("/proc/self/mountinfo")?;
         return Ok(fuse_subtype(&table, device).is_some_and(|subtype| SHARED_FUSE.contains(&subtype)));
@@ -217,7 +210,7 @@ mod tests {
     fn files_take_others_places_where_that_is_known_to_be_one_step() {
         const LUSTRE: i64 = 0x0BD0_0BD0;
         let [nfs, ..] = SHARED;
-        assert!(!is_replaced(nfs) && is_replaced(LUSTRE));
+        assert!(!replaces(nfs) && replaces(LUSTRE));
     }
 
     #[test]
@@ -225,6 +218,6 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let fd = std::fs::File::open(directory.path()).unwrap();
         let device = fs::fstat(&fd).unwrap().st_dev;
-        assert!(!is_shared(std::os::fd::AsFd::as_fd(&fd), device).unwrap());
+        assert!(!is_shared(fs::fstatfs(&fd).unwrap().f_type as i64, device).unwrap());
     }
 }
