@@ -118,7 +118,7 @@ pub struct Client {
     address: Address,
     secret: Option<Secret>,
     greeting: Greeting,
-    pool: Pool,
+    pool: Arc<Pool>,
     outstanding: Outstanding,
     /// The server that was told last of requests in doubt, by its memory, and of how many.
     told: Mutex<(Memory, u64)>,
@@ -155,7 +155,7 @@ impl Client {
     pub fn connect(address: Address, secret: Option<Secret>, who: Who, wait: Duration) -> Result<Client, CallError> {
         let session = random().map_err(|e| CallError::Failed { errno: libc::EIO, reason: e.to_string() })?;
         let greeting = Greeting { session, store: Text::cut(who.store), agent: Text::cut(who.agent) };
-        let (pool, outstanding) = (Pool::default(), Outstanding::default());
+        let (pool, outstanding) = (Arc::new(Pool::default()), Outstanding::default());
         let (told, away) = (Mutex::default(), Mutex::default());
         let client = Client { address, secret, greeting, pool, outstanding, told, away };
         client.call(Call { within: Some(wait), ..Call::new(&Message::Ping {}) })?;
@@ -165,6 +165,11 @@ impl Client {
     /// What it is to every server that it meets.
     pub fn session(&self) -> [u8; 16] {
         self.greeting.session
+    }
+
+    /// Connections to the server now.
+    pub fn connections(&self) -> usize {
+        self.pool.made()
     }
 
     /// Where the server is.
@@ -197,6 +202,9 @@ impl Client {
                 }
                 Ok(answer) => {
                     self.is_back();
+                    if !reused {
+                        self.pool.look_after();
+                    }
                     return Ok(answer);
                 }
                 // A connection that was good once says nothing about the next.
@@ -314,6 +322,7 @@ struct Prepared {
 impl Drop for Prepared {
     fn drop(&mut self) {
         self.client.pool.prepared(self.lane, self.connection.take());
+        self.client.pool.look_after();
     }
 }
 

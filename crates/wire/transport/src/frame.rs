@@ -178,12 +178,18 @@ impl Framed {
         Ok(())
     }
 
-    /// Waits for the next frame for as long as `patience` says, and for the rest of it, once begun, no longer than a frame
-    /// may take. `UnexpectedEof`: the peer has ended. `InvalidData`: it does not speak our protocol.
-    pub(crate) fn receive(&mut self, patience: &Patience<'_>) -> io::Result<Frame> {
+    /// Waits for the beginning of the next frame.
+    pub(crate) fn wait(&mut self, patience: &Patience<'_>) -> io::Result<()> {
         while self.filled.is_empty() {
             self.fill(patience)?;
         }
+        Ok(())
+    }
+
+    /// Waits for the next frame for as long as `patience` says, and for the rest of it, once begun, no longer than a frame
+    /// may take. `UnexpectedEof`: the peer has ended. `InvalidData`: it does not speak our protocol.
+    pub(crate) fn receive(&mut self, patience: &Patience<'_>) -> io::Result<Frame> {
+        self.wait(patience)?;
         let rest = patience.at_most(FRAME);
         let mut head = [0; HEADER_BYTES];
         self.take(&mut head, &rest)?;

@@ -27,6 +27,7 @@ mod outstanding;
 mod pool;
 mod secret;
 mod session;
+mod strangers;
 
 pub use address::{Address, AddressError};
 pub use client::{Answer, Call, CallError, Client, Who};

@@ -27,11 +27,21 @@ pub const LANE_CONNECTIONS: [usize; 4] = [4, 24, 16, 32];
 /// the time of one round trip.
 pub const SMALL_BYTES: usize = 16 << 10;
 
-/// Connections that one server has at most, each a thread: some twenty-seven nodes that use all of theirs, hundreds of quiet ones.
+/// Connections of clients that one server has at most, each a thread: some twenty-seven nodes that use all of theirs, hundreds of quiet ones.
 pub const CONNECTIONS_MAX: usize = 2048;
 
-/// Connections in their handshake at once, so that strangers cannot take the places of clients.
-pub const STRANGERS_MAX: usize = 64;
+/// Connections in their handshake at once: as many as come when a server is there again. One that comes beyond may take another's place.
+pub const STRANGERS_MAX: usize = 256;
+
+/// How long a handshake that has begun keeps its place while others come: many times what it takes on a loaded machine.
+pub const STRANGER_SPOKEN: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 2 });
+
+/// Threads beyond those of clients: strangers, and as many that were closed and have not seen it yet.
+pub const THREADS_ENDING_MAX: usize = 2 * STRANGERS_MAX;
+
+/// How long a connection that nobody uses stays, if its client has another of its lane, and the memory of one that stays. Making one takes
+/// two round trips.
+pub const IDLE: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 5 });
 
 /// Sessions that one server has at most.
 pub const SESSIONS_MAX: usize = 512;

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::TcpListener;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use wire::Message;
@@ -19,10 +19,11 @@ use crate::address::Address;
 use crate::frame::{Frame, Framed, Patience};
 use crate::handshake::{self, Outcome, Refused};
 use crate::ledger::Verdict;
-use crate::limits::{CONNECTIONS_MAX, FRAME, OPEN_MAX, STACK_BYTES, STRANGERS_MAX, TICK};
+use crate::limits::{CONNECTIONS_MAX, FRAME, HANDSHAKE, IDLE, OPEN_MAX, STACK_BYTES, THREADS_ENDING_MAX, TICK};
 use crate::link::{self, Link, Peer};
 use crate::secret::Secret;
 use crate::session::{Held, InFile, Service, Sessions};
+use crate::strangers::{From, Strangers};
 
 /// Who may connect.
 #[derive(Clone, Default)]
@@ -51,17 +52,21 @@ struct Shared<V: Service> {
     access: Access,
     sessions: Sessions<V::Session>,
     end: Arc<AtomicBool>,
+    /// Threads of connections.
+    threads: AtomicUsize,
+    /// Those of clients.
     connections: AtomicUsize,
-    strangers: AtomicUsize,
+    strangers: Strangers,
 }
 
 /// Counts one while it lives.
 struct Counted<'a>(&'a AtomicUsize);
 
 impl<'a> Counted<'a> {
-    fn new(counter: &'a AtomicUsize) -> Counted<'a> {
-        counter.fetch_add(1, Ordering::AcqRel);
-        Counted(counter)
+    /// `None`: there are `most`.
+    fn below(counter: &'a AtomicUsize, most: usize) -> Option<Counted<'a>> {
+        let count = |now| (now < most).then_some(now + 1);
+        counter.try_update(Ordering::AcqRel, Ordering::Acquire, count).ok().map(|_| Counted(counter))
     }
 }
 
@@ -81,8 +86,9 @@ impl Server {
             access,
             sessions: Sessions::default(),
             end: Arc::clone(&end),
+            threads: AtomicUsize::new(0),
             connections: AtomicUsize::new(0),
-            strangers: AtomicUsize::new(0),
+            strangers: Strangers::default(),
         });
         let mut server = Server { addresses: Vec::new(), sockets: Vec::new(), end, threads: Vec::new() };
         let mut listening = Vec::new();
@@ -157,8 +163,8 @@ fn bind_unix(path: &Path) -> io::Result<UnixListener> {
 }
 
 impl Socket {
-    /// The next client within a tick.
-    fn next(&self) -> io::Result<Option<Box<dyn Link>>> {
+    /// The next connection within a tick, with its socket and where it comes from.
+    fn next(&self) -> io::Result<Option<(Box<dyn Link>, OwnedFd, From)>> {
         let fd = match self {
             Socket::Unix(socket) => socket.as_fd(),
             Socket::Tcp(socket) => socket.as_fd(),
@@ -171,12 +177,14 @@ impl Socket {
             Socket::Unix(socket) => {
                 let (stream, _) = socket.accept()?;
                 stream.set_nonblocking(false)?;
-                link::unix(stream).map(Some)
+                let fd = stream.as_fd().try_clone_to_owned()?;
+                Ok(Some((link::unix(stream)?, fd, None)))
             }
             Socket::Tcp(socket) => {
-                let (stream, _) = socket.accept()?;
+                let (stream, from) = socket.accept()?;
                 stream.set_nonblocking(false)?;
-                link::tcp(stream).map(Some)
+                let fd = stream.as_fd().try_clone_to_owned()?;
+                Ok(Some((link::tcp(stream)?, fd, Some(from.ip()))))
             }
         }
     }
@@ -191,7 +199,7 @@ impl<V: Service> Shared<V> {
         while !self.ends() {
             match socket.next() {
                 Ok(None) => {}
-                Ok(Some(link)) => self.start(link),
+                Ok(Some((link, socket, from))) => self.start(link, socket, from),
                 // Out of descriptors, or a client that went at once: the next one may fare better.
                 Err(error) => {
                     tracing::debug!(%error, "a connection could not be accepted");
@@ -201,29 +209,31 @@ impl<V: Service> Shared<V> {
         }
     }
 
-    fn start(self: &Arc<Self>, link: Box<dyn Link>) {
-        if self.connections.load(Ordering::Acquire) >= CONNECTIONS_MAX
-            || self.strangers.load(Ordering::Acquire) >= STRANGERS_MAX
-        {
+    fn start(self: &Arc<Self>, link: Box<dyn Link>, socket: OwnedFd, from: From) {
+        if self.threads.load(Ordering::Acquire) >= CONNECTIONS_MAX + THREADS_ENDING_MAX {
             tracing::debug!("too many connections: one is closed");
             return;
         }
-        let shared = Arc::clone(self);
         // Counted before the next is accepted.
-        shared.strangers.fetch_add(1, Ordering::AcqRel);
-        let serve = move || shared.serve(link);
+        let Some(stranger) = self.strangers.come(from, socket) else { return };
+        self.threads.fetch_add(1, Ordering::AcqRel);
+        let shared = Arc::clone(self);
+        let serve = move || {
+            let _thread = Counted(&shared.threads);
+            shared.serve(link, stranger);
+        };
         let started = std::thread::Builder::new().name("client".into()).stack_size(STACK_BYTES).spawn(serve);
         if started.is_err() {
-            self.strangers.fetch_sub(1, Ordering::AcqRel);
+            self.threads.fetch_sub(1, Ordering::AcqRel);
+            self.strangers.leave(stranger);
         }
     }
 
-    fn serve(&self, link: Box<dyn Link>) {
-        let _connection = Counted::new(&self.connections);
+    fn serve(&self, link: Box<dyn Link>, stranger: u64) {
         let mut framed = Framed::new(link);
-        let mut held = None;
-        let met = self.meet(&mut framed, &mut held);
-        self.strangers.fetch_sub(1, Ordering::AcqRel);
+        let (mut held, mut connection) = (None, None);
+        let met = self.meet(&mut framed, stranger, &mut held, &mut connection);
+        self.strangers.leave(stranger);
         let Some((session, held)) = held else {
             match met {
                 Err(Outcome::Refused(Refused { reason, .. })) => tracing::info!(reason, "a client was refused"),
@@ -240,7 +250,13 @@ impl<V: Service> Shared<V> {
     }
 
     #[allow(clippy::type_complexity, reason = "a session's number and its memory, or none yet")]
-    fn meet(&self, framed: &mut Framed, held: &mut Option<([u8; 16], Arc<Held<V::Session>>)>) -> Result<(), Outcome> {
+    fn meet<'a>(
+        &'a self,
+        framed: &mut Framed,
+        stranger: u64,
+        held: &mut Option<([u8; 16], Arc<Held<V::Session>>)>,
+        connection: &mut Option<Counted<'a>>,
+    ) -> Result<(), Outcome> {
         let local = match framed.link().peer()? {
             // What the kernel says of a process of this machine is its proof.
             Peer::Local { uid, pid } => {
@@ -255,17 +271,23 @@ impl<V: Service> Shared<V> {
         };
         let secret = self.access.secret.as_ref().filter(|_| !local);
         let admit = |greeting: &handshake::Greeting| {
+            *connection = Some(Counted::below(&self.connections, CONNECTIONS_MAX).ok_or_else(|| Refused {
+                errno: libc::EAGAIN,
+                reason: format!("the server has {CONNECTIONS_MAX} connections"),
+            })?);
             let joined = self.sessions.join(greeting, &self.service)?;
             let memory = joined.memory;
             *held = Some((greeting.session, joined));
             Ok(memory)
         };
+        framed.wait(&Patience::within(HANDSHAKE))?;
+        self.strangers.spoke(stranger);
         handshake::receive(framed, secret, admit).map(|_| ())
     }
 
     /// Serves until the connection ends; says why it did.
     fn converse(&self, framed: &mut Framed, held: &Held<V::Session>) -> io::Error {
-        let (mut room, mut out) = (Vec::new(), Vec::new());
+        let (mut room, mut out): (Vec<u8>, Vec<u8>) = (Vec::new(), Vec::new());
         let ended = || self.ends();
         loop {
             // Asked here too: a client that always has something to say never lets us wait.
@@ -273,13 +295,19 @@ impl<V: Service> Shared<V> {
                 return io::Error::from_raw_os_error(libc::ESHUTDOWN);
             }
             // A client that has nothing to say is no burden; one that begins must go on.
+            if room.capacity() + out.capacity() > 0
+                && framed.wait(&Patience { until: Some(Instant::now() + IDLE), interrupted: &ended }).is_err()
+            {
+                // An error says the same again.
+                (room, out) = (Vec::new(), Vec::new());
+            }
             let frame = match framed.receive(&Patience { until: None, interrupted: &ended }) {
                 Ok(frame) => frame,
                 Err(error) => return error,
             };
             let bytes = frame.header.data_bytes as usize;
             if room.len() < bytes {
-                room.resize(bytes, 0); // and never again
+                room.resize(bytes, 0); // and never again while it is used
             }
             let data = &mut room[..bytes];
             if let Err(error) = framed.take(data, &Patience::within(FRAME)) {
@@ -345,7 +373,8 @@ impl<V: Service> Shared<V> {
             self.sessions.expire(false);
         }
         // The connections look up within a tick; what they had open is closed with them.
-        while self.connections.load(Ordering::Acquire) > 0 {
+        while self.threads.load(Ordering::Acquire) > 0 {
+            self.strangers.close();
             std::thread::sleep(Duration::from_millis(2));
         }
         self.service.ends();

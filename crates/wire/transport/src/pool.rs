@@ -1,13 +1,18 @@
-//! A client's connections: each carries one request at a time; who finds none free waits for one.
+//! A client's connections: each carries one request at a time; who finds none free waits for one. What nobody uses for a while is given
+//! back, but for one of each lane: a server has connections for so many clients, and forgets one that has none.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use std::io;
-use std::time::Instant;
 
 use wire::{Message, pace};
 
 use crate::frame::{Framed, Patience};
-use crate::limits::{LANE_CONNECTIONS, SMALL_BYTES, TICK};
+use crate::limits::{IDLE, LANE_CONNECTIONS, SMALL_BYTES, TICK};
 use crate::session::Memory;
 
 /// Which connections a request takes: what is quick never waits for what is large or slow.
@@ -54,7 +59,8 @@ pub(crate) struct Connection {
 
 #[derive(Default)]
 struct Idle {
-    free: Vec<Connection>,
+    /// The one that was used last is taken first, so those that nobody needs are at the front.
+    free: VecDeque<(Connection, Instant)>,
     /// Those that there are, those that somebody makes for himself, and those of `prepared`.
     made: usize,
     /// Those that are being made for whoever comes.
@@ -71,6 +77,8 @@ struct Track {
 #[derive(Default)]
 pub(crate) struct Pool {
     lanes: [Track; LANE_CONNECTIONS.len()],
+    /// A thread looks for what can be given back.
+    looked_after: AtomicBool,
 }
 
 /// A place in a lane, with a connection or the right to make one.
@@ -81,12 +89,27 @@ pub(crate) struct Place<'a> {
 }
 
 impl Pool {
+    /// After a connection was made: what nobody uses for a while is given back, by a thread that ends with the last of it.
+    pub(crate) fn look_after(self: &Arc<Pool>) {
+        if self.looked_after.load(Ordering::Relaxed)
+            || !self.has_many()
+            || self.looked_after.swap(true, Ordering::AcqRel)
+        {
+            return;
+        }
+        let pool = Arc::downgrade(self);
+        let started = std::thread::Builder::new().name("connections".into()).spawn(move || give_back(&pool));
+        if started.is_err() {
+            self.looked_after.store(false, Ordering::Release);
+        }
+    }
+
     /// Takes a place; waits for one as long as `patience` says.
     pub(crate) fn take(&self, lane: Lane, patience: &Patience<'_>) -> io::Result<Place<'_>> {
         let track = &self.lanes[lane as usize];
         let mut idle = track.idle.lock();
         loop {
-            if let Some(connection) = idle.free.pop() {
+            if let Some((connection, _)) = idle.free.pop_back() {
                 return Ok(Place { track, connection: Some(connection) });
             }
             if idle.made < LANE_CONNECTIONS[lane as usize] {
@@ -97,6 +120,37 @@ impl Pool {
             let tick = Instant::now() + TICK;
             track.freed.wait_until(&mut idle, patience.until.map_or(tick, |until| until.min(tick)));
         }
+    }
+
+    /// Gives back the connections that nobody has used for so long, but for one of each lane. Whether there may be more to give back later.
+    pub(crate) fn give_back(&self, idle_for: Duration) -> bool {
+        let mut more = false;
+        for track in &self.lanes {
+            let mut given = Vec::new();
+            let mut idle = track.idle.lock();
+            while idle.made > 1
+                && let Some((_, since)) = idle.free.front()
+                && since.elapsed() >= idle_for
+            {
+                given.extend(idle.free.pop_front());
+                idle.made -= 1;
+            }
+            more |= idle.made > 1;
+            drop(idle);
+            // Closed outside the lock.
+            drop(given);
+        }
+        more
+    }
+
+    /// Connections that there are, or are being made.
+    pub(crate) fn made(&self) -> usize {
+        self.lanes.iter().map(|track| track.idle.lock().made).sum()
+    }
+
+    /// Whether some lane has more than the one that it keeps.
+    fn has_many(&self) -> bool {
+        self.lanes.iter().any(|track| track.idle.lock().made > 1)
     }
 
     /// How many connections are to be made so that `count` are free; each is then told by [`Pool::prepared`].
@@ -117,14 +171,84 @@ impl Pool {
     }
 }
 
+/// Until nothing more can be given back, or the client is gone.
+fn give_back(pool: &Weak<Pool>) {
+    loop {
+        std::thread::sleep(IDLE / 5);
+        let Some(pool) = pool.upgrade() else { return };
+        if !pool.give_back(IDLE) {
+            pool.looked_after.store(false, Ordering::Release);
+            // One that was made meanwhile found this thread.
+            if !pool.has_many() || pool.looked_after.swap(true, Ordering::AcqRel) {
+                return;
+            }
+        }
+    }
+}
+
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         let mut idle = self.track.idle.lock();
         match self.connection.take() {
-            Some(connection) => idle.free.push(connection),
+            Some(connection) => idle.free.push_back((connection, Instant::now())),
             None => idle.made -= 1,
         }
         drop(idle);
         self.track.freed.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::link;
+
+    fn connect(place: &mut Place<'_>) -> UnixStream {
+        let (near, far) = UnixStream::pair().unwrap();
+        place.connection = Some(Connection { framed: Framed::new(link::unix(near).unwrap()), memory: [0; 16] });
+        far.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+        far
+    }
+
+    fn is_open(mut far: &UnixStream) -> bool {
+        far.read(&mut [0]).is_err()
+    }
+
+    #[test]
+    fn idle_connections_are_given_back_but_for_one_of_a_kind() {
+        let (pool, never) = (Pool::default(), Patience { until: None, interrupted: &|| false });
+        let take = |lane| pool.take(lane, &never).unwrap();
+        let mut places: Vec<_> = (0..4).map(|_| take(Lane::Large)).collect();
+        let far: Vec<_> = places.iter_mut().map(connect).collect();
+        let mut quick = take(Lane::Quick);
+        let lone = connect(&mut quick);
+        drop(quick);
+        let used = places.pop();
+        drop(places);
+        assert!(pool.give_back(Duration::from_secs(60)), "there may be some later");
+        assert_eq!(pool.made(), 5);
+        // The one that is in use counts as the one that stays.
+        assert!(!pool.give_back(Duration::ZERO));
+        assert_eq!((pool.made(), is_open(&lone), is_open(&far[3])), (2, true, true));
+        assert!(far[..3].iter().all(|far| !is_open(far)));
+        drop(used);
+        assert!(!pool.give_back(Duration::ZERO));
+        assert!(take(Lane::Large).connection.is_some() && take(Lane::Quick).connection.is_some());
+    }
+
+    #[test]
+    fn what_is_not_needed_any_more_goes_by_itself_and_the_thread_with_it() {
+        let (pool, never) = (Arc::new(Pool::default()), Patience { until: None, interrupted: &|| false });
+        let mut places: Vec<_> = (0..2).map(|_| pool.take(Lane::Small, &never).unwrap()).collect();
+        let far: Vec<_> = places.iter_mut().map(connect).collect();
+        pool.look_after();
+        assert!(pool.looked_after.load(Ordering::Relaxed));
+        drop(places);
+        testkit::wait_until("one is given back", 4 * IDLE, || !is_open(&far[0]) || !is_open(&far[1]));
+        testkit::wait_until("nobody looks any more", 4 * IDLE, || !pool.looked_after.load(Ordering::Relaxed));
+        assert_eq!(pool.made(), 1);
     }
 }

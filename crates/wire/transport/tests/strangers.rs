@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -196,6 +196,37 @@ fn who_says_nothing_or_speaks_a_byte_at_a_time_is_closed_and_holds_up_nobody() {
     assert!(said < BODY_BYTES_MAX, "it was closed for its time, not for what it said");
     last_words(stopped);
     last_words(silent.pop().unwrap());
+}
+
+#[test]
+fn a_flood_of_silent_connections_keeps_no_client_out() {
+    let log = Arc::new(Log::default());
+    let server = serve(&log);
+    let before = client_of(&server.addresses()[0]);
+    let ends = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..STRANGERS_MAX + 40 {
+            scope.spawn(|| {
+                // They come again as soon as they are closed.
+                while !ends.load(Ordering::SeqCst) {
+                    let mut stream = socket(&server);
+                    stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+                    while !ends.load(Ordering::SeqCst)
+                        && stream.read(&mut [0]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+                    {
+                    }
+                }
+            });
+        }
+        let began = Instant::now();
+        let ping = |client: &Client| client.call(Call { within: Some(BOUND), ..Call::new(&Message::Ping {}) });
+        let through = (0..10).all(|_| {
+            let new = Client::connect(server.addresses()[0].clone(), None, who(), BOUND);
+            ping(&before).is_ok() && new.is_ok_and(|new| ping(&new).is_ok())
+        });
+        ends.store(true, Ordering::SeqCst);
+        assert!(through && began.elapsed() < BOUND, "{:?}", began.elapsed());
+    });
 }
 
 #[test]
