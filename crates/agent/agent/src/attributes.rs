@@ -143,7 +143,7 @@ impl Agent {
         self.look(open.node(), &mut |_| Ok(()))?;
         let mut attributes = of_stat(&self.stat(open.node())?);
         if let Some(replica) = open.backing() {
-            let version = of_stat(&fs::fstat(replica)?);
+            let version = of_stat(&fs::fstat(&replica)?);
             (attributes.size, attributes.blocks, attributes.mtime) = (version.size, version.blocks, version.mtime);
         }
         Ok(attributes)

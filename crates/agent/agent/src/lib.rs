@@ -34,6 +34,7 @@ pub use caller::{Caller, groups_of, set_groups_of_callers};
 pub use directory::{DirectoryEntry, OpenDirectory};
 pub use file_cache::{DrainProgress, SeekFor, Stuck};
 pub use global_store::calls::{Errand, Outstanding, Store};
+pub use global_store::descriptors;
 pub use locking::LockScope;
 pub use mode::{Mode, WriteHow};
 pub use names::{Found, NewMode};

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use global_store::calls::Call;
+use global_store::descriptors;
 use global_store::hidden::is_hidden;
 use global_store::posix::{PosixStore, reopen_as_path};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
@@ -46,8 +47,13 @@ impl NewMode {
 }
 
 impl Agent {
-    /// Finds a name.
+    /// Finds a name. `ENFILE`: the last descriptors are kept for files that are open.
     pub fn lookup(&self, parent: &Node, name: &OsStr) -> io::Result<Found> {
+        let found = self.look_up(parent, name)?;
+        if descriptors::is_last(found.node.fd()) { Err(Errno::NFILE.into()) } else { Ok(found) }
+    }
+
+    pub(crate) fn look_up(&self, parent: &Node, name: &OsStr) -> io::Result<Found> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         if is_hidden(name) {
             return Err(Errno::NOENT.into());
@@ -101,7 +107,7 @@ impl Agent {
         self.impersonator.act(caller, new.judge(parent), || {
             Ok(self.change_below(Call::Create, || with_umask(new.mode, new.umask, make))?)
         })?;
-        self.lookup(parent, name)
+        self.look_up(parent, name)
     }
 
     /// Makes a fifo, socket, device or empty file; the type is in the mode.
@@ -119,7 +125,7 @@ impl Agent {
         self.impersonator.act(caller, new.judge(parent), || {
             Ok(self.change_below(Call::Create, || with_umask(new.mode, new.umask, make))?)
         })?;
-        self.lookup(parent, name)
+        self.look_up(parent, name)
     }
 
     /// Makes a symbolic link.
@@ -127,7 +133,7 @@ impl Agent {
         self.impersonator.act(caller, names_in(parent), || {
             Ok(self.change_below(Call::Create, || fs::symlinkat(target, parent.fd(), plain(name)?))?)
         })?;
-        self.lookup(parent, name)
+        self.look_up(parent, name)
     }
 
     /// What a symbolic link holds.
@@ -147,13 +153,13 @@ impl Agent {
         }
         self.removes(node, false);
         self.changed(node)?;
-        self.lookup(parent, name)
+        self.look_up(parent, name)
     }
 
     /// Removes a name that is no directory. The file's data goes with its last name.
     pub fn unlink(&self, caller: &Caller, parent: &Node, name: &OsStr) -> io::Result<()> {
         let _steady = self.steady_names();
-        let victim = self.lookup(parent, name)?;
+        let victim = self.look_up(parent, name)?;
         self.loses_a_name(&victim);
         let remove =
             || self.change_below(Call::Remove, || Ok(fs::unlinkat(parent.fd(), plain(name)?, AtFlags::empty())?));

@@ -1,7 +1,7 @@
 //! Open files.
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -144,7 +144,7 @@ impl OpenFile {
     }
 
     /// The complete replica as an `O_PATH` descriptor, for the kernel to read and write itself.
-    pub fn backing(&self) -> Option<BorrowedFd<'_>> {
+    pub fn backing(&self) -> Option<Arc<OwnedFd>> {
         self.handle.backing()
     }
 
@@ -157,7 +157,7 @@ impl OpenFile {
         if self.mode.write || self.atime() != Atime::No {
             return Err(never);
         }
-        let stat = fs::fstat(replica)?;
+        let stat = fs::fstat(&replica)?;
         let size = stat.st_size as u64;
         // A tmpfs fills a hole that is read in a mapping.
         let holes = (stat.st_blocks as u64).saturating_mul(512) < size;

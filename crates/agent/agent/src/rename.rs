@@ -27,8 +27,8 @@ impl Agent {
         let flags = RenameFlags::from_bits_retain(flags);
         let replaces = !flags.intersects(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE);
         let look = || {
-            let source = self.lookup(from.0, from.1)?.node;
-            match self.lookup(to.0, to.1) {
+            let source = self.look_up(from.0, from.1)?.node;
+            match self.look_up(to.0, to.1) {
                 Ok(found) => Ok((source, Some(found))),
                 Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok((source, None)),
                 Err(error) => Err(error),

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use agent::Store;
+use agent::descriptors::{Charge, Owner};
 use agent::locks::{LockKind, LockRequest, owner as owner_of};
 use agent::{Agent, Announced, Attributes, Found, Mode, OpenDirectory, OpenFile};
 use fuse_protocol::{
@@ -201,6 +202,11 @@ impl Door {
         AttrReply { attr: convert::attr(attributes), valid: self.valid(known) }
     }
 
+    /// For whom a file is opened.
+    pub(crate) fn owner(&self, uid: u32) -> Owner {
+        if self.client == 0 { Owner::User(uid) } else { Owner::Node(self.client) }
+    }
+
     pub(crate) fn open_file(&self, req: &Request, known: &Arc<Known>, mode: Mode) -> Result<Opened, Errno> {
         // The kernel refuses writers of a running program by itself, but asks us to truncate before it looks.
         if mode.truncate && !mode.write && known.open.lock().is_executed() {
@@ -217,8 +223,9 @@ impl Door {
                 ended => ended?,
             }
         }
+        let charge = known.open.lock().may_open(self.owner(req.uid))?;
         let open = self.agent.open(&convert::caller(req), &known.node, mode, &|| req.interrupted())?;
-        self.admit(req, known, open, announced)
+        self.admit(req, known, (open, charge), announced)
     }
 
     pub(crate) fn abilities(&self) -> Abilities {
@@ -230,7 +237,7 @@ impl Door {
         &self,
         req: &Request,
         known: &Arc<Known>,
-        open: OpenFile,
+        (open, charge): (OpenFile, Option<Charge>),
         announced: Option<Announced>,
     ) -> Result<Opened, Errno> {
         let can = self.abilities();
@@ -246,7 +253,11 @@ impl Door {
                 // It may look past us. Under the lock: nobody gets a window between this and the answer.
                 self.agent.end_windows(&known.node, open.changes())?;
             }
-            state.admit(&open, req.pid, can, self.registrations.get().map(Arc::as_ref), windowed)
+            let answer = state.admit(&open, req.pid, can, self.registrations.get().map(Arc::as_ref), windowed);
+            if answer.is_ok() {
+                state.charge(&open, charge);
+            }
+            answer
         };
         let mut opened = answer.inspect_err(|_| {
             self.retire(known);

@@ -6,6 +6,7 @@
 //!     still happen.
 //! L3. A program that was killed is let go, whatever the policy says: nobody waits for the answer any more.
 
+use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -105,7 +106,7 @@ impl Door {
     pub(crate) fn told_before(&self, known: &Known) -> Option<AttrReply> {
         let file = self.handles.of_replica(known)?;
         let mut attributes = (*known.told.lock())?;
-        let replica = Attributes::of(file.open.backing()?).ok()?;
+        let replica = Attributes::of(file.open.backing()?.as_fd()).ok()?;
         (attributes.size, attributes.blocks, attributes.mtime) = (replica.size, replica.blocks, replica.mtime);
         Some(AttrReply { attr: convert::attr(&attributes), valid: Duration::ZERO })
     }

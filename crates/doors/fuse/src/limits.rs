@@ -6,6 +6,10 @@ use std::time::Duration;
 /// divisor: open files, replicas and the catalogue need the rest.
 pub const NODE_DESCRIPTORS_SHARE: u64 = 2;
 
+/// Descriptors that an open file has beside that of its node, where its data is read and written below: the global copy, and a replica
+/// that is being filled.
+pub const DESCRIPTORS_BELOW: u64 = 2;
+
 /// How many nodes the kernel is asked to forget at once: enough that the next time is far, few enough that what
 /// programs use just now mostly stays.
 pub const FORGET_BATCH: usize = 1024;

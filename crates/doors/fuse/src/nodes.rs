@@ -224,6 +224,11 @@ impl Nodes {
         known.is_retired() || self.tables.lock().retired.contains_key(known.node.key())
     }
 
+    /// How many of them nobody uses but the kernel: no request, and no open file.
+    pub fn idle(&self) -> usize {
+        self.tables.lock().slots.values().filter(|slot| Arc::strong_count(&slot.known) == 1).count()
+    }
+
     /// How many numbers are known.
     pub fn len(&self) -> usize {
         self.tables.lock().slots.len()

@@ -10,9 +10,13 @@
 //! write them over what went past it: who could make some is direct as well, and cannot map the file shared (`ENODEV`). Pages that
 //! were only read are forgotten after each write that bypassed them (`Door::wrote`).
 
+use std::io;
+
+use agent::descriptors::{Charge, Owner};
 use agent::{DataVersion, OpenFile};
 use fuse_protocol::{Errno, Opened, fopen};
 
+use crate::limits;
 use crate::registrations::{Registration, Registrations};
 
 /// The way of a node's opens.
@@ -44,6 +48,8 @@ pub struct OpenState {
     data: Option<DataVersion>,
     /// The kernel's registration of the replica, one a node.
     backing: Option<Registration>,
+    /// Its descriptors, counted for who opened it first.
+    charge: Option<Charge>,
     /// The thread that was told `ESTALE` last: if it comes again it has no name to look up, and is served as it is.
     refused: Option<u32>,
 }
@@ -124,6 +130,23 @@ impl Bypasses for Opened {
 }
 
 impl OpenState {
+    /// Before a file is opened: the right to have another one open, if nobody has it open yet. `ENFILE`: its owner has too many.
+    pub fn may_open(&self, owner: Owner) -> Result<Option<Charge>, Errno> {
+        if self.charge.is_some() { Ok(None) } else { Ok(Some(Charge::take(owner).map_err(io::Error::from)?)) }
+    }
+
+    /// A file that was opened with the right to do so, and has been admitted.
+    pub fn charge(&mut self, open: &OpenFile, charge: Option<Charge>) {
+        if self.charge.is_some() {
+            return;
+        }
+        self.charge = charge;
+        // What is not in a complete replica is read and written below.
+        if let Some(charge) = self.charge.as_mut().filter(|_| open.version().is_none() && !open.is_remote()) {
+            charge.grow(limits::DESCRIPTORS_BELOW);
+        }
+    }
+
     /// Counts an open and says how to answer it; the handle number is still to be filled in.
     pub fn admit(
         &mut self,
@@ -242,6 +265,7 @@ impl OpenState {
         self.executing = self.executing.saturating_sub(u32::from(open.executes()));
         if self.opens == 0 {
             self.data = None;
+            self.charge = None;
             self.looked_past = false;
             if let (Some(registration), Some(registrations)) = (self.backing.take(), registrations) {
                 registrations.leave(registration);

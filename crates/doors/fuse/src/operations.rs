@@ -3,6 +3,7 @@
 use std::ffi::{CStr, OsStr};
 use std::time::Duration;
 
+use agent::descriptors::Charge;
 use agent::locks::owner as owner_of;
 use agent::{Bytes, Errand, Mode, NewMode, SeekFor};
 use fuse_protocol::{
@@ -388,9 +389,11 @@ impl Door {
         let directory = self.node(parent)?;
         let mode = Mode::from_flags(flags);
         let announced = self.agent.announced(req.pid);
+        // Before: what is refused is not created.
+        let charge = Charge::take(self.owner(req.uid)).map_err(std::io::Error::from)?;
         let (found, open) = self.agent.create(&caller(req), &directory.node, name, new, exclusive, mode)?;
         let (known, mut entry) = self.entry(found, parent, name);
-        match self.admit(req, &known, open, announced) {
+        match self.admit(req, &known, (open, Some(charge)), announced) {
             Ok(opened) => {
                 if self.agent.is_windowed(&known.node) {
                     entry.attr_valid = Duration::ZERO;

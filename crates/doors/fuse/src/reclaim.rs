@@ -53,7 +53,14 @@ impl Door {
         }
         let open = self.agent.reopen(&known.node, Mode::from_flags(flags))?;
         // Nothing is passed through to another machine, so the kernel goes on as it was told when it opened the file.
-        let answer = known.open.lock().admit(&open, 0, self.abilities(), None, false)?;
+        let answer = {
+            let mut state = known.open.lock();
+            let answer = state.admit(&open, 0, self.abilities(), None, false)?;
+            // It was open before: one too many is not refused now.
+            let charge = state.may_open(self.owner(0)).ok().flatten();
+            state.charge(&open, charge);
+            answer
+        };
         self.handles
             .reclaim_file(handle, FileOf { known: known.clone(), open, bypasses: answer.bypasses(), passed: false });
         Ok(())

@@ -5,7 +5,8 @@
 //! [`limits::IDLE_REGISTRATIONS`] that nobody uses, none for longer than [`limits::IDLE_REGISTRATION`].
 
 use std::collections::{BTreeMap, HashMap};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use config::Atime;
@@ -67,11 +68,11 @@ impl Registrations {
 
     /// The registration of a replica whose reads are noted so; `file` opens it, if it is needed. `None`: the kernel does not
     /// take it.
-    pub fn begin<'a>(
+    pub fn begin(
         &self,
         version: Version,
         atime: Atime,
-        file: impl FnOnce() -> Option<BorrowedFd<'a>>,
+        file: impl FnOnce() -> Option<Arc<OwnedFd>>,
     ) -> Option<Registration> {
         let left = self.idle.lock().take(version);
         match left {
@@ -80,7 +81,7 @@ impl Registrations {
             Some(left) => self.close(left.id),
             None => {}
         }
-        match self.notifier.backing_open(file()?) {
+        match self.notifier.backing_open(file()?.as_fd()) {
             Ok(id) => Some(Registration { id, version, atime }),
             Err(error) => {
                 tracing::debug!(%error, "no passthrough: the kernel did not take the replica");

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
+use agent::descriptors;
 use fuse_protocol::{InUse, Notifier};
-use rustix::process::{Resource, getrlimit};
 
 use crate::limits;
 use crate::nodes::Nodes;
@@ -22,8 +22,8 @@ pub struct Relief {
 }
 
 impl Relief {
-    /// Starts it. `most` nodes are kept without asking; `None`: the process's limit of descriptors decides. `away`: it is the kernel of
-    /// another machine.
+    /// Starts it. `most` nodes that nobody has open are kept without asking; `None`: what open files leave of the process's descriptors
+    /// decides. `away`: it is the kernel of another machine.
     pub fn start(
         nodes: Arc<Nodes>,
         registrations: Option<Arc<Registrations>>,
@@ -31,13 +31,16 @@ impl Relief {
         most: Option<usize>,
         away: bool,
     ) -> std::io::Result<Relief> {
-        let most = most.unwrap_or_else(|| node_budget(limits::NODE_DESCRIPTORS_SHARE));
+        let most = move || most.unwrap_or_else(|| node_budget(limits::NODE_DESCRIPTORS_SHARE));
         let ended = Arc::new(AtomicBool::new(false));
         let stop = ended.clone();
         let thread = std::thread::Builder::new().name("relief".into()).spawn(move || {
             while !stop.load(Ordering::Acquire) {
-                if nodes.len() > most {
-                    let excess = (nodes.len() - most).max(limits::FORGET_BATCH);
+                let most = most();
+                // Those that are open stay whatever the kernel is asked.
+                let idle = if nodes.len() > most { nodes.idle() } else { 0 };
+                if idle > most {
+                    let excess = (idle - most).max(limits::FORGET_BATCH);
                     forget(&nodes, &notifier, excess, away);
                 }
                 registrations.iter().for_each(|idle| idle.expire(limits::IDLE_REGISTRATION));
@@ -72,8 +75,7 @@ fn forget(nodes: &Nodes, notifier: &Notifier, most: usize, away: bool) {
     }
 }
 
-/// How many nodes a share of the process's descriptors serves; `share` is the divisor.
+/// How many nodes a share of the process's descriptors that no open file holds serves; `share` is the divisor.
 pub fn node_budget(share: u64) -> usize {
-    let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(1 << 20);
-    usize::try_from(descriptors / share).unwrap_or(usize::MAX)
+    usize::try_from(descriptors::spare() / share).unwrap_or(usize::MAX)
 }

@@ -1,12 +1,13 @@
 //! How many descriptors may be held for what, by the limit of the process.
 
+use global_store::descriptors;
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::limits::{
     ANCHORS_BY_PATH_SHARE, ANCHORS_KEPT, ANCHORS_SHARE, BATCH_FILES, BATCH_FILES_MIN, BATCHES_SHARE, DESCRIPTORS,
 };
 
-/// The descriptors of this process, shared out.
+/// The descriptors of this process that no open file holds, shared out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Budget {
     /// Files in memory beyond which those that nobody has open lose their anchors.
@@ -18,18 +19,20 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Raises the soft limit first. `streams` batches run at once. What the system refuses all the same shows up as `EMFILE`
+    /// Shares out what there is now. `streams` batches run at once. What the system refuses all the same shows up as `EMFILE`
     /// in a stage-out, which is tried again.
-    pub(crate) fn of_process(streams: usize) -> Budget {
+    pub(crate) fn now(streams: usize) -> Budget {
+        Budget::of(descriptors::spare(), streams)
+    }
+
+    /// Raises the soft limit of the process.
+    pub(crate) fn raise() {
         let mut limit = getrlimit(Resource::Nofile);
         if limit.current.is_some_and(|current| current < DESCRIPTORS) {
-            let soft = limit.current;
             limit.current = limit.maximum.map_or(Some(DESCRIPTORS), |most| Some(most.min(DESCRIPTORS)));
-            if setrlimit(Resource::Nofile, limit).is_err() {
-                limit.current = soft;
-            }
+            // What is refused stays as it is.
+            let _ = setrlimit(Resource::Nofile, limit);
         }
-        Budget::of(limit.current.unwrap_or(DESCRIPTORS), streams)
     }
 
     fn of(descriptors: u64, streams: usize) -> Budget {

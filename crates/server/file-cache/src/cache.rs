@@ -14,7 +14,6 @@ use types::{Identity, Version};
 
 use crate::api::TellChange;
 use crate::brands::Unbranded;
-use crate::budget::Budget;
 use crate::busy::Busy;
 use crate::clock::Clock;
 use crate::expiry::Expiry;
@@ -76,7 +75,6 @@ pub(crate) struct Inner {
     pub(crate) superblock: Superblock,
     pub(crate) spaces: Spaces,
     pub(crate) clock: Clock,
-    pub(crate) budget: Budget,
     pub(crate) queue: Queue,
     pub(crate) fetches: Fetches,
     pub(crate) expiry: Expiry,
@@ -122,6 +120,8 @@ pub(crate) struct Inner {
     /// The burst buffer's file system keeps extended attributes, as far as anybody noticed.
     pub(crate) xattrs: AtomicBool,
     pub(crate) unbranded: Mutex<Unbranded>,
+    /// Descriptors of replicas that were kept since those of all files were closed last.
+    pub(crate) kept: AtomicU64,
     pub(crate) threads: Threads,
     pub(crate) table: Mutex<Table>,
 }

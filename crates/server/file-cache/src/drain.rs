@@ -7,6 +7,7 @@ use std::time::Duration;
 use parking_lot::MutexGuard;
 
 use crate::api::{DrainProgress, Residency, Stuck};
+use crate::budget::Budget;
 use crate::cache::Inner;
 use crate::file::File;
 use crate::limits::{BATCH_BYTES, POLL, SMALL_BYTES, TURN_MAX, TURN_PAUSE_MAX};
@@ -45,7 +46,8 @@ impl Inner {
                     bytes += if fits { size } else { 0 };
                     fits
                 };
-                while batch.len() < self.budget.batch
+                let most = Budget::now(self.settings.streams).batch;
+                while batch.len() < most
                     && let Some(file) = self.queue.pop(now, &mut fits)
                 {
                     batch.push(file);

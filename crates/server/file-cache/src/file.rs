@@ -159,6 +159,14 @@ pub(crate) struct Descriptors {
 }
 
 impl Descriptors {
+    /// Takes those of the replica out.
+    pub(crate) fn take_replicas(&mut self) -> Descriptors {
+        let global = self.global.take();
+        let replicas = std::mem::take(self);
+        self.global = global;
+        replicas
+    }
+
     /// One of the replica, of whatever kind.
     pub(crate) fn of_replica(&self) -> Option<Arc<OwnedFd>> {
         self.handle.as_ref().or(self.read.as_ref()).or(self.write.as_ref()).cloned()

@@ -11,8 +11,8 @@ mod tests;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use catalogue::{Durability, Record};
 use config::Policy;
@@ -40,7 +40,6 @@ pub struct FileHandle {
     appends: bool,
     /// The replica that was whole when the file was opened.
     whole: Option<Version>,
-    backing: OnceLock<Option<Arc<OwnedFd>>>,
     passthrough: AtomicBool,
     /// Whose it is, for who hears of changes.
     mark: u64,
@@ -74,7 +73,6 @@ impl FileHandle {
             write: how.write,
             appends: how.appends,
             whole,
-            backing: OnceLock::new(),
             mark: 0,
             passthrough: AtomicBool::new(false),
             unnoted: AtomicBool::new(false),

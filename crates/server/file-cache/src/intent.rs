@@ -53,6 +53,7 @@ impl Inner {
             self.withdraw(file, &**anchor, version);
             return Err(error);
         }
+        self.keeps_one();
         let mut live = file.live.lock();
         live.body = Body::Whole;
         // Until the last writer goes: who sets a time meanwhile needs no other.

@@ -60,6 +60,7 @@ mod settings;
 mod settle;
 mod side;
 mod space;
+mod spare;
 mod stage_in;
 mod stage_out;
 mod status;

@@ -178,6 +178,12 @@ pub const BRAND_BYTES_MAX: usize = HINT_BYTES + 512;
 /// Dirty closed files whose anchors (one or two descriptors each) are kept; the others are found again by their handles.
 pub const ANCHORS_KEPT: usize = 1024;
 
+/// The share of the descriptors that no open file holds which those of replicas may hold, as a divisor. The kernel's nodes may hold a half.
+pub const KEPT_SHARE: u64 = 4;
+
+/// How often a batch waits for others to close descriptors before it takes some of the last: a second in all.
+pub const ROOM_TRIES: u32 = 50;
+
 /// Descriptors that the process may have open: four batches of three each, the anchors and the programs' files.
 pub const DESCRIPTORS: u64 = 65536;
 

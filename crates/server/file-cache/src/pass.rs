@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use types::Identity;
 
 use crate::api::{DrainProgress, Residency, Stuck};
+use crate::budget::Budget;
 use crate::cache::Inner;
 use crate::file::File;
 use crate::limits::{BATCH_BYTES, DRAIN_BATCH_FILES_MIN, GIVEN_UP_WAIT, POLL, SMALL_BYTES};
@@ -178,7 +179,7 @@ impl Inner {
         let (mut batches, mut batch, mut held, mut total) = (VecDeque::new(), Vec::new(), 0, 0);
         // Two for each stream: while one is synced another is copied, and none waits long for the last.
         let share = files.len() / (2 * self.settings.streams.clamp(1, 64));
-        let most = share.max(DRAIN_BATCH_FILES_MIN).min(self.budget.batch);
+        let most = share.max(DRAIN_BATCH_FILES_MIN).min(Budget::now(self.settings.streams).batch);
         for file in files {
             let size = self.replica_size(file);
             total += size;

@@ -68,7 +68,7 @@ fn failed(root: &Path, step: &'static str) -> impl FnOnce(std::io::Error) -> Ope
 /// Opens everything and puts what a crash left into the queue.
 pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
     lease::ignore_signals();
-    let budget = Budget::of_process(settings.streams);
+    Budget::raise();
     let root = settings.burst_buffer.clone();
     let ground = Ground::open(&settings)?;
     let lost = ground.lacks_records();
@@ -86,7 +86,6 @@ pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
         superblock,
         spaces,
         clock,
-        budget,
         queue: Queue::default(),
         fetches: Fetches::default(),
         expiry: Default::default(),
@@ -117,6 +116,7 @@ pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
         settling: AtomicBool::new(false),
         xattrs: AtomicBool::new(true),
         unbranded: Default::default(),
+        kept: Default::default(),
         threads: Default::default(),
         table: Mutex::new(Table::default()),
     });

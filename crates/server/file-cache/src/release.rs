@@ -7,6 +7,7 @@ use std::time::Duration;
 use catalogue::{Durability, State};
 use config::{Cache, StageOut};
 
+use crate::budget::Budget;
 use crate::cache::Inner;
 use crate::clock::wall_s;
 use crate::file::{Body, Descriptors, File};
@@ -31,9 +32,7 @@ impl Inner {
                 live.fds.write = None;
             }
             if live.handles == 0 {
-                let global = live.fds.global.take();
-                live.fds = Descriptors::default();
-                live.fds.global = global;
+                live.fds.take_replicas();
                 live.used = self.now();
             }
             (last_writer, live.handles == 0)
@@ -55,7 +54,8 @@ impl Inner {
     /// staged out.
     fn spare_descriptors(&self, file: &File) {
         let by_identity = self.store.finds_by_identity();
-        let kept = if by_identity { self.budget.anchors } else { self.budget.anchors_by_path };
+        let budget = Budget::now(self.settings.streams);
+        let kept = if by_identity { budget.anchors } else { budget.anchors_by_path };
         if self.table.lock().files.len() <= kept {
             return;
         }

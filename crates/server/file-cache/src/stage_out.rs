@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 
 use catalogue::{Record, State};
 use config::{OnConflict, Policy, StageOut};
-use global_store::{Access, Anchor, Attributes, OpenFile};
+use global_store::{Access, Anchor, Attributes, OpenFile, descriptors};
 use parking_lot::MutexGuard;
 use types::{Fingerprint, Moved, Timestamp};
 
@@ -108,6 +108,9 @@ impl Inner {
                 Ok(mut job) => {
                     if patient {
                         job.leave_written_over();
+                    }
+                    if descriptors::is_last(&job.replica) {
+                        self.wait_for_descriptors(&job.replica);
                     }
                     jobs.push((index, job));
                 }

@@ -1,5 +1,6 @@
 //! A process with few descriptors and thousands of dirty files.
 
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -7,6 +8,7 @@ use std::sync::Arc;
 use config::{Policy, StageOut};
 use file_cache::{FileCache, OpenHow, Settings};
 use global_store::GlobalStore;
+use global_store::descriptors::{Charge, Owner};
 use global_store::posix::{Options, PosixStore};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, Rlimit, setrlimit};
@@ -51,32 +53,91 @@ fn work(dir: &Path, handles: bool) {
     }
 }
 
+/// So many files that nobody else has, open at once.
+const OPEN: usize = 340;
+
+/// Files that are open all at once, and each of them written, read, cut, synced, dated, and some removed.
+fn work_open(dir: &Path) {
+    let root = dir.join("global");
+    std::fs::create_dir_all(&root).unwrap();
+    let fd = rustix::fs::open(&root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).unwrap();
+    let store = PosixStore::new(fd, Options { shared: Some(false), durable_handles: None }).unwrap();
+    let cache = FileCache::open(Settings::new(dir.join("bb"), Arc::new(store.clone()), "few")).unwrap();
+    let policy = Arc::new(Policy { stage_out: StageOut::Exit, ..Policy::default() });
+    let open = |number: usize| {
+        let path = root.join(number.to_string());
+        let created: OwnedFd =
+            std::fs::File::options().read(true).write(true).create_new(true).open(&path).unwrap().into();
+        let fd = rustix::fs::open(&path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        let identity = store.identify(fd.as_fd()).unwrap();
+        let anchor = store.anchor_created(Arc::new(fd), identity, created, None);
+        let policy = Arc::clone(&policy);
+        let how =
+            OpenHow { read: true, write: true, truncate: false, created: true, sync: false, appends: false, policy };
+        let handle = cache.open_file(Arc::clone(&anchor), how).unwrap();
+        assert!(handle.backing().is_some() && handle.use_passthrough());
+        handle.write_at(number.to_string().as_bytes(), 0, false).unwrap();
+        (anchor, handle, Charge::take(Owner::User(0)).unwrap())
+    };
+    let all: Vec<_> = (0..OPEN).map(open).collect();
+    for (number, (anchor, handle, _)) in all.iter().enumerate() {
+        let (text, mut bytes) = (number.to_string(), [0; 8]);
+        handle.set_len(text.len() as u64 + 1).unwrap();
+        if number % 3 == 0 {
+            std::fs::remove_file(root.join(&text)).unwrap();
+            cache.unlinked(anchor.identity());
+        }
+        handle.set_len(text.len() as u64).unwrap();
+        assert_eq!(handle.read_at(&mut bytes, 0).unwrap(), text.len());
+        assert_eq!(&bytes[..text.len()], text.as_bytes());
+        handle.sync(number % 2 == 0).unwrap();
+        assert_eq!(handle.size().unwrap(), text.len() as u64);
+    }
+    let used = std::fs::read_dir("/proc/self/fd").unwrap().count();
+    assert!(used < OPEN + 40, "{used} descriptors for {OPEN} open files");
+    drop(all);
+    let stuck = cache.drain_all(&mut |_| {}, &|| false);
+    assert!(stuck.is_empty(), "{} are stuck, the first: {:?}", stuck.len(), stuck.first());
+    assert_eq!(cache.status().errors, 0);
+    cache.shutdown();
+    for number in (0..OPEN).filter(|number| number % 3 != 0) {
+        assert_eq!(std::fs::read_to_string(root.join(number.to_string())).unwrap(), number.to_string());
+    }
+}
+
 /// The child, when it is one.
 #[test]
 fn child() {
-    let Some(dir) = std::env::var_os("FOREBAY_FEW_DIR") else { return };
+    let (Some(dir), Some(what)) = (std::env::var_os("FOREBAY_FEW_DIR"), std::env::var_os("FOREBAY_FEW")) else {
+        return;
+    };
     let most = Some(DESCRIPTORS);
     setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }).unwrap();
-    work(&PathBuf::from(dir), std::env::var_os("FOREBAY_FEW_HANDLES").is_some());
+    match what.to_str() {
+        Some("open") => work_open(&PathBuf::from(dir)),
+        what => work(&PathBuf::from(dir), what == Some("handles")),
+    }
 }
 
-fn in_a_child(handles: bool) {
+fn in_a_child(what: &str) {
     let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "child", "--nocapture"]).env("FOREBAY_FEW_DIR", dir.path());
-    if handles {
-        command.env("FOREBAY_FEW_HANDLES", "1");
-    }
+    command.args(["--exact", "child", "--nocapture"]).env("FOREBAY_FEW_DIR", dir.path()).env("FOREBAY_FEW", what);
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]
+fn an_open_file_needs_one_descriptor_and_works_as_ever() {
+    in_a_child("open");
+}
+
+#[test]
 fn thousands_of_dirty_files_need_few_descriptors() {
-    in_a_child(true);
+    in_a_child("handles");
 }
 
 #[test]
 fn thousands_of_dirty_files_need_few_descriptors_where_a_store_has_no_handles() {
-    in_a_child(false);
+    in_a_child("names");
 }

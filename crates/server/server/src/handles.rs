@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use file_cache::limits::BACKDATE_AFTER;
 use file_cache::{FileHandle, OpenHow, SeekFor, WriteResult};
+use global_store::descriptors::{Charge, Owner};
 use parking_lot::RwLock;
 use transport::InFile;
 use types::{Identity, Timestamp};
@@ -18,6 +19,7 @@ use crate::service::{Files, Session, hash};
 
 struct Open {
     handle: FileHandle,
+    _charge: Charge,
     identity: Identity,
     /// The file as a hash.
     target: u64,
@@ -59,6 +61,7 @@ impl Files {
             return errno(libc::ENFILE);
         }
         let has = |bit: u32| flags & bit != 0;
+        let charge = Charge::take(Owner::Node(session.mark()))?;
         let how = OpenHow {
             read: has(open::READ),
             write: has(open::WRITE),
@@ -71,9 +74,8 @@ impl Files {
         let mut handle = self.cache.open_file(self.anchor(identity, hint)?, how)?;
         handle.mark(session.mark());
         let version = self.versions.number(handle.file());
-        let open =
-            Open { handle, identity: identity.clone(), target: hash(identity), version, windows: has(open::WINDOWS) };
-        let windows = open.windows;
+        let (identity_of_it, windows) = (identity.clone(), has(open::WINDOWS));
+        let open = Open { handle, _charge: charge, identity: identity_of_it, target: hash(identity), version, windows };
         if handles.0.write().insert(number, Arc::new(open)).is_none() && windows {
             self.departed.opened(&session.client, number, identity);
         }

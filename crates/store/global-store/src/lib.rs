@@ -6,6 +6,7 @@
 
 pub mod calls;
 pub mod clones;
+pub mod descriptors;
 pub mod hidden;
 pub mod limits;
 pub mod memory;

@@ -32,3 +32,18 @@ pub const HANDLE_PAUSES: [Duration; 6] = [
     Duration::from_millis(500),
     Duration::from_millis(1000),
 ];
+
+/// The number of descriptors that counts as no limit: more open files than any node has.
+pub const DESCRIPTORS_UNLIMITED: u64 = 1 << 20;
+
+/// The share of the process's descriptors, as a fraction, beyond which only requests that end soon may have one: at a limit of 20,000 the last 600, ten for each thread of a door.
+pub const DESCRIPTORS_LAST: (u64, u64) = (31, 32);
+
+/// Descriptors that an agent has whatever is open: catalogue, sockets, directories, pipes.
+pub const DESCRIPTORS_OWN: u64 = 64;
+
+/// The share that open files leave beside those. As much again is left to owners with few open files.
+pub const DESCRIPTORS_RESERVE: (u64, u64) = (1, 32);
+
+/// The share below which the descriptor that a creation gave is kept for a store that refuses another one.
+pub const DESCRIPTORS_CREATED: (u64, u64) = (1, 64);

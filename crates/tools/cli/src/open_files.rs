@@ -6,10 +6,16 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 #[derive(Debug, Clone, Copy)]
 pub struct Before(Rlimit);
 
-/// Raises the soft limit to the hard one; a failure leaves it as it is.
+/// Raises the soft limit to the hard one, and both to all that the kernel allows where this process may do that (`CAP_SYS_RESOURCE`). A
+/// failure leaves the limits as they are.
 pub fn raise() -> Before {
     let before = getrlimit(Resource::Nofile);
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: before.maximum, maximum: before.maximum });
+    let most = std::fs::read_to_string("/proc/sys/fs/nr_open").ok().and_then(|text| text.trim().parse::<u64>().ok());
+    let wanted = most.map(|most| before.maximum.map_or(most, |hard| hard.max(most)));
+    let set = |limit| setrlimit(Resource::Nofile, Rlimit { current: limit, maximum: limit });
+    if wanted.is_none() || set(wanted).is_err() {
+        let _ = set(before.maximum);
+    }
     Before(before)
 }
 

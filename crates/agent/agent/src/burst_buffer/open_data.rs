@@ -1,7 +1,7 @@
 //! One open file, and which version of its data that is.
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use config::Atime;
@@ -19,7 +19,7 @@ pub trait OpenData: Send + Sync {
     /// The number of the complete replica, wherever [`backing`](OpenData::backing) may give it.
     fn version(&self) -> Option<Version>;
     /// The complete replica, for the kernel to read and write itself.
-    fn backing(&self) -> Option<BorrowedFd<'_>>;
+    fn backing(&self) -> Option<Arc<OwnedFd>>;
     /// The kernel is to be given the replica. False: it must not be.
     fn use_passthrough(&self) -> bool;
     /// As what the kernel notes reads of `backing`.
@@ -160,7 +160,7 @@ impl OpenData for FileHandle {
     fn version(&self) -> Option<Version> {
         FileHandle::version(self)
     }
-    fn backing(&self) -> Option<BorrowedFd<'_>> {
+    fn backing(&self) -> Option<Arc<OwnedFd>> {
         FileHandle::backing(self)
     }
     fn use_passthrough(&self) -> bool {

@@ -1,6 +1,7 @@
 //! How much of what a program says that it will need is fetched, and where nothing is.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use config::PolicySet;
@@ -48,7 +49,7 @@ impl OpenData for Shared {
     fn version(&self) -> Option<Version> {
         None
     }
-    fn backing(&self) -> Option<BorrowedFd<'_>> {
+    fn backing(&self) -> Option<Arc<OwnedFd>> {
         None
     }
     fn use_passthrough(&self) -> bool {

@@ -1,7 +1,7 @@
 //! An open file whose data is at the server.
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -210,7 +210,7 @@ impl OpenData for RemoteHandle {
         None
     }
 
-    fn backing(&self) -> Option<BorrowedFd<'_>> {
+    fn backing(&self) -> Option<Arc<OwnedFd>> {
         None
     }
 

@@ -1,6 +1,6 @@
 //! What the kernel gets of a complete replica, to read and write it past us.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -14,11 +14,10 @@ use crate::file::{Body, File};
 use crate::replica::How;
 
 impl FileHandle {
-    /// An `O_PATH` descriptor of the complete replica: passthrough may be answered. `None` for every other route. It is
-    /// opened by the first call, and shared by the handles of a file.
-    pub fn backing(&self) -> Option<BorrowedFd<'_>> {
-        let open = || self.inner.backing_of(&self.file, self.whole?, self.policy.atime);
-        self.backing.get_or_init(open).as_ref().map(|fd| fd.as_fd())
+    /// An `O_PATH` descriptor of the complete replica: passthrough may be answered. `None` for every other route. The handles of a file
+    /// share one while descriptors are plenty.
+    pub fn backing(&self) -> Option<Arc<OwnedFd>> {
+        self.inner.backing_of(&self.file, self.whole?, self.policy.atime)
     }
 
     /// As what the kernel notes reads of [`backing`](FileHandle::backing).
@@ -62,6 +61,7 @@ impl Inner {
             _ => self.replicas.open_as(version, How::Handle(atime)),
         };
         let fd = Arc::new(opened.ok()?);
+        self.keeps_one();
         let mut live = file.live.lock();
         if live.version == Some(version) {
             live.fds.handle = Some(Arc::clone(&fd));

@@ -95,6 +95,7 @@ impl FileHandle {
             }
             result => Arc::new(result?),
         };
+        self.inner.keeps_one();
         let mut live = self.file.live.lock();
         if live.version == Some(version) {
             let held = match how {

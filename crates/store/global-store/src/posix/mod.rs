@@ -15,6 +15,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, StatxFlags};
@@ -22,6 +23,7 @@ use rustix::io::Errno;
 use types::{Fingerprint, Identity, Timestamp};
 
 use crate::calls::{Call, Store};
+use crate::descriptors;
 use crate::{Anchor, Attributes, GlobalStore, SyncPoint};
 use anchor::PosixAnchor;
 pub use locking::{FileLocks, LockedRange};
@@ -60,6 +62,8 @@ struct Root {
     fine_times: bool,
     /// Where the kernel said last that the root is.
     link: RwLock<PathBuf>,
+    /// A file of another user, which he alone may write, could be opened for writing: the store refuses us nothing.
+    refuses_nothing: AtomicBool,
     /// Who calls it.
     calls: Store,
     /// How many [`Identified`] there are with each inode number.
@@ -112,9 +116,21 @@ impl PosixStore {
         let link = RwLock::default();
         let calls = Store::new();
         let identified = Mutex::default();
-        let fd = root;
-        let root =
-            Root { fd, kind, readable, handles, opens_handles, shared, replaces, fine_times, link, calls, identified };
+        let (fd, refuses_nothing) = (root, AtomicBool::new(false));
+        let root = Root {
+            fd,
+            kind,
+            readable,
+            handles,
+            opens_handles,
+            shared,
+            replaces,
+            fine_times,
+            link,
+            refuses_nothing,
+            calls,
+            identified,
+        };
         Ok(PosixStore { root: Arc::new(root) })
     }
 
@@ -170,7 +186,8 @@ impl PosixStore {
 
     /// As [`anchor_identified`](PosixStore::anchor_identified), of a file that the caller created just now: keeps the
     /// read-write descriptor that this gave, without `O_APPEND` and `O_DIRECT`, for when a later open is refused. `place`: the
-    /// directory and the name, if it has one; told as the path hint, once, without looking where it is.
+    /// directory and the name, if it has one; told as the path hint, once, without looking where it is. With many files open, the
+    /// descriptor is closed where the store gives another one.
     pub fn anchor_created(
         &self,
         fd: Arc<OwnedFd>,
@@ -178,7 +195,8 @@ impl PosixStore {
         created: OwnedFd,
         place: Option<(BorrowedFd, &OsStr)>,
     ) -> Arc<dyn Anchor> {
-        let mut anchor = PosixAnchor::new(self.root.clone(), fd, Some(created), identity);
+        let kept = descriptors::may_keep_created(&created) || !self.opens_again(fd.as_fd(), created.as_fd());
+        let mut anchor = PosixAnchor::new(self.root.clone(), fd, kept.then_some(created), identity);
         // Where a file is found by its hint alone, that is asked for.
         if let Some((directory, name)) = place.filter(|_| self.root.opens_handles)
             && let Ok(Some(below)) = proc_link(directory).and_then(|path| self.root.below(&path))
@@ -186,6 +204,25 @@ impl PosixStore {
             anchor.created_at(below.join(name));
         }
         Arc::new(anchor)
+    }
+
+    /// Whether a file that was created just now can be opened for writing at any time, whatever becomes of its mode bits.
+    fn opens_again(&self, fd: BorrowedFd, created: BorrowedFd) -> bool {
+        if self.root.refuses_nothing.load(Ordering::Relaxed) {
+            return true;
+        }
+        self.root.calls.call(Call::Open, || {
+            let Ok(stat) = fs::fstat(created) else { return false };
+            let (ours, mode) = (stat.st_uid == rustix::process::geteuid().as_raw(), Mode::from_raw_mode(stat.st_mode));
+            if ours {
+                return mode.contains(Mode::RUSR | Mode::WUSR);
+            }
+            let opens = reopen(fd, OFlags::RDWR).is_ok();
+            if opens && !mode.intersects(Mode::WGRP | Mode::WOTH) {
+                self.root.refuses_nothing.store(true, Ordering::Relaxed);
+            }
+            opens
+        })
     }
 
     /// As [`anchor_identified`](PosixStore::anchor_identified), of a file that was found at a path below the root just now: that is

@@ -74,7 +74,7 @@ pub fn open_files() -> Check {
     match hard {
         Some(limit) if limit < NOFILE_WARN => {
             let remedy = format!(
-                "the agent needs about three descriptors an open file: raise the hard limit to {NOFILE_WARN} or more (limits.conf, LimitNOFILE=)"
+                "the agent needs one descriptor for each open file of all programs: raise the hard limit to {NOFILE_WARN} or more (limits.conf, LimitNOFILE=)"
             );
             Check::limited("open files", format!("at most {limit}"), remedy)
         }

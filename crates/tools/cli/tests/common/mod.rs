@@ -68,6 +68,11 @@ impl Bench {
         command.arg("mount").arg(&self.dir).arg("--burst-buffer").arg(&self.buffer).args(options);
         let done = start(&mut command, "").wait();
         assert_eq!(done.code, 0, "{done:?}");
+        self.mounted()
+    }
+
+    /// The directory, which was mounted just now.
+    pub fn mounted(&self) -> Mounted<'_> {
         Mounted { bench: self }
     }
 

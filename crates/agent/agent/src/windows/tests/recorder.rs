@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -98,7 +98,7 @@ impl OpenData for Arc<Recorder> {
     fn version(&self) -> Option<Version> {
         None
     }
-    fn backing(&self) -> Option<BorrowedFd<'_>> {
+    fn backing(&self) -> Option<Arc<OwnedFd>> {
         None
     }
     fn use_passthrough(&self) -> bool {

@@ -1,7 +1,7 @@
 //! The replica of a story.
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -71,7 +71,7 @@ impl OpenData for Arc<Replica> {
     fn version(&self) -> Option<Version> {
         None
     }
-    fn backing(&self) -> Option<BorrowedFd<'_>> {
+    fn backing(&self) -> Option<Arc<OwnedFd>> {
         None
     }
     fn use_passthrough(&self) -> bool {

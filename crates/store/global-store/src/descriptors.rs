@@ -1,0 +1,172 @@
+//! The process's descriptors: who may have another file open, and what is left for all that is not an open file.
+//!
+//! Each open file costs one descriptor for as long as it is open. All others are opened when they are needed, and kept for the next time
+//! only while there are plenty ([`spare`]). The kernel gives the lowest number that is free: one as high as [`is_last`] says means that
+//! all below are in use.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+
+use crate::limits::{
+    DESCRIPTORS_CREATED, DESCRIPTORS_LAST, DESCRIPTORS_OWN, DESCRIPTORS_RESERVE, DESCRIPTORS_UNLIMITED,
+};
+
+/// For whom a file is open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Owner {
+    /// A user of this machine.
+    User(u32),
+    /// Another machine.
+    Node(u64),
+}
+
+/// Open files, of all owners and of each.
+struct Shares {
+    limit: u64,
+    all: AtomicU64,
+    each: Mutex<HashMap<Owner, u64>>,
+}
+
+static SHARES: LazyLock<Shares> = LazyLock::new(|| Shares::of(limit_of_process()));
+
+fn limit_of_process() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(DESCRIPTORS_UNLIMITED).min(DESCRIPTORS_UNLIMITED)
+}
+
+/// The process's limit, as it was when this module was first used.
+pub fn limit() -> u64 {
+    SHARES.limit
+}
+
+/// Descriptors that open files hold now.
+pub fn of_open_files() -> u64 {
+    SHARES.all.load(Ordering::Relaxed)
+}
+
+/// Descriptors that are left for what is not open: names that the kernel knows, batches of a stage-out, files that wait for one.
+pub fn spare() -> u64 {
+    let own = DESCRIPTORS_OWN + share(limit(), DESCRIPTORS_CREATED);
+    limit().saturating_sub(of_open_files() + own)
+}
+
+/// Whether there are plenty for the descriptors that creations give.
+pub(crate) fn may_keep_created(fd: impl AsFd) -> bool {
+    number(fd) < share(limit(), DESCRIPTORS_CREATED)
+}
+
+/// Whether a descriptor is one of the last, which only requests that end soon may have.
+pub fn is_last(fd: impl AsFd) -> bool {
+    number(fd) >= share(limit(), DESCRIPTORS_LAST)
+}
+
+fn number(fd: impl AsFd) -> u64 {
+    u64::try_from(fd.as_fd().as_raw_fd()).unwrap_or(0)
+}
+
+fn share(limit: u64, (part, of): (u64, u64)) -> u64 {
+    limit / of * part + limit % of * part / of
+}
+
+/// One open file of an owner; given back when dropped.
+#[derive(Debug)]
+pub struct Charge {
+    shares: &'static Shares,
+    owner: Owner,
+    descriptors: u64,
+}
+
+impl Charge {
+    /// Another open file. `ENFILE`: the owner has more than an equal share, and the rest is for others; or there is none left.
+    pub fn take(owner: Owner) -> Result<Charge, Errno> {
+        SHARES.take(owner)
+    }
+
+    /// Counts so many descriptors more for the same file. They are open already, so nothing refuses them.
+    pub fn grow(&mut self, descriptors: u64) {
+        self.descriptors += descriptors;
+        self.shares.all.fetch_add(descriptors, Ordering::Relaxed);
+        *self.shares.each.lock().entry(self.owner).or_default() += descriptors;
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.shares.all.fetch_sub(self.descriptors, Ordering::Relaxed);
+        let mut each = self.shares.each.lock();
+        if let Some(count) = each.get_mut(&self.owner) {
+            *count -= self.descriptors;
+            if *count == 0 {
+                each.remove(&self.owner);
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Shares {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{} of {} descriptors", self.all.load(Ordering::Relaxed), self.limit)
+    }
+}
+
+impl Shares {
+    fn of(limit: u64) -> Shares {
+        Shares { limit, all: AtomicU64::new(0), each: Mutex::default() }
+    }
+
+    fn take(&'static self, owner: Owner) -> Result<Charge, Errno> {
+        let mut each = self.each.lock();
+        let (all, own) = (self.all.load(Ordering::Relaxed), each.get(&owner).copied().unwrap_or(0));
+        let reserve = DESCRIPTORS_OWN + share(self.limit, DESCRIPTORS_RESERVE);
+        let is_one_too_many = all + reserve >= self.limit;
+        // While there are plenty, whoever comes first has them.
+        let is_contended = all + 2 * reserve >= self.limit;
+        let owners = each.len() as u64 + u64::from(own == 0);
+        if is_one_too_many || (is_contended && own >= self.limit / owners.max(2)) {
+            return Err(Errno::NFILE);
+        }
+        self.all.fetch_add(1, Ordering::Relaxed);
+        each.insert(owner, own + 1);
+        Ok(Charge { shares: self, owner, descriptors: 1 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shares(limit: u64) -> &'static Shares {
+        Box::leak(Box::new(Shares::of(limit)))
+    }
+
+    fn take_all(shares: &'static Shares, owner: Owner) -> Vec<Charge> {
+        std::iter::from_fn(|| shares.take(owner).ok()).collect()
+    }
+
+    #[test]
+    fn who_takes_all_descriptors_leaves_some_for_others_and_for_the_agent() {
+        let shares = shares(20_000);
+        let greedy = take_all(shares, Owner::User(1));
+        assert!((18_000..19_000).contains(&greedy.len()), "{}", greedy.len());
+        let other = take_all(shares, Owner::Node(1));
+        assert!(other.len() > 500, "{}", other.len());
+        assert!(greedy.len() + other.len() < 19_500);
+        drop(greedy);
+        assert!(take_all(shares, Owner::User(2)).len() > 15_000);
+    }
+
+    #[test]
+    fn what_is_given_back_is_there_again_to_the_last() {
+        let shares = shares(1024);
+        let mut charge = shares.take(Owner::User(1)).unwrap();
+        charge.grow(2);
+        assert_eq!(shares.all.load(Ordering::Relaxed), 3);
+        drop(charge);
+        assert_eq!((shares.all.load(Ordering::Relaxed), shares.each.lock().len()), (0, 0));
+    }
+}
