@@ -54,7 +54,7 @@ impl Reader {
         if self.budget == 0 || self.off.load(Ordering::Relaxed) {
             return;
         }
-        let (share, mut spent) = (data.ahead_share(range.len()), None);
+        let (share, mut spent) = (data.ahead_share(range.len()).min(data.ahead_earned(range.len())), None);
         data.read_ahead(range, &mut |size, fared, absent| {
             let outcome = match fared {
                 Fared::Hit => Outcome::Hit,

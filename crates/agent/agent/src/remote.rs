@@ -9,6 +9,7 @@ mod ahead;
 mod asked;
 mod buffers;
 mod drains;
+mod earned;
 pub mod fault;
 mod fetches;
 mod handle;

@@ -43,6 +43,10 @@ pub trait OpenData: Send + Sync {
     fn ahead_share(&self, _bytes: u64) -> u64 {
         u64::MAX
     }
+    /// Bytes that may be kept ahead of a read of so many, by what reads of the file have used so far.
+    fn ahead_earned(&self, _bytes: u64) -> u64 {
+        u64::MAX
+    }
     /// Reads go on in sequence behind `range`.
     fn spent(&self, _range: ByteRange) {}
     /// Writes all of `data`.

@@ -22,6 +22,7 @@ use window::limits::BLOCK;
 use window::read_queue::{Data, Part, Purge, ReadQueue, Ticket};
 
 use super::buffers::{Buffer, Buffers};
+use super::earned::Earned;
 use super::is_interrupted;
 use super::kept::Kept;
 use crate::limits::SERVER_AHEAD_READ_BYTES;
@@ -79,17 +80,39 @@ struct State {
     end: Option<u64>,
     /// Bytes of the queue that are counted in [`Kept`].
     counted: u64,
+    earned: Earned,
 }
 
-/// When a fetch was asked for, and how many changes there had been.
+/// When a fetch was asked for, how many changes there had been, and its bytes.
 struct Asked {
     at: Instant,
     changes: u64,
+    bytes: u64,
 }
 
 impl State {
-    fn ask(&mut self, ticket: Ticket) {
-        self.fetches.insert(ticket, Asked { at: Instant::now(), changes: self.changes });
+    fn ask(&mut self, ticket: Ticket, bytes: u64) {
+        self.fetches.insert(ticket, Asked { at: Instant::now(), changes: self.changes, bytes });
+    }
+
+    /// A read has found all of `range`.
+    fn give_out(&mut self, range: ByteRange) {
+        let fresh = self.read.missing(range).iter().map(ByteRange::len).sum();
+        self.earned.uses(fresh);
+        self.read.insert(range);
+    }
+
+    /// Of what is expected to be read next, the nearest first, that which the reads of the file have earned; nothing that is less than
+    /// a `request`, for the rest of it would be a request again.
+    fn afford(&self, mut following: Vec<ByteRange>, request: u64) -> Vec<ByteRange> {
+        let mut room = self.earned.room();
+        for range in &mut following {
+            let bytes = if range.len() <= room || room >= request { range.len().min(room) } else { 0 };
+            *range = ByteRange::at(range.start, bytes);
+            room -= bytes;
+        }
+        following.retain(|range| !range.is_empty());
+        following
     }
 
     /// (3)
@@ -141,8 +164,16 @@ enum Found {
 impl Ahead {
     fn new(bytes_max: u64, fresh: Duration, kept: &Arc<Kept>) -> Ahead {
         let (queue, asked, read) = (ReadQueue::new(bytes_max), VecDeque::new(), RangeSet::new());
-        let state =
-            Mutex::new(State { queue, fetches: BTreeMap::new(), asked, changes: 0, read, end: None, counted: 0 });
+        let state = Mutex::new(State {
+            queue,
+            fetches: BTreeMap::new(),
+            asked,
+            changes: 0,
+            read,
+            end: None,
+            counted: 0,
+            earned: Earned::default(),
+        });
         let (buffers, kept) = (kept.buffers(), Arc::clone(kept));
         Ahead { state, ended: Condvar::new(), fresh, kept, buffers, readers: AtomicUsize::new(0) }
     }
@@ -172,8 +203,20 @@ impl Ahead {
             }
             // As far as anybody knows: what lies behind the end comes back empty.
             let size = state.end.unwrap_or(i64::MAX as u64);
-            foresee(size, fared, &mut |range| state.queue.absent(range))
+            let following = foresee(size, fared, &mut |range| state.queue.absent(range));
+            if range.is_empty() {
+                // What a program says that it will need it has asked for.
+                state.earned.asks(following.iter().map(ByteRange::len).sum());
+                return following;
+            }
+            state.earned.asks(range.len());
+            state.afford(following, range.len())
         })
+    }
+
+    /// Bytes that may lie ahead of a read of so many.
+    pub fn earned(&self, bytes: u64) -> u64 {
+        self.state.lock().earned.window(bytes)
     }
 
     /// All of `range` where it lies, if it is here.
@@ -181,7 +224,7 @@ impl Ahead {
         self.change(|state| {
             state.expire(self.fresh);
             let parts = state.queue.parts(state.within(range)).filter(|parts| !parts.is_empty())?;
-            state.read.insert(state.within(range));
+            state.give_out(state.within(range));
             Some(parts)
         })
     }
@@ -254,12 +297,14 @@ impl Ahead {
             let len = within.len() as usize;
             let mut lacking = state.queue.read(within.start, &mut buffer[..len], Purge::Retain);
             if lacking.is_empty() {
-                state.read.insert(within);
+                state.give_out(within);
                 return Found::All(len);
             }
             if state.awaits(within) {
                 return Found::Waits;
             }
+            let found = within.len() - lacking.iter().map(ByteRange::len).sum::<u64>();
+            state.earned.uses(found);
             // Where it ended lately it may go on by now.
             lacking.extend((within.end < range.end).then(|| ByteRange::new(within.end, range.end)));
             Found::Lacks(lacking)
@@ -277,7 +322,8 @@ impl Ahead {
         pieces
             .map(|piece| {
                 let ticket = state.queue.begin(piece);
-                state.ask(ticket);
+                state.ask(ticket, piece.len());
+                state.earned.fetches(piece.len());
                 (ticket, piece)
             })
             .collect()
@@ -285,7 +331,9 @@ impl Ahead {
 
     /// A fetch is sent only now: what comes is of this moment, or later.
     pub fn send(&self, ticket: Ticket) {
-        self.state.lock().ask(ticket);
+        let mut state = self.state.lock();
+        let bytes = state.fetches.get(&ticket).map_or(0, |asked| asked.bytes);
+        state.ask(ticket, bytes);
     }
 
     /// What was fetched has come; fewer bytes than asked for: the file ends there, unless it was changed meanwhile.
@@ -296,6 +344,7 @@ impl Ahead {
             if len < range.len() && asked.changes == state.changes {
                 state.end = Some(range.start + len);
             }
+            state.earned.gives_back(range.len() - len);
             // What is too old already goes with the next look.
             let after = state.asked.partition_point(|(at, _)| *at <= asked.at);
             state.asked.insert(after, (asked.at, range));
@@ -308,7 +357,8 @@ impl Ahead {
     /// A fetch has failed, or is not made.
     pub fn cancel(&self, ticket: Ticket) {
         self.change(|state| {
-            state.fetches.remove(&ticket);
+            let bytes = state.fetches.remove(&ticket).map_or(0, |asked| asked.bytes);
+            state.earned.gives_back(bytes);
             state.queue.cancel(ticket);
         });
         self.ended.notify_all();

@@ -293,3 +293,48 @@ fn what_comes_late_is_as_old_as_its_request_and_what_waited_to_be_sent_is_not() 
     assert!(!is_here().is_empty(), "it was asked for just now");
     grows_old();
 }
+
+/// Reads through a detector, where whatever is fetched has come by the next read: the bytes that were moved for each that was read, and
+/// the reads that had to ask.
+fn moved_by(reads: impl Iterator<Item = ByteRange>, size: u64) -> (f64, usize) {
+    let versions = Versions::default();
+    let ahead = versions.of(&identity(), 1, 128 << 20, HOUR);
+    let mut detector = window::detector::Detector::new(32 << 20);
+    let (mut asked, mut moved, mut late) = (0, 0, 0);
+    for range in reads {
+        detector.set_budget((32 << 20).min(ahead.earned(range.len())));
+        let following = ahead.meet(range, &mut |_, fared, absent| {
+            use window::detector::Outcome;
+            let outcome = if fared == Fared::Hit { Outcome::Hit } else { Outcome::Miss };
+            detector.read(range, outcome, size, absent)
+        });
+        asked += range.len();
+        if ahead.parts(range).is_none() {
+            (moved, late) = (moved + range.len(), late + 1);
+        }
+        for (ticket, range) in following.into_iter().flat_map(|range| ahead.begin(range, 1 << 20)) {
+            moved += range.len();
+            ahead.arrive(ticket, range, Arc::new(vec![0_u8; range.len() as usize]));
+        }
+    }
+    (moved as f64 / asked as f64, late)
+}
+
+#[test]
+fn however_a_file_is_read_no_more_than_twice_what_is_used_is_moved() {
+    const SIZE: u64 = 256 << 20;
+    for len in [4_u64 << 10, 8 << 10, 64 << 10] {
+        let mut random = Random(len);
+        let anywhere = (0..20_000).map(|_| ByteRange::at(random.below(SIZE / len) * len, len));
+        let (moved, _) = moved_by(anywhere, SIZE);
+        assert!(moved <= 1.9, "{moved} bytes for each of random reads of {len}");
+    }
+    let (moved, late) = moved_by((0..2048).map(|number| ByteRange::at(number << 17, 1 << 17)), SIZE);
+    assert!(moved <= 1.2, "{moved} bytes for each of a sequential reader");
+    assert!(late <= 20, "a sequential reader asked {late} times");
+    // Programs that look at the beginning of many places.
+    let heads = (0..500_u64)
+        .flat_map(|number| [0, 1].map(|part| ByteRange::at((number * 37 % 251) << 20 | part << 14, 1 << 14)));
+    let (moved, _) = moved_by(heads, SIZE);
+    assert!(moved <= 1.9, "{moved} bytes for each of two reads here and there");
+}

@@ -17,6 +17,7 @@ use wire::{Message, open, seek};
 
 use super::ahead::{self, Ahead, Reading};
 use super::asked::{Asked, InRings, age_ns};
+use super::earned::Earned;
 use super::opened::Opened;
 use super::opening::Opening;
 use super::pace::Pace;
@@ -238,6 +239,10 @@ impl OpenData for RemoteHandle {
     fn ahead_share(&self, bytes: u64) -> u64 {
         let room = self.pace.lock().read(Instant::now(), bytes);
         self.opened.inner.ahead.kept().share(&self.turn).min(room)
+    }
+
+    fn ahead_earned(&self, bytes: u64) -> u64 {
+        self.ahead().map_or_else(|| Earned::default().window(bytes), |ahead| ahead.earned(bytes))
     }
 
     fn spent(&self, range: ByteRange) {

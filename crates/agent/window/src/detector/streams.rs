@@ -97,7 +97,7 @@ impl Stream {
                 return Vec::new(); // the marker, half of the window, is not reached
             }
             // Up to the end of a block, one more if need be: pieces of blocks would be as many requests and hold as much memory.
-            let end = self.run.end + ahead;
+            let end = self.run.end + if ahead >= BLOCK { ahead } else { ahead / request.max(1) * request };
             let whole = end / BLOCK * BLOCK;
             self.asked = match ahead >= BLOCK {
                 true if whole > from => whole,
