@@ -206,6 +206,11 @@ fn new_time(time: Option<NewTime>) -> wire::NewTime {
     }
 }
 
+/// Whether the server does not find a file because it has lost its last name.
+fn is_nameless(error: &io::Error, anchor: &dyn Anchor) -> bool {
+    error.raw_os_error() == Some(libc::ESTALE) && anchor.attributes().is_ok_and(|found| found.links == 0)
+}
+
 impl BurstBuffer for RemoteBuffer {
     /// Interrupted as every wait for the server is: by the death of the program.
     fn open_unless(
@@ -257,7 +262,11 @@ impl BurstBuffer for RemoteBuffer {
         fault::point("remote.cut");
         self.inner.ahead.changed(anchor.identity(), ahead::ALL);
         self.inner.written.end(anchor.identity());
-        self.inner.mates.changed(anchor.identity(), done?, policy.io_timeout);
+        match done {
+            // Another took its name since it was looked up: what is left of it nobody reads.
+            Err(error) if is_nameless(&error, &**anchor) => {}
+            done => self.inner.mates.changed(anchor.identity(), done?, policy.io_timeout),
+        }
         Ok(None)
     }
 
@@ -265,11 +274,15 @@ impl BurstBuffer for RemoteBuffer {
         &self,
         anchor: &Arc<dyn Anchor>,
         [atime, mtime]: [Option<NewTime>; 2],
-        _apply: &mut dyn FnMut() -> io::Result<()>,
+        apply: &mut dyn FnMut() -> io::Result<()>,
     ) -> io::Result<()> {
         let (identity, hint) = (anchor.identity().clone(), hint_of(&anchor.path_hint()));
         let (atime, mtime) = (new_time(atime), new_time(mtime));
-        self.inner.change(&Message::SetTimes { identity, hint, atime, mtime }).map(drop)
+        match self.inner.change(&Message::SetTimes { identity, hint, atime, mtime }) {
+            // Another took its name since it was looked up, and nobody has it open.
+            Err(error) if is_nameless(&error, &**anchor) => apply(),
+            done => Ok(done.map(drop)?),
+        }
     }
 
     fn own_change(&self, anchor: &dyn Anchor) {

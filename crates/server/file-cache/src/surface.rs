@@ -222,6 +222,13 @@ impl FileCache {
         }
     }
 
+    /// The file below, as who has it open reached it; `None`: nobody has.
+    pub fn anchor_of_open(&self, identity: &Identity) -> Option<Arc<dyn Anchor>> {
+        let file = self.inner.known(identity)?;
+        let live = file.live.lock();
+        live.anchor.clone().filter(|_| live.handles > 0)
+    }
+
     /// Whether the replica holds, or may hold, what the global copy lacks.
     pub fn is_dirty(&self, identity: &Identity) -> bool {
         self.inner.known(identity).is_some_and(|file| file.live.lock().is_unclean())

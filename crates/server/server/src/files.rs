@@ -68,7 +68,7 @@ impl Files {
     fn set_times(&self, identity: &Identity, hint: &wire::Path, atime: NewTime, mtime: NewTime) -> io::Result<Message> {
         let anchor = self.anchor(identity, hint)?;
         let times = Timestamps { last_access: timespec(atime), last_modification: timespec(mtime) };
-        let mut apply = || self.store.set_times(identity, convert::path(hint), &times);
+        let mut apply = || anchor.set_times(&times);
         let sets = match mtime {
             NewTime::Keep => SetMtime::Keep,
             NewTime::Now => SetMtime::Now,

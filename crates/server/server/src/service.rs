@@ -75,8 +75,11 @@ impl Files {
         Files { cache, store, policies, versions, departed, start, life, store_id }
     }
 
-    /// The file below. `ESTALE`: it is not there any more.
+    /// The file below, which has lost its name perhaps while a client has it open. `ESTALE`: it is not there any more.
     pub(crate) fn anchor(&self, identity: &Identity, hint: &wire::Path) -> io::Result<Arc<dyn Anchor>> {
+        if let Some(anchor) = self.cache.anchor_of_open(identity) {
+            return Ok(anchor);
+        }
         let scan = !self.store.finds_by_identity();
         let found = self.store.locate(identity, convert::path(hint), scan)?;
         found.ok_or_else(|| io::Error::from_raw_os_error(libc::ESTALE))

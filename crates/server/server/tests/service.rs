@@ -45,7 +45,7 @@ impl Stand {
     }
 
     fn open(&self, handle: u64, identity: &Identity, flags: u32) -> Message {
-        let policy = Text::cut(PolicySet::of(&Policy::default()).to_toml());
+        let policy = policy();
         let (identity, hint) = (identity.clone(), Path::default());
         self.ask(Message::Open { handle, flags, identity, hint, policy }, &[]).0
     }
@@ -57,6 +57,10 @@ impl Stand {
     fn content(&self) -> Vec<u8> {
         self.ask(Message::Read { handle: 1, offset: 0, len: 1 << 20 }, &[]).1
     }
+}
+
+fn policy() -> Text {
+    Text::cut(PolicySet::of(&Policy::default()).to_toml())
 }
 
 impl Drop for Stand {
@@ -84,6 +88,33 @@ fn an_open_that_is_sent_again_opens_nothing_twice() {
     }
     assert_eq!(stand.cache.status().handles, 0);
     assert_eq!(stand.ask(Message::Write { handle: 1, offset: 0 }, b"x").0, Message::Unknown {});
+}
+
+#[test]
+fn times_of_a_removed_file_are_set_while_it_is_open() {
+    let stand = Stand::new();
+    let identity = stand.create("file");
+    assert!(matches!(stand.open(1, &identity, BOTH | open::CREATED), Message::Opened { .. }));
+    assert_eq!(stand.ask(Message::Write { handle: 1, offset: 0 }, b"abc").0, Message::Written { offset: 0 });
+    let done = |message| assert_eq!(stand.ask(message, &[]).0, Message::Done {});
+    done(Message::Removing { identity: identity.clone() });
+    std::fs::remove_file(stand.tree.path("data/file")).unwrap();
+    done(Message::Unlinked { identity: identity.clone() });
+    let time = Timestamp { seconds: 2, nanos: 0 };
+    let set = || {
+        let (identity, hint) = (identity.clone(), Path::default());
+        let [atime, mtime] = [1, 2].map(|seconds| wire::NewTime::At(Timestamp { seconds, nanos: 0 }));
+        Message::SetTimes { identity, hint, atime, mtime }
+    };
+    done(set());
+    let told = stand.ask(Message::Attributes { identity: identity.clone() }, &[]).0;
+    assert!(matches!(told, Message::Overlay { known: true, mtime, size: 3, .. } if mtime == time), "{told:?}");
+    let second = Message::Truncate { identity: identity.clone(), hint: Path::default(), policy: policy(), len: 1 };
+    done(second);
+    assert_eq!(stand.content(), b"a");
+    done(Message::Close { handle: 1 });
+    let gone = stand.ask(set(), &[]).0;
+    assert!(matches!(&gone, Message::Failed { code, .. } if code.errno() == libc::ESTALE), "{gone:?}");
 }
 
 #[test]

@@ -120,6 +120,10 @@ pub trait Anchor: Send + Sync {
     fn path_hint(&self) -> PathBuf;
     /// Sets atime and leaves mtime alone. Changes ctime. `EPERM`: only its owner and root may.
     fn set_atime(&self, atime: Timestamp) -> io::Result<()>;
+    /// Sets its times, as this process.
+    fn set_times(&self, _times: &rustix::fs::Timestamps) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
     /// Makes its name durable: fsync of the file and of its directory.
     fn sync_name(&self) -> io::Result<()>;
     /// Reads the mark that an agent left on it, if any.

@@ -230,6 +230,11 @@ impl Anchor for PosixAnchor {
         Ok(self.root.calls.call(Call::Change, set)?)
     }
 
+    fn set_times(&self, times: &Timestamps) -> io::Result<()> {
+        let path = proc_path(self.fd.as_fd());
+        self.root.calls.change(Call::Change, || Ok(fs::utimensat(fs::CWD, &path, times, AtFlags::empty())?))
+    }
+
     fn sync_name(&self) -> io::Result<()> {
         self.root.calls.call(Call::Sync, || self.sync_name_below())
     }

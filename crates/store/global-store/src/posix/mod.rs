@@ -236,15 +236,6 @@ impl PosixStore {
         Arc::new(anchor)
     }
 
-    /// Sets the times of the file with this identity, as this process. `ESTALE`: it is not there.
-    pub fn set_times(&self, identity: &Identity, hint: &Path, times: &fs::Timestamps) -> io::Result<()> {
-        self.root.calls.change(Call::Change, || {
-            let found = locate::locate(&self.root, identity, hint, !self.root.opens_handles)?;
-            let fd = found.ok_or_else(|| io::Error::from_raw_os_error(libc::ESTALE))?;
-            Ok(fs::utimensat(fs::CWD, proc_path(fd.as_fd()), times, AtFlags::empty())?)
-        })
-    }
-
     /// The file or directory with this identity as an `O_PATH` descriptor; `None`: it is not there, or not below the root.
     pub fn find(&self, identity: &Identity, hint: &Path) -> io::Result<Option<OwnedFd>> {
         self.root.calls.call(Call::Lookup, || locate::find(&self.root, identity, hint))
