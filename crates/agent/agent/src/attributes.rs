@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
+use file_cache::Overlay;
 use global_store::calls::Call;
 use rustix::fs::{self, AtFlags, FileType, Gid, Mode, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid};
 use rustix::io::Errno;
@@ -110,6 +111,19 @@ pub(crate) fn of_stat(stat: &Stat) -> Attributes {
 }
 
 impl Attributes {
+    /// What the file cache knows better.
+    fn lay_over(&mut self, overlay: &Overlay) {
+        if overlay.ahead {
+            (self.size, self.blocks, self.mtime) = (overlay.size, overlay.blocks, overlay.mtime);
+        }
+        self.ctime = match overlay.below {
+            Some(below) if below == self.ctime => overlay.ctime,
+            Some(_) if overlay.ahead => self.ctime.max(overlay.ctime),
+            Some(_) => self.ctime,
+            None => overlay.ctime,
+        };
+    }
+
     /// What tells this content of a file from another.
     pub(crate) fn fingerprint(&self) -> Fingerprint {
         let attributes = Fingerprint::attributes_of(self.mode, self.uid, self.gid, self.nlink.into());
@@ -161,18 +175,20 @@ impl Agent {
             return if self.cache.settled() == before { Ok(attributes) } else { Ok(of_stat(&self.stat(node)?)) };
         }
         self.look(node, &mut |pending| {
-            // First: once it is below, the stage-out that took it there is over too.
-            attributes.atime = self.cache.accessed(node.identity(), attributes.atime);
-            let below = (self.cache.settled() == before).then(|| attributes.fingerprint());
-            if let Some(overlay) = self.cache.attributes(node.identity(), below.as_ref())? {
-                attributes.size = overlay.size;
-                attributes.blocks = overlay.blocks;
-                attributes.mtime = overlay.mtime;
-                attributes.ctime = attributes.ctime.max(overlay.ctime);
-            } else if self.cache.settled() != before {
+            let mut before = before;
+            for _ in 0..limits::SETTLED_TRIES {
+                // First: once it is below, the stage-out that took it there is over too.
+                attributes.atime = self.cache.accessed(node.identity(), attributes.atime);
+                let below = (self.cache.settled() == before).then(|| attributes.fingerprint());
+                let overlay = self.cache.attributes(node.identity(), below.as_ref())?;
+                overlay.iter().for_each(|overlay| attributes.lay_over(overlay));
+                let now = self.cache.settled();
+                if now == before || overlay.is_some_and(|overlay| overlay.ahead) {
+                    break;
+                }
                 // It may have been this file's data that arrived below since, or its last access.
                 attributes = of_stat(&self.stat(node)?);
-                attributes.atime = self.cache.accessed(node.identity(), attributes.atime);
+                before = now;
             }
             attributes.size = attributes.size.max(pending.map_or(0, |pending| pending.end()));
             Ok(attributes)

@@ -176,7 +176,7 @@ impl BurstBuffer for FileCache {
         FileCache::may_know(self, start)
     }
     fn attributes(&self, identity: &Identity, below: Option<&Fingerprint>) -> io::Result<Option<Overlay>> {
-        Ok(FileCache::attributes(self, identity, below))
+        Ok(FileCache::overlay(self, identity, below))
     }
     fn saw(&self, identity: &Identity, found: &Fingerprint) {
         FileCache::saw(self, identity, found);

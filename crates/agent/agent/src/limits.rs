@@ -238,3 +238,6 @@ pub const STORE_CALLS_LISTED: usize = 100;
 
 /// Parts of records that are written to a replica in one call: each may lie in two places, and the system takes 1,024.
 pub const WINDOW_PIECE_PARTS_MAX: usize = 512;
+
+/// Looks at a file below that becomes clean again and again while it is looked at.
+pub(crate) const SETTLED_TRIES: u32 = 4;

@@ -226,7 +226,10 @@ impl BurstBuffer for RemoteBuffer {
         match self.inner.ask(&Message::Attributes { identity: identity.clone() })? {
             Message::Overlay { settled, known, size, blocks, mtime, ctime } => {
                 self.inner.settled.lock().hear(settled);
-                Ok(known.then_some(Overlay { size, blocks, mtime, ctime }))
+                // Of a file that is not ahead it is the time of change as the server left it, and the one that is shown for that. What is
+                // below meanwhile tells this node nothing.
+                let below = if known { None } else { Some(mtime) };
+                Ok(Some(Overlay { ahead: known, size, blocks, mtime, ctime, below }))
             }
             other => Err(unexpected(&other)),
         }

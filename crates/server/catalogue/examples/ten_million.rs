@@ -29,6 +29,7 @@ fn record(number: u64) -> Record {
         was_clean: true,
         racy: false,
         sum: Some(number),
+        shown: None,
         pinned: false,
         orphaned: false,
         removing: false,

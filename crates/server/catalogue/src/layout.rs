@@ -8,8 +8,9 @@
 //! | 8, 8 + 4, 8 + 4 | base: size, mtime, ctime (seconds and nanoseconds) |
 //! | 4 | base: hash of attributes (not in layout 1) |
 //! | 8 | last use in seconds |
-//! | 1 | bits 0 racy, 1 checksum (not in layout 1) |
+//! | 1 | bits 0 racy, 1 checksum, 2 shown (not in layout 1) |
 //! | 8 | checksum, if there is one |
+//! | 8 + 4 | shown, if there is one |
 //! | 2 + n | hint |
 //! | 2 + n | reason, UTF-8 |
 //! | 4 | CRC-32C of the identity and of all bytes before |
@@ -37,6 +38,7 @@ const REMOVING: u8 = 0b0100_0000;
 const SYNCED: u8 = 0b1000_0000;
 const RACY: u8 = 0b0000_0001;
 const SUM: u8 = 0b0000_0010;
+const SHOWN: u8 = 0b0000_0100;
 const CHECKSUM_BYTES: usize = 4;
 
 /// A record's bytes. A hint that is too long is dropped, a reason cut.
@@ -51,13 +53,13 @@ pub(crate) fn encode(identity: &Identity, record: &Record) -> Vec<u8> {
     bytes.extend_from_slice(&record.epoch.0.to_le_bytes());
     bytes.extend_from_slice(&record.base.size.to_le_bytes());
     for time in [record.base.mtime, record.base.ctime] {
-        bytes.extend_from_slice(&time.seconds.to_le_bytes());
-        bytes.extend_from_slice(&time.nanos.to_le_bytes());
+        put_time(&mut bytes, time);
     }
     bytes.extend_from_slice(&record.base.attributes.to_le_bytes());
     bytes.extend_from_slice(&record.used_s.to_le_bytes());
-    bytes.push(bit(record.racy, RACY) | bit(record.sum.is_some(), SUM));
+    bytes.push(bit(record.racy, RACY) | bit(record.sum.is_some(), SUM) | bit(record.shown.is_some(), SHOWN));
     record.sum.iter().for_each(|sum| bytes.extend_from_slice(&sum.to_le_bytes()));
+    record.shown.iter().for_each(|time| put_time(&mut bytes, *time));
     for text in [hint, reason] {
         bytes.extend_from_slice(&(text.len() as u16).to_le_bytes());
         bytes.extend_from_slice(text);
@@ -81,6 +83,11 @@ fn flags(record: &Record) -> u8 {
         | bit(record.orphaned, ORPHANED)
         | bit(record.removing, REMOVING)
         | bit(record.synced, SYNCED)
+}
+
+fn put_time(bytes: &mut Vec<u8>, time: Timestamp) {
+    bytes.extend_from_slice(&time.seconds.to_le_bytes());
+    bytes.extend_from_slice(&time.nanos.to_le_bytes());
 }
 
 fn bit(set: bool, bit: u8) -> u8 {
@@ -123,10 +130,11 @@ fn parse(rest: &[u8], layout: u8) -> Option<Record> {
     let base = Fingerprint { size, mtime, ctime, attributes };
     let used_s = rest.u64()?;
     let [more] = if layout == LAYOUT_1 { [0] } else { rest.take()? };
-    if more & !(RACY | SUM) != 0 {
+    if more & !(RACY | SUM | SHOWN) != 0 {
         return None;
     }
     let sum = if more & SUM == 0 { None } else { Some(rest.u64()?) };
+    let shown = if more & SHOWN == 0 { None } else { Some(rest.timestamp()?) };
     let hint = PathBuf::from(std::ffi::OsString::from_vec(rest.text()?.to_vec()));
     let reason = std::str::from_utf8(rest.text()?).ok()?.to_owned();
     rest.0.is_empty().then_some(Record {
@@ -137,6 +145,7 @@ fn parse(rest: &[u8], layout: u8) -> Option<Record> {
         was_clean: flags & WAS_CLEAN != 0,
         racy: more & RACY != 0,
         sum,
+        shown,
         pinned: flags & PINNED != 0,
         orphaned: flags & ORPHANED != 0,
         removing: flags & REMOVING != 0,
@@ -197,6 +206,7 @@ mod tests {
             was_clean: true,
             racy: false,
             sum: Some(u64::MAX - 1),
+            shown: Some(Timestamp { seconds: 1_700_000_001, nanos: 5 }),
             pinned: false,
             orphaned: true,
             removing: false,
@@ -211,8 +221,8 @@ mod tests {
     fn a_record_comes_back_as_it_was() {
         for state in [State::Clean, State::Dirty, State::Draining, State::Conflict, State::Failed] {
             let (pinned, removing, synced) = (state == State::Clean, state == State::Dirty, state == State::Failed);
-            let (racy, sum) = (removing, record().sum.filter(|_| pinned));
-            let record = Record { state, pinned, removing, synced, racy, sum, ..record() };
+            let (racy, sum, shown) = (removing, record().sum.filter(|_| pinned), record().shown.filter(|_| removing));
+            let record = Record { state, pinned, removing, synced, racy, sum, shown, ..record() };
             assert_eq!(decode(&identity(4), &encode(&identity(4), &record)), Ok(record));
         }
     }
@@ -220,7 +230,7 @@ mod tests {
     #[test]
     fn a_record_of_the_former_layout_is_read() {
         let base = Fingerprint { attributes: 0, ..record().base };
-        let record = Record { sum: None, base, ..record() };
+        let record = Record { sum: None, shown: None, base, ..record() };
         let mut bytes = encode(&identity(4), &record);
         bytes.truncate(bytes.len() - CHECKSUM_BYTES);
         // Of one byte each: layout and flags.

@@ -10,7 +10,7 @@ mod memory;
 
 use std::path::PathBuf;
 
-use types::{Epoch, Fingerprint, Identity, Version};
+use types::{Epoch, Fingerprint, Identity, Timestamp, Version};
 
 pub use disk::FjallCatalogue;
 pub use memory::MemoryCatalogue;
@@ -48,6 +48,8 @@ pub struct Record {
     pub racy: bool,
     /// CRC-64/NVME of the content that `base` is of, if that is known and has at most one block.
     pub sum: Option<u64>,
+    /// The time of change that programs see as long as the global copy has that of `base`, where our own bookkeeping moved it.
+    pub shown: Option<Timestamp>,
     /// Never evicted, never expired.
     pub pinned: bool,
     /// Dirty, and its file is not found in the global store.

@@ -38,17 +38,22 @@ pub struct OpenHow {
     pub policy: Arc<Policy>,
 }
 
-/// What `stat` must say of a file whose replica is ahead of the global copy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What `stat` must say of a file instead of the global copy's attributes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Overlay {
+    /// The replica is ahead of the global copy. Else the time of change alone is to be told.
+    pub ahead: bool,
     /// Bytes.
     pub size: u64,
     /// 512-byte blocks that the replica takes.
     pub blocks: u64,
     /// Last write.
     pub mtime: Timestamp,
-    /// Last change: the later of the replica's and the global copy's.
+    /// Last change, as long as the global copy's is `below`. When that moved, it is the later of the two if the replica is ahead, and
+    /// else the global copy's.
     pub ctime: Timestamp,
+    /// The global copy's time of change as we left it; `None`: we move it just now, and it tells nothing.
+    pub below: Option<Timestamp>,
 }
 
 /// What a `utimens` does to the time of the last write.

@@ -15,6 +15,7 @@ use types::{Identity, Version};
 use crate::api::TellChange;
 use crate::brands::Unbranded;
 use crate::busy::Busy;
+use crate::change_time::Shown;
 use crate::clock::Clock;
 use crate::expiry::Expiry;
 use crate::fault;
@@ -248,6 +249,7 @@ impl Inner {
         live.clean_commit = self.forgotten.load(Ordering::Acquire);
         if !matches!(body, Body::Empty) {
             live.version = record.as_ref().map(|record| record.version);
+            live.shown = record.as_ref().and_then(Shown::of);
             live.record = record;
         }
         live.body = body;
@@ -261,6 +263,7 @@ impl Inner {
         live.loaded = true;
         live.version = Some(record.version);
         live.name_unsynced = record.base.size == 0;
+        live.shown = Shown::of(&record);
         live.record = Some(record);
         live.body = body;
         drop(live);

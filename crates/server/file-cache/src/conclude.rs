@@ -4,6 +4,7 @@ use std::os::fd::AsFd;
 
 use catalogue::{Change, Durability, Record, State};
 use parking_lot::MutexGuard;
+use rustix::fs::Stat;
 use types::Fingerprint;
 
 use crate::announce::follow;
@@ -92,16 +93,21 @@ impl Inner {
             summed = job.copied.sums.keep(&self.replicas.sums_path(job.record.version));
         }
         fault::point("w7.sums");
-        if done && left.mtime != job.mtime {
+        let stat = rustix::fs::fstat(&job.replica);
+        let coarser = done && left.mtime != job.mtime;
+        if coarser {
             // A store with coarser times: both copies say the same from now on.
             let _ = replica::set_mtime(job.replica.as_fd(), left.mtime);
         }
+        let kept = |stat: &Stat| if coarser { left.mtime } else { replica::mtime_of(stat) };
+        let shown = stat.ok().and_then(|stat| job.file.live.lock().show_left(&stat, &left, kept(&stat)));
         Record {
             state: if done { State::Clean } else { State::Dirty },
             base: left,
             epoch: if done { job.record.epoch } else { job.record.epoch.next() },
             was_clean: summed || done,
             racy: done && job.racy,
+            shown,
             sum: job
                 .copied
                 .sums

@@ -48,8 +48,12 @@ impl Live {
 
     /// Takes `found` for what we left: nobody else changed it, or its bytes were compared.
     pub(crate) fn believe(&mut self, found: &Fingerprint) {
+        let before = self.known_below().filter(|known| known.same_content(found)).map(|known| known.ctime);
         let known = self.left.iter_mut().chain(self.record.iter_mut().map(|record| &mut record.base));
         known.filter(|known| known.same_content(found)).for_each(|known| *known = *found);
+        if before.is_some_and(|before| before != found.ctime) {
+            self.see_attributes_changed(found.ctime);
+        }
         (self.own, self.doubted) = (None, false);
     }
 
@@ -135,7 +139,12 @@ impl Inner {
             }
             let Some(record) = live.record.as_mut() else { return };
             record.base.attributes = 0;
-            live.own = Some((began, wall()));
+            let ended = wall();
+            live.own = Some((began, ended));
+            if file.drain.is_locked() && live.is_ahead() {
+                // What is moved below meanwhile tells nothing.
+                live.change_attributes(ended, None);
+            }
             live.anchor.clone()
         };
         // Its times are another machine's.
@@ -154,6 +163,7 @@ impl Inner {
         let record = {
             let mut live = file.live.lock();
             live.follow(before, after);
+            live.keep_shown(before.ctime, after.ctime);
             live.record.clone().filter(|record| record.state == State::Clean)
         };
         if let Some(record) = record {
@@ -167,9 +177,10 @@ impl Inner {
         let record = {
             let mut live = file.live.lock();
             live.believe(found);
+            let shown = live.shown_of(found);
             let record = live.record.as_mut().filter(|record| record.state == State::Clean);
             record.map(|record| {
-                record.racy = racy;
+                (record.racy, record.shown) = (racy, shown);
                 record.clone()
             })
         };

@@ -28,6 +28,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use types::{ByteRange, Fingerprint, Identity, RangeSet, Timestamp, Version};
 
 use crate::api::Residency;
+use crate::change_time::Shown;
 use crate::last_access::Watched;
 use crate::limits::BLOCK_BYTES;
 use crate::medium::Medium;
@@ -268,6 +269,8 @@ pub(crate) struct Live {
     pub(crate) tried_time: Option<(Fingerprint, Timestamp)>,
     /// From when to when attributes or names of the global copy were changed last through us, and nobody has looked since.
     pub(crate) own: Option<(Timestamp, Timestamp)>,
+    /// The time of change that programs see, where it is not the global copy's.
+    pub(crate) shown: Option<Shown>,
     /// Its ctime moved, and not by us, as somebody saw: only the bytes tell.
     pub(crate) doubted: bool,
     /// When somebody saw last that the global copy is what we left.
@@ -344,6 +347,7 @@ impl File {
                 left: None,
                 tried_time: None,
                 own: None,
+                shown: None,
                 doubted: false,
                 looked: None,
                 given_time: None,

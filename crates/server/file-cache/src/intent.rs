@@ -154,10 +154,12 @@ impl Inner {
         if self.store.is_shared() {
             marks::set(&**anchor, &self.settings.agent_id, epoch)?;
             // That moved its ctime. By how much, a store that does not answer does not say.
+            let before = base.ctime;
             base = match anchor.attributes() {
                 Ok(found) if base.same_content(&found.fingerprint) => found.fingerprint,
                 _ => Fingerprint { attributes: 0, ..base },
             };
+            file.live.lock().keep_shown(before, base.ctime);
         }
         let record = Record {
             state: State::Dirty,
@@ -167,6 +169,7 @@ impl Inner {
             was_clean,
             racy: false,
             sum,
+            shown: file.live.lock().shown_of(&base),
             synced: how.sync || old.as_ref().is_some_and(|record| record.synced),
             pinned: old.is_some_and(|record| record.pinned),
             orphaned: false,

@@ -20,6 +20,7 @@ mod brands;
 mod budget;
 mod busy;
 mod cache;
+mod change_time;
 mod check;
 mod clean;
 mod clock;

@@ -121,6 +121,7 @@ impl Inner {
             was_clean: false,
             racy: false,
             sum: None,
+            shown: None,
             pinned: old.is_some_and(|record| record.pinned),
             orphaned: false,
             removing: false,

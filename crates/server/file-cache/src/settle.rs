@@ -126,7 +126,9 @@ impl Inner {
                 return Ok(None);
             }
         }
-        let mut left = timed.doubting(synced);
+        // What somebody changed through us meanwhile is told already.
+        let ours = job.file.live.lock().moved(&timed, &synced) == Moved::Nothing;
+        let mut left = if ours { synced } else { timed.doubting(synced) };
         if self.follow_time(job)? || moved {
             global.set_mtime(job.mtime)?;
             global.sync().inspect_err(|_| job.file.live.lock().unsynced_below = true)?;

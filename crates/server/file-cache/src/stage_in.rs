@@ -136,7 +136,8 @@ impl Inner {
             fault::point("p3.checked");
             let racy = self.is_racy(base, looked, RACY_SLACK);
             let sum = Some(sum);
-            let record = Record { racy, sum, ..clean_record(&**anchor, version, after.fingerprint) };
+            let shown = file.live.lock().shown_of(base);
+            let record = Record { racy, sum, shown, ..clean_record(&**anchor, version, after.fingerprint) };
             self.put(file, record, Durability::Process).map_err(Broken::Replica)?;
             fault::point("p4.clean");
             let mut live = file.live.lock();
@@ -267,7 +268,8 @@ impl Inner {
         fault::point("p3.sums");
         let unlinked = file.live.lock().unlinked;
         if !unlinked {
-            let record = Record { racy, ..clean_record(&*anchor, version, base) };
+            let shown = file.live.lock().shown_of(&base);
+            let record = Record { racy, shown, ..clean_record(&*anchor, version, base) };
             self.put(file, record, Durability::Process)?;
         }
         fault::point("p4.clean");
@@ -364,6 +366,7 @@ fn clean_record(anchor: &dyn Anchor, version: types::Version, base: Fingerprint)
         was_clean: true,
         racy: false,
         sum: None,
+        shown: None,
         pinned: false,
         orphaned: false,
         removing: false,

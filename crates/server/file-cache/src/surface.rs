@@ -12,11 +12,12 @@ use types::{ByteRange, Fingerprint, Identity, Timestamp, Version};
 
 use crate::api::{DrainProgress, Keep, OpenHow, Overlay, Residency, SetMtime, Stuck, TellChange};
 use crate::cache::{Counters, Inner, broken};
+use crate::clock::wall;
 use crate::file::{Body, Place};
 use crate::handle::FileHandle;
 use crate::limits::{FETCH_TRIES, RESOLVE_WAIT};
 use crate::recovery;
-use crate::replica::{ctime_of, mtime_of};
+use crate::replica::mtime_of;
 use crate::settings::{OpenError, Settings};
 
 /// The file cache. Cheap to clone. `shutdown` ends it; dropping the last clone alone leaves the threads running.
@@ -81,28 +82,31 @@ impl FileCache {
 
     /// What `stat` must say instead of the global copy's attributes; `None`: these are true. `below`: these, if nothing that is
     /// settled ([`FileCache::settled`]) has come between. Never blocks on I/O of the global store.
-    pub fn attributes(&self, identity: &Identity, below: Option<&Fingerprint>) -> Option<Overlay> {
+    pub fn overlay(&self, identity: &Identity, below: Option<&Fingerprint>) -> Option<Overlay> {
         let file = self.inner.known(identity)?;
         below.iter().for_each(|below| self.inner.saw(&file, below));
-        let (version, held, base) = {
+        let (version, held) = {
             let live = file.live.lock();
             if !live.is_ahead() {
-                return None;
+                let shown = live.shown?;
+                return Some(Overlay { ctime: shown.ctime, below: Some(shown.below), ..Overlay::default() });
             }
-            (live.version?, live.fds.of_replica(), live.record.as_ref().map(|record| record.base))
+            (live.version?, live.fds.of_replica())
         };
         let stat = match held {
             Some(fd) => rustix::fs::fstat(fd).ok()?,
             None => self.inner.replicas.stat(version).ok()?,
         };
-        let (size, mtime, ctime) = (stat.st_size as u64, mtime_of(&stat), ctime_of(&stat));
-        let ctime = match base {
-            // Nothing was written: making the replica moved its own time alone, which would go back when the file is clean.
-            Some(base) if (base.size, base.mtime) == (size, mtime) => base.ctime,
-            Some(base) => base.ctime.max(ctime),
-            None => ctime,
-        };
-        Some(Overlay { size, blocks: stat.st_blocks as u64, mtime, ctime })
+        let mut live = file.live.lock();
+        let ctime = live.change_time(&stat);
+        let below = live.shown.filter(|_| !file.drain.is_locked()).map(|shown| shown.below);
+        let (size, blocks) = (stat.st_size as u64, stat.st_blocks as u64);
+        Some(Overlay { ahead: true, size, blocks, mtime: mtime_of(&stat), ctime, below })
+    }
+
+    /// The same of a file whose replica is ahead.
+    pub fn attributes(&self, identity: &Identity) -> Option<Overlay> {
+        self.overlay(identity, None).filter(|overlay| overlay.ahead)
     }
 
     /// When a file was last read, as far as that is noted (policy `atime`) and later than the global copy's time of last access,
@@ -177,10 +181,14 @@ impl FileCache {
             let mut live = file.live.lock();
             let told = live.own.is_some() || live.doubted;
             let record = live.record.as_mut().filter(|record| record.state != State::Clean);
-            record.map(|record| {
+            let record = record.map(|record| {
                 record.base.attributes = if told { record.base.attributes } else { 0 };
                 record.clone()
-            })
+            });
+            if !told {
+                live.change_attributes(wall(), None);
+            }
+            record
         };
         let Some(mut record) = record else { return };
         let hint = anchor.path_hint();

@@ -81,7 +81,11 @@ impl Inner {
         let clean = record.as_ref().is_some_and(|record| record.state == State::Clean);
         let was_empty = record.as_ref().is_some_and(|record| record.base.size == 0);
         // Whatever becomes of the rest: that is below now, and is not to pass for an outsider's.
-        file.live.lock().follow(&before, after);
+        {
+            let mut live = file.live.lock();
+            live.follow(&before, after);
+            live.change_attributes(after.ctime, Some(after.ctime));
+        }
         if clean && !known {
             return Ok(());
         }

@@ -299,7 +299,7 @@ impl World {
                 self.cache
                     .set_times(&anchor, SetMtime::To(mtime), &mut || self.store.set_mtime(path(name), mtime))
                     .unwrap();
-                let seen = self.cache.attributes(&identity, None).map(|overlay| overlay.mtime);
+                let seen = self.cache.attributes(&identity).map(|overlay| overlay.mtime);
                 assert_eq!(seen.unwrap_or(self.store.attributes(path(name)).unwrap().fingerprint.mtime), mtime);
             }
             Op::DrainFile { .. } => self.cache.drain_file(&identity, &|| false).unwrap(),
@@ -347,7 +347,7 @@ impl World {
     fn check_sizes(&self) {
         for (&name, content) in &self.names {
             let identity = self.store.identity(path(name)).unwrap();
-            let overlay = self.cache.attributes(&identity, None).map(|overlay| overlay.size);
+            let overlay = self.cache.attributes(&identity).map(|overlay| overlay.size);
             let size = overlay.unwrap_or_else(|| self.store.attributes(path(name)).unwrap().fingerprint.size);
             assert_eq!(size, content.borrow().len() as u64, "size of {}", path(name));
         }

@@ -16,7 +16,7 @@ fn a_closed_file_reaches_the_global_store_with_its_time() {
     let world = World::new();
     let handle = world.create("f");
     handle.write_at(b"hello", 0, false).unwrap();
-    let mtime = world.cache.attributes(&world.identity("f"), None).unwrap().mtime;
+    let mtime = world.cache.attributes(&world.identity("f")).unwrap().mtime;
     drop(handle);
     assert_eq!(world.state("f"), Residency::Queued);
     assert_eq!(world.store.read("f").unwrap(), b"");
@@ -24,7 +24,7 @@ fn a_closed_file_reaches_the_global_store_with_its_time() {
     assert_eq!(world.store.read("f").unwrap(), b"hello");
     assert_eq!(world.store.attributes("f").unwrap().fingerprint.mtime, mtime);
     assert_eq!(world.state("f"), Residency::Clean);
-    assert_eq!(world.cache.attributes(&world.identity("f"), None), None);
+    assert_eq!(world.cache.attributes(&world.identity("f")), None);
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn an_unlinked_file_is_dropped_and_never_staged_out() {
     assert_eq!(world.cache.status().files, 0);
     handle.write_at(b"T", 0, false).unwrap();
     assert_eq!(read(&handle, 20), b"Temporary");
-    assert_eq!(world.cache.attributes(&identity, None).unwrap().size, 9);
+    assert_eq!(world.cache.attributes(&identity).unwrap().size, 9);
     drop(handle);
     world.drain();
     assert_eq!(world.replicas(), 0);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use config::{KeepAfter, Policy};
-use file_cache::{FileCache, OpenHow, Residency, SetMtime};
+use file_cache::{FileCache, OpenHow, Residency, SetMtime, now_of_files};
 use global_store::memory::{Fault, MemoryStore, Operation};
 use support::{MIB, World};
 use types::Timestamp;
@@ -19,7 +19,7 @@ fn told(cache: &FileCache, store: &MemoryStore, path: &str) -> Timestamp {
     let identity = store.identity(path).unwrap();
     let before = cache.settled();
     let mut mtime = store.attributes(path).unwrap().fingerprint.mtime;
-    match cache.attributes(&identity, None) {
+    match cache.attributes(&identity) {
         Some(overlay) => mtime = overlay.mtime,
         None if cache.settled() != before => mtime = store.attributes(path).unwrap().fingerprint.mtime,
         None => {}
@@ -215,13 +215,13 @@ fn a_file_that_nobody_wrote_to_keeps_its_time_of_change_when_it_becomes_clean() 
     let world = World::new();
     let handle = world.create("f");
     let below = world.store.attributes("f").unwrap().fingerprint.ctime;
-    assert_eq!(world.cache.attributes(&world.identity("f"), None).unwrap().ctime, below);
+    assert_eq!(world.cache.attributes(&world.identity("f")).unwrap().ctime, below);
     drop(handle);
     world.drain();
     assert_eq!(world.store.attributes("f").unwrap().fingerprint.ctime, below);
     let handle = world.open("f", true);
     handle.write_at(b"data", 0, false).unwrap();
-    assert!(world.cache.attributes(&world.identity("f"), None).unwrap().ctime > below, "a write moves it");
+    assert!(world.cache.attributes(&world.identity("f")).unwrap().ctime > below, "a write moves it");
 }
 
 #[test]
@@ -346,4 +346,110 @@ fn another_time_than_the_one_that_the_store_did_not_confirm_is_somebody_elses() 
     world.store.set_mtime("f", TIME).unwrap();
     assert_eq!(world.state("f"), Residency::Conflict);
     assert_eq!(world.store.read("f").unwrap(), b"his");
+}
+
+/// The time of change that a program sees.
+fn shown(world: &World) -> Timestamp {
+    let found = world.store.attributes("f").unwrap().fingerprint;
+    match world.cache.overlay(&world.identity("f"), Some(&found)) {
+        Some(overlay) if overlay.below.is_none_or(|below| below == found.ctime) => overlay.ctime,
+        Some(overlay) if overlay.ahead => overlay.ctime.max(found.ctime),
+        _ => found.ctime,
+    }
+}
+
+fn wall() -> Timestamp {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    Timestamp::from_nanos(now.as_nanos() as u64)
+}
+
+#[test]
+fn the_time_of_change_stays_through_stage_out_restart_and_eviction_until_somebody_changes_the_file() {
+    for shared in [false, true] {
+        let mut world = World::new();
+        world.store.set_shared(shared);
+        world.store.set_clock(wall(), 1_000_000);
+        world.write_new("f", b"data");
+        let written = shown(&world);
+        // While our own change of its times is below and nothing is recorded yet, too.
+        let seen = Arc::new(parking_lot::Mutex::new(Vec::new()));
+        let (cache, identity, noted) = (world.cache.clone(), world.identity("f"), Arc::clone(&seen));
+        world.store.set_after(Some(Arc::new(move |operation, _| {
+            if matches!(operation, Operation::SetMtime(_) | Operation::SyncStore | Operation::Sync) {
+                noted.lock().push(cache.overlay(&identity, None).unwrap());
+            }
+        })));
+        world.drain();
+        world.store.set_after(None);
+        assert!(seen.lock().iter().all(|overlay| overlay.below.is_none() && overlay.ctime == written));
+        assert!(!seen.lock().is_empty());
+        assert_ne!(world.store.attributes("f").unwrap().fingerprint.ctime, written);
+        assert_eq!(shown(&world), written, "clean; shared: {shared}");
+        world.open("f", false);
+        world.cache.evict(&world.identity("f")).unwrap();
+        assert_eq!(shown(&world), written, "evicted");
+        drop(world.open("f", false));
+        world.crash();
+        drop(world.open("f", false));
+        assert_eq!(shown(&world), written, "staged in again, and after a restart");
+        let handle = world.open("f", true);
+        assert_eq!(shown(&world), written, "opened for writing");
+        handle.write_at(b"more data", 0, false).unwrap();
+        let again = shown(&world);
+        assert!(again > written, "written");
+        drop(handle);
+        world.drain();
+        assert_eq!(shown(&world), again);
+        // Somebody else's change of attributes is seen, whether the file is clean or dirty.
+        world.store.set_mode("f", 0o600).unwrap();
+        let changed = world.store.attributes("f").unwrap().fingerprint.ctime;
+        assert_eq!(shown(&world), changed);
+        world.open("f", true).write_at(b"last", 0, false).unwrap();
+        let dirty = shown(&world);
+        let later = wall();
+        world.store.set_clock(Timestamp { seconds: later.seconds + 9, ..later }, 1_000_000);
+        world.store.set_mode("f", 0o640).unwrap();
+        let changed = shown(&world);
+        assert!(changed > dirty);
+        world.drain();
+        assert_eq!(shown(&world), changed, "a stage-out moves nothing");
+    }
+}
+
+#[test]
+fn a_change_of_attributes_through_us_moves_the_time_of_change_once_whenever_it_comes() {
+    for during in [false, true] {
+        let world = World::new();
+        world.store.set_clock(wall(), 1);
+        world.write_new("f", b"data");
+        let written = shown(&world);
+        let (cache, identity, store) = (world.cache.clone(), world.identity("f"), world.store.clone());
+        let change = move || {
+            let began = now_of_files();
+            store.set_clock(wall(), 1);
+            store.set_mode("f", 0o640).unwrap();
+            cache.changed_attributes(&identity, began);
+        };
+        let once = AtomicBool::new(false);
+        if during {
+            world.store.set_after(Some(Arc::new(move |operation, _| {
+                if matches!(operation, Operation::SetMtime(_)) && !once.swap(true, Ordering::SeqCst) {
+                    change();
+                }
+            })));
+        } else {
+            change();
+        }
+        let changed = if during { None } else { Some(shown(&world)) };
+        world.drain();
+        world.store.set_after(None);
+        let after = shown(&world);
+        assert!(after > written, "during a stage-out: {during}");
+        assert_eq!(after, changed.unwrap_or(after));
+        assert_eq!(shown(&world), after);
+        let mtime = world.store.attributes("f").unwrap().fingerprint.mtime;
+        let anchor = world.anchor("f");
+        world.cache.set_times(&anchor, SetMtime::To(mtime), &mut || world.store.set_mtime("f", mtime)).unwrap();
+        assert_eq!(shown(&world), world.store.attributes("f").unwrap().fingerprint.ctime);
+    }
 }

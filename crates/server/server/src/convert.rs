@@ -32,14 +32,10 @@ pub(crate) fn residency(state: Residency) -> u8 {
 }
 
 pub(crate) fn overlay(settled: u64, overlay: Option<Overlay>) -> Message {
-    let known = overlay.is_some();
-    let Overlay { size, blocks, mtime, ctime } = overlay.unwrap_or(Overlay {
-        size: 0,
-        blocks: 0,
-        mtime: types::Timestamp::default(),
-        ctime: types::Timestamp::default(),
-    });
-    Message::Overlay { settled, known, size, blocks, mtime, ctime }
+    let Overlay { ahead, size, blocks, mtime, ctime, below } = overlay.unwrap_or_default();
+    // Of a file that is not ahead, what its time of change is below takes the place of mtime.
+    let mtime = if ahead { mtime } else { below.unwrap_or_default() };
+    Message::Overlay { settled, known: ahead, size, blocks, mtime, ctime }
 }
 
 pub(crate) fn stuck(stuck: &Stuck) -> Message {

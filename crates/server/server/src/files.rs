@@ -27,7 +27,7 @@ impl Files {
     pub(crate) fn on_file(&self, session: &Session, message: Message) -> io::Result<Message> {
         match message {
             Message::Attributes { identity } => {
-                let overlay = self.cache.attributes(&identity, None);
+                let overlay = self.cache.overlay(&identity, None);
                 // The count afterwards: if there is nothing because it settled just now, the agent asks its own mount again.
                 let settled = self.start.wrapping_add(self.cache.settled());
                 Ok(convert::overlay(settled, overlay))

@@ -359,7 +359,7 @@ messages! {
     Overlay = 135 {
         /// How often a global copy became the truth about a file again.
         settled: u64,
-        /// Whether there is anything.
+        /// Whether the replica is ahead. If not, `ctime` is what is shown while the global copy's is `mtime`; zeros: itself.
         known: bool,
         /// Bytes.
         size: u64,

@@ -35,6 +35,7 @@ pub fn record(random: &mut Random) -> Record {
         },
         was_clean: random.below(2) == 0,
         racy: random.below(2) == 0,
+        shown: (random.below(2) == 0).then_some(time),
         sum: (random.below(2) == 0).then(|| random.below(u64::MAX)),
         pinned: random.below(2) == 0,
         orphaned: random.below(2) == 0,
