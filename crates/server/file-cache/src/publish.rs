@@ -43,7 +43,7 @@ use crate::file::{File, Live, Place};
 use crate::lease::{self, Nobody};
 use crate::limits::{NAMES_TRIES, NAMES_WAIT, SMALL_BYTES};
 use crate::pace::Pace;
-use crate::settle::is_time;
+use crate::settle::date;
 use crate::side::here;
 use crate::stage_out::{End, Job};
 use crate::surface::FileCache;
@@ -241,13 +241,13 @@ impl Inner {
             next.file().leave_behind(ByteRange::new(0, job.size))?;
         }
         fault::point("a3.written");
-        next.file().set_mtime(job.mtime)?;
+        date(next.file(), job.mtime)?;
         if next.dress()? == Dressed::Unfit {
             return Ok(None);
         }
         next.file().sync()?;
         let found = next.file().attributes()?.fingerprint;
-        let complete = found.size == job.size && is_time(found.mtime, job.mtime);
+        let complete = found.size == job.size;
         let full = job.policy.verify == Verify::Full;
         if !complete || (full && !Copy::new(&job.replica, job.size, next.file(), job.size, &mut progress).verify()?) {
             return Err(io::Error::from_raw_os_error(libc::EIO));

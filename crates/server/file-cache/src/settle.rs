@@ -31,12 +31,13 @@ impl Inner {
         self.leave_behind(job, &*global)?;
         let _gate = job.file.gate.lock();
         self.follow_time(job)?;
-        global.set_mtime(job.mtime)?;
-        let mut timed = global.attributes()?.fingerprint;
+        let (mut timed, kept) = date(global.as_ref(), job.mtime)?;
+        job.kept = kept;
         let given = job.file.live.lock().given_time == Some(job.mtime);
         if job.copied.changed && timed.same_content(&job.before) && job.mtime != job.before.mtime && !given {
             timed = self.tell_apart(job, &*global, timed)?;
         }
+        job.kept = job.kept.map(|_| timed.mtime);
         job.timed = Some(timed);
         job.global = Some(global);
         fault::point("w5.mtime");
@@ -113,8 +114,9 @@ impl Inner {
         let synced = global.attributes()?.fingerprint;
         job.racy = self.is_racy(&synced, looked, Duration::ZERO);
         // A network file system may move mtime when it sends what it buffered; a local one may not.
-        let moved = synced.mtime != timed.mtime;
-        if synced.size != job.size || (!self.store.is_shared() && moved && ours_alone(job)) {
+        // Nor is it another's change where a store cuts what it is told to its own unit only then.
+        let moved = synced.mtime != timed.mtime && !is_time(synced.mtime, timed.mtime);
+        if job.kept.is_none() || synced.size != job.size || (!self.store.is_shared() && moved && ours_alone(job)) {
             return Ok(None);
         }
         if full {
@@ -130,13 +132,14 @@ impl Inner {
         let ours = job.file.live.lock().moved(&timed, &synced) == Moved::Nothing;
         let mut left = if ours { synced } else { timed.doubting(synced) };
         if self.follow_time(job)? || moved {
-            global.set_mtime(job.mtime)?;
+            let (_, kept) = date(&*global, job.mtime)?;
+            job.kept = kept;
             global.sync().inspect_err(|_| job.file.live.lock().unsynced_below = true)?;
             let looked = tick();
             left = global.attributes()?.fingerprint;
             job.racy = self.is_racy(&left, looked, Duration::ZERO);
         }
-        if left.size != job.size || !is_time(left.mtime, job.mtime) {
+        if left.size != job.size || !job.kept.is_some_and(|kept| is_time(left.mtime, kept)) {
             return Ok(None);
         }
         fault::point("w7.verified");
@@ -163,6 +166,29 @@ impl Inner {
         job.file.live.lock().left = Some(left);
         Some(left)
     }
+}
+
+/// Gives the global copy its time. What the store says then is believed, whatever it was told: it may cut times to its unit or to what it
+/// can count to, or refuse them. Returns how the file looks then, and its time; none if somebody else wrote meanwhile.
+pub(crate) fn date(global: &dyn OpenFile, mtime: Timestamp) -> io::Result<(Fingerprint, Option<Timestamp>)> {
+    let set = || match global.set_mtime(mtime) {
+        Err(error) if is_refused(&error) => Ok(()),
+        done => done,
+    };
+    set()?;
+    let found = global.attributes()?.fingerprint;
+    if is_time(found.mtime, mtime) {
+        return Ok((found, Some(found.mtime)));
+    }
+    // A store gives the same answer twice. Another's write is not made twice.
+    set()?;
+    let again = global.attributes()?.fingerprint;
+    Ok((again, Some(again.mtime).filter(|time| *time == found.mtime)))
+}
+
+/// Whether a store will not have times set, whoever asks again.
+fn is_refused(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES | libc::EINVAL | libc::ENOSYS | libc::EOPNOTSUPP))
 }
 
 /// Whether a store keeps `wanted` as `found`: it may cut to a coarser unit.

@@ -68,6 +68,8 @@ pub(crate) struct Job<'a> {
     pub(crate) secured: bool,
     pub(crate) global: Option<Box<dyn OpenFile>>,
     pub(crate) copied: Copied,
+    /// The time that the store keeps for `mtime`; `None`: somebody else wrote when it was set.
+    pub(crate) kept: Option<Timestamp>,
     /// A later content may look as what was left.
     pub(crate) racy: bool,
     /// The global copy with all bytes and its time, before they were synced; `None` if nothing was to be done.
@@ -267,6 +269,7 @@ impl Inner {
             quiet,
             global: None,
             copied: Copied::default(),
+            kept: None,
             racy: false,
             timed: None,
         })

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use file_cache::{FileHandle, OpenHow, Residency, SetMtime, now_of_files};
-use global_store::memory::Operation;
+use global_store::memory::{Fault, Operation};
 use support::{MIB, World};
 use types::Timestamp;
 
@@ -208,4 +208,58 @@ fn of_a_dirty_file_that_a_former_version_left_ctime_alone_is_no_conflict() {
     world.crash();
     world.drain();
     assert_eq!(world.store.read("f").unwrap(), b"new");
+}
+
+#[test]
+fn a_store_that_cannot_keep_a_time_or_refuses_it_makes_no_conflict() {
+    let far = Timestamp { seconds: 4_102_444_800, nanos: 7 };
+    let refuses = |operation: &Operation| matches!(operation, Operation::SetMtime(_));
+    for (case, errno) in [("clamps", 0), ("refuses", libc::EPERM), ("cannot", libc::EOPNOTSUPP)] {
+        for staged_out in [false, true] {
+            let world = World::new();
+            let latest = Timestamp { seconds: i64::from(i32::MAX), nanos: 0 };
+            world.store.set_latest(latest);
+            if errno != 0 {
+                world.store.fail(Fault { errno, matching: refuses, times: u64::MAX, ..Fault::default() });
+            }
+            world.write_new("f", b"one");
+            if staged_out {
+                world.drain();
+                world.open("f", true).write_at(b"two", 0, false).unwrap();
+            }
+            // As `touch -d 2100-01-01` of the file as the burst buffer has it.
+            let replica = std::fs::File::options().write(true).open(world.replica()).unwrap();
+            let times = std::fs::FileTimes::new();
+            let modified = UNIX_EPOCH + std::time::Duration::new(far.seconds as u64, far.nanos);
+            replica.set_times(times.set_modified(modified)).unwrap();
+            drop(replica);
+            world.drain();
+            assert_eq!(world.state("f"), Residency::Clean, "{case}");
+            let kept = world.store.attributes("f").unwrap().fingerprint.mtime;
+            if errno == 0 {
+                assert_eq!(kept, latest);
+            }
+            world.open("f", true).write_at(b"end", 0, false).unwrap();
+            world.drain();
+            assert_eq!(world.state("f"), Residency::Clean, "{case}, once more");
+            assert_eq!(read(&world), b"end");
+        }
+    }
+}
+
+#[test]
+fn a_write_of_others_while_a_store_is_told_a_time_that_it_cannot_keep_is_a_conflict() {
+    let world = World::new();
+    let latest = Timestamp { seconds: i64::from(i32::MAX), nanos: 0 };
+    world.store.set_latest(latest);
+    world.write_new("f", b"one");
+    let (store, once) = (world.store.clone(), std::sync::atomic::AtomicBool::new(false));
+    world.store.set_after(Some(Arc::new(move |operation, _| {
+        if matches!(operation, Operation::SetMtime(_)) && !once.swap(true, Ordering::SeqCst) {
+            store.set_clock(wall(), 1_000_000);
+            store.put("f", b"two");
+        }
+    })));
+    assert_eq!(stuck(&world).len(), 1);
+    assert_eq!(world.store.read("f").unwrap(), b"two");
 }

@@ -43,6 +43,8 @@ struct State {
     by_name: bool,
     /// Times are kept in whole seconds.
     coarse: bool,
+    /// The latest time of modification that can be kept.
+    latest: Option<Timestamp>,
     /// Attributes that the client of the store remembers, where it does: what others change it sees when it is asked to look.
     remembered: Option<BTreeMap<Identity, Attributes>>,
     clock: Clock,
@@ -118,6 +120,7 @@ impl State {
 
     /// A time as it keeps it.
     fn kept(&self, time: Timestamp) -> Timestamp {
+        let time = self.latest.map_or(time, |latest| time.min(latest));
         if self.coarse { Timestamp { nanos: 0, ..time } } else { time }
     }
 
@@ -164,6 +167,11 @@ impl MemoryStore {
         let mtime = self.attributes(&path).expect("a file").fingerprint.mtime;
         self.put(&path, data);
         self.set_mtime(path, mtime).expect("a file");
+    }
+
+    /// Keeps no later times of modification from now on.
+    pub fn set_latest(&self, latest: Timestamp) {
+        self.state.lock().latest = Some(latest);
     }
 
     /// Sets what [`GlobalStore::finds_by_identity`] says; without it `locate` goes by the hint.
