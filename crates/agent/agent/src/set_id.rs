@@ -26,7 +26,7 @@ impl Agent {
     /// Whether a write to the file has privileges to take away: such a file's writes must pass through the agent.
     pub(crate) fn has_privileges(&self, node: &Node) -> io::Result<bool> {
         let mode = Mode::from_raw_mode(self.stat(node)?.st_mode);
-        Ok(mode.intersects(Mode::SUID | Mode::SGID) || self.below(Call::Attributes, || has_capability(node)))
+        Ok(mode.intersects(Mode::SUID | Mode::SGID) || self.below(Call::Attributes, || capability_of(node).is_some()))
     }
 
     /// What a write does to them: [`take_privileges_of`](Agent::take_privileges_of), for good.
@@ -103,10 +103,6 @@ impl Agent {
             tracing::warn!(path = %stuck.path_hint.display(), reason = stuck.reason, "privileges of a dirty file");
         }
     }
-}
-
-fn has_capability(node: &Node) -> bool {
-    fs::getxattr(node.proc_path(), CAPABILITY, &mut [0u8; 0][..]).is_ok_and(|len| len > 0)
 }
 
 fn capability_of(node: &Node) -> Option<Vec<u8>> {
