@@ -350,6 +350,10 @@ impl Filesystem for Door {
         input: &[u8],
         _out_size: usize,
     ) -> Done<(i32, Vec<u8>)> {
+        if agent::is_of_flags(command) {
+            let _working = self.work_for(req);
+            return Ok((0, self.agent.flags(&caller(req), &self.node(node)?.node, command, input)?));
+        }
         if command != agent::windows::CONTROL {
             return Err(Errno::ENOTTY);
         }

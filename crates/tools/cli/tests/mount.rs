@@ -438,3 +438,39 @@ fn status_tells_rates_errors_and_what_is_to_be_decided() {
         ok(call(["umount", text(&bench.dir)]));
     });
 }
+
+#[test]
+fn no_name_gives_a_terminal_orders_or_a_log_lines_of_its_own() {
+    in_private_namespace(|| {
+        use std::os::fd::AsRawFd;
+        let bench = Bench::new();
+        let name = "x\x1b]0;pwned\x07\x1b[2J\n2026-11-28T00:00:00Z  INFO forebay: all is well";
+        let file = bench.tree.file(&format!("data/{name}"), "base");
+        let below = Below::of(&bench);
+        let _mounted = bench.mount(&["--policy", "stage_out=manual"]);
+        fs::write(&file, "ours").unwrap();
+        fs::write(format!("/proc/self/fd/{}/{name}", below.0.as_raw_fd()), "theirs").unwrap();
+        let dir = text(&bench.dir);
+        let stuck = call(["drain", "--wait", dir]);
+        assert_eq!(stuck.code, 75, "{stuck:?}");
+        let told = [
+            stuck.err,
+            ok(call(["status", dir])),
+            ok(call(["stage", "state", text(&file)])),
+            call(["umount", dir]).err,
+            fs::read_to_string(bench.buffer.join("agent.log")).unwrap(),
+        ];
+        for told in told {
+            let lines = || told.lines();
+            assert!(lines().any(|line| line.contains(r"x\x1b]0;pwned\x07\x1b[2J\x0a2026")), "{told}");
+            assert!(
+                lines().all(|line| !line.contains(char::is_control) && !line.starts_with("2026-11-28T00")),
+                "{told}"
+            );
+        }
+        let exact: serde_json::Value = serde_json::from_str(&ok(call(["status", "--json", dir]))).unwrap();
+        assert!(exact.to_string().contains("all is well") && exact.to_string().contains(r"\u001b[2J\n2026"), "{exact}");
+        ok(call(["resolve", text(&file), "--keep", "global"]));
+        ok(call(["umount", dir]));
+    });
+}

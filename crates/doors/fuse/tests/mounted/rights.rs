@@ -3,6 +3,7 @@
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -205,5 +206,76 @@ fn who_removes_a_directory_removes_no_hidden_file_that_he_could_not() {
         // Its owner may, and sees an empty directory.
         chown(stand.below("above"), Some(Uid::from_raw(7001)), None).unwrap();
         as_user(7001, &[], || fs::remove_dir(stand.path("above/inner")).unwrap());
+    });
+}
+
+#[test]
+fn flags_of_files_and_directories_are_the_stores() {
+    in_private_namespace(|| {
+        for how in [MANUAL, How { passthrough: false, ..MANUAL }] {
+            let stand = Stand::new(how);
+            fs::write(stand.path("file"), b"dirty").unwrap();
+            fs::create_dir(stand.path("dir")).unwrap();
+            let flags = |path: &Path| ioctl_getflags(File::open(path).unwrap()).unwrap();
+            for name in ["file", "dir"] {
+                let (path, below) = (stand.path(name), stand.below(name));
+                assert_eq!(flags(&path), flags(&below), "{name}");
+                set_flags(&path, IFlags::IMMUTABLE);
+                assert!(
+                    flags(&path).contains(IFlags::IMMUTABLE) && flags(&below).contains(IFlags::IMMUTABLE),
+                    "{name}"
+                );
+            }
+            assert_eq!(fs::read(stand.below("file")).unwrap(), b"dirty", "it could not be staged out any more");
+            assert_eq!(errno(File::create(stand.path("dir/new"))), Some(libc::EPERM));
+            ["file", "dir"].iter().for_each(|name| set_flags(&stand.path(name), IFlags::empty()));
+            File::create(stand.path("dir/new")).unwrap();
+            // The owner's own, and nobody else's.
+            chown(stand.path("file"), Some(Uid::from_raw(1234)), None).unwrap();
+            let no_dump = |id: u32| {
+                as_user(id, &[], || {
+                    let file = File::open(stand.path("file")).unwrap();
+                    ioctl_setflags(&file, ioctl_getflags(&file).unwrap() | IFlags::NODUMP)
+                })
+            };
+            assert!(no_dump(1235).is_err());
+            no_dump(1234).unwrap();
+            assert!(flags(&stand.below("file")).contains(IFlags::NODUMP));
+        }
+    });
+}
+
+#[test]
+fn what_the_kernel_asks_no_fuse_server_is_refused_in_its_words() {
+    in_private_namespace(|| {
+        let stand = Stand::new(PASSTHROUGH);
+        fs::write(stand.path("file"), b"x").unwrap();
+        let file = File::open(stand.path("file")).unwrap();
+        let other = File::create(stand.path("other")).unwrap();
+        // `FS_IOC_FIEMAP` of no extents, and a clone.
+        let mut fiemap = [0u64; 4];
+        // SAFETY: the kernel reads and writes a header of 32 bytes.
+        let asked = unsafe { libc::ioctl(file.as_raw_fd(), 0xc020_660b, fiemap.as_mut_ptr()) };
+        assert_eq!((asked, std::io::Error::last_os_error().raw_os_error()), (-1, Some(libc::EOPNOTSUPP)));
+        assert!(rustix::fs::ioctl_ficlone(&other, &file).is_err());
+        let (mut handle, mut mount) = ([0u32; 34], 0);
+        handle[0] = 128;
+        let path = CString::new(stand.path("file").as_os_str().as_bytes()).unwrap();
+        // SAFETY: a handle with room for 128 bytes, as it says, and a C string that lives through the call.
+        let named = unsafe {
+            libc::syscall(
+                libc::SYS_name_to_handle_at,
+                libc::AT_FDCWD,
+                path.as_ptr(),
+                handle.as_mut_ptr(),
+                &raw mut mount,
+                0,
+            )
+        };
+        assert_eq!((named, std::io::Error::last_os_error().raw_os_error()), (-1, Some(libc::EOPNOTSUPP)));
+        // An ioctl of a store of its own.
+        // SAFETY: no memory is read or written before it is known.
+        let asked = unsafe { libc::ioctl(file.as_raw_fd(), 0x4008_669a, std::ptr::null::<u8>()) };
+        assert_eq!(asked, -1);
     });
 }
