@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use global_store::calls::Call;
 use rustix::fs::{self, RenameFlags};
+use types::Shown;
 
 use crate::agent::Agent;
 use crate::caller::{Caller, names_in};
@@ -101,7 +102,7 @@ impl Agent {
     fn commit_before_replacing(&self, source: &Node, interrupted: &dyn Fn() -> bool) -> io::Result<()> {
         self.settle(source)?;
         self.cache.drain_file(source.identity(), interrupted).map_err(|stuck| {
-            tracing::warn!(path = %stuck.path_hint.display(), reason = stuck.reason, "not renamed: not staged out");
+            tracing::warn!(path = %stuck.path_hint.shown(), reason = stuck.reason, "not renamed: not staged out");
             io::Error::from_raw_os_error(if stuck.errno > 0 { stuck.errno } else { libc::EIO })
         })
     }

@@ -5,6 +5,7 @@ use std::io;
 use global_store::calls::Call;
 use rustix::fs::{self, AtFlags, Mode};
 use rustix::io::Errno;
+use types::Shown;
 
 use crate::agent::Agent;
 use crate::limits::CAPABILITY_BYTES_MAX;
@@ -100,7 +101,7 @@ impl Agent {
         }
         if let Err(stuck) = self.cache.drain_file(node.identity(), &|| false) {
             // They are given nevertheless; the retried stage-out may cost them, which the program cannot be told.
-            tracing::warn!(path = %stuck.path_hint.display(), reason = stuck.reason, "privileges of a dirty file");
+            tracing::warn!(path = %stuck.path_hint.shown(), reason = stuck.reason, "privileges of a dirty file");
         }
     }
 }

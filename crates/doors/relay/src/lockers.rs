@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
+use types::Shown;
 
 use crate::limits::CROSS_OUT_AGAIN;
 
@@ -117,7 +118,7 @@ impl Lockers {
                     state.listed.remove(&name);
                 }
             }
-            Err(error) => tracing::error!(%error, dir = %self.dir.display(), "the grace period of locks cannot end"),
+            Err(error) => tracing::error!(%error, dir = %self.dir.shown(), "the grace period of locks cannot end"),
         }
         state
     }
@@ -176,7 +177,7 @@ impl Lockers {
         state.gone.push((*node, held));
         let (released, crossed_out) = self.cross_out_gone(&mut state);
         if let Err(error) = crossed_out {
-            let dir = self.dir.display();
+            let dir = self.dir.shown();
             tracing::error!(%error, %dir, "a node that is gone cannot be crossed out, and keeps its locks");
         }
         // Outside the lock: what they had open is closed.

@@ -6,7 +6,7 @@ use std::io;
 use catalogue::{Record, State};
 use global_store::Access;
 use serde::Serialize;
-use types::{Identity, Moved, Version};
+use types::{Identity, Moved, Shown, Version};
 
 use crate::cache::{Inner, broken};
 use crate::content::Bytes;
@@ -73,11 +73,11 @@ impl FileCache {
             let path = inner.replicas.path(version);
             if inner.replicas.is_branded(version) {
                 let brand = inner.replicas.read_brand(version);
-                let whose = brand.map_or("an unknown file".into(), |brand| brand.hint.display().to_string());
-                report.find(false, || format!("{} holds unsaved data of {whose} and has no record", path.display()));
+                let whose = brand.map_or("an unknown file".into(), |brand| brand.hint.shown().to_string());
+                report.find(false, || format!("{} holds unsaved data of {whose} and has no record", path.shown()));
             } else {
                 let mended = repair && inner.replicas.remove(version).is_ok();
-                report.find(mended, || format!("{} has no record", path.display()));
+                report.find(mended, || format!("{} has no record", path.shown()));
             }
         }
         for (identity, record) in records.into_values() {
@@ -90,7 +90,7 @@ impl FileCache {
 
 impl Inner {
     fn check_record(&self, report: &mut Report, identity: &Identity, record: &Record, contents: bool, repair: bool) {
-        let name = record.hint.display();
+        let name = record.hint.shown();
         if self.known(identity).is_some_and(|file| file.live.lock().removal_unsynced) {
             return;
         }

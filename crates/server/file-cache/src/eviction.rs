@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use catalogue::{Durability, Record, State};
 use global_store::calls::still_wanted;
-use types::Identity;
+use types::{Identity, Shown};
 
 use crate::cache::{Counters, Inner, errno};
 use crate::file::{Body, File};
@@ -294,7 +294,7 @@ impl Inner {
         self.queue.remove(file);
         file.moved.notify_all();
         Counters::add(&self.counters.spilled, 1);
-        tracing::warn!(file = %anchor.path_hint().display(), "the burst buffer is full: the file goes on in the global store");
+        tracing::warn!(file = %anchor.path_hint().shown(), "the burst buffer is full: the file goes on in the global store");
         Ok(true)
     }
 }

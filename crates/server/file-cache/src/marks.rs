@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use config::Policy;
 use global_store::Anchor;
-use types::Epoch;
+use types::{Epoch, Shown};
 
 use crate::limits::{NAME_ASKED, POLL};
 
@@ -49,7 +49,7 @@ pub(crate) fn wait(
         }
         let whose = String::from_utf8_lossy(&mark);
         if start.elapsed() >= policy.remote_wait {
-            tracing::warn!(file = %anchor.path_hint().display(), %whose, "the file is dirty at another agent");
+            tracing::warn!(file = %anchor.path_hint().shown(), %whose, "the file is dirty at another agent");
             return Err(io::Error::from_raw_os_error(libc::ETIMEDOUT));
         }
         if interrupted() {

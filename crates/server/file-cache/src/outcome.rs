@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use catalogue::{Durability, Record, State};
 use config::StageOut;
+use types::Shown;
 
 use crate::api::{Residency, Stuck};
 use crate::cache::{Counters, Inner, errno};
@@ -39,7 +40,7 @@ impl Inner {
             return End::Stuck { state: Residency::Queued, orphaned: false, error };
         }
         Counters::add(&self.counters.errors, 1);
-        tracing::warn!(%error, file = %record.hint.display(), failures, "a stage-out failed; it will be tried again");
+        tracing::warn!(%error, file = %record.hint.shown(), failures, "a stage-out failed; it will be tried again");
         let reason = Trouble::of(&error).reason;
         *self.failure.lock() = Some((record.hint.to_string_lossy().into_owned(), reason.clone()));
         let mut next = Record { reason, ..record.clone() };
@@ -69,7 +70,7 @@ impl Inner {
             (live.anchor, live.trouble) = (None, None);
         }
         if !record.orphaned {
-            tracing::warn!(file = %record.hint.display(), "a dirty file is not in the global store: its data is kept");
+            tracing::warn!(file = %record.hint.shown(), "a dirty file is not in the global store: its data is kept");
             let reason = "the file is not in the global store".to_owned();
             let _ = self.put(file, Record { orphaned: true, reason, ..record.clone() }, Durability::Process);
         }
@@ -79,7 +80,7 @@ impl Inner {
 
     /// Both copies changed: both are kept. Gate held.
     pub(crate) fn record_conflict(&self, file: &File, record: Record, reason: &str) -> End {
-        tracing::warn!(file = %record.hint.display(), reason, "conflict: both copies are kept");
+        tracing::warn!(file = %record.hint.shown(), reason, "conflict: both copies are kept");
         let record = Record { state: State::Conflict, reason: reason.to_owned(), ..record };
         {
             let mut live = file.live.lock();

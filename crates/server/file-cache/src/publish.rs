@@ -33,7 +33,7 @@ use catalogue::{Durability, Record};
 use config::Verify;
 use global_store::{Dressed, Successor, hidden};
 use parking_lot::{MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use types::{ByteRange, Fingerprint, Identity, Moved};
+use types::{ByteRange, Fingerprint, Identity, Moved, Shown};
 
 use crate::announce::is_wanted;
 use crate::cache::{Counters, Inner, errno};
@@ -292,7 +292,7 @@ impl Inner {
         if let Some(refused) = self.take_place(job, next)? {
             return Ok(refused);
         }
-        let (file, name) = (job.file, job.record.hint.display());
+        let (file, name) = (job.file, job.record.hint.shown());
         // Before nothing is told of the former file any more: who asked the store for it until now asks again.
         Counters::add(&self.counters.settled, 1);
         {

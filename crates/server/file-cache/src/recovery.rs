@@ -10,7 +10,7 @@ use std::time::Duration;
 use catalogue::{Catalogue, Change, Durability, FjallCatalogue, Record, State};
 use config::KeepAfter;
 use parking_lot::Mutex;
-use types::{Identity, Version};
+use types::{Identity, Shown, Version};
 
 use crate::budget::Budget;
 use crate::busy::Busy;
@@ -166,7 +166,7 @@ impl Inner {
             }
             let there = replica.is_ok();
             if !there && matches!(self.store.locate(&identity, &record.hint, false), Ok(None)) {
-                tracing::warn!(file = %record.hint.display(), "a file that was deleted is forgotten");
+                tracing::warn!(file = %record.hint.shown(), "a file that was deleted is forgotten");
                 self.catalogue.commit(vec![Change::Remove(identity)], Durability::Process)?;
                 continue;
             }
@@ -187,7 +187,7 @@ impl Inner {
                 }
             }
             if !there {
-                tracing::error!(file = %record.hint.display(), "the data of a dirty file is not in the burst buffer: it is lost");
+                tracing::error!(file = %record.hint.shown(), "the data of a dirty file is not in the burst buffer: it is lost");
             }
             // One that could not follow the record stands for nothing.
             let brand = self.replicas.read_brand(record.version).filter(|_| there);
@@ -212,7 +212,7 @@ impl Inner {
         let found = self.store.locate(identity, &record.hint, false);
         let is_gone = found.and_then(|found| Ok(!(has_replica && self.take_hidden_away(record)?) && found.is_none()));
         let is_gone = is_gone.inspect_err(|error| {
-            tracing::warn!(%error, file = %record.hint.display(), "whether a file was removed is looked at later");
+            tracing::warn!(%error, file = %record.hint.shown(), "whether a file was removed is looked at later");
         });
         is_gone.ok()
     }
@@ -244,7 +244,7 @@ impl Inner {
 
     /// What was asked for then is done to the end.
     fn forget_removed(&self, identity: &Identity, record: &Record) -> Result<(), OpenError> {
-        tracing::info!(file = %record.hint.display(), "a file whose removal was under way is gone: its data goes too");
+        tracing::info!(file = %record.hint.shown(), "a file whose removal was under way is gone: its data goes too");
         if record.synced {
             self.keep_from_before(identity.clone(), record.clone());
             return Ok(());

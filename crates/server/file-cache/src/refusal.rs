@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use catalogue::{Record, State};
 use parking_lot::Mutex;
-use types::{Fingerprint, Identity, Moved, Version};
+use types::{Fingerprint, Identity, Moved, Shown, Version};
 
 use crate::api::Residency;
 use crate::cache::{Inner, broken, errno};
@@ -92,7 +92,7 @@ impl Inner {
 
     fn look_at_burst_buffer(&self) -> bool {
         let mut took_at = self.refusal.took_at.lock();
-        let place = self.settings.burst_buffer.display();
+        let place = self.settings.burst_buffer.shown();
         let found = probe(&self.settings.burst_buffer).err().filter(is_refusal);
         let code = found.as_ref().map_or(0, errno);
         let before = self.refusal.errno.swap(code, Ordering::AcqRel);
@@ -159,9 +159,9 @@ impl Inner {
         }
         let hint = file.live.lock().record.as_ref().map(|record| record.hint.clone()).unwrap_or_default();
         tracing::error!(
-            file = %hint.display(),
+            file = %hint.shown(),
             "cannot be written while it is in the burst buffer {}, which takes no writes: {error}. {REMEDY}",
-            self.settings.burst_buffer.display()
+            self.settings.burst_buffer.shown()
         );
         error
     }

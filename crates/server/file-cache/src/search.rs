@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use catalogue::{Change, Durability, Record, State};
-use types::{Fingerprint, Identity, Version};
+use types::{Fingerprint, Identity, Shown, Version};
 
 use crate::brand::Brand;
 use crate::cache::{Inner, broken};
@@ -63,7 +63,7 @@ impl Inner {
             return Err(broken(error));
         }
         for (identity, hint, version) in &gone {
-            tracing::warn!(file = %hint.display(), "what was written and not synced went with the crash of the machine");
+            tracing::warn!(file = %hint.shown(), "what was written and not synced went with the crash of the machine");
             if self.store.is_shared()
                 && let Ok(Some(anchor)) = self.store.locate(identity, hint, false)
             {
@@ -112,7 +112,7 @@ impl Inner {
             return Ok(());
         }
         let hint = self.hint_of(&brand);
-        tracing::warn!(file = %hint.display(), "a dirty replica is taken back into the catalogue");
+        tracing::warn!(file = %hint.shown(), "a dirty replica is taken back into the catalogue");
         let record = Record {
             state: State::Dirty,
             version,

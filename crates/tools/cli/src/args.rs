@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use config::PolicySet;
+use types::Shown;
 
 use crate::commands::serve::ServeArgs;
 use crate::exit::{self, Failure};
@@ -317,7 +318,7 @@ pub fn parse() -> Result<Cli, u8> {
 /// Writes the manual: one page to stdout, or all pages into a directory.
 pub fn man(dir: Option<&Path>) -> Result<(), Failure> {
     if let Some(dir) = dir {
-        let failed = |e: std::io::Error| Failure::io(format_args!("write the manual into {}", dir.display()), &e);
+        let failed = |e: std::io::Error| Failure::io(format_args!("write the manual into {}", dir.shown()), &e);
         return clap_mangen::generate_to(Cli::command(), dir).map_err(failed);
     }
     let mut page = Vec::new();

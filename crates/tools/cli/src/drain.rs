@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use agent::BurstBuffer;
 use file_cache::limits::GIVEN_UP_WAIT;
 use file_cache::{DrainProgress, Keep, Residency, Stuck};
+use types::Shown;
 
 use crate::aside::aside;
 use crate::count::files;
@@ -81,7 +82,7 @@ pub fn let_go(cache: &dyn BurstBuffer, burst_buffer: &Path, left: bool) {
             "forebay: calls to the global store have not come back; process {} is gone when the system lets go of them, and keeps {} \
              until then",
             std::process::id(),
-            burst_buffer.display()
+            burst_buffer.shown()
         );
     }
 }
@@ -128,11 +129,11 @@ fn is_there(replica: &Path) -> bool {
 /// Says where the data of a file is, or that it is not there.
 pub fn tell_data(replica: &Path) {
     if is_there(replica) {
-        say!("    data: {}", replica.display());
+        say!("    data: {}", replica.shown());
     } else {
         say!(
             "    its data is gone from {}: put it back from a copy, or give it up with --keep global",
-            replica.display()
+            replica.shown()
         );
     }
 }
@@ -161,12 +162,12 @@ pub struct Left<'a> {
 /// Lists such files: path, state, reason, where the data is, what to do.
 pub fn list_left<'a>(dir: &Path, count: usize, left: impl Iterator<Item = Left<'a>>) {
     let are = if count == 1 { "is not in the global store; its" } else { "are not in the global store; their" };
-    say!("forebay: {} of {} {are} data is kept:", files(count as u64), dir.display());
+    say!("forebay: {} of {} {are} data is kept:", files(count as u64), dir.shown());
     for one in left.take(LISTED_MAX) {
-        say!("  {}: {}: {}", dir.join(one.path).display(), one.state, plain(one.reason));
+        say!("  {}: {}: {}", dir.join(one.path).shown(), one.state, plain(one.reason));
         match one.data {
             Some((replica, true)) => tell_data(replica),
-            Some((replica, false)) => say!("    data: {}", replica.display()),
+            Some((replica, false)) => say!("    data: {}", replica.shown()),
             None => {}
         }
         if let Some(words) = one.resolve {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use agent::OutOfSight;
 use file_cache::OpenError;
+use types::Shown;
 
 use crate::exit::{self, Failure, say};
 use crate::{left, shell};
@@ -34,7 +35,7 @@ pub fn may_ask(
     let is_known = |path: &PathBuf| places.iter().any(|dir| agent::has_windows_in(dir, path).unwrap_or(true));
     let Some(unknown) = paths.iter().find(|path| !is_known(path)) else { return Ok(()) };
     let asked = if let [one] = places[..] { one } else { root };
-    let message = format!("{} knows of no windows in {}", asked.display(), unknown.display());
+    let message = format!("{} knows of no windows in {}", asked.shown(), unknown.shown());
     Err(Failure::new(exit::NO_INPUT, message)
         .remedy(format!("to see where they lay: forebay check {}", shell::word(root))))
 }
@@ -43,20 +44,20 @@ pub fn may_ask(
 /// could not be replayed after that. For who holds its lock and has nothing left to refuse.
 pub fn windows(noted: &Path, paths: &[PathBuf]) -> Result<(), Failure> {
     let tell = &mut |path: &Path| {
-        say!("forebay: {}: given up: what windows held there, if anything, is lost", path.display());
+        say!("forebay: {}: given up: what windows held there, if anything, is lost", path.shown());
     };
     agent::forget_windows(noted, paths, tell).map_err(|error| cannot(noted, paths, &error))
 }
 
 /// The same for the directory of an agent at a server, whose next one does the rest.
 pub fn windows_at_server(dir: &Path, paths: &[PathBuf]) -> Result<(), Failure> {
-    let in_use = || Failure::new(exit::UNAVAILABLE, format!("{} is in use by an agent", dir.display()));
+    let in_use = || Failure::new(exit::UNAVAILABLE, format!("{} is in use by an agent", dir.shown()));
     let _lock = left::of_dead(dir).map_err(|error| cannot(dir, paths, &error))?.ok_or_else(in_use)?;
     windows(dir, paths)
 }
 
 fn cannot(noted: &Path, paths: &[PathBuf], error: &io::Error) -> Failure {
-    let named: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+    let named: Vec<String> = paths.iter().map(|path| path.shown().to_string()).collect();
     let failure = Failure::io(format_args!("give up the windows in {}", named.join(", ")), error);
     let Some(gone) = OutOfSight::behind(error).filter(|gone| gone.may_be_gone) else { return failure };
     let all = paths.iter().chain([&gone.path]).map(|path| format!(" --forget-windows {}", shell::word(path)));
@@ -72,7 +73,7 @@ fn not_ours(dir: &Path, error: &OpenError) -> Failure {
         OpenError::Unsafe { reason, .. } => reason.clone(),
         other => other.to_string(),
     };
-    let refused = format!("what {} says of windows is not believed: {why}", dir.display());
+    let refused = format!("what {} says of windows is not believed: {why}", dir.shown());
     Failure::new(exit::NO_PERMISSION, refused).remedy("do this as the user whose agent it was")
 }
 

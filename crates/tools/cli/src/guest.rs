@@ -15,6 +15,7 @@ use fuse_protocol::mount;
 use rustix::mount::{MountPropagationFlags, mount_change};
 use rustix::process::{Pid, getegid, geteuid};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
+use types::Shown;
 
 use crate::channel::{self, Channel, Message};
 use crate::exit::{self, Failure, reason, say};
@@ -111,8 +112,7 @@ fn become_command(plan: &Plan<'_>, channel: &Channel, parent: Pid) -> Result<Inf
         _ => return Err(Failure::silent(exit::SOFTWARE)),
     }
     submounts.into_iter().for_each(|taken| hidden(&taken.put(), plan.quiet));
-    std::env::set_current_dir(plan.cwd)
-        .map_err(|e| Failure::io(format_args!("return to {}", plan.cwd.display()), &e))?;
+    std::env::set_current_dir(plan.cwd).map_err(|e| Failure::io(format_args!("return to {}", plan.cwd.shown()), &e))?;
     rustix::process::set_parent_process_death_signal(None).map_err(|e| Failure::io("start a process", &e.into()))?;
     plan.open_files.restore();
     plan.signals.restore();
@@ -175,7 +175,7 @@ pub fn open_device() -> Result<OwnedFd, Failure> {
 
 /// Mounts over the place's directory, with the flags of what is below.
 pub fn mount_over(place: &Place, device: &OwnedFd) -> Result<(), Failure> {
-    let failed = |e: io::Error| Failure::io(format_args!("mount over {}", place.dir.display()), &e);
+    let failed = |e: io::Error| Failure::io(format_args!("mount over {}", place.dir.shown()), &e);
     let below = std::fs::File::open(&place.dir).map_err(failed)?;
     let options = mount::Options {
         source: place.burst_buffer.to_string_lossy().into_owned(),

@@ -9,6 +9,7 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
+use types::Shown;
 
 use crate::mounts::{self, Mount};
 
@@ -28,9 +29,9 @@ const USES_MAX: usize = 3;
 
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.pid, self.name)?;
+        write!(f, "{} ({})", self.pid, self.name.as_str().shown())?;
         for (how, path) in &self.uses {
-            write!(f, "  {how} {}", path.display())?;
+            write!(f, "  {how} {}", path.shown())?;
         }
         Ok(())
     }

@@ -13,6 +13,7 @@ use agent::control::{Client, Item, Reply, Request};
 use file_cache::ORPHANED;
 use rustix::fs::{Mode, OFlags};
 use serde_json::Value;
+use types::Shown;
 
 use crate::apart;
 use crate::commands::check;
@@ -58,7 +59,7 @@ pub fn targets(buffer: Option<&Path>) -> Result<Vec<Target>, Failure> {
     let seen = mounts::all().map_err(|e| Failure::io("read the mounts", &e))?;
     let mut found: Vec<Target> = seen.iter().filter(|mount| mount.is_ours()).map(Target::from).collect();
     if let Some(buffer) = buffer {
-        let buffer = fs::canonicalize(buffer).map_err(|e| Failure::io(format_args!("use {}", buffer.display()), &e))?;
+        let buffer = fs::canonicalize(buffer).map_err(|e| Failure::io(format_args!("use {}", buffer.shown()), &e))?;
         for burst_buffer in place::formatted(&buffer) {
             let dir = serving::directory_of(&burst_buffer).unwrap_or_default();
             found.push(Target { dir, burst_buffer });
@@ -120,12 +121,12 @@ pub fn target(path: &Path, buffer: Option<&Path>) -> Result<(Target, PathBuf), F
         let inside = lexical.strip_prefix(&found.dir).unwrap_or(Path::new("")).to_path_buf();
         return Ok((found, inside));
     }
-    let canonical = canonical.map_err(|error| Failure::io(format_args!("find {}", path.display()), &error))?;
+    let canonical = canonical.map_err(|error| Failure::io(format_args!("find {}", path.shown()), &error))?;
     if let Some(found) = elsewhere(&canonical) {
         let inside = canonical.strip_prefix(&found.dir).unwrap_or(Path::new("")).to_path_buf();
         return Ok((found, inside));
     }
-    let failure = Failure::new(exit::NO_INPUT, format!("{} is not accelerated here", path.display()));
+    let failure = Failure::new(exit::NO_INPUT, format!("{} is not accelerated here", path.shown()));
     Err(failure.remedy("see `forebay status`; for the directory of a running `forebay run` add --burst-buffer BB"))
 }
 
@@ -183,7 +184,7 @@ fn through_mount(target: &Target, missing: &io::Error) -> Result<(Client, Option
 
 /// An agent lives, but nobody can talk to it.
 fn out_of_reach(target: &Target, error: &io::Error) -> Failure {
-    let (dir, buffer) = (target.dir.display(), target.burst_buffer.display());
+    let (dir, buffer) = (target.dir.shown(), target.burst_buffer.shown());
     let message = format!("the agent of {dir} lives, but cannot be reached by {buffer}: {}", reason(error));
     Failure::new(exit::SOFTWARE, message).remedy(format!(
         "if that was unmounted, mount it there again; then: forebay umount {}",
@@ -200,9 +201,9 @@ fn no_agent(target: &Target, error: &io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::TimedOut => mute(&target.dir, &target.burst_buffer, None),
         io::ErrorKind::PermissionDenied => {
-            Failure::new(exit::NO_PERMISSION, format!("the agent of {} belongs to another user", target.dir.display()))
+            Failure::new(exit::NO_PERMISSION, format!("the agent of {} belongs to another user", target.dir.shown()))
         }
-        _ => Failure::new(exit::UNAVAILABLE, format!("no agent serves {}: {}", target.dir.display(), reason(error)))
+        _ => Failure::new(exit::UNAVAILABLE, format!("no agent serves {}: {}", target.dir.shown(), reason(error)))
             .remedy(match check::undrained(&target.burst_buffer) {
                 Ok(0) => "all that it holds is in the global store: end the mount if there is one".to_owned(),
                 _ => format!(
@@ -222,7 +223,7 @@ impl Link {
             Ok(_) => Err(Failure::new(exit::SOFTWARE, "the agent gave an answer without an end")),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 Err(Failure::new(exit::UNAVAILABLE, "the agent ended before it answered")
-                    .remedy(format!("see {}", log::of(&self.burst_buffer).display())))
+                    .remedy(format!("see {}", log::of(&self.burst_buffer).shown())))
             }
             Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(self.mute()),
             Err(error) => Err(Failure::io("talk to the agent", &error)),
@@ -281,15 +282,15 @@ impl Link {
 
 /// An agent that is there and says nothing.
 fn mute(dir: &Path, burst_buffer: &Path, agent: Option<i32>) -> Failure {
-    let (dir, log) = (dir.display(), log::of(burst_buffer));
+    let (dir, log) = (dir.shown(), log::of(burst_buffer));
     let Some(pid) = agent else {
         return Failure::new(exit::UNAVAILABLE, format!("the agent of {dir} does not answer"))
-            .remedy(format!("it may be stopped, or overloaded; see {}", log.display()));
+            .remedy(format!("it may be stopped, or overloaded; see {}", log.shown()));
     };
     Failure::new(exit::UNAVAILABLE, format!("the agent of {dir}, process {pid}, does not answer")).remedy(format!(
         "if it is stopped let it go on: kill -CONT {pid}; if it hangs see {}, and end it: kill -KILL {pid}; \
          no acknowledged data is lost by that",
-        log.display()
+        log.shown()
     ))
 }
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use global_store::clones;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mount::{OpenTreeFlags, open_tree};
+use types::Shown;
 
 use crate::exit::reason;
 use crate::{apart, mounts};
@@ -38,7 +39,7 @@ impl Submounts {
             let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
             match open_tree(CWD, &point, flags) {
                 Ok(clone) => taken.push((point, clone)),
-                Err(error) => lost.push(format!("{}: {}", point.display(), reason(&error.into()))),
+                Err(error) => lost.push(format!("{}: {}", point.shown(), reason(&error.into()))),
             }
         }
         Ok((Submounts(taken), lost))
@@ -50,7 +51,7 @@ impl Submounts {
         let mut lost = Vec::new();
         for (point, clone) in self.0 {
             if let Err(error) = apart::put_on(clone.as_fd(), &point) {
-                lost.push(format!("{}: {}", point.display(), reason(&error)));
+                lost.push(format!("{}: {}", point.shown(), reason(&error)));
             }
         }
         lost

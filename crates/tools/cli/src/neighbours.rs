@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use agent::control::{Client, Reply, Request};
 use file_cache::{Cleaned, IdlePlace, Which};
+use types::Shown;
 
 use crate::limits::{NEIGHBOUR_AGES, NEIGHBOUR_SILENCE, NEIGHBOURS_TURN, ROOM_AT_START};
 use crate::place;
@@ -67,7 +68,7 @@ pub fn free(own: &Path, which: &Which) -> u64 {
                 Ok(Outcome::Done(cleaned)) => (freed, *next) = (freed + cleaned.bytes, cleaned.next_used_s),
                 Ok(Outcome::Left) => *next = None,
                 Err(error) => {
-                    tracing::debug!(%error, place = %other.display(), "no room is made there");
+                    tracing::debug!(%error, place = %other.shown(), "no room is made there");
                     *next = None;
                 }
             }

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use file_cache::store_of;
 use global_store::posix::PosixStore;
 use rustix::fs::{Mode, OFlags};
+use types::Shown;
 
 use crate::exit::{self, Failure, reason};
 use crate::guest::Place;
@@ -36,11 +37,8 @@ pub fn places(dirs: &[PathBuf], burst_buffer: &Path) -> Result<Vec<Place>, Failu
     let seen = mounts::all().map_err(|e| Failure::io("read the mounts", &e))?;
     let buffer = canonical_burst_buffer(burst_buffer)?;
     if let Some(mount) = mounts::ours_over(&seen, &buffer) {
-        let message = format!(
-            "the burst buffer {} lies in {}, which is accelerated itself",
-            buffer.display(),
-            mount.point.display()
-        );
+        let message =
+            format!("the burst buffer {} lies in {}, which is accelerated itself", buffer.shown(), mount.point.shown());
         return Err(Failure::new(exit::USAGE, message).remedy(ELSEWHERE));
     }
     let mut canonical: Vec<PathBuf> = Vec::new();
@@ -48,7 +46,7 @@ pub fn places(dirs: &[PathBuf], burst_buffer: &Path) -> Result<Vec<Place>, Failu
         let dir = canonical_dir(dir, &seen)?;
         check_pair(&dir, &buffer)?;
         if let Some(other) = canonical.iter().find(|other| other.starts_with(&dir) || dir.starts_with(other)) {
-            let message = format!("{} and {} overlap", dir.display(), other.display());
+            let message = format!("{} and {} overlap", dir.shown(), other.shown());
             return Err(Failure::new(exit::USAGE, message).remedy("name only the upper one"));
         }
         canonical.push(dir);
@@ -98,7 +96,7 @@ fn own(
     single: bool,
     former: &dyn Fn(&Path, &Path, &str) -> Former,
 ) -> Result<PathBuf, Failure> {
-    let identity = identity_of(dir).map_err(|e| Failure::io(format_args!("use {}", dir.display()), &e))?;
+    let identity = identity_of(dir).map_err(|e| Failure::io(format_args!("use {}", dir.shown()), &e))?;
     // The roots of two file systems may have one identity: then the note tells them apart.
     let matches = |known: &&Known| known.store.as_ref() == Some(&identity);
     let is = |wanted: Former| {
@@ -112,7 +110,7 @@ fn own(
     if by_identity.is_none()
         && let Some(Known { path, dir: Some(served), .. }) = known.iter().filter(matches).find(is(Former::Unknown))
     {
-        let (dir, path, served) = (dir.display(), path.display(), served.display());
+        let (dir, path, served) = (dir.shown(), path.shown(), served.shown());
         let message =
             format!("{path} holds data of {served}, which is not there: {dir} may be the same file system or another");
         return Err(Failure::new(exit::UNAVAILABLE, message).remedy(format!(
@@ -207,7 +205,7 @@ pub fn hash(bytes: impl Iterator<Item = u8>) -> u64 {
 fn make(dir: &Path) -> Result<(), Failure> {
     match fs::DirBuilder::new().mode(0o700).create(dir) {
         Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
-            Err(Failure::new(exit::CANT_CREATE, format!("cannot create {}: {}", dir.display(), reason(&e))))
+            Err(Failure::new(exit::CANT_CREATE, format!("cannot create {}: {}", dir.shown(), reason(&e))))
         }
         _ => Ok(()),
     }
@@ -216,14 +214,14 @@ fn make(dir: &Path) -> Result<(), Failure> {
 /// The burst buffer: must exist, since a missing one is more often a device that is not mounted than a wish for a new
 /// directory on the system disk.
 fn canonical_burst_buffer(path: &Path) -> Result<PathBuf, Failure> {
-    let wrong = |e: &io::Error| Failure::io(format_args!("use the burst buffer {}", path.display()), e);
+    let wrong = |e: &io::Error| Failure::io(format_args!("use the burst buffer {}", path.shown()), e);
     let canonical = fs::canonicalize(path).map_err(|e| match e.kind() {
-        io::ErrorKind::NotFound => Failure::new(exit::NO_INPUT, format!("there is no burst buffer {}", path.display()))
+        io::ErrorKind::NotFound => Failure::new(exit::NO_INPUT, format!("there is no burst buffer {}", path.shown()))
             .remedy(format!("mount its device, or make the directory: mkdir -p {}", shell::word(path))),
         _ => wrong(&e),
     })?;
     if !canonical.is_dir() {
-        return Err(Failure::new(exit::NO_INPUT, format!("the burst buffer {} is no directory", path.display())));
+        return Err(Failure::new(exit::NO_INPUT, format!("the burst buffer {} is no directory", path.shown())));
     }
     // Not access(2): it knows nothing of what makes a file system refuse root.
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
@@ -233,7 +231,7 @@ fn canonical_burst_buffer(path: &Path) -> Result<PathBuf, Failure> {
         }
         Err(error) => {
             let error = io::Error::from(error);
-            let message = format!("cannot write in the burst buffer {}: {}", path.display(), reason(&error));
+            let message = format!("cannot write in the burst buffer {}: {}", path.shown(), reason(&error));
             let code =
                 if error.kind() == io::ErrorKind::PermissionDenied { exit::NO_PERMISSION } else { exit::CANT_CREATE };
             Err(Failure::new(code, message).remedy("name a directory that you can write in, on a fast local device"))
@@ -244,9 +242,9 @@ fn canonical_burst_buffer(path: &Path) -> Result<PathBuf, Failure> {
 pub fn canonical_dir(dir: &Path, seen: &[Mount]) -> Result<PathBuf, Failure> {
     let lexical = std::path::absolute(dir).map_err(|e| Failure::io("find the working directory", &e))?;
     mounts::walk(&lexical, |at| ours(at, seen))?;
-    let canonical = fs::canonicalize(dir).map_err(|e| Failure::io(format_args!("use {}", dir.display()), &e))?;
+    let canonical = fs::canonicalize(dir).map_err(|e| Failure::io(format_args!("use {}", dir.shown()), &e))?;
     if !canonical.is_dir() {
-        return Err(Failure::new(exit::NO_INPUT, format!("{} is no directory", dir.display())));
+        return Err(Failure::new(exit::NO_INPUT, format!("{} is no directory", dir.shown())));
     }
     if canonical == Path::new("/") {
         return Err(Failure::new(exit::USAGE, "/ cannot be accelerated").remedy("name the directory with the data"));
@@ -257,9 +255,9 @@ pub fn canonical_dir(dir: &Path, seen: &[Mount]) -> Result<PathBuf, Failure> {
 fn ours(dir: &Path, seen: &[Mount]) -> Result<(), Failure> {
     let Some(mount) = mounts::ours_over(seen, dir) else { return Ok(()) };
     let message = if mount.point == dir {
-        format!("{} is already accelerated, with the burst buffer {}", dir.display(), mount.source.display())
+        format!("{} is already accelerated, with the burst buffer {}", dir.shown(), mount.source.shown())
     } else {
-        format!("{} lies in {}, which is already accelerated", dir.display(), mount.point.display())
+        format!("{} lies in {}, which is already accelerated", dir.shown(), mount.point.shown())
     };
     let remedy =
         format!("run the command as it is, or end that mount first: forebay umount {}", shell::word(&mount.point));
@@ -268,11 +266,11 @@ fn ours(dir: &Path, seen: &[Mount]) -> Result<(), Failure> {
 
 fn check_pair(dir: &Path, buffer: &Path) -> Result<(), Failure> {
     let message = if dir == buffer {
-        format!("{} cannot be its own burst buffer", dir.display())
+        format!("{} cannot be its own burst buffer", dir.shown())
     } else if buffer.starts_with(dir) {
-        format!("the burst buffer {} lies inside {}, which is to be accelerated", buffer.display(), dir.display())
+        format!("the burst buffer {} lies inside {}, which is to be accelerated", buffer.shown(), dir.shown())
     } else if dir.starts_with(buffer) {
-        format!("{} lies inside its burst buffer {}", dir.display(), buffer.display())
+        format!("{} lies inside its burst buffer {}", dir.shown(), buffer.shown())
     } else {
         return Ok(());
     };

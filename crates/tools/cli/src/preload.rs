@@ -6,6 +6,7 @@ mod links;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
+use types::Shown;
 use window::attach::LIBRARY_MARK;
 
 use crate::exit::{reason, say};
@@ -51,7 +52,7 @@ fn look(path: PathBuf) -> Option<Library> {
         Ok(bytes) if contains(&bytes, LIBRARY_MARK.as_bytes()) => Some(Library::Ours(path)),
         Ok(_) => Some(Library::Other(path)),
         Err(error) => {
-            tracing::warn!(path = %path.display(), reason = reason(&error), "the preload library cannot be read");
+            tracing::warn!(path = %path.shown(), reason = reason(&error), "the preload library cannot be read");
             None
         }
     }
@@ -75,7 +76,7 @@ pub fn load(dir: &Path, quiet: bool) {
     match find() {
         Library::Ours(path) => {
             let Some(name) = name_for_programs(&path, dir) else {
-                say!("forebay: {VARIABLE} cannot name {}: writes go through the kernel", path.display());
+                say!("forebay: {VARIABLE} cannot name {}: writes go through the kernel", path.shown());
                 return;
             };
             let value = before(&name, std::env::var_os(VARIABLE).as_deref());
@@ -89,7 +90,7 @@ pub fn load(dir: &Path, quiet: bool) {
 }
 
 fn tell_other(path: &Path) {
-    say!("forebay: {} is not of this version: the command runs without it, through the kernel", path.display());
+    say!("forebay: {} is not of this version: the command runs without it, through the kernel", path.shown());
 }
 
 fn before(library: &Path, loaded: Option<&OsStr>) -> OsString {

@@ -15,7 +15,7 @@ use catalogue::{Catalogue, FjallCatalogue};
 use file_cache::store_of;
 use global_store::posix::PosixStore;
 use indicatif::HumanBytes;
-use types::Version;
+use types::{Shown, Version};
 
 use crate::args::KeepArg;
 use crate::commands::check;
@@ -58,7 +58,7 @@ pub fn take_anew(place: &Path, dir: &Path) -> Result<(), Failure> {
         "{} ({}) {are} not in the global store when {} was removed and made anew; {their} data is in {place}",
         files(count),
         HumanBytes(waiting.bytes),
-        dir.display()
+        dir.shown()
     );
     Err(Failure::new(exit::UNAVAILABLE, message).remedy(format!(
         "to save it there and begin anew: forebay resolve {named} --keep both --burst-buffer {place}; \
@@ -69,14 +69,14 @@ pub fn take_anew(place: &Path, dir: &Path) -> Result<(), Failure> {
 /// Ends what waits in a place of a former directory, which is emptied: saved (`both`), or given up (`global`).
 pub fn resolve(place: &Path, dir: &Path, keep: KeepArg) -> Result<u8, Failure> {
     if keep == KeepArg::BurstBuffer {
-        let message = format!("the directory {} is not the one whose data this is", dir.display());
+        let message = format!("the directory {} is not the one whose data this is", dir.shown());
         return Err(Failure::new(exit::USAGE, message).remedy("save it with --keep both, and copy from there"));
     }
     let _lock = check::lock(place)?;
-    let failed = |e| Failure::io(format_args!("save what is in {}", place.display()), &e);
+    let failed = |e| Failure::io(format_args!("save what is in {}", place.shown()), &e);
     if keep == KeepArg::Both {
         for path in save(place, &waiting(place)?).map_err(failed)? {
-            out!("{}", path.display());
+            out!("{}", path.shown());
         }
     }
     empty(place).map(|()| 0)
@@ -110,11 +110,11 @@ fn replica(place: &Path, version: Version) -> PathBuf {
 /// What is dirty, by the records and by what replicas say themselves.
 fn waiting(place: &Path) -> Result<Waiting, Failure> {
     let unsure = |what: String| {
-        Failure::new(exit::UNAVAILABLE, format!("whether {} holds unsaved data is not known: {what}", place.display()))
+        Failure::new(exit::UNAVAILABLE, format!("whether {} holds unsaved data is not known: {what}", place.shown()))
             .remedy(format!("see: forebay check {}", shell::word(place)))
     };
     if let Some(windows) = agent::windows_left(place).map_err(|e| unsure(e.to_string()))?.first() {
-        return Err(unsure(format!("a killed agent left windows in {}", windows.display())));
+        return Err(unsure(format!("a killed agent left windows in {}", windows.shown())));
     }
     let mut waiting = Waiting { files: Vec::new(), bytes: 0 };
     if place.join("catalogue/db").exists() {
@@ -139,7 +139,7 @@ fn waiting(place: &Path) -> Result<Waiting, Failure> {
 }
 
 fn empty(place: &Path) -> Result<(), Failure> {
-    empty_some(place, EMPTIED.len()).map_err(|e| Failure::io(format_args!("empty {}", place.display()), &e))
+    empty_some(place, EMPTIED.len()).map_err(|e| Failure::io(format_args!("empty {}", place.shown()), &e))
 }
 
 fn empty_some(place: &Path, steps: usize) -> io::Result<()> {

@@ -7,6 +7,7 @@ use agent::WindowStatus;
 use file_cache::{Status, Stuck};
 use indicatif::HumanBytes;
 use serde::Serialize;
+use types::Shown;
 
 use crate::count::files;
 use crate::drain::plain;
@@ -124,7 +125,7 @@ impl Directory {
         if c.errors > 0 {
             parts.push(format!("{} stage-outs failed and were tried again{}", c.errors, last_failure(c)));
         }
-        (!parts.is_empty()).then(|| format!("{}: {}", self.dir.display(), parts.join("; ")))
+        (!parts.is_empty()).then(|| format!("{}: {}", self.dir.shown(), parts.join("; ")))
     }
 }
 
@@ -136,7 +137,7 @@ fn last_failure(counters: &Status) -> String {
 
 /// Fails where a report cannot be written for want of its directory.
 pub fn can_write(file: &Path) -> Result<(), Failure> {
-    let failed = |e: &std::io::Error| Failure::io(format_args!("write the report {}", file.display()), e);
+    let failed = |e: &std::io::Error| Failure::io(format_args!("write the report {}", file.shown()), e);
     if file.is_dir() {
         return Err(failed(&std::io::ErrorKind::IsADirectory.into()));
     }
@@ -167,7 +168,7 @@ impl Report {
     pub fn write(&self, file: &Path) -> Result<(), Failure> {
         let text = serde_json::to_string_pretty(self).map_err(std::io::Error::other);
         let written = text.and_then(|text| std::fs::write(file, text + "\n"));
-        written.map_err(|e| Failure::io(format_args!("write the report {}", file.display()), &e))
+        written.map_err(|e| Failure::io(format_args!("write the report {}", file.shown()), &e))
     }
 
     /// Records who was left behind.

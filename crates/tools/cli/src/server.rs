@@ -9,6 +9,7 @@ use std::time::Duration;
 use agent::{BurstBuffer, RemoteBuffer};
 use clap::Args;
 use transport::{Address, CallError, Client, Secret, SecretError, Who};
+use types::Shown;
 
 use crate::args;
 use crate::exit::{self, Failure};
@@ -93,7 +94,7 @@ pub fn is_ours_alone(all: &Path) -> std::io::Result<bool> {
 }
 
 fn fresh(all: &Path, instead: &str) -> Result<PathBuf, Failure> {
-    let failed = |e: std::io::Error| Failure::io(format_args!("make a directory in {}", all.display()), &e);
+    let failed = |e: std::io::Error| Failure::io(format_args!("make a directory in {}", all.shown()), &e);
     let random = fs::read_to_string("/proc/sys/kernel/random/uuid").map_err(failed)?;
     let own = all.join(random.trim());
     let make = |dir: &Path| fs::DirBuilder::new().mode(0o700).create(dir);
@@ -102,7 +103,7 @@ fn fresh(all: &Path, instead: &str) -> Result<PathBuf, Failure> {
         _ => {}
     }
     if !is_ours_alone(all).map_err(failed)? {
-        let why = format!("{} is not this user's alone", all.display());
+        let why = format!("{} is not this user's alone", all.shown());
         return Err(Failure::new(exit::NO_PERMISSION, why).remedy(instead));
     }
     make(&own).map_err(failed)?;
@@ -116,7 +117,7 @@ pub fn lasting_notes(all: &Path, own: &Path) -> Result<PathBuf, Failure> {
     let notes = fresh(all, "name a directory for windows in which you alone have something: --window=DIR")?;
     let synced = [&notes, all].into_iter().chain(all.parent()).try_for_each(|dir| fs::File::open(dir)?.sync_all());
     let linked = synced.and_then(|()| std::os::unix::fs::symlink(&notes, own.with_extension("windows")));
-    linked.map_err(|e| Failure::io(format_args!("note windows in {}", notes.display()), &e))?;
+    linked.map_err(|e| Failure::io(format_args!("note windows in {}", notes.shown()), &e))?;
     Ok(notes)
 }
 

@@ -15,6 +15,7 @@ use agent::{Agent, BurstBuffer, LockScope, PolicyTable, Replayed};
 use config::{Lock, Policy, PolicySet};
 use file_cache::{FileCache, OpenError, Settings};
 use global_store::posix::{Options, PosixStore};
+use types::Shown;
 
 use crate::drain::{self, Requests};
 use crate::exit::{self, Failure, reason, say};
@@ -79,7 +80,7 @@ struct Below {
 
 impl Below {
     fn new(place: &Place, below: OwnedFd, how: &How) -> Result<Below, Failure> {
-        let failed = |e: io::Error| Failure::io(format_args!("use {}", place.dir.display()), &e);
+        let failed = |e: io::Error| Failure::io(format_args!("use {}", place.dir.shown()), &e);
         let identity = PosixStore::id_of(below.as_fd()).map_err(failed)?;
         let options = Options { shared: how.exclusive.then_some(false), ..Options::default() };
         let store = PosixStore::new(below, options).map_err(failed)?;
@@ -155,7 +156,7 @@ fn prepared(
     identity: &str,
 ) -> Result<Prepared, Failure> {
     let mut agent = Agent::over(Arc::clone(&cache), store, policies)
-        .map_err(|e| Failure::io(format_args!("use {}", place.dir.display()), &e))?;
+        .map_err(|e| Failure::io(format_args!("use {}", place.dir.shown()), &e))?;
     // Several nodes have the same data.
     if how.server.is_some() || how.in_place {
         agent.lock_in_store();
@@ -189,7 +190,7 @@ fn windows(place: &Place, agent: &Agent, how: &How, identity: &str) -> Result<Op
     for dir in left.as_ref().map_or(std::slice::from_ref(&place.burst_buffer), |left| &left.dirs) {
         let tell = &mut |file: Replayed| {
             loses.set(loses.get() || !file.lost.is_empty());
-            file.lost.iter().for_each(|lost| say!("forebay: {}: {lost}", file.path.display()));
+            file.lost.iter().for_each(|lost| say!("forebay: {}: {lost}", file.path.shown()));
         };
         agent.recover_windows(dir, tell).map_err(|e| failed(dir, e))?;
     }
@@ -197,13 +198,13 @@ fn windows(place: &Place, agent: &Agent, how: &How, identity: &str) -> Result<Op
     let lasting = noted.filter(|_| windows.are_durable());
     let notes = lasting.as_ref().map_or_else(|| Ok(own.clone()), |all| server::lasting_notes(all, own))?;
     let alive = left.as_ref().map(|_| left::begin(&notes, identity)).transpose();
-    let alive = alive.map_err(|e| Failure::io(format_args!("use {}", notes.display()), &e))?;
+    let alive = alive.map_err(|e| Failure::io(format_args!("use {}", notes.shown()), &e))?;
     let settings = windows.settings(&notes, lasting.is_some());
     let dir = settings.dir.clone();
     match agent.join_windows(settings, windows.service()) {
         Err(error) if windows.goes_on_without(&place.dir, &error) => {}
         joined => {
-            let failed = |e| Failure::io(format_args!("use {} for windows", dir.display()), &e).remedy(WHERE);
+            let failed = |e| Failure::io(format_args!("use {} for windows", dir.shown()), &e).remedy(WHERE);
             joined.map_err(failed)?;
         }
     }
@@ -244,7 +245,7 @@ pub fn directory_of(burst_buffer: &std::path::Path) -> Option<PathBuf> {
 }
 
 fn cannot_open(place: &Place, error: &OpenError) -> Failure {
-    let buffer = place.burst_buffer.display();
+    let buffer = place.burst_buffer.shown();
     match error {
         OpenError::InUse { pid, .. } => Failure::new(
             exit::UNAVAILABLE,
@@ -256,8 +257,7 @@ fn cannot_open(place: &Place, error: &OpenError) -> Failure {
         ),
         OpenError::OtherStore { .. } => {
             let served = directory_of(&place.burst_buffer);
-            let other =
-                served.as_ref().map_or_else(|| "another directory".to_string(), |dir| dir.display().to_string());
+            let other = served.as_ref().map_or_else(|| "another directory".to_string(), |dir| dir.shown().to_string());
             let remedy = format!(
                 "name another burst buffer, or drain this one: forebay recover {}",
                 shell::word(&place.burst_buffer)
@@ -267,11 +267,11 @@ fn cannot_open(place: &Place, error: &OpenError) -> Failure {
                 return Failure::new(exit::UNAVAILABLE, message)
                     .remedy(format!("to look what waits in it: forebay recover {}", shell::word(&place.burst_buffer)));
             }
-            let message = format!("the burst buffer {buffer} holds data of {other}, not of {}", place.dir.display());
+            let message = format!("the burst buffer {buffer} holds data of {other}, not of {}", place.dir.shown());
             Failure::new(exit::UNAVAILABLE, message).remedy(remedy)
         }
         OpenError::Io { step, source, path } => {
-            let message = format!("cannot {step} {}: {}", path.display(), reason(source));
+            let message = format!("cannot {step} {}: {}", path.shown(), reason(source));
             Failure { message, ..Failure::io(step, source) }
         }
         OpenError::Catalogue(error) if !error.is_of_another_version() => {
@@ -308,14 +308,14 @@ impl Prepared {
         let asked_for = self.agent.policies().base().lock != Lock::Auto;
         let text = format!(
             "{}: fcntl and flock exclude programs of this node alone: {why}; --policy lock=refuse makes them fail instead",
-            self.place.dir.display()
+            self.place.dir.shown()
         );
         (!asked_for).then_some(text)
     }
 
     /// Fails where the rules of its directories cannot be kept.
     pub fn can_keep_policies(&self) -> Result<(), Failure> {
-        let dir = self.place.dir.display();
+        let dir = self.place.dir.shown();
         self.agent.can_keep_policies().map_err(|reason| Failure::new(exit::UNAVAILABLE, format!("{dir}: {reason}")))
     }
 
@@ -339,8 +339,8 @@ impl Prepared {
         let dir = self.place.dir.clone();
         let served = move || {
             match session.run() {
-                Ok(end) => tracing::info!("the session of {} ended: {end:?}", dir.display()),
-                Err(error) => tracing::error!("the session of {} failed: {error}", dir.display()),
+                Ok(end) => tracing::info!("the session of {} ended: {end:?}", dir.shown()),
+                Err(error) => tracing::error!("the session of {} failed: {error}", dir.shown()),
             }
             // What was still open is closed with it, before anybody drains.
             drop(session);
@@ -391,7 +391,7 @@ impl Serving {
             ended.unwrap_or_else(|| Err(io::Error::from_raw_os_error(libc::EINTR)))
         });
         let Err(error) = drained else { return true };
-        let (dir, waiting) = (self.place.dir.display(), self.agent.window_status().unwrap_or_default().waiting_bytes);
+        let (dir, waiting) = (self.place.dir.shown(), self.agent.window_status().unwrap_or_default().waiting_bytes);
         say!(
             "forebay: {dir}: {waiting} bytes that windows acknowledged are not in the burst buffer: {}",
             reason(&error)

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use agent::{WindowMedium, WindowService, WindowSettings, WindowStatus};
 use clap::Args;
+use types::Shown;
 use window::environment::{SOCKET, WISH, WISHES, Wish, wish};
 use window::limits::CAPACITY_MIN;
 
@@ -105,12 +106,12 @@ impl WindowArgs {
         };
         let wish = wished()?;
         let dir = &named.clone().unwrap_or_else(|| RingMemory::provide().dir());
-        let failed = |e| Failure::io(format_args!("use {} for windows", dir.display()), &e);
+        let failed = |e| Failure::io(format_args!("use {} for windows", dir.shown()), &e);
         let dir = std::path::absolute(dir).map_err(failed)?;
         let real =
             dir.ancestors().find_map(|there| Some(there.canonicalize().ok()?.join(dir.strip_prefix(there).ok()?)));
         if let Some(around) = dirs.find(|around| real.as_ref().is_some_and(|real| real.starts_with(around))) {
-            let why = format!("windows cannot lie in {}: {} is to be accelerated", dir.display(), around.display());
+            let why = format!("windows cannot lie in {}: {} is to be accelerated", dir.shown(), around.shown());
             return Err(
                 Failure::new(exit::USAGE, why).remedy("name a directory outside, on a tmpfs or on persistent memory")
             );
@@ -118,7 +119,7 @@ impl WindowArgs {
         if let Some(kind) = not_in_memory(&dir).filter(|_| !quiet) {
             say!(
                 "forebay: {} is on {kind} and not in memory, which makes windows slow: name a directory on a tmpfs",
-                dir.display()
+                dir.shown()
             );
         }
         let mut first = WindowSettings::new(&dir, "").map_err(failed)?;
@@ -164,7 +165,7 @@ pub fn wished() -> Result<Wish, Failure> {
     if let Some(wish) = wish(text.as_encoded_bytes()) {
         return Ok(wish);
     }
-    let why = format!("{WISH}: `{}` is no size of a window", text.display());
+    let why = format!("{WISH}: `{}` is no size of a window", Path::new(&text).shown());
     Err(Failure::new(exit::USAGE, why).remedy(format!("{WISHES}; unset: as the policy says")))
 }
 
@@ -231,7 +232,7 @@ impl WindowPlace {
         let is_there = agent::provide_for_windows(dir).is_ok();
         let medium = self.first.medium.map_or_else(|| WindowMedium::of(dir), Ok);
         if let (true, Err(error)) = (is_there, &medium) {
-            let (dir, why) = (dir.display(), reason(error));
+            let (dir, why) = (dir.shown(), reason(error));
             say!(
                 "forebay: whether {dir} is persistent memory cannot be found out: {why}; windows there are lost with the machine"
             );
@@ -245,7 +246,7 @@ impl WindowPlace {
         if self.by_default {
             self.served.fetch_sub(1, Ordering::Relaxed);
             if !self.quiet {
-                say!("forebay: {}: no windows in {}: {}", dir.display(), self.first.dir.display(), reason(why));
+                say!("forebay: {}: no windows in {}: {}", dir.shown(), self.first.dir.shown(), reason(why));
             }
         }
         self.by_default

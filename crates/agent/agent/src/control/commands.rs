@@ -8,7 +8,7 @@ use config::PolicySet;
 use file_cache::{DrainProgress, Stuck};
 use global_store::calls::Outstanding;
 use serde_json::json;
-use types::Identity;
+use types::{Identity, Shown};
 
 use super::listener::{Commanded, OnShutdown};
 use super::staging::Staging;
@@ -187,7 +187,7 @@ impl Commands {
 
 fn report_stuck(stuck: &[Stuck]) {
     for one in stuck {
-        tracing::warn!(path = %one.path_hint.display(), reason = one.reason, "not staged out");
+        tracing::warn!(path = %one.path_hint.shown(), reason = one.reason, "not staged out");
     }
 }
 

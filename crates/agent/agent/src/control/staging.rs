@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
 use file_cache::Residency;
-use types::Identity;
+use types::{Identity, Shown};
 
 use super::commands::{Say, find, item, refused};
 use super::paths::{Named, Paths, Visit};
@@ -46,7 +46,7 @@ impl Staging {
             let stage = move || {
                 let mut log = |reply: &Reply| {
                     if let Reply::Item(item) = reply {
-                        tracing::warn!(path = %item.path.display(), error = item.error, "not staged");
+                        tracing::warn!(path = %item.path.shown(), error = item.error, "not staged");
                     }
                     Ok(())
                 };

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use transport::{Call, CallError, Memory};
-use types::Identity;
+use types::{Identity, Shown};
 use wire::{Message, Text, open};
 
 use super::ahead::{self, Reading};
@@ -109,7 +109,7 @@ impl Opened {
     /// For who reads the log; programs are told by their handles.
     pub fn tell_loss(&self) {
         tracing::error!(
-            file = %self.hint.display(),
+            file = %self.hint.shown(),
             "the server's machine has crashed: what was written to the file since it was last synced may be lost"
         );
     }

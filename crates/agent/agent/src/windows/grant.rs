@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use types::Identity;
+use types::{Identity, Shown};
 
 use super::counters::Counters;
 use super::drain::{Drain, Granted};
@@ -107,7 +107,7 @@ impl Windows {
         let (handle, hint) = make()?;
         let place = self.session.add(self.number(), identity, &hint);
         let damages = self.table.lock().entry(identity.clone()).or_default().damages.clone();
-        let hint = hint.display().to_string();
+        let hint = hint.shown().to_string();
         let drain = place.and_then(|place| Drain::new(place, self.medium, hint, handle, damages, &self.counters));
         let drain = drain.map_err(|error| self.counters.without_place(error))?;
         let window = FileWindow::new(identity.clone(), drain);

@@ -5,6 +5,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use types::Shown;
+
 use super::session::Session;
 
 /// A session that may be somewhere. Nothing is served on its burst buffer until it is seen, or given up.
@@ -30,7 +32,7 @@ impl OutOfSight {
 
 impl fmt::Display for OutOfSight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.path.display(), self.why)
+        write!(f, "{} {}", self.path.shown(), self.why)
     }
 }
 
@@ -76,7 +78,7 @@ pub fn forget_windows(noted: &Path, paths: &[PathBuf], tell: &mut dyn FnMut(&Pat
             Ok(true) => "is there, and what it holds is replayed without this",
             Ok(false) => "is known to be gone, and is in nobody's way",
         };
-        not_gone = not_gone.or_else(|| named.then(|| format!("{} {seen}", session.path().display())));
+        not_gone = not_gone.or_else(|| named.then(|| format!("{} {seen}", session.path().shown())));
     }
     let not_gone = not_gone.filter(|_| gone.is_empty()).map(|why| io::Error::new(io::ErrorKind::InvalidInput, why));
     if let Some(error) = not_gone.or(in_the_way) {
@@ -84,7 +86,7 @@ pub fn forget_windows(noted: &Path, paths: &[PathBuf], tell: &mut dyn FnMut(&Pat
     }
     for session in gone {
         session.forget(noted)?;
-        tracing::error!(dir = %session.path().display(), "windows out of sight are given up: what they held is lost");
+        tracing::error!(dir = %session.path().shown(), "windows out of sight are given up: what they held is lost");
         tell(&session.path());
     }
     Ok(())

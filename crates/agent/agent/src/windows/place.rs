@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
-use types::Identity;
+use types::{Identity, Shown};
 use window::layout::RingId;
 
 /// Raised with the layout of rings too, so that what another version left stays for it. 2: a mark of the drained can be told
@@ -138,11 +138,11 @@ impl FilePlace {
         let path = self.path.join("file");
         let Some(record) = get::<FileRecord>(&path)? else { return Ok(None) };
         if record.format != FORMAT {
-            let why = format!("{}: of another version ({}; {FORMAT} is known)", path.display(), record.format);
+            let why = format!("{}: of another version ({}; {FORMAT} is known)", path.shown(), record.format);
             return Err(io::Error::new(io::ErrorKind::Unsupported, why));
         }
         let identity = Identity::new(record.identity)
-            .map_err(|why| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {why}", path.display())))?;
+            .map_err(|why| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {why}", path.shown())))?;
         Ok(Some((identity, record.hint)))
     }
 
@@ -258,11 +258,11 @@ impl FilePlace {
     pub fn remove_ring(&self, number: usize) {
         for path in [self.grant_path(number), self.ring(number)] {
             if let Err(error) = fs::remove_file(&path) {
-                tracing::warn!(%error, path = %path.display(), "a drained ring stays");
+                tracing::warn!(%error, path = %path.shown(), "a drained ring stays");
             }
         }
         if let Err(error) = self.sync() {
-            tracing::warn!(%error, path = %self.path.display(), "a drained ring may come back with a crash of the machine");
+            tracing::warn!(%error, path = %self.path.shown(), "a drained ring may come back with a crash of the machine");
         }
     }
 
@@ -272,7 +272,7 @@ impl FilePlace {
         let _ = fs::remove_file(self.path.join("file"));
         let _ = self.sync();
         if let Err(error) = fs::remove_dir_all(&self.path) {
-            tracing::warn!(%error, path = %self.path.display(), "the directory of drained windows stays");
+            tracing::warn!(%error, path = %self.path.shown(), "the directory of drained windows stays");
         }
     }
 }
@@ -309,7 +309,7 @@ fn get<T: for<'a> Deserialize<'a>>(path: &Path) -> io::Result<Option<T>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         bytes => bytes.and_then(|bytes| Ok(serde_json::from_slice(&bytes)?)),
     };
-    record.map(Some).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+    record.map(Some).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.shown())))
 }
 
 /// Whether what was read is not what was written, and never will be; else it may be read another time.

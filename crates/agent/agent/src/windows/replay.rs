@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use file_cache::{Backdating, OpenHow};
 use global_store::GlobalStore;
-use types::{ByteRange, Epoch, Identity, RangeSet, Timestamp};
+use types::{ByteRange, Epoch, Identity, RangeSet, Shown, Timestamp};
 use window::drained::Drained;
 use window::layout::{HEADER_BYTES, NotThisRing, RingId};
 use window::recover::{Bounds, Fence, Loss, Replay, Report, Why, recover};
@@ -158,19 +158,19 @@ pub(crate) fn replay(agent: &Agent, burst_buffer: &Path, tell: &mut dyn FnMut(Re
             format!("what this line stands for, if anything, is not replayed until it is mended or removed: {line}")
         };
         let lost: Vec<String> = lines.iter().map(why).collect();
-        lost.iter().for_each(|lost| tracing::error!(list = %list.display(), "{lost}"));
+        lost.iter().for_each(|lost| tracing::error!(list = %list.shown(), "{lost}"));
         tell(Replayed { path: list, lost, ..Replayed::default() });
     }
     for session in Session::unfinished(burst_buffer)? {
         let whole = session.is_whole()?;
         if session.is_wiped()? {
             let lost = "the directory of a killed agent's windows is gone: what they held, if anything, is lost";
-            tracing::error!(dir = %session.path().display(), "{lost}");
+            tracing::error!(dir = %session.path().shown(), "{lost}");
             let lost = vec![lost.to_owned()];
             tell(Replayed { path: session.path(), lost, ..Replayed::default() });
         } else if !whole {
             tracing::warn!(
-                dir = %session.path().display(),
+                dir = %session.path().shown(),
                 "the memory of an earlier agent's windows is gone, as after a crash of the machine: what was written there \
                  since the last fsync is lost"
             );
@@ -187,7 +187,7 @@ pub(crate) fn replay(agent: &Agent, burst_buffer: &Path, tell: &mut dyn FnMut(Re
 }
 
 fn named(place: &FilePlace, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("windows in {}: {error}", place.path().display()))
+    io::Error::new(error.kind(), format!("windows in {}: {error}", place.path().shown()))
 }
 
 /// The directory of one file. Where something in it is damaged, or there is nothing to bring it to, it is kept for people.
@@ -195,7 +195,7 @@ fn one(agent: &Agent, session: &Session, place: &FilePlace, tell: &mut dyn FnMut
     let replayed = loop {
         match bring(agent, session, place) {
             Err(error) if error.get_ref().is_some_and(|error| error.is::<Crashed>()) => {
-                tracing::warn!(%error, windows = %place.path().display(), "what windows hold is brought once more");
+                tracing::warn!(%error, windows = %place.path().shown(), "what windows hold is brought once more");
             }
             replayed => break replayed?,
         }
@@ -211,10 +211,10 @@ fn one(agent: &Agent, session: &Session, place: &FilePlace, tell: &mut dyn FnMut
     }
     let aside = session.aside(place)?;
     for why in std::mem::take(&mut replayed.unreadable) {
-        let aside = aside.display();
+        let aside = aside.shown();
         let lost =
             format!("{why}: what was acknowledged there, if anything, is lost; {aside} keeps what is left of it");
-        tracing::error!(file = %replayed.path.display(), "{lost}");
+        tracing::error!(file = %replayed.path.shown(), "{lost}");
         replayed.lost.push(lost);
     }
     tell(replayed);
@@ -239,7 +239,7 @@ fn bring(agent: &Agent, session: &Session, place: &FilePlace) -> io::Result<Opti
 /// `None`: everything is drained, or nothing was ever granted. Errors: what may be read another time.
 fn left(place: &FilePlace) -> io::Result<Option<Left>> {
     if place.is_foreign()? {
-        let known = Err(format!("{}: nothing that an agent made", place.path().display()));
+        let known = Err(format!("{}: nothing that an agent made", place.path().shown()));
         return Ok(Some(Left { hint: "unknown file".into(), grants: Vec::new(), known }));
     }
     let grants = place.grants()?;
@@ -260,7 +260,7 @@ fn left(place: &FilePlace) -> io::Result<Option<Left>> {
 /// The mark of what is drained. `InvalidData`: it is gone, or damaged.
 fn mark(place: &FilePlace) -> io::Result<Drained<Mapping>> {
     let path = place.drained();
-    let damaged = || io::Error::new(io::ErrorKind::InvalidData, format!("{}: not what an agent wrote", path.display()));
+    let damaged = || io::Error::new(io::ErrorKind::InvalidData, format!("{}: not what an agent wrote", path.shown()));
     match Mapping::open(&path, Medium::Volatile) {
         Ok(memory) if memory.len() < WORD_BYTES => Err(damaged()),
         Ok(memory) => Some(Drained::left_behind(memory)).filter(|mark| mark.progress().is_some()).ok_or_else(damaged),
@@ -285,7 +285,7 @@ fn file(
     // The name is that of its first window; who takes a renamed file for a removed one loses what its rings hold.
     let found = agent.store.locate(&identity, &hint, !agent.store.finds_by_identity())?;
     if found.is_none() && place.was_removed() {
-        tracing::info!(file = %hint.display(), "windows of a file that was removed on this node are dropped");
+        tracing::info!(file = %hint.shown(), "windows of a file that was removed on this node are dropped");
         return Ok(None);
     }
     let mut rings = rings(place, grants, &mut replayed.unreadable)?;
@@ -349,7 +349,7 @@ fn rings(place: &FilePlace, grants: &[Granted], unreadable: &mut Vec<String>) ->
     let mut rings = Vec::new();
     for (number, record) in grants {
         let path = place.ring(*number);
-        let named = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
+        let named = |why: &dyn std::fmt::Display| format!("{}: {why}", path.shown());
         let why = match record.as_ref().map(|record| ring(&path, record)) {
             Ok(Ok(Ok(reader))) => {
                 rings.push(reader);
@@ -405,7 +405,7 @@ fn note(replayed: &mut Replayed, report: &Report) {
     let held_back = held_back.iter().map(|range| Loss { ring: RingId(0), range: Some(range), why: Why::NewerEpoch });
     let others = report.lost.iter().filter(|loss| loss.why != Why::NewerEpoch).copied();
     replayed.lost.extend(others.chain(held_back).map(|loss| lost(&loss)));
-    let (path, lost) = (replayed.path.display(), &replayed.lost);
+    let (path, lost) = (replayed.path.shown(), &replayed.lost);
     if replayed.records > 0 {
         tracing::info!(file = %path, records = replayed.records, bytes = replayed.bytes, "replayed a killed agent's windows");
     }

@@ -13,7 +13,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use types::Identity;
+use types::{Identity, Shown};
 use window::Medium;
 
 use super::directory;
@@ -104,7 +104,7 @@ impl Session {
         let meta = directory::provide(dir)?;
         let dir = fs::canonicalize(dir)?;
         if dir.as_os_str().as_bytes().contains(&b'\n') {
-            let why = format!("{}: a path with a line break cannot be noted", dir.display());
+            let why = format!("{}: a path with a line break cannot be noted", dir.shown());
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         let mut session = Session { name: name.to_owned(), boot: this_boot()?, device: Some(meta.dev()), dir };
@@ -132,7 +132,7 @@ impl Session {
         });
         noted.map_err(|error| {
             let list = burst_buffer.join(SESSIONS);
-            io::Error::new(error.kind(), format!("{} cannot be written: {error}", list.display()))
+            io::Error::new(error.kind(), format!("{} cannot be written: {error}", list.shown()))
         })?;
         Ok(medium)
     }
@@ -236,7 +236,7 @@ impl Session {
             found => directory::is_ours_alone(&found?),
         };
         if !found {
-            tracing::error!(dir = %dir.display(), "somebody else made this where a killed agent's windows were");
+            tracing::error!(dir = %dir.shown(), "somebody else made this where a killed agent's windows were");
         }
         Ok(found)
     }

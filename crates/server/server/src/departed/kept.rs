@@ -21,7 +21,7 @@ use std::time::Instant;
 
 use crc_fast::{CrcAlgorithm, checksum};
 use rustix::fs::FallocateFlags;
-use types::{ByteRange, Identity};
+use types::{ByteRange, Identity, Shown};
 
 use super::Client;
 use crate::limits::{KEPT_AGAIN, KEPT_BYTES_MIN};
@@ -123,7 +123,7 @@ impl Kept {
         let found = match fs::read(&kept.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return (kept, Vec::new()),
             Err(error) => {
-                let path = kept.path.display();
+                let path = kept.path.shown();
                 tracing::error!(%error, %path, "what windows clients had is not known: it cannot be read");
                 return (kept, Vec::new());
             }
@@ -141,7 +141,7 @@ impl Kept {
             }
         }
         if lost > 0 {
-            let path = kept.path.display();
+            let path = kept.path.shown();
             tracing::warn!(%path, bytes = lost, "what windows clients had is not known in full: a machine has crashed, or another version wrote it");
         } else if known && believed == life {
             kept.file = OpenOptions::new().write(true).open(&kept.path).ok();
@@ -204,7 +204,7 @@ impl Kept {
         self.file = None;
         let _ = fs::remove_file(&self.path);
         if !std::mem::replace(&mut self.failing, true) {
-            let path = self.path.display();
+            let path = self.path.shown();
             tracing::warn!(%error, %path, "should this server be killed now, the next does not know in full what windows clients had");
         }
     }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use catalogue::{Catalogue, FjallCatalogue, Record, State};
 use file_cache::OpenError;
 use global_store::posix::PosixStore;
-use types::Identity;
+use types::{Identity, Shown};
 
 use crate::args::CheckArgs;
 use crate::commands::recover::existing;
@@ -54,7 +54,7 @@ pub fn run(args: &CheckArgs) -> Result<u8, Failure> {
     let root = existing(&args.burst_buffer)?;
     let buffers = place::formatted(&root);
     if buffers.is_empty() {
-        return Err(Failure::new(exit::NO_INPUT, format!("{} is no burst buffer of Forebay", root.display())));
+        return Err(Failure::new(exit::NO_INPUT, format!("{} is no burst buffer of Forebay", root.shown())));
     }
     let one = |buffer: &PathBuf| exit::status(one(buffer, args));
     Ok(buffers.iter().map(one).max().unwrap_or(0))
@@ -142,7 +142,7 @@ fn catalogue(buffer: &Path, findings: &mut Findings) -> Option<FjallCatalogue> {
             Err(error) => error.to_string(),
         }
     } else {
-        format!("the catalogue {} is missing", path.display())
+        format!("the catalogue {} is missing", path.shown())
     };
     findings.problems.push(format!("{wrong}; it is made anew from the dirty replicas: {}", mend(buffer)));
     None
@@ -171,7 +171,7 @@ impl Findings {
             (_, true) => {}
             (State::Clean, false) => self.stale += 1,
             (_, false) => {
-                let path = record.hint.display();
+                let path = record.hint.shown();
                 self.problems.push(format!("{path}: its data, not yet in the global store, is missing here"));
             }
         }
@@ -187,7 +187,7 @@ fn decision(buffer: &Path, dir: &Path, identity: &Identity, record: &Record, the
         _ => return None,
     };
     let words = resolve_words(&file, record.orphaned, there, Some(buffer));
-    Some(format!("{}: {why}\n    to decide: forebay resolve {words}", named().display()))
+    Some(format!("{}: {why}\n    to decide: forebay resolve {words}", named().shown()))
 }
 
 /// How many files a burst buffer without an agent holds that are not in the global store.
@@ -200,10 +200,10 @@ pub fn undrained(buffer: &Path) -> Result<u64, Failure> {
 pub fn lock(buffer: &Path) -> Result<File, Failure> {
     file_cache::lock(buffer).map_err(|error| match error {
         OpenError::InUse { .. } => {
-            Failure::new(exit::UNAVAILABLE, format!("the burst buffer {} is in use", buffer.display()))
+            Failure::new(exit::UNAVAILABLE, format!("the burst buffer {} is in use", buffer.shown()))
                 .remedy("an agent in use checks itself: forebay status")
         }
-        OpenError::Io { path, step, source } => Failure::io(format_args!("{step} {}", path.display()), &source),
+        OpenError::Io { path, step, source } => Failure::io(format_args!("{step} {}", path.shown()), &source),
         other => Failure::new(exit::CANT_CREATE, other.to_string()),
     })
 }
@@ -230,12 +230,12 @@ fn replicas(buffer: &Path, findings: &mut Findings) -> BTreeMap<String, PathBuf>
 /// everything with the global store and mends what can be mended. Nothing is staged out, and dirty data is never touched.
 fn repair(buffer: &Path, asked: Option<&Path>) -> Result<(), Failure> {
     let no_dir = || {
-        Failure::new(exit::NO_INPUT, format!("{} does not say which directory it serves", buffer.display()))
+        Failure::new(exit::NO_INPUT, format!("{} does not say which directory it serves", buffer.shown()))
             .remedy("name it: --dir DIR")
     };
     let dir = asked.map(Path::to_path_buf).or_else(|| serving::directory_of(buffer)).ok_or_else(no_dir)?;
     let cannot = |e: &io::Error| {
-        Failure::io(format_args!("use {}, whose data this is", dir.display()), e)
+        Failure::io(format_args!("use {}, whose data this is", dir.shown()), e)
             .remedy("if it is elsewhere now, name it: --dir DIR")
     };
     let dir = fs::canonicalize(&dir).map_err(|e| cannot(&e))?;
@@ -250,14 +250,14 @@ fn repair(buffer: &Path, asked: Option<&Path>) -> Result<(), Failure> {
     let report = cache.check(true, true);
     cache.shutdown();
     let report = report.map_err(|e| Failure::io("check the burst buffer", &e))?;
-    out!("{}: {} findings, {} mended", buffer.display(), report.found, report.mended);
+    out!("{}: {} findings, {} mended", buffer.shown(), report.found, report.mended);
     report.findings.iter().take(LISTED_MAX).for_each(|finding| out!("  {finding}"));
     Ok(())
 }
 
 /// A new superblock, for the store that `below` is the root of.
 fn remake_superblock(buffer: &Path, below: BorrowedFd<'_>) -> Result<(), Failure> {
-    let failed = |e: &io::Error| Failure::io(format_args!("mend {}", buffer.display()), e);
+    let failed = |e: &io::Error| Failure::io(format_args!("mend {}", buffer.shown()), e);
     let store = PosixStore::id_of(below).map_err(|e| failed(&e))?;
     let mut last = file_cache::last_version(buffer).map_err(|e| failed(&e))?;
     {
@@ -274,7 +274,7 @@ fn remake_superblock(buffer: &Path, below: BorrowedFd<'_>) -> Result<(), Failure
         }
     }
     file_cache::remake(buffer, &store, last).map_err(|error| Failure::new(exit::CANT_CREATE, error.to_string()))?;
-    out!("{}: made a new superblock", buffer.display());
+    out!("{}: made a new superblock", buffer.shown());
     Ok(())
 }
 
@@ -294,8 +294,8 @@ fn set_catalogue_aside(buffer: &Path) -> Result<(), Failure> {
     }
     let aside = (0..).map(|n| buffer.join(format!("catalogue.damaged-{n}"))).find(|aside| !aside.exists());
     let Some(aside) = aside else { return Ok(()) };
-    fs::rename(&path, &aside).map_err(|e| Failure::io(format_args!("move {} away", path.display()), &e))?;
-    out!("{}: the catalogue cannot be read: moved to {}, a new one is made", buffer.display(), aside.display());
+    fs::rename(&path, &aside).map_err(|e| Failure::io(format_args!("move {} away", path.shown()), &e))?;
+    out!("{}: the catalogue cannot be read: moved to {}, a new one is made", buffer.shown(), aside.shown());
     Ok(())
 }
 
@@ -303,7 +303,7 @@ fn print(buffer: &Path, findings: &Findings, repaired: bool) {
     let f = findings;
     out!(
         "{}: {} replicas, {} bytes: {} clean, {} dirty, {} need a decision",
-        buffer.display(),
+        buffer.shown(),
         f.replicas,
         f.bytes,
         f.clean,
@@ -341,7 +341,7 @@ fn print(buffer: &Path, findings: &Findings, repaired: bool) {
     for dir in &f.windows {
         out!(
             "  windows of a killed agent, in {}, may hold writes that are not here yet: the next start brings them",
-            dir.display()
+            dir.shown()
         );
     }
     if f.dirty > 0 {

@@ -5,6 +5,7 @@ use std::path::Path;
 use file_cache::{Cleaned, Which};
 use indicatif::HumanBytes;
 use serde_json::{Value, json};
+use types::Shown;
 
 use crate::args::CleanArgs;
 use crate::commands::recover::existing;
@@ -21,8 +22,8 @@ pub fn run(args: &CleanArgs) -> Result<u8, Failure> {
     let is_asked = |place: &Path| asked.is_none() || serving::directory_of(place) == asked;
     let places: Vec<_> = place::formatted(&root).into_iter().filter(|place| is_asked(place)).collect();
     if places.is_empty() {
-        let of = asked.map_or(String::new(), |dir| format!(" for {}", dir.display()));
-        return Err(Failure::new(exit::NO_INPUT, format!("{} holds no data of Forebay{of}", root.display())));
+        let of = asked.map_or(String::new(), |dir| format!(" for {}", dir.shown()));
+        return Err(Failure::new(exit::NO_INPUT, format!("{} holds no data of Forebay{of}", root.shown())));
     }
     let used_before_s = args.older.map_or(u64::MAX, |age| neighbours::now_s().saturating_sub(age.as_secs()));
     let which = Which { used_before_s, bytes: u64::MAX, dry_run: args.dry_run };
@@ -42,7 +43,7 @@ pub fn run(args: &CleanArgs) -> Result<u8, Failure> {
         if !args.json {
             let would = if args.dry_run { "would be " } else { "" };
             let bytes = HumanBytes(cleaned.bytes);
-            out!("{}: {} of clean data, {} {would}freed", dir.display(), bytes, files(cleaned.files));
+            out!("{}: {} of clean data, {} {would}freed", dir.shown(), bytes, files(cleaned.files));
             failure.iter().for_each(|failure| say!("{failure}"));
         }
         code = failure.map_or(code, |failure| code.max(failure.code));
@@ -57,13 +58,11 @@ pub fn run(args: &CleanArgs) -> Result<u8, Failure> {
 fn clean(place: &Path, which: &Which) -> Result<Cleaned, Failure> {
     let mut all = Cleaned::default();
     loop {
-        let failed = |e| Failure::io(format_args!("clean {}", place.display()), &e);
+        let failed = |e| Failure::io(format_args!("clean {}", place.shown()), &e);
         match neighbours::clean(place, which, SILENCE).map_err(failed)? {
             Outcome::Left => {
-                let message = format!(
-                    "{} was left: it is in use, of another user, or to be looked through first",
-                    place.display()
-                );
+                let message =
+                    format!("{} was left: it is in use, of another user, or to be looked through first", place.shown());
                 return Err(
                     Failure::new(exit::UNAVAILABLE, message).remedy(format!("forebay recover {}", shell::word(place)))
                 );

@@ -5,6 +5,7 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 
 use file_cache::Stuck;
+use types::Shown;
 
 use crate::args::MountArgs;
 use crate::channel::{self, Channel, Message};
@@ -65,7 +66,7 @@ pub fn in_background(
                 Ok(Some(Message::Go)) => Ok(0),
                 Ok(Some(Message::Failed(failure))) => Err(failure),
                 _ => Err(Failure::new(exit::SOFTWARE, "the agent ended while it started")
-                    .remedy(format!("see {}", log::of(directory).display()))),
+                    .remedy(format!("see {}", log::of(directory).shown()))),
             }
         }
     }
@@ -100,7 +101,7 @@ fn agent(place: &Place, claim: Option<Claim>, how: &How, started: Option<&Channe
     log::start(&place.burst_buffer);
     privilege::keep_within_quotas();
     let dir = place.dir.clone();
-    let busy = move |e: io::Error| Failure::io(format_args!("use {}", dir.display()), &e);
+    let busy = move |e: io::Error| Failure::io(format_args!("use {}", dir.shown()), &e);
     let (dir, failed) = (place.dir.clone(), busy.clone());
     let below = signals.unless_asked_to_end(move || lower::open(&dir).map_err(failed))?;
     let (submounts, mut lost) = Submounts::take(&place.dir).map_err(busy)?;
@@ -119,8 +120,8 @@ fn agent(place: &Place, claim: Option<Claim>, how: &How, started: Option<&Channe
         tell(started, &format!("a file system mounted inside is hidden: {mount}"));
     }
     // The first request through the mount: it works, or the caller hears why not.
-    apart::look_into(&place.dir).map_err(|e| Failure::io(format_args!("look into {}", place.dir.display()), &e))?;
-    tracing::info!("serving {}", place.dir.display());
+    apart::look_into(&place.dir).map_err(|e| Failure::io(format_args!("look into {}", place.dir.shown()), &e))?;
+    tracing::info!("serving {}", place.dir.shown());
     if let Some(windows) = &how.windows {
         out!("{}", windows.exports());
     }
@@ -142,10 +143,7 @@ fn stay_below(place: &Place) {
     if inside.is_empty() {
         return;
     }
-    say!(
-        "forebay: these processes are inside {} and stay unaccelerated until they enter it anew:",
-        place.dir.display()
-    );
+    say!("forebay: these processes are inside {} and stay unaccelerated until they enter it anew:", place.dir.shown());
     inside.iter().take(LISTED_MAX).for_each(|holder| say!("  {holder}"));
     if inside.len() > LISTED_MAX {
         say!("  and {} more", inside.len() - LISTED_MAX);
@@ -167,16 +165,16 @@ fn serve(place: &Place, serving: Serving, mounted: Mounted<'_>, signals: &Signal
         if !signalled && !serving.asked_to_end() {
             continue;
         }
-        note(&format!("{}: asked to end, draining; once more leaves what is not drained", place.dir.display()));
+        note(&format!("{}: asked to end, draining; once more leaves what is not drained", place.dir.shown()));
         let (stuck, _) = drain::drain(&serving.cache, &Requests::one(signals, true), false);
         match unmount(&place.dir) {
             Err(error) if told || serving.is_forced() || drain::was_interrupted(&stuck) => {
-                tracing::warn!("ended although {}: {}", place.dir.display(), reason(&error));
+                tracing::warn!("ended although {}: {}", place.dir.shown(), reason(&error));
                 let _ = fuse_protocol::mount::unmount(&place.dir, true);
             }
             Err(error) => {
                 told = true;
-                note(&format!("{}: {}; once more ends it nevertheless", place.dir.display(), reason(&error)));
+                note(&format!("{}: {}; once more ends it nevertheless", place.dir.shown(), reason(&error)));
                 continue;
             }
             Ok(()) => {}
@@ -201,7 +199,7 @@ fn finish(place: &Place, serving: Serving, signals: &Signals, left: Option<Vec<S
         return Ok(0);
     }
     drain::list(&stuck, &place.dir, &place.burst_buffer);
-    stuck.iter().for_each(|one| tracing::error!("not drained: {}: {}", one.path_hint.display(), one.reason));
+    stuck.iter().for_each(|one| tracing::error!("not drained: {}: {}", one.path_hint.shown(), one.reason));
     serving.stop();
     Ok(exit::UNDRAINED)
 }

@@ -4,6 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use types::Shown;
+
 use crate::args::MountArgs;
 use crate::channel::Channel;
 use crate::commands::mount::{self, Mounted, note};
@@ -32,7 +34,7 @@ pub fn run(args: &MountArgs, own: &Path) -> Result<u8, Failure> {
 pub fn place_of(dir: &Path, own: &Path) -> Result<Place, Failure> {
     let seen = mounts::all().map_err(|e| Failure::io("read the mounts", &e))?;
     let dir = place::canonical_dir(dir, &seen)?;
-    let burst_buffer = fs::canonicalize(own).map_err(|e| Failure::io(format_args!("use {}", own.display()), &e))?;
+    let burst_buffer = fs::canonicalize(own).map_err(|e| Failure::io(format_args!("use {}", own.shown()), &e))?;
     Ok(Place { dir, burst_buffer })
 }
 
@@ -53,14 +55,12 @@ fn relay(place: &Place, server: &ServerAt, patience: Duration, started: Option<&
     match apart::look_into(&place.dir) {
         // It has answered before. Others may be in there already, and wait for it as they do later.
         Err(error) if error.raw_os_error() == Some(libc::ETIMEDOUT) => {
-            let (dir, server) = (place.dir.display(), relaying.address());
+            let (dir, server) = (place.dir.shown(), relaying.address());
             mount::tell(started, &format!("{server} does not answer any more: {dir} is there when it does"));
         }
-        looked => {
-            looked.map_err(|e| Failure::io(format_args!("look into {} at the server", place.dir.display()), &e))?
-        }
+        looked => looked.map_err(|e| Failure::io(format_args!("look into {} at the server", place.dir.shown()), &e))?,
     }
-    tracing::info!("{} is the directory of {}", place.dir.display(), relaying.address());
+    tracing::info!("{} is the directory of {}", place.dir.shown(), relaying.address());
     mount::say_started(started)?;
     wait(&relaying, &signals);
     // It is gone already, or has no users.
@@ -82,13 +82,13 @@ fn wait(relaying: &Relaying, signals: &Signals) {
         match mount::unmount(dir) {
             Ok(()) => return,
             Err(error) if told || relaying.is_forced() => {
-                tracing::warn!("ended although {}: {}", dir.display(), reason(&error));
+                tracing::warn!("ended although {}: {}", dir.shown(), reason(&error));
                 let _ = fuse_protocol::mount::unmount(dir, true);
                 return;
             }
             Err(error) => {
                 told = true;
-                note(&format!("{}: {}; once more ends it nevertheless", dir.display(), reason(&error)));
+                note(&format!("{}: {}; once more ends it nevertheless", dir.shown(), reason(&error)));
             }
         }
     }

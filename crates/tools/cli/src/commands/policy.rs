@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use agent::control::Request;
 use config::{KEYS, PolicySet};
+use types::Shown;
 
 use crate::args::PolicyCommand;
 use crate::exit::{self, Failure, out};
@@ -36,7 +37,7 @@ pub fn run(command: &PolicyCommand) -> Result<u8, Failure> {
 
 /// What the agent says of a path, with the path.
 fn of_path(path: &Path, failure: Failure) -> Failure {
-    let message = format!("cannot set rules of {}: {}", path.display(), failure.message);
+    let message = format!("cannot set rules of {}: {}", path.shown(), failure.message);
     let remedy = if path.is_file() { "rules are those of directories: name the one that the file is in" } else { "" };
     Failure { message, ..failure }.remedy(remedy)
 }
@@ -61,7 +62,7 @@ fn list(path: &Path) -> Result<u8, Failure> {
     let all: BTreeMap<PathBuf, PolicySet> = read(link.ask(&Request::PolicyList, |_| {})?)?;
     for (path, rules) in all {
         let words: Vec<String> = rules.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        out!("{}  {}", link.dir.join(path).components().collect::<PathBuf>().display(), words.join(" "));
+        out!("{}  {}", link.dir.join(path).components().collect::<PathBuf>().shown(), words.join(" "));
     }
     Ok(0)
 }

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use types::Shown;
+
 use crate::args::RecoverArgs;
 use crate::commands::check;
 use crate::count::files;
@@ -54,11 +56,11 @@ pub fn run(args: &RecoverArgs) -> Result<u8, Failure> {
         }
     }
     if served == 0 && code == 0 {
-        let message = format!("{} holds no data of Forebay", root.display());
+        let message = format!("{} holds no data of Forebay", root.shown());
         let known: Vec<String> = place::formatted(&root)
             .iter()
             .filter_map(|b| serving::directory_of(b))
-            .map(|dir| dir.display().to_string())
+            .map(|dir| dir.shown().to_string())
             .collect();
         let failure = Failure::new(exit::NO_INPUT, message);
         return Err(if known.is_empty() { failure } else { failure.remedy(format!("it serves {}", known.join(", "))) });
@@ -69,11 +71,11 @@ pub fn run(args: &RecoverArgs) -> Result<u8, Failure> {
 /// A burst buffer that exists.
 pub fn existing(path: &Path) -> Result<PathBuf, Failure> {
     let root = std::fs::canonicalize(path)
-        .map_err(|e| Failure::io(format_args!("use the burst buffer {}", path.display()), &e))?;
+        .map_err(|e| Failure::io(format_args!("use the burst buffer {}", path.shown()), &e))?;
     if root.is_dir() {
         Ok(root)
     } else {
-        Err(Failure::new(exit::NO_INPUT, format!("{} is no directory", path.display())))
+        Err(Failure::new(exit::NO_INPUT, format!("{} is no directory", path.shown())))
     }
 }
 
@@ -85,11 +87,11 @@ fn directory(buffer: &Path, asked: Option<&Path>, single: bool) -> Result<Option
             return Ok(None);
         }
         return known.map(Some).ok_or_else(|| {
-            Failure::new(exit::NO_INPUT, format!("{} does not say which directory it serves", buffer.display()))
+            Failure::new(exit::NO_INPUT, format!("{} does not say which directory it serves", buffer.shown()))
                 .remedy("name it: --dir DIR")
         });
     };
-    let dir = std::fs::canonicalize(asked).map_err(|e| Failure::io(format_args!("use {}", asked.display()), &e))?;
+    let dir = std::fs::canonicalize(asked).map_err(|e| Failure::io(format_args!("use {}", asked.shown()), &e))?;
     // A store may be mounted elsewhere now: with one burst buffer the cache itself tells whether the directory fits.
     Ok((single || known.is_none_or(|known| known == dir)).then_some(dir))
 }
@@ -97,7 +99,7 @@ fn directory(buffer: &Path, asked: Option<&Path>, single: bool) -> Result<Option
 fn one(place: &Place, forget: &[PathBuf], signals: &Signals, requests: &Requests<'_>) -> Result<u8, Failure> {
     let seen = mounts::all().map_err(|e| Failure::io("read the mounts", &e))?;
     if let Some(mount) = mounts::ours_over(&seen, &place.dir) {
-        let message = format!("{} is accelerated now, with {}", mount.point.display(), mount.source.display());
+        let message = format!("{} is accelerated now, with {}", mount.point.shown(), mount.source.shown());
         return Err(Failure::new(exit::UNAVAILABLE, message).remedy(format!(
             "its agent recovers by itself; if that is gone: forebay umount {}",
             shell::word(&mount.point)
@@ -105,7 +107,7 @@ fn one(place: &Place, forget: &[PathBuf], signals: &Signals, requests: &Requests
     }
     if replaced::is_of_former(&place.burst_buffer, &place.dir) {
         replaced::take_anew(&place.burst_buffer, &place.dir)?;
-        say!("forebay: {} was removed and made anew; nothing of the former one waited", place.dir.display());
+        say!("forebay: {} was removed and made anew; nothing of the former one waited", place.dir.shown());
         return Ok(0);
     }
     let prepared = prepare(place, forget, signals)?;
@@ -113,7 +115,7 @@ fn one(place: &Place, forget: &[PathBuf], signals: &Signals, requests: &Requests
     let counters = prepared.cache.activity().unwrap_or_default();
     say!(
         "forebay: {}: staged out {}, {} bytes",
-        place.dir.display(),
+        place.dir.shown(),
         files(counters.staged_out_files),
         counters.staged_out_bytes
     );
@@ -129,12 +131,12 @@ fn prepare(place: &Place, forget: &[PathBuf], signals: &Signals) -> Result<Prepa
     let ours = place.clone();
     let how = How { thorough: true, forget_windows: forget.to_vec(), ..How::default() };
     let prepared = signals.unless_asked_to_end(move || {
-        let below = lower::open(&ours.dir).map_err(|e| Failure::io(format_args!("use {}", ours.dir.display()), &e))?;
+        let below = lower::open(&ours.dir).map_err(|e| Failure::io(format_args!("use {}", ours.dir.shown()), &e))?;
         serving::prepare(&ours, below, &how)
     });
     prepared.inspect_err(|failure| {
         if failure.code > ENDED_BY_SIGNAL {
-            say!("forebay: {}: ended before it was looked at; its data is kept", place.dir.display());
+            say!("forebay: {}: ended before it was looked at; its data is kept", place.dir.shown());
             say!("  {}", drain::advice(&place.burst_buffer));
         }
     })

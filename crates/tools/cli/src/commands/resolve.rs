@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use agent::control::{Keep, Request};
-use types::Identity;
+use types::{Identity, Shown};
 
 use crate::args::{KeepArg, ResolveArgs};
 use crate::drain;
@@ -80,7 +80,7 @@ fn by_agent(mut link: Link, file: &Path, args: &ResolveArgs) -> Result<u8, Failu
 
 /// No agent runs: opens the burst buffer, decides, and stages out what the decision made dirty.
 fn by_hand(target: Target, file: &Path, keep: Keep) -> Result<u8, Failure> {
-    let below = lower::open(&target.dir).map_err(|e| Failure::io(format_args!("use {}", target.dir.display()), &e))?;
+    let below = lower::open(&target.dir).map_err(|e| Failure::io(format_args!("use {}", target.dir.shown()), &e))?;
     let place = Place { dir: target.dir, burst_buffer: target.burst_buffer };
     let cache = serving::cache_of(&place, below, &How { idle: true, ..How::default() })?;
     let wanted = file.to_string_lossy();
@@ -88,7 +88,7 @@ fn by_hand(target: Target, file: &Path, keep: Keep) -> Result<u8, Failure> {
     let resolved = stuck.and_then(|one| Identity::from_hex(&one.identity)).map(|identity| {
         let saved = cache.resolve(&identity, keep).map_err(|e| Failure::io("resolve it", &e))?;
         if let Some(path) = saved {
-            out!("{}", path.display());
+            out!("{}", path.shown());
         }
         // Other files may be stuck still; this one's own failure is what the caller wants to hear.
         cache.drain_file(&identity, &|| false).map_err(|stuck| Failure::new(exit::UNDRAINED, stuck.reason))
@@ -101,7 +101,7 @@ fn by_hand(target: Target, file: &Path, keep: Keep) -> Result<u8, Failure> {
 }
 
 fn nothing(path: &Path) -> Failure {
-    Failure::new(exit::NO_INPUT, format!("nothing is to be decided about {}", path.display()))
+    Failure::new(exit::NO_INPUT, format!("nothing is to be decided about {}", path.shown()))
 }
 
 fn copy_of(keep: KeepArg) -> Keep {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use file_cache::Status;
 use rustix::process::{Pid, Signal as OsSignal, kill_process};
+use types::Shown;
 
 use crate::args::RunArgs;
 use crate::claim::{self, Claim};
@@ -36,7 +37,7 @@ pub fn run(args: &RunArgs) -> Result<u8, Failure> {
     let here = Here::new(args)?;
     let mut below = Vec::new();
     for place in &places {
-        below.push(lower::open(&place.dir).map_err(|e| Failure::io(format_args!("use {}", place.dir.display()), &e))?);
+        below.push(lower::open(&place.dir).map_err(|e| Failure::io(format_args!("use {}", place.dir.shown()), &e))?);
     }
     let dirs = places.iter().map(|place| &*place.dir);
     let windows = args.window.of_command(dirs, !args.no_preload, args.quiet)?;

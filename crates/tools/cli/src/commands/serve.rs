@@ -10,6 +10,7 @@ use clap::Args;
 use relay::{Lockers, Names};
 use server::{Files, Life};
 use transport::{Access, Address, Server};
+use types::Shown;
 
 use crate::args::{BurstBuffer, Rules};
 use crate::exit::{self, Failure, say};
@@ -61,7 +62,7 @@ pub fn run(args: &ServeArgs) -> Result<u8, Failure> {
     let how = How { rules: args.rules.set(), exclusive: args.exclusive, in_place: true, ..How::default() };
     let ours = place.clone();
     let (prepared, cache, store, identity) = signals.unless_asked_to_end(move || {
-        let below = lower::open(&ours.dir).map_err(|e| Failure::io(format_args!("use {}", ours.dir.display()), &e))?;
+        let below = lower::open(&ours.dir).map_err(|e| Failure::io(format_args!("use {}", ours.dir.shown()), &e))?;
         let opened = serving::open(&ours, below, &how)?;
         let (cache, store, identity) = (opened.cache.clone(), opened.store.clone(), opened.identity.clone());
         Ok((opened.prepared(&ours, &how)?, cache, store, identity))
@@ -85,8 +86,8 @@ pub fn run(args: &ServeArgs) -> Result<u8, Failure> {
     let service = Names::new(files, identity, Arc::clone(&prepared.agent), lockers, life.number());
     let server = Server::start(service, &args.listen, access).map_err(|e| cannot_listen(&e))?;
     for address in server.addresses() {
-        say!("forebay: serving {} at {address}", place.dir.display());
-        tracing::info!("serving {} at {address}", place.dir.display());
+        say!("forebay: serving {} at {address}", place.dir.shown());
+        tracing::info!("serving {} at {address}", place.dir.shown());
     }
     while !asked.swap(false, Ordering::AcqRel) && !signals.next(POLL).is_some_and(|signal| signal.asks_to_end()) {}
     // What agents had open is closed with it, and staged out with the rest.

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::path::{Path, PathBuf};
 
 use agent::control::{Counts, Reply, Request, Verb};
+use types::Shown;
 
 use crate::args::{DrainArgs, QuiesceArgs, StageArgs, StageCommand};
 use crate::exit::{self, Failure, out, say};
@@ -50,14 +51,14 @@ fn stage(link: &mut Link, verb: Verb, paths: Vec<PathBuf>, args: &StageArgs) -> 
                 failed.set(true);
                 say!(
                     "forebay: {}: {} ({})",
-                    path.display(),
+                    path.shown(),
                     error.split(" (os error").next().unwrap_or(error),
                     item.state
                 );
             }
             None => {
                 let pinned = if item.pinned { ",pinned" } else { "" };
-                out!("{:<10} {}", format!("{}{pinned}", item.state), path.display())
+                out!("{:<10} {}", format!("{}{pinned}", item.state), path.shown())
             }
         });
     });

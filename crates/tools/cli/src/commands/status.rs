@@ -5,6 +5,7 @@ use std::path::Path;
 use agent::control::Request;
 use indicatif::HumanBytes;
 use serde_json::{Value, json};
+use types::Shown;
 
 use crate::args::StatusArgs;
 use crate::count::files;
@@ -89,7 +90,7 @@ fn print(state: &Value) {
     if state["status"]["names"].is_string() {
         return print_relay(state);
     }
-    out!("{}  burst buffer {}", text(&state["dir"]), text(&state["burst_buffer"]));
+    out!("{}  burst buffer {}", text(&state["dir"]).shown(), text(&state["burst_buffer"]).shown());
     if let Some(error) = state["error"].as_str() {
         out!("  {error}");
         let remedy = text(&state["remedy"]);
@@ -114,7 +115,7 @@ fn print(state: &Value) {
 /// A directory whose names and data are a server's.
 fn print_relay(state: &Value) {
     let server = &state["status"]["server"];
-    out!("{}  names and data at a server", text(&state["dir"]));
+    out!("{}  names and data at a server", text(&state["dir"]).shown().shown());
     out!("  agent {}", state["agent"]);
     let address = text(&server["address"]);
     if server["answers"] == true {
@@ -135,7 +136,7 @@ fn print_store(store: &Value) {
     let (seconds, plural) = (longest["for_s"].as_u64().unwrap_or(0), if unanswered == 1 { "" } else { "s" });
     out!("  the global store does not answer: {unanswered} call{plural}, the longest for {seconds} s now");
     for one in calls.iter().take(LISTED_MAX) {
-        let file = one["file"].as_str().map_or(String::new(), |file| format!(" of {}", plain(file)));
+        let file = one["file"].as_str().map_or(String::new(), |file| format!(" of {}", plain(file).shown()));
         out!("    {}{file}, for {} s", text(&one["call"]), one["for_s"].as_u64().unwrap_or(0));
     }
 }
@@ -230,7 +231,7 @@ fn print_trouble(status: &Value) {
     if n("errors") > 0 {
         out!("  errors: {} stage-outs failed and are tried again", n("errors"));
         if let Some(path) = status["failure"][0].as_str() {
-            out!("    the last: {path}: {}", plain(text(&status["failure"][1])));
+            out!("    the last: {}: {}", path.shown(), plain(text(&status["failure"][1])));
         }
     }
     if n("spilled") + n("full") > 0 {
@@ -245,8 +246,8 @@ fn print_trouble(status: &Value) {
     let none = Vec::new();
     let stuck = status["stuck"].as_array().unwrap_or(&none);
     for one in stuck.iter().take(LISTED_MAX) {
-        out!("  {} {}: {}", text(&one["state"]), text(&one["path"]), plain(text(&one["reason"])));
-        out!("    data: {}; {}", text(&one["replica"]), text(&one["remedy"]));
+        out!("  {} {}: {}", text(&one["state"]), text(&one["path"]).shown(), plain(text(&one["reason"])));
+        out!("    data: {}; {}", text(&one["replica"]).shown(), text(&one["remedy"]));
     }
     if stuck.len() > LISTED_MAX {
         out!("  and {} more that need attention", stuck.len() - LISTED_MAX);

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use agent::control::Request;
+use types::Shown;
 
 use crate::args::UmountArgs;
 use crate::commands::{check, mount};
@@ -20,7 +21,7 @@ use crate::{log, mounts, place, relaying, shell};
 pub fn run(args: &UmountArgs) -> Result<u8, Failure> {
     let (target, inside) = link::target(&args.dir, None)?;
     if !inside.as_os_str().is_empty() {
-        let message = format!("{} lies inside the accelerated directory {}", args.dir.display(), target.dir.display());
+        let message = format!("{} lies inside the accelerated directory {}", args.dir.shown(), target.dir.shown());
         return Err(Failure::new(exit::USAGE, message).remedy(format!("forebay umount {}", shell::word(&target.dir))));
     }
     // Nothing of ours may keep it busy.
@@ -42,7 +43,7 @@ fn with_agent(args: &UmountArgs, mut link: Link) -> Result<u8, Failure> {
         // What is in use is the commonest reason, and the one that the caller can do something about.
         busy(&link.dir).filter(|_| !args.force).map_or(Ok(()), Err)?;
         if !args.force {
-            say!("forebay: still mounted; with --force it ends and this data stays in {}", link.burst_buffer.display());
+            say!("forebay: still mounted; with --force it ends and this data stays in {}", link.burst_buffer.shown());
             return Ok(exit::UNDRAINED);
         }
     }
@@ -64,8 +65,7 @@ fn mounted_elsewhere(link: &Link) -> Result<(), Failure> {
     let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
     match (namespace(&pid.to_string()), namespace("self")) {
         (Some(agents), Some(own)) if agents != own => {
-            let message =
-                format!("{} was accelerated by process {pid} from another mount namespace", link.dir.display());
+            let message = format!("{} was accelerated by process {pid} from another mount namespace", link.dir.shown());
             Err(Failure::new(exit::UNAVAILABLE, message).remedy(format!(
                 "that of `forebay run` ends with its command; that of `forebay mount` is ended there: \
                  nsenter --mount --target {pid} forebay umount {}",
@@ -78,11 +78,11 @@ fn mounted_elsewhere(link: &Link) -> Result<(), Failure> {
 
 /// The agent is gone: what it held is in the burst buffer.
 fn without_agent(args: &UmountArgs, target: &Target) -> Result<u8, Failure> {
-    say!("forebay: the agent of {} is gone", target.dir.display());
+    say!("forebay: the agent of {} is gone", target.dir.shown());
     match unmount(&target.dir) {
         // Nobody can do anything with a mount that nobody serves; its users get errors until they close it.
         Err(_) if args.force => fuse_protocol::mount::unmount(&target.dir, true)
-            .map_err(|e| Failure::io(format_args!("end the mount of {}", target.dir.display()), &e))?,
+            .map_err(|e| Failure::io(format_args!("end the mount of {}", target.dir.shown()), &e))?,
         other => other?,
     }
     let buffer = &target.burst_buffer;
@@ -90,7 +90,7 @@ fn without_agent(args: &UmountArgs, target: &Target) -> Result<u8, Failure> {
     if !place::is_formatted(buffer) && !log::of(buffer).exists() {
         let message = format!(
             "the burst buffer {} is not there: nobody knows whether all of it is in the global store",
-            buffer.display()
+            buffer.shown()
         );
         return Err(Failure::new(exit::UNDRAINED, message)
             .remedy(format!("mount it there again, and then: forebay recover {}", shell::word(buffer))));
@@ -105,10 +105,10 @@ fn left_over(buffer: &Path, held: Option<&OwnedFd>) -> Result<u8, Failure> {
         return Ok(0);
     }
     if held.is_some() {
-        say!("forebay: {} is not mounted where it was: mount it again first", buffer.display());
+        say!("forebay: {} is not mounted where it was: mount it again first", buffer.shown());
     }
     let (are, them) = if dirty == 1 { ("is", "it") } else { ("are", "them") };
-    say!("forebay: {} in {} {are} not in the global store; to stage {them} out:", files(dirty), buffer.display());
+    say!("forebay: {} in {} {are} not in the global store; to stage {them} out:", files(dirty), buffer.shown());
     say!("  forebay recover {}", shell::word(buffer));
     Ok(exit::UNDRAINED)
 }
@@ -121,11 +121,11 @@ fn unmount(dir: &Path) -> Result<(), Failure> {
                 return Err(Failure::new(exit::NO_PERMISSION, "ending a mount needs root"));
             }
             other => {
-                return other.map_err(|e| Failure::io(format_args!("end the mount of {}", dir.display()), &e));
+                return other.map_err(|e| Failure::io(format_args!("end the mount of {}", dir.shown()), &e));
             }
         }
     }
-    Err(busy(dir).unwrap_or_else(|| Failure::new(exit::UNAVAILABLE, format!("{} is in use", dir.display()))))
+    Err(busy(dir).unwrap_or_else(|| Failure::new(exit::UNAVAILABLE, format!("{} is in use", dir.shown()))))
 }
 
 /// A failure that names who uses the mount, if anybody is found.
@@ -140,7 +140,7 @@ fn busy(dir: &Path) -> Option<Failure> {
     if held.len() > LISTED_MAX {
         lines.push(format!("  and {} more", held.len() - LISTED_MAX));
     }
-    let message = format!("{} is in use by\n{}", dir.display(), lines.join("\n"));
+    let message = format!("{} is in use by\n{}", dir.shown(), lines.join("\n"));
     Some(
         Failure::new(exit::UNAVAILABLE, message)
             .remedy("end these processes, or let them leave the directory, and try again"),

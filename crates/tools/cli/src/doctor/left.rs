@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use agent::own_tmpfs::OWN_TMPFS;
 use agent::{LeftWindows, left_windows};
+use types::Shown;
 
 use super::Check;
 use crate::exit::reason;
@@ -25,7 +26,7 @@ pub fn checks(named: Option<&Path>) -> Vec<Check> {
             [check_rings(&rings), check_aside(&aside)].into_iter().flatten().collect()
         }
         Err(error) => {
-            vec![Check::limited("left windows", format!("cannot read {}: {}", dir.display(), reason(&error)), "")]
+            vec![Check::limited("left windows", format!("cannot read {}: {}", dir.shown(), reason(&error)), "")]
         }
     };
     let found: Vec<Check> = real.iter().flat_map(of).collect();
@@ -53,12 +54,12 @@ fn listed(left: &[LeftWindows]) -> Option<String> {
         return None;
     }
     let one = |left: &LeftWindows| {
-        let files = left.files.iter().take(NAMED_MAX).map(|file| file.display().to_string());
+        let files = left.files.iter().take(NAMED_MAX).map(|file| file.shown().to_string());
         let files =
             files.chain((left.files.len() > NAMED_MAX).then(|| format!("{} more", left.files.len() - NAMED_MAX)));
         let files: Vec<String> = files.collect();
         let of = if files.is_empty() { String::new() } else { format!(" of {}", files.join(", ")) };
-        format!("{} ({}{of})", left.path.display(), config::format_size(left.bytes))
+        format!("{} ({}{of})", left.path.shown(), config::format_size(left.bytes))
     };
     let mut all: Vec<String> = left.iter().take(NAMED_MAX).map(one).collect();
     if left.len() > NAMED_MAX {

@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags, SeekFrom, XattrFlags};
+use types::Shown;
 
 use super::Check;
 use crate::exit::reason;
@@ -19,7 +20,7 @@ pub fn checks(dir: &Path) -> Vec<Check> {
     let file = match probe_file(dir) {
         Ok(file) => file,
         Err(error) => {
-            let found = format!("cannot write in {}: {}", dir.display(), reason(&error));
+            let found = format!("cannot write in {}: {}", dir.shown(), reason(&error));
             return vec![Check::missing("burst buffer", found, "name a directory that exists and can be written")];
         }
     };
@@ -66,7 +67,7 @@ fn kind(dir: &Path) -> Check {
     let seen = crate::mounts::all().unwrap_or_default();
     let path = fs::canonicalize(dir).unwrap_or_else(|_| dir.to_path_buf());
     let kind = crate::mounts::covering(&seen, &path).map_or("unknown", |mount| mount.kind.as_str());
-    let found = format!("{} on {kind}", dir.display());
+    let found = format!("{} on {kind}", dir.shown());
     match kind {
         "tmpfs" | "ramfs" => {
             Check::limited("burst buffer", found, "it is memory: a crash of the machine loses what is not drained")

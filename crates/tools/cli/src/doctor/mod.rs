@@ -12,6 +12,7 @@ use agent::WindowMedium;
 use global_store::GlobalStore;
 use global_store::posix::{Options, PosixStore};
 use serde::Serialize;
+use types::Shown;
 use window::environment::{SOCKET, WISH, Wish};
 
 use crate::args::DoctorArgs;
@@ -86,9 +87,9 @@ fn locks(dir: &Path) -> Check {
     let store = crate::lower::open(dir).and_then(|below| PosixStore::new(below, Options::default()));
     let store = match store {
         Ok(store) => store,
-        Err(error) => return Check::ok(name, format!("cannot look at {}: {}", dir.display(), reason(&error))),
+        Err(error) => return Check::ok(name, format!("cannot look at {}: {}", dir.shown(), reason(&error))),
     };
-    let shown = dir.display();
+    let shown = dir.shown();
     match (store.is_shared(), store.locks_across_nodes()) {
         (false, Ok(())) => Check::ok(name, format!("{shown} is on a file system of this machine")),
         (_, Err(why)) => Check::limited(
@@ -109,9 +110,9 @@ fn locks(dir: &Path) -> Check {
 fn library() -> Check {
     let name = "preload library";
     match preload::find() {
-        Library::Ours(path) => Check::ok(name, path.display().to_string()),
+        Library::Ours(path) => Check::ok(name, path.shown().to_string()),
         Library::Other(path) => {
-            let found = format!("{} is of another version", path.display());
+            let found = format!("{} is of another version", path.shown());
             Check::limited(
                 name,
                 found,
@@ -136,26 +137,26 @@ fn windows(named: Option<&Path>) -> Check {
         (None, RingMemory::Shared { why }) => (memory.dir(), format!("; no huge pages: {why}; {by_default}")),
         (None, RingMemory::Own { mounted }) => {
             let state = if *mounted { "is mounted" } else { "is mounted by the first agent with windows" };
-            let found = format!("{}, with huge pages, {state}: {worth}; {by_default}", memory.dir().display());
+            let found = format!("{}, with huge pages, {state}: {worth}; {by_default}", memory.dir().shown());
             return Check::ok(name, found);
         }
     };
     if let Err(error) = agent::fits_windows(&dir) {
-        let found = format!("cannot use {}: {}", dir.display(), reason(&error));
+        let found = format!("cannot use {}: {}", dir.shown(), reason(&error));
         return Check::limited(name, found, crate::window::WHERE);
     }
     match WindowMedium::of(&dir) {
         Ok(medium) if medium.is_durable() => {
             let worth = "what is acknowledged there survives a crash of the machine without a sync";
-            Check::ok(name, format!("{} is persistent memory: {worth}", dir.display()))
+            Check::ok(name, format!("{} is persistent memory: {worth}", dir.shown()))
         }
         Ok(_) if let Some(kind) = crate::window::not_in_memory(&dir) => {
-            let found = format!("{} is on {kind} and not in memory", dir.display());
+            let found = format!("{} is on {kind} and not in memory", dir.shown());
             Check::limited(name, found, "windows there are slow: name a directory on a tmpfs or on persistent memory")
         }
-        Ok(_) => Check::ok(name, format!("{} is no persistent memory: {worth}{why}", dir.display())),
+        Ok(_) => Check::ok(name, format!("{} is no persistent memory: {worth}{why}", dir.shown())),
         Err(error) => {
-            let found = format!("cannot write in {}: {}", dir.display(), reason(&error));
+            let found = format!("cannot write in {}: {}", dir.shown(), reason(&error));
             Check::limited(name, found, crate::window::WHERE)
         }
     }
