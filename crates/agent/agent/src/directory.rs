@@ -48,8 +48,10 @@ impl Agent {
     /// Opens a directory for reading, as the caller.
     pub fn open_directory(&self, caller: &Caller, node: &Node) -> io::Result<OpenDirectory> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        // Not as `.` in it: who may read a directory need not be allowed to search it.
+        let name = self.descriptor_name(node);
         let fd = self.impersonator.act(caller, Judge::Node(node, 4), || {
-            Ok(self.below(Call::List, || fs::openat(node.fd(), ".", flags, Mode::empty()))?)
+            Ok(self.below(Call::List, || fs::openat(&self.descriptors, &name, flags, Mode::empty()))?)
         })?;
         Ok(OpenDirectory { calls: self.store_calls(), fd, read: Mutex::default() })
     }
