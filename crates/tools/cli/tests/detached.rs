@@ -39,7 +39,6 @@ fn an_agent_whose_burst_buffer_was_unmounted_is_asked_through_its_mount_and_drai
         ok(call(["umount", dir]));
         assert_eq!(bench.read("late"), "late");
         assert!(!is_mounted(&bench.dir));
-        assert!(fs::read_dir(&bench.buffer).unwrap().next().is_none(), "something was left at the mount point");
     });
 }
 
