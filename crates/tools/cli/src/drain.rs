@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use agent::BurstBuffer;
+use agent::control::Stall;
 use file_cache::limits::GIVEN_UP_WAIT;
 use file_cache::{DrainProgress, Keep, Residency, Stuck};
 use types::Shown;
@@ -26,22 +27,28 @@ pub struct Requests<'a> {
     signals: &'a Signals,
     count: Cell<u32>,
     told: Cell<bool>,
+    patience: Option<Duration>,
 }
 
 impl<'a> Requests<'a> {
     /// None yet.
     pub fn none(signals: &'a Signals) -> Requests<'a> {
-        Requests { signals, count: Cell::new(0), told: Cell::new(false) }
+        Requests { signals, count: Cell::new(0), told: Cell::new(false), patience: None }
     }
 
     /// The first came before; `told`: and was answered.
     pub fn one(signals: &'a Signals, told: bool) -> Requests<'a> {
-        Requests { signals, count: Cell::new(1), told: Cell::new(told) }
+        Requests { signals, count: Cell::new(1), told: Cell::new(told), patience: None }
     }
 
     /// There were enough before.
     pub fn over(signals: &'a Signals) -> Requests<'a> {
-        Requests { signals, count: Cell::new(2), told: Cell::new(true) }
+        Requests { signals, count: Cell::new(2), told: Cell::new(true), patience: None }
+    }
+
+    /// The same, and a drain that has come no further for so long is ended too.
+    pub fn with_patience(self, patience: Duration) -> Requests<'a> {
+        Requests { patience: Some(patience), ..self }
     }
 
     /// Looks for new ones. True from the second on.
@@ -90,7 +97,14 @@ pub fn let_go(cache: &dyn BurstBuffer, burst_buffer: &Path, left: bool) {
 /// Stages out everything dirty, until there are too many `requests` to end. Returns what did not reach the global
 /// store, and how long it took.
 pub fn drain(cache: &Arc<dyn BurstBuffer>, requests: &Requests<'_>, quiet: bool) -> (Vec<Stuck>, Duration) {
-    with_progress(quiet, |show| cache.drain_all(show, &|| requests.give_up()))
+    let stall = Stall::new(requests.patience);
+    with_progress(quiet, |show| {
+        let mut watched = |now| {
+            stall.saw(now);
+            show(now);
+        };
+        cache.drain_all(&mut watched, &|| requests.give_up() || stall.is_over())
+    })
 }
 
 /// Shows how far a drain is; what it returns, and how long it took.

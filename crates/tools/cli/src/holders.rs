@@ -98,7 +98,7 @@ fn look(pid: i32, device: &str) -> Option<Holder> {
 
 /// The mount in which a link of `/proc` leads to a place. Nobody is asked about the place, and its path, which may be one that cannot be
 /// seen from here (in another namespace, from within `chroot`), does not matter.
-fn mount_of(link: &str) -> Option<u64> {
+pub fn mount_of(link: &str) -> Option<u64> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let place = rustix::fs::open(link, flags, Mode::empty()).ok()?;
     let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", place.as_raw_fd())).ok()?;

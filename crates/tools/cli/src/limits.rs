@@ -42,6 +42,14 @@ pub const NOFILE_WARN: u64 = 65_536;
 pub const RELEASE_TRIES: usize = 5;
 /// How often a busy unmount is tried, [`POLL`] apart, before its users are named.
 pub const UNMOUNT_TRIES: usize = 5;
+/// How long a mount is looked at before its agent counts as one that lives: a dead one answers at once.
+pub const DEAD_LOOK: Duration = Duration::from_secs(2);
+/// How long `umount --force` waits for a drain that comes no further: a store that is only slow moves a piece of a file within it.
+pub const FORCED_DRAIN: Duration = Duration::from_secs(5);
+/// How long an agent that is to end in any case waits so for what was written after that drain.
+pub const FORCED_END: Duration = Duration::from_secs(1);
+/// How long `umount --force` waits for the agent's end: its calls to the store, and those to a burst buffer that hangs, may not come back.
+pub const FORCED_WAIT: Duration = Duration::from_secs(6);
 /// Most symbolic links followed in one path, as many as the kernel follows.
 pub const LINKS_MAX: usize = 40;
 /// Arenas of the heap. Threads keep small blocks of their own in any case; with two, an agent that has made and read 100,000

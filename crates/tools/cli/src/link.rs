@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use agent::control::{Client, Item, Reply, Request};
 use file_cache::ORPHANED;
@@ -241,11 +242,13 @@ impl Link {
 
     /// Stages out everything below `path` and waits, with progress. Returns what did not reach the global store.
     ///
-    /// A file that was closed a moment ago may still be released by the kernel, so what only is in use is tried again.
-    pub fn drain(&mut self, path: &Path) -> Result<Vec<Item>, Failure> {
+    /// A file that was closed a moment ago may still be released by the kernel, so what only is in use is tried again. `patience`: it is
+    /// ended when it has come no further for so long.
+    pub fn drain(&mut self, path: &Path, patience: Option<Duration>) -> Result<Vec<Item>, Failure> {
         let mut progress = Progress::new("draining", false);
         let path = (!path.as_os_str().is_empty()).then(|| path.to_path_buf());
-        let request = Request::Drain { path, wait: true };
+        let patience_ms = patience.map(|patience| patience.as_millis() as u64);
+        let request = Request::Drain { path, wait: true, patience_ms };
         let mut stuck = Vec::new();
         for _ in 0..RELEASE_TRIES {
             let items = Cell::new(Vec::new());
@@ -258,7 +261,8 @@ impl Link {
                 }
             })?;
             stuck = items.into_inner();
-            if stuck.is_empty() || stuck.iter().any(|item| item.state != "dirty") {
+            let only_in_use = stuck.iter().all(|item| item.state == "dirty");
+            if stuck.is_empty() || !only_in_use || patience.is_some() {
                 break;
             }
             std::thread::sleep(POLL);
@@ -267,10 +271,10 @@ impl Link {
         Ok(stuck)
     }
 
-    /// Waits until the agent has ended. Returns the burst buffer, where it is not found by its path.
-    pub fn wait_for_end(self) -> Result<Option<OwnedFd>, Failure> {
+    /// Waits until the agent has ended, at most `patience`. Returns the burst buffer, where it is not found by its path.
+    pub fn wait_for_end(self, patience: Option<Duration>) -> Result<Option<OwnedFd>, Failure> {
         let failure = self.mute();
-        self.client.wait_for_end().map_err(|_| failure)?;
+        self.client.wait_for_end(patience).map_err(|_| failure)?;
         Ok(self.held)
     }
 

@@ -7,6 +7,7 @@ mod channel;
 mod claim;
 mod commands;
 mod count;
+mod dead;
 mod doctor;
 mod drain;
 mod exit;

@@ -15,6 +15,7 @@ use global_store::posix::PosixStore;
 use rustix::fs::{Mode, OFlags};
 use types::Shown;
 
+use crate::dead;
 use crate::exit::{self, Failure, reason};
 use crate::guest::Place;
 use crate::limits::DIRS_MAX;
@@ -254,6 +255,11 @@ pub fn canonical_dir(dir: &Path, seen: &[Mount]) -> Result<PathBuf, Failure> {
 
 fn ours(dir: &Path, seen: &[Mount]) -> Result<(), Failure> {
     let Some(mount) = mounts::ours_over(seen, dir) else { return Ok(()) };
+    if dead::is_dead(mount) {
+        let message = format!("{}: the agent of {} has ended without unmounting", dir.shown(), mount.point.shown());
+        let remedy = format!("end that mount: forebay umount {}", shell::word(&mount.point));
+        return Err(Failure::new(exit::UNAVAILABLE, message).remedy(remedy));
+    }
     let message = if mount.point == dir {
         format!("{} is already accelerated, with the burst buffer {}", dir.shown(), mount.source.shown())
     } else {

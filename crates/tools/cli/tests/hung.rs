@@ -108,6 +108,25 @@ fn interrupt_twice(running: &mut Running) {
     kill(running.pid(), libc::SIGINT);
 }
 
+#[test]
+fn a_forced_unmount_ends_within_seconds_though_the_store_hangs_and_lists_what_stays() {
+    in_private_namespace(|| {
+        let hung = Hung::new("any");
+        let _mounted = hung.bench.mount(&["--policy", "stage_out=manual"]);
+        fs::write(hung.path("file"), "content").unwrap();
+        hung.hang();
+        let start = Instant::now();
+        let forced = call(["umount", "--force", hung.bench.dir.to_str().unwrap()]);
+        assert!(start.elapsed() < Duration::from_secs(30), "{:?}: {forced:?}", start.elapsed());
+        assert!(forced.code == 75 && forced.err.contains("dir/file: draining: "), "{forced:?}");
+        assert!(!common::is_mounted(&hung.bench.dir));
+        assert!(fuse_protocol::mount::is_mounted(&hung.bench.dir).unwrap(), "the store itself stays");
+        hung.answer();
+        wait_until("the recovery", PATIENCE, || call([Path::new("recover"), &hung.bench.buffer]).code == 0);
+        assert_eq!(fs::read_to_string(hung.lower.join("file")).unwrap(), "content");
+    });
+}
+
 /// Not a test: the store.
 #[test]
 #[ignore = "the store of the other tests"]

@@ -270,6 +270,28 @@ fn a_conflict_is_kept_shown_and_resolved_as_told() {
 }
 
 #[test]
+fn a_mount_whose_agent_was_killed_is_made_anew_by_the_same_command() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let killed = bench.mount(&[]);
+        fs::write(bench.dir.join("file"), "content").unwrap();
+        kill(killed.agent(), libc::SIGKILL);
+        wait_until("the end of the connection", BOUND, || fs::read_dir(&bench.dir).is_err());
+        let (dir, buffer) = (text(&bench.dir), text(&bench.buffer));
+        let refused = call(["run", "--burst-buffer", buffer, "--dir", dir, "--", "true"]);
+        assert!(refused.code == 69 && refused.err.contains("has ended without unmounting"), "{refused:?}");
+        let again = bench.mount(&[]);
+        assert_eq!(bench.read("file"), "content");
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        assert_eq!(table.matches(" fuse.forebay ").count(), 1, "{table}");
+        let twice = call(["mount", dir, "--burst-buffer", buffer]);
+        assert!(twice.code == 69 && twice.err.contains("is already accelerated"), "{twice:?}");
+        assert_eq!(call(["umount", dir]).code, 0);
+        drop((again, killed));
+    });
+}
+
+#[test]
 fn forced_unmount_lists_what_stays() {
     in_private_namespace(|| {
         use std::os::fd::AsRawFd;

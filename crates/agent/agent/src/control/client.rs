@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -73,9 +73,13 @@ impl Client {
     }
 
     /// Waits until the agent closes the connection: after [`Request::Shutdown`], until it has ended. `TimedOut`: it says
-    /// nothing.
-    pub fn wait_for_end(mut self) -> io::Result<()> {
+    /// nothing, or has not ended within `patience`.
+    pub fn wait_for_end(mut self, patience: Option<Duration>) -> io::Result<()> {
+        let start = Instant::now();
         loop {
+            if patience.is_some_and(|patience| start.elapsed() >= patience) {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
             self.stream.get_ref().set_read_timeout(Some(limits::CONTROL_POLL))?;
             match self.stream.read(&mut [0]).map_err(silent) {
                 Ok(_) => return Ok(()),
@@ -83,7 +87,8 @@ impl Client {
                 // However the connection ends, nobody is at the other side.
                 Err(_) => return Ok(()),
             }
-            self.stream.get_ref().set_read_timeout(Some(self.silence))?;
+            let silence = patience.map_or(self.silence, |patience| patience.min(self.silence));
+            self.stream.get_ref().set_read_timeout(Some(silence))?;
             match self.request(&Request::Ping, |_| {}) {
                 Err(error) if error.kind() == io::ErrorKind::TimedOut => return Err(error),
                 Err(_) => return Ok(()),

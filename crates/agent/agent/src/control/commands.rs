@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use config::PolicySet;
 use file_cache::{DrainProgress, Stuck};
@@ -12,7 +13,7 @@ use types::{Identity, Shown};
 
 use super::listener::{Commanded, OnShutdown};
 use super::staging::Staging;
-use super::{Item, Keep, Reply, Request, stuck_item};
+use super::{Item, Keep, Reply, Request, Stall, stuck_item};
 use crate::agent::Agent;
 use crate::limits;
 use crate::locking::LockScope;
@@ -43,7 +44,10 @@ impl Commanded for Commands {
         let result = match request {
             Request::Ping => Ok(json!({ "pid": std::process::id() })),
             Request::Status => self.status(),
-            Request::Drain { path, wait } => self.drain(path.as_deref(), *wait, say, gone),
+            Request::Drain { path, wait, patience_ms } => {
+                let stall = Stall::new(patience_ms.map(Duration::from_millis));
+                self.drain(path.as_deref(), *wait, &stall, say, gone)
+            }
             Request::Stage { verb, paths, recursive, wait } => {
                 let (agent, verb) = (self.agent.clone(), *verb);
                 Staging { agent, verb, recursive: *recursive, patient: *wait }.run(paths, *wait, say, gone)
@@ -117,6 +121,7 @@ impl Commands {
         &self,
         path: Option<&Path>,
         wait: bool,
+        stall: &Stall,
         say: Say<'_>,
         gone: &dyn Fn() -> bool,
     ) -> io::Result<serde_json::Value> {
@@ -135,10 +140,11 @@ impl Commands {
         }
         let mut lost = None;
         let mut progress = |so_far: DrainProgress| {
+            stall.saw(so_far);
             let (files_done, files_left, bytes_left) = (so_far.files_done, so_far.files_left, so_far.bytes_left);
             lost = lost.take().or(say(&Reply::Progress { files_done, files_left, bytes_left }).err());
         };
-        let stuck = cache.drain_all(&mut progress, gone);
+        let stuck = cache.drain_all(&mut progress, &|| gone() || stall.is_over());
         for one in &stuck {
             say(&Reply::Item(stuck_item(one)))?;
         }

@@ -9,6 +9,7 @@ mod commands;
 mod listener;
 mod paths;
 mod staging;
+mod stall;
 
 use std::path::{Path, PathBuf};
 
@@ -21,6 +22,7 @@ pub use client::Client;
 pub use commands::Say;
 pub use file_cache::Keep;
 pub use listener::{Commanded, Listener};
+pub use stall::Stall;
 
 /// The socket's name in the burst buffer.
 pub const SOCKET: &str = "agent.sock";
@@ -39,6 +41,9 @@ pub enum Request {
         path: Option<PathBuf>,
         /// Answer when it is done, not when it has begun.
         wait: bool,
+        /// Of a drain of everything: end it, and tell what is left, when it has come no further for so many milliseconds.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        patience_ms: Option<u64>,
     },
     /// Moves files' data. Failures come as items, and with [`Verb::State`] every file; the result is [`Counts`].
     Stage {

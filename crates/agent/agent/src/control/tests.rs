@@ -93,8 +93,8 @@ fn draining_quiescing_and_ending_are_passed_on() {
     let stand = Stand::new();
     stand.result(&Request::Quiesce);
     stand.result(&Request::Resume);
-    assert_eq!(stand.result(&Request::Drain { path: None, wait: true })["stuck"], 0);
-    stand.result(&Request::Drain { path: Some("deep".into()), wait: true });
+    assert_eq!(stand.result(&Request::Drain { path: None, wait: true, patience_ms: None })["stuck"], 0);
+    stand.result(&Request::Drain { path: Some("deep".into()), wait: true, patience_ms: None });
     stand.result(&Request::Shutdown { force: true });
     assert_eq!(stand.asked_to_end.load(Ordering::SeqCst), 2);
 }
@@ -123,7 +123,7 @@ fn an_agent_that_says_nothing_is_not_waited_for() {
     let kind = |result: std::io::Result<()>| result.unwrap_err().kind();
     assert_eq!(connect().agent(), Some(std::process::id() as i32));
     assert_eq!(kind(connect().request(&Request::Status, |_| {}).map(|_| ())), std::io::ErrorKind::TimedOut);
-    assert_eq!(kind(connect().wait_for_end()), std::io::ErrorKind::TimedOut);
+    assert_eq!(kind(connect().wait_for_end(None)), std::io::ErrorKind::TimedOut);
     // Even when so many wait already that it takes no more.
     let mut waiting = Vec::new();
     let full = loop {
@@ -142,7 +142,7 @@ fn the_end_of_an_agent_is_waited_for() {
     let directory = tempfile::tempdir().unwrap();
     let listener = std::os::unix::net::UnixListener::bind(directory.path().join(SOCKET)).unwrap();
     let client = Client::connect(directory.path()).unwrap();
-    let waiting = std::thread::spawn(move || client.wait_for_end());
+    let waiting = std::thread::spawn(move || client.wait_for_end(None));
     let (mut stream, _) = listener.accept().unwrap();
     let mut line = String::new();
     std::io::BufReader::new(&stream).read_line(&mut line).unwrap();

@@ -15,13 +15,13 @@ use crate::drain::{self, Requests};
 use crate::exit::{self, Failure, out, reason, say};
 use crate::guest::{self, Place};
 use crate::holders;
-use crate::limits::{LISTED_MAX, POLL};
+use crate::limits::{FORCED_END, LISTED_MAX, POLL};
 use crate::lower::{self, Submounts};
 use crate::mounts;
 use crate::server::NamesAt;
 use crate::serving::{self, How, Serving};
 use crate::signals::Signals;
-use crate::{apart, heap, log, open_files, privilege};
+use crate::{apart, dead, heap, log, open_files, privilege};
 
 /// Mounts it; returns when it works, or with `--foreground` when it has ended.
 pub fn run(args: &MountArgs) -> Result<u8, Failure> {
@@ -35,6 +35,7 @@ pub fn run(args: &MountArgs) -> Result<u8, Failure> {
     if args.names == NamesAt::Server {
         return mount_names::run(args, &buffer);
     }
+    dead::detach(&args.dir, &buffer)?;
     let (places, claim) = claim::places(std::slice::from_ref(&args.dir), &buffer)?;
     let place = &places[0];
     let windows = args.window.place([&*place.dir].into_iter(), false)?;
@@ -166,7 +167,9 @@ fn serve(place: &Place, serving: Serving, mounted: Mounted<'_>, signals: &Signal
             continue;
         }
         note(&format!("{}: asked to end, draining; once more leaves what is not drained", place.dir.shown()));
-        let (stuck, _) = drain::drain(&serving.cache, &Requests::one(signals, true), false);
+        let requests = Requests::one(signals, true);
+        let requests = if serving.is_forced() { requests.with_patience(FORCED_END) } else { requests };
+        let (stuck, _) = drain::drain(&serving.cache, &requests, false);
         match unmount(&place.dir) {
             Err(error) if told || serving.is_forced() || drain::was_interrupted(&stuck) => {
                 tracing::warn!("ended although {}: {}", place.dir.shown(), reason(&error));
@@ -191,6 +194,7 @@ fn serve(place: &Place, serving: Serving, mounted: Mounted<'_>, signals: &Signal
 /// lets the burst buffer go.
 fn finish(place: &Place, serving: Serving, signals: &Signals, left: Option<Vec<Stuck>>) -> Result<u8, Failure> {
     let requests = if left.is_some() { Requests::over(signals) } else { Requests::one(signals, true) };
+    let requests = if serving.is_forced() { requests.with_patience(FORCED_END) } else { requests };
     let windows_drained = serving.drain_windows(&requests);
     let stuck = left.unwrap_or_else(|| drain::drain(&serving.cache, &requests, false).0);
     if stuck.is_empty() && windows_drained {

@@ -15,7 +15,7 @@ use crate::limits::POLL;
 use crate::relaying::{self, Relaying};
 use crate::server::ServerAt;
 use crate::signals::Signals;
-use crate::{apart, heap, log, mounts, open_files, place, privilege};
+use crate::{apart, dead, heap, log, mounts, open_files, place, privilege};
 
 /// Mounts it, with `own` for what is this process's; returns when it works, or in the foreground when it has ended.
 pub fn run(args: &MountArgs, own: &Path) -> Result<u8, Failure> {
@@ -26,6 +26,7 @@ pub fn run(args: &MountArgs, own: &Path) -> Result<u8, Failure> {
         return Err(Failure::new(exit::NO_PERMISSION, "mounting for the whole node needs root"));
     }
     let patience = relaying::patience(&args.rules.set(), &args.window, args.exclusive)?;
+    dead::detach(&args.dir, own)?;
     let place = place_of(&args.dir, own)?;
     mount::in_background(args.foreground, own, |started| relay(&place, &server, patience, started))
 }

@@ -79,11 +79,11 @@ pub fn drain(args: &DrainArgs) -> Result<u8, Failure> {
         return drain_and_list(&mut link, &inside);
     }
     let path = (!inside.as_os_str().is_empty()).then_some(inside);
-    link.ask(&Request::Drain { path, wait: false }, |_| {}).map(|_| 0)
+    link.ask(&Request::Drain { path, wait: false, patience_ms: None }, |_| {}).map(|_| 0)
 }
 
 fn drain_and_list(link: &mut Link, inside: &Path) -> Result<u8, Failure> {
-    let stuck = link.drain(inside)?;
+    let stuck = link.drain(inside, None)?;
     if stuck.is_empty() {
         return Ok(0);
     }

@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
 use agent::control::Request;
+use rustix::fs::{Mode, OFlags};
+use rustix::mount::UnmountFlags;
 use types::Shown;
 
 use crate::args::UmountArgs;
@@ -13,13 +15,16 @@ use crate::commands::{check, mount};
 use crate::count::files;
 use crate::exit::{self, Failure, say};
 use crate::holders;
-use crate::limits::{LISTED_MAX, POLL, UNMOUNT_TRIES};
+use crate::limits::{FORCED_DRAIN, FORCED_WAIT, LISTED_MAX, POLL, UNMOUNT_TRIES};
 use crate::link::{self, Link, Target};
 use crate::{log, mounts, place, relaying, shell};
 
 /// Ends it. 69 while somebody uses it, 75 when data cannot be drained.
 pub fn run(args: &UmountArgs) -> Result<u8, Failure> {
-    let (target, inside) = link::target(&args.dir, None)?;
+    let (target, inside) = match link::target(&args.dir, None) {
+        Err(failure) if args.force && failure.code == exit::UNAVAILABLE => return mute(args, failure),
+        found => found?,
+    };
     if !inside.as_os_str().is_empty() {
         let message = format!("{} lies inside the accelerated directory {}", args.dir.shown(), target.dir.shown());
         return Err(Failure::new(exit::USAGE, message).remedy(format!("forebay umount {}", shell::word(&target.dir))));
@@ -27,35 +32,112 @@ pub fn run(args: &UmountArgs) -> Result<u8, Failure> {
     // Nothing of ours may keep it busy.
     let _ = std::env::set_current_dir("/");
     match link::connect(target.clone()) {
-        Ok(link) => with_agent(args, link),
+        Ok(link) if args.force => forced(link),
+        Ok(link) => with_agent(link),
         Err(failure) if failure.code == exit::UNAVAILABLE => without_agent(args, &target),
         Err(failure) => Err(failure),
     }
 }
 
-fn with_agent(args: &UmountArgs, mut link: Link) -> Result<u8, Failure> {
+/// Ends it within seconds, whatever the agent waits for: who does not answer, or does not end, is left, without its mount.
+fn forced(link: Link) -> Result<u8, Failure> {
+    mounted_elsewhere(&link)?;
+    let (dir, burst_buffer) = (link.dir.clone(), link.burst_buffer.clone());
+    match end_forced(link) {
+        Err(failure) if failure.code == exit::UNAVAILABLE => {
+            say!("{failure}");
+            abort(&dir)?;
+            left_behind(&burst_buffer)
+        }
+        ended => ended,
+    }
+}
+
+fn end_forced(mut link: Link) -> Result<u8, Failure> {
+    if link.ask(&Request::Ping, |_| {})?["names"] != relaying::NAMES {
+        match link.drain(Path::new(""), Some(FORCED_DRAIN)) {
+            Ok(stuck) if stuck.is_empty() => {}
+            Ok(stuck) => link.list(&stuck),
+            Err(failure) => say!("{failure}"),
+        }
+    }
+    if let Some(failure) = busy(&link.dir) {
+        say!("{}", Failure { remedy: "they lose what they hold there".to_string(), ..failure });
+    }
+    // It unmounts by itself: with a mount that is gone already it would drain without a bound.
+    link.ask(&Request::Shutdown { force: true }, |_| {})?;
+    let (dir, buffer, agent) = (link.dir.shown().to_string(), link.burst_buffer.clone(), link.agent());
+    let held = link.wait_for_end(Some(FORCED_WAIT)).map_err(|_| {
+        let process = agent.map(|pid| format!(", process {pid},")).unwrap_or_default();
+        Failure::new(exit::UNAVAILABLE, format!("the agent of {dir}{process} has not ended yet"))
+            .remedy("it waits for calls that have not come back, and is gone when they do")
+    })?;
+    left_over(&buffer, held.as_ref())
+}
+
+/// The agent says nothing, as one that was stopped: its mount ends without it.
+fn mute(args: &UmountArgs, failure: Failure) -> Result<u8, Failure> {
+    let lexical = std::path::absolute(&args.dir).map_err(|e| Failure::io("find the working directory", &e))?;
+    let Some(target) = link::targets(None)?.into_iter().find(|target| target.dir == lexical) else {
+        return Err(failure);
+    };
+    say!("{failure}");
+    abort(&target.dir)?;
+    left_behind(&target.burst_buffer)
+}
+
+/// Tells what the burst buffer still holds, which its agent may keep.
+fn left_behind(buffer: &Path) -> Result<u8, Failure> {
+    match left_over(buffer, None) {
+        Err(failure) if failure.code == exit::UNAVAILABLE => {
+            let (dir, word) = (buffer.shown(), shell::word(buffer));
+            say!(
+                "forebay: what is not in the global store stays in {dir}; when its agent has ended: forebay recover {word}"
+            );
+            Ok(exit::UNDRAINED)
+        }
+        told => told,
+    }
+}
+
+/// Ends the mount of an agent that does not, if it is still there. Who waits for an answer there hears an error.
+fn abort(dir: &Path) -> Result<(), Failure> {
+    let failed = |e: io::Error| Failure::io(format_args!("end the mount of {}", dir.shown()), &e);
+    let seen = mounts::all().map_err(failed)?;
+    let Some(ours) = mounts::covering(&seen, dir).filter(|mount| mount.is_ours() && mount.point == dir) else {
+        return Ok(());
+    };
+    // By a descriptor: the agent may unmount it meanwhile, and what is below it is not ours.
+    let place = rustix::fs::open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    let place = place.map_err(|e| failed(e.into()))?;
+    let link = format!("/proc/self/fd/{}", place.as_raw_fd());
+    if holders::mount_of(&link) != Some(ours.id) {
+        return Ok(());
+    }
+    // It says that the mount is in use; the connection has ended all the same.
+    let _ = rustix::mount::unmount(&link, UnmountFlags::FORCE);
+    match rustix::mount::unmount(&link, UnmountFlags::DETACH) {
+        // It has gone meanwhile.
+        Ok(()) | Err(rustix::io::Errno::INVAL) => Ok(()),
+        Err(error) => Err(failed(error.into())),
+    }
+}
+
+fn with_agent(mut link: Link) -> Result<u8, Failure> {
     mounted_elsewhere(&link)?;
     // Where the server has the names, it drains by itself.
     let drains = link.ask(&Request::Ping, |_| {})?["names"] != relaying::NAMES;
-    let stuck = if drains { link.drain(Path::new(""))? } else { Vec::new() };
+    let stuck = if drains { link.drain(Path::new(""), None)? } else { Vec::new() };
     if !stuck.is_empty() {
         link.list(&stuck);
         // What is in use is the commonest reason, and the one that the caller can do something about.
-        busy(&link.dir).filter(|_| !args.force).map_or(Ok(()), Err)?;
-        if !args.force {
-            say!("forebay: still mounted; with --force it ends and this data stays in {}", link.burst_buffer.shown());
-            return Ok(exit::UNDRAINED);
-        }
+        busy(&link.dir).map_or(Ok(()), Err)?;
+        say!("forebay: still mounted; with --force it ends and this data stays in {}", link.burst_buffer.shown());
+        return Ok(exit::UNDRAINED);
     }
-    match unmount(&link.dir) {
-        Err(failure) if args.force && failure.code == exit::UNAVAILABLE => {
-            say!("{}", Failure { remedy: "they lose what they hold there".to_string(), ..failure });
-            link.ask(&Request::Shutdown { force: true }, |_| {})?;
-        }
-        other => other?,
-    }
+    unmount(&link.dir)?;
     let buffer = link.burst_buffer.clone();
-    let held = link.wait_for_end()?;
+    let held = link.wait_for_end(None)?;
     left_over(&buffer, held.as_ref())
 }
 

@@ -1,0 +1,44 @@
+//! Mounts of ours that nobody serves any more: the agent was killed.
+
+use std::fs;
+use std::path::Path;
+use std::time::Instant;
+
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+use types::Shown;
+
+use crate::aside::aside;
+use crate::exit::{Failure, say};
+use crate::limits::{DEAD_LOOK, POLL};
+use crate::mounts::{self, Mount};
+use crate::shell;
+
+/// Whether the connection of a mount has ended. An agent that hangs is not dead: it is waited for a moment.
+pub fn is_dead(mount: &Mount) -> bool {
+    let (point, start) = (mount.point.clone(), Instant::now());
+    // Past what the kernel remembers.
+    let look = move || statx(CWD, &point, AtFlags::STATX_FORCE_SYNC, StatxFlags::TYPE).err();
+    let looked = aside("look", POLL / 10, look, &mut || start.elapsed() >= DEAD_LOOK);
+    matches!(looked, Ok(Some(Some(rustix::io::Errno::NOTCONN))))
+}
+
+/// Takes a dead mount away that is in the way of a new one over `dir`. Who has files open there gets errors until he closes them; data is in
+/// the burst buffer. Anything else in the way is told by who looks into the directory next.
+pub fn detach(dir: &Path, burst_buffer: &Path) -> Result<(), Failure> {
+    let (Ok(seen), Ok(lexical)) = (mounts::all(), std::path::absolute(dir)) else { return Ok(()) };
+    // Nothing behind the first of ours is touched: its agent may hang.
+    let first = mounts::walk(&lexical, |at| mounts::ours_over(&seen, at).map_or(Ok(()), |mount| Err(mount.clone())));
+    let Some(mount) = first.err().filter(is_dead) else { return Ok(()) };
+    if fs::canonicalize(&lexical).ok().as_deref() != Some(&mount.point) {
+        return Ok(());
+    }
+    say!("forebay: the agent of {} has ended without unmounting: its mount is replaced", mount.point.shown());
+    if fs::canonicalize(burst_buffer).ok().as_ref() != Some(&mount.source) {
+        say!(
+            "  what it left is in another burst buffer; to stage it out: forebay recover {}",
+            shell::word(&mount.source)
+        );
+    }
+    fuse_protocol::mount::unmount(&mount.point, true)
+        .map_err(|e| Failure::io(format_args!("end the dead mount of {}", mount.point.shown()), &e))
+}
