@@ -272,7 +272,7 @@ impl Agent {
         let cut = match open {
             Some(open) => open.set_len(size).map(|()| None),
             None => self.cut(node, size, &mut || {
-                self.cache.set_len(&node.anchor(&self.store)?, size, &self.policy_for(node), interrupted)
+                self.cache.set_len(&node.anchor(&self.store)?, size, &self.policy_for_change(node)?, interrupted)
             }),
         };
         if cut.is_err() {

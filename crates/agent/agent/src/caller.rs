@@ -87,6 +87,11 @@ impl Impersonator {
         Impersonator { privileged: rustix::process::geteuid().is_root() }
     }
 
+    /// Whether it can be anybody.
+    pub fn is_privileged(&self) -> bool {
+        self.privileged
+    }
+
     /// Does something as the caller: this thread's file-system calls are judged and owned as his meanwhile. `act` is called again with
     /// what `/proc` says of him if it was refused without. `EPERM` also if the kernel refuses to change, which it does not for a
     /// privileged agent.

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
+use config::{Cache, Policy};
 use file_cache::OpenHow;
 use global_store::calls::Call;
 use rustix::fs::{self, OFlags};
@@ -50,6 +51,7 @@ impl Agent {
         if writes && !privileged {
             node.note_plain();
         }
+        let policy = if writes { self.policy_for_change(node)? } else { self.policy_for(node) };
         let how = OpenHow {
             read: mode.read,
             write: writes,
@@ -57,7 +59,7 @@ impl Agent {
             truncate: mode.truncate,
             created: false,
             sync: mode.sync,
-            policy: self.policy_for(node),
+            policy,
         };
         let (rules, reader) = (WindowRules::of(&how.policy), Reader::new(&how.policy));
         // Before: an open that is refused cuts nothing.
@@ -78,6 +80,25 @@ impl Agent {
             (opened, _) => opened?,
         };
         Ok(self.opened(node.clone(), handle, mode, privileged, false, rules, reader))
+    }
+
+    /// The rules for a change of a file's data. An ordinary user sets no times of other people's files, so that his agent could not
+    /// stage them out: what is written to those goes to the global store.
+    pub(crate) fn policy_for_change(&self, node: &Node) -> io::Result<Arc<Policy>> {
+        let policy = self.policy_for(node);
+        if self.impersonator.is_privileged() {
+            return Ok(policy);
+        }
+        let owner = self.below(Call::Attributes, || fs::fstat(node.fd()))?.st_uid;
+        if owner == rustix::process::geteuid().as_raw() {
+            return Ok(policy);
+        }
+        let cache = match policy.cache {
+            Cache::Both => Cache::Preload,
+            Cache::WriteCache | Cache::Scratch => Cache::Through,
+            other => other,
+        };
+        Ok(Arc::new(Policy { cache, ..Policy::clone(&policy) }))
     }
 
     /// Whether the caller may open a file so, as its store says now. Who writes is judged by an open of the store's own file, as he

@@ -19,6 +19,7 @@ use crate::convert;
 use crate::handles::{FileOf, Handles};
 use crate::limits;
 use crate::nodes::{Known, Nodes};
+use crate::only_user::OnlyUser;
 use crate::opens::{Abilities, Bypasses};
 use crate::registrations::Registrations;
 
@@ -33,6 +34,7 @@ pub struct Door {
     /// Whose kernel asks: 0 is this machine's.
     pub(crate) client: u64,
     direct_mmap: bool,
+    pub(crate) only_user: Option<OnlyUser>,
     /// As whom its threads are known to call the global store.
     pub(crate) asker: u64,
     /// The global store was found not to answer.
@@ -63,6 +65,7 @@ impl Door {
             can: OnceLock::new(),
             passthrough: false,
             direct_mmap: true,
+            only_user: None,
             client: 0,
             asker: Store::mint(),
             hangs: AtomicBool::new(false),
@@ -72,6 +75,18 @@ impl Door {
     /// The same, whether or not it maps direct files where the kernel can.
     pub fn with_direct_mmap(self, direct_mmap: bool) -> Door {
         Door { direct_mmap, ..self }
+    }
+
+    /// For a kernel that knows one user alone.
+    pub fn for_user(self, only_user: Option<OnlyUser>) -> Door {
+        Door { only_user, ..self }
+    }
+
+    /// Attributes as this kernel is told them.
+    pub(crate) fn shown(&self, attributes: &Attributes) -> Attr {
+        let mut attr = convert::attr(attributes);
+        self.only_user.iter().for_each(|user| user.show(&mut attr));
+        attr
     }
 
     /// Whether others change files without this kernel's knowledge.
@@ -131,7 +146,9 @@ impl Door {
         }
         if self.agent.keeps_acls() {
             // With ACLs the kernel leaves the umask to us: a default ACL replaces it.
-            flags |= flag::POSIX_ACL | flag::DONT_MASK;
+            flags |= flag::DONT_MASK;
+            // One that knows one user alone can read none that names others, and would refuse everything then.
+            flags |= if self.only_user.is_none() { flag::POSIX_ACL } else { 0 };
         }
         (flags, if passthrough { limits::REPLICA_STACK_DEPTH } else { 0 })
     }
@@ -165,7 +182,7 @@ impl Door {
         let known = self.nodes.looked_up(found.node, name.map(|name| (parent, name)));
         self.keep_told(&known, &found.attributes);
         let valid = self.valid(&known);
-        let attr = convert::attr(&found.attributes);
+        let attr = self.shown(&found.attributes);
         let entry = Entry { node: known.id, attr, entry_valid: valid, attr_valid: valid };
         (known, entry)
     }
@@ -199,7 +216,7 @@ impl Door {
 
     pub(crate) fn told(&self, known: &Known, attributes: &Attributes) -> AttrReply {
         self.keep_told(known, attributes);
-        AttrReply { attr: convert::attr(attributes), valid: self.valid(known) }
+        AttrReply { attr: self.shown(attributes), valid: self.valid(known) }
     }
 
     /// For whom a file is opened.

@@ -13,7 +13,6 @@ use std::time::Duration;
 use agent::{Attributes, Errand, OpenFile};
 use fuse_protocol::{AttrReply, Errno, Late, Patience};
 
-use crate::convert;
 use crate::door::Door;
 use crate::limits;
 use crate::nodes::Known;
@@ -108,7 +107,7 @@ impl Door {
         let mut attributes = (*known.told.lock())?;
         let replica = Attributes::of(file.open.backing()?.as_fd()).ok()?;
         (attributes.size, attributes.blocks, attributes.mtime) = (replica.size, replica.blocks, replica.mtime);
-        Some(AttrReply { attr: convert::attr(&attributes), valid: Duration::ZERO })
+        Some(AttrReply { attr: self.shown(&attributes), valid: Duration::ZERO })
     }
 
     /// Whether somebody who writes a file whose data is here saw that it has no capabilities, and nobody gave it any since. Where

@@ -9,6 +9,7 @@ mod handles;
 mod late;
 pub mod limits;
 mod nodes;
+mod only_user;
 mod opens;
 mod operations;
 mod reclaim;
@@ -26,6 +27,7 @@ use agent::Agent;
 use fuse_protocol::{End, Notifier, Threads};
 
 pub use door::Door;
+pub use only_user::OnlyUser;
 use registrations::Registrations;
 use relief::Relief;
 pub use remote::Remote;
@@ -43,11 +45,13 @@ pub struct Options {
     pub threads: Threads,
     /// Nodes that the kernel may know before it is asked to forget some; `None`: half of the process's descriptors.
     pub nodes_max: Option<usize>,
+    /// The kernel knows this user and group alone.
+    pub only_user: Option<OnlyUser>,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { passthrough: true, direct_mmap: true, threads: Threads::default(), nodes_max: None }
+        Options { passthrough: true, direct_mmap: true, threads: Threads::default(), nodes_max: None, only_user: None }
     }
 }
 
@@ -61,7 +65,8 @@ pub struct Session {
 
 /// Serves `agent` over an opened `/dev/fuse`; nothing is answered until [`Session::run`]. Mount before or after.
 pub fn serve(agent: Arc<Agent>, device: OwnedFd, options: Options) -> Session {
-    let door = Arc::new(Door::new(agent, options.passthrough).with_direct_mmap(options.direct_mmap));
+    let door = Door::new(agent, options.passthrough).with_direct_mmap(options.direct_mmap);
+    let door = Arc::new(door.for_user(options.only_user));
     let nodes = door.nodes.clone();
     let session = fuse_protocol::Session::new(door.clone(), device, options.threads);
     door.connect(session.notifier());

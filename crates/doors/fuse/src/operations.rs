@@ -68,6 +68,12 @@ impl Filesystem for Door {
         let known = self.node(node)?;
         let open = set.handle.map(|handle| self.handles.file(handle)).transpose()?;
         let (caller, new) = (caller(req), convert::new_attributes(set));
+        if let Some(user) = self.only_user
+            && set.gid.is_some()
+            && user.misleads(set, self.agent.attributes(&known.node)?.gid)
+        {
+            return Err(Errno::EPERM);
+        }
         let open = open.as_ref().map(|file| &file.open);
         let attributes = self.agent.set_attributes(&caller, &known.node, open, &new, &|| req.interrupted())?;
         // The opens of an older version have its size and time.

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use fuse::OnlyUser;
+use rustix::process::{getegid, geteuid};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
 /// Number of `CAP_SYS_ADMIN`.
@@ -10,6 +12,13 @@ const CAP_SYS_ADMIN: u32 = 21;
 /// True if it may administrate the machine itself, not only a namespace: what passthrough needs.
 pub fn administrates_machine() -> bool {
     has_admin() && is_first_user_namespace()
+}
+
+/// The user and the group that a mount of this process knows: it cannot mount but in a user namespace with these alone. `None`: it knows
+/// all.
+pub fn only_user() -> Option<OnlyUser> {
+    let own = OnlyUser { uid: geteuid().as_raw(), gid: getegid().as_raw() };
+    (!has_admin()).then_some(own)
 }
 
 /// True if it may mount in its namespace.

@@ -322,7 +322,11 @@ impl Prepared {
     /// Serves the mount behind `device` from now on, in threads of its own. Fails where its rules cannot be kept.
     pub fn serve(self, device: OwnedFd) -> Result<Serving, Failure> {
         self.can_keep_policies()?;
-        let options = fuse::Options { passthrough: privilege::administrates_machine(), ..fuse::Options::default() };
+        let options = fuse::Options {
+            passthrough: privilege::administrates_machine(),
+            only_user: privilege::only_user(),
+            ..fuse::Options::default()
+        };
         let asked_to_end = Arc::new(AtomicBool::new(false));
         let forced = Arc::new(AtomicBool::new(false));
         let (asked, force) = (Arc::clone(&asked_to_end), Arc::clone(&forced));

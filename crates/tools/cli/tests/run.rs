@@ -3,6 +3,7 @@
 mod common;
 
 use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
 
 use common::{Bench, call, forebay, is_mounted, kill, start};
 use testkit::{in_private_namespace, wait_until};
@@ -206,28 +207,37 @@ fn file_systems_mounted_inside_stay_what_they_are() {
     });
 }
 
+/// `forebay run` as user and group 12345, with other groups too.
+fn ordinary<'a>(bench: &'a Bench, groups: &'a str) -> impl Fn(&[&str]) -> common::Done + 'a {
+    let devices = bench.tree.mount_tmpfs("dev", 1 << 20);
+    let fuse = devices.join("fuse");
+    let made = std::process::Command::new("mknod").arg(&fuse).args(["-m", "666", "c", "10", "229"]).status();
+    assert!(made.unwrap().success());
+    rustix::mount::mount_bind(&fuse, "/dev/fuse").unwrap();
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(bench.tree.root(), open).unwrap();
+    let program = bench.tree.path("forebay");
+    fs::copy(env!("CARGO_BIN_EXE_forebay"), &program).unwrap();
+    move |words| {
+        let mut command = std::process::Command::new("setpriv");
+        command.args(["--reuid", "12345", "--regid", "12345"]);
+        match groups {
+            "" => command.arg("--clear-groups"),
+            groups => command.args(["--groups", groups]),
+        };
+        command.arg(&program).arg("run").arg("--burst-buffer").arg(&bench.buffer).args(words);
+        start(command.current_dir(&bench.dir), "").wait()
+    }
+}
+
 #[test]
 fn an_ordinary_user_runs_without_passthrough() {
     in_private_namespace(|| {
         let bench = Bench::new();
-        let devices = bench.tree.mount_tmpfs("dev", 1 << 20);
-        let fuse = devices.join("fuse");
-        let made = std::process::Command::new("mknod").arg(&fuse).args(["-m", "666", "c", "10", "229"]).status();
-        assert!(made.unwrap().success());
-        rustix::mount::mount_bind(&fuse, "/dev/fuse").unwrap();
         for dir in [&bench.dir, &bench.buffer] {
             std::os::unix::fs::chown(dir, Some(12345), Some(12345)).unwrap();
         }
-        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        fs::set_permissions(bench.tree.root(), open).unwrap();
-        let program = bench.tree.path("forebay");
-        fs::copy(env!("CARGO_BIN_EXE_forebay"), &program).unwrap();
-        let run = |words: &[&str]| {
-            let mut command = std::process::Command::new("setpriv");
-            command.args(["--reuid", "12345", "--regid", "12345", "--clear-groups"]).arg(&program);
-            command.arg("run").arg("--burst-buffer").arg(&bench.buffer).args(words).current_dir(&bench.dir);
-            start(&mut command, "").wait()
-        };
+        let run = ordinary(&bench, "");
         let done = run(&["--", "sh", "-c", "id -u; echo data > f"]);
         assert_eq!((done.code, done.out.as_str()), (0, "12345\n"), "{done:?}");
         assert!(done.err.contains("no passthrough"), "{done:?}");
@@ -235,6 +245,54 @@ fn an_ordinary_user_runs_without_passthrough() {
         // It may not have the burst buffer mounted otherwise than it is.
         let done = run(&["--policy", "atime=strict", "--", "true"]);
         assert!(done.code == 69 && done.err.contains("strictatime"), "{done:?}");
+    });
+}
+
+#[test]
+fn an_ordinary_user_works_where_one_of_his_groups_may_and_nowhere_else() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let put = |name: &str, mode: u32, owner: u32| {
+            let path = bench.dir.join(name);
+            if mode & 0o2000 == 0 {
+                fs::write(&path, name).unwrap();
+            } else {
+                fs::create_dir_all(&path).unwrap();
+            }
+            std::os::unix::fs::chown(&path, Some(owner), Some(5000)).unwrap();
+            fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+        };
+        for (name, mode, owner) in [
+            ("", 0o2770, 0),
+            ("sub", 0o2770, 0),
+            ("shared", 0o660, 4321),
+            ("group-alone", 0o070, 4321),
+            ("readable", 0o640, 4321),
+            ("secret", 0o600, 4321),
+        ] {
+            put(name, mode, owner);
+        }
+        std::os::unix::fs::chown(&bench.buffer, Some(12345), Some(12345)).unwrap();
+        let run = ordinary(&bench, "5000,12345");
+        let script = "set -e
+            cat shared readable group-alone; echo more >>shared; echo more >>group-alone; echo new >new; echo x >sub/inner; mv shared sub/moved
+            if cat secret; then exit 1; fi
+            if echo more >>readable; then exit 2; fi
+            if chmod 666 readable; then exit 3; fi
+            cp -p readable copied
+            mkdir own; echo x >own/file; cat own/file; chmod 400 own
+            if cat own/file; then exit 4; fi
+            chmod 700 own";
+        let done = run(&["--quiet", "--", "sh", "-c", script]);
+        assert_eq!((done.code, done.out.as_str()), (0, "sharedreadablegroup-alonex\n"), "{done:?}");
+        assert_eq!(done.err.lines().count(), 4, "{done:?}");
+        let is = |name: &str| {
+            let found = fs::metadata(bench.dir.join(name)).unwrap();
+            (found.uid(), found.gid(), found.mode() & 0o7777)
+        };
+        assert_eq!((is("sub/moved"), is("readable")), ((4321, 5000, 0o660), (4321, 5000, 0o640)));
+        assert_eq!((is("new").1, is("copied").1, is("copied").2), (5000, 5000, 0o640));
+        assert_eq!((bench.read("sub/moved"), bench.read("new")), ("sharedmore\n".into(), "new\n".into()));
     });
 }
 
