@@ -97,6 +97,11 @@ pub trait BurstBuffer: Send + Sync {
     fn drain_file(&self, identity: &Identity, interrupted: &dyn Fn() -> bool) -> Result<(), Stuck>;
     /// Stages out every dirty file - with a server: that this agent opened for writing - and waits.
     fn drain_all(&self, progress: &mut dyn FnMut(DrainProgress), interrupted: &dyn Fn() -> bool) -> Vec<Stuck>;
+    /// Returns when what was written to any file survives a crash of the machine: here, or with a server in the global store.
+    fn sync_all(&self) -> io::Result<()> {
+        let stuck = self.drain_all(&mut |_| {}, &|| false);
+        stuck.first().map_or(Ok(()), |stuck| Err(io::Error::from_raw_os_error(stuck.errno)))
+    }
     /// Copies a whole file up and waits.
     fn stage_in(&self, anchor: &Arc<dyn Anchor>, policy: &Arc<Policy>) -> io::Result<()>;
     /// Drops a clean replica.
@@ -260,6 +265,9 @@ impl BurstBuffer for FileCache {
     }
     fn drain_all(&self, progress: &mut dyn FnMut(DrainProgress), interrupted: &dyn Fn() -> bool) -> Vec<Stuck> {
         FileCache::drain_all(self, progress, interrupted)
+    }
+    fn sync_all(&self) -> io::Result<()> {
+        FileCache::sync_all(self)
     }
     fn stage_in(&self, anchor: &Arc<dyn Anchor>, policy: &Arc<Policy>) -> io::Result<()> {
         FileCache::stage_in(self, anchor, policy)

@@ -146,6 +146,8 @@ pub enum Command {
     /// How the program will read the open file: `state` is one of [`advice`]; of what will be needed soon `token` is the first byte, and
     /// `bytes` says how many, 0 for all up to the end.
     Advise = 6,
+    /// `syncfs`: all that was written to files of the agent's is to survive a crash of the machine.
+    SyncAll = 7,
 }
 
 /// What [`Command::Advise`] says, in the numbers of `posix_fadvise` on Linux.
@@ -220,8 +222,8 @@ impl Control {
         if u32_at(bytes, 0) as usize != CONTROL_BYTES || u32_at(bytes, 28) != CONTROL_VERSION {
             return None;
         }
-        use Command::{Advise, Attach, Get, Off, On, Reads, Size};
-        let commands = [Get, On, Off, Size, Attach, Reads, Advise];
+        use Command::{Advise, Attach, Get, Off, On, Reads, Size, SyncAll};
+        let commands = [Get, On, Off, Size, Attach, Reads, Advise, SyncAll];
         let command = commands.into_iter().find(|known| *known as u32 == u32_at(bytes, 4))?;
         Some(Control { command, bytes: u64_at(bytes, 8), token: u64_at(bytes, 16), state: u32_at(bytes, 24) })
     }

@@ -243,6 +243,11 @@ impl Filesystem for Door {
         Ok(self.handles.directory(handle)?.sync()?)
     }
 
+    fn syncfs(&self, req: &Request, _node: NodeId) -> Done<()> {
+        let _working = self.work_for(req);
+        Ok(self.agent.sync_all()?)
+    }
+
     fn statfs(&self, _req: &Request, _node: NodeId) -> Done<StatFs> {
         let space = self.agent.space()?;
         let narrow = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);

@@ -242,6 +242,26 @@ pub fn tell(fd: c_int, said: &Control) -> bool {
     fd >= 0 && asks() && may_be_accelerated(fd) && talk(told).is_some()
 }
 
+/// Has the agent make all that was written to its files durable, if a descriptor is of one. An errno: some of it may not be.
+#[cold]
+pub fn sync_all(fd: c_int) -> Result<(), c_int> {
+    if !may_be_windowed(fd) {
+        return Ok(());
+    }
+    let _errno = KeptErrno::here();
+    // SAFETY: the program's descriptor, in a call on it.
+    let file = unsafe { BorrowedFd::borrow_raw(fd) };
+    loop {
+        match control(file, &Control::new(Command::SyncAll, 0)).map_err(|error| error.raw_os_error()) {
+            Ok(_) => return Ok(()),
+            Err(Some(libc::EINTR)) => {}
+            // No file of an agent's, or not of one that knows the question.
+            Err(None | Some(libc::ENOTTY | libc::ENOSYS | libc::EINVAL | libc::EOPNOTSUPP)) => return Ok(()),
+            Err(Some(errno)) => return Err(errno),
+        }
+    }
+}
+
 /// The program closes descriptors `first` to `last`: if ours is among them all windows are given back, and there are none any
 /// more.
 pub fn closes(first: u32, last: u32) {

@@ -43,6 +43,17 @@ pub unsafe fn close(original: unsafe extern "C-unwind" fn(c_int) -> c_int, fd: c
     unsafe { original(fd) }
 }
 
+/// `syncfs`, which the kernel hands on to no FUSE file system like ours.
+pub unsafe fn syncfs(original: unsafe extern "C-unwind" fn(c_int) -> c_int, fd: c_int) -> c_int {
+    if let Err(errno) = agent::sync_all(fd) {
+        // SAFETY: the thread's own errno.
+        unsafe { *libc::__errno_location() = errno };
+        return -1;
+    }
+    // SAFETY: the call as it came.
+    unsafe { original(fd) }
+}
+
 /// Before a descriptor means nothing any more, or something else.
 pub fn closes(fd: c_int) {
     agent::closes(fd as c_uint, fd as c_uint);

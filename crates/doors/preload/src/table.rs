@@ -89,6 +89,7 @@ macro_rules! table {
                 pselect(count: c_int, reading: *mut c_void, writing: *mut c_void, failing: *mut c_void, time: *const c_void, set: *const c_void) -> c_int => faults::waiting_of_six;
                 epoll_pwait(fd: c_int, events: *mut c_void, count: c_int, time: c_int, set: *const c_void) -> c_int => faults::waiting_of_five;
                 epoll_pwait2(fd: c_int, events: *mut c_void, count: c_int, time: *const c_void, set: *const c_void) -> c_int => faults::waiting_of_five;
+                syncfs(fd: c_int) -> c_int => lifetime::syncfs;
                 posix_fadvise(fd: c_int, offset: off_t, length: off_t, advice: c_int) -> c_int => advice::advise;
                 posix_fadvise64(fd: c_int, offset: off_t, length: off_t, advice: c_int) -> c_int => advice::advise;
                 setrlimit(resource: c_int, limit: *const c_void) -> c_int => lifetime::setrlimit;

@@ -342,7 +342,7 @@ impl FileHandle {
                 // First: data on the medium of a file that a crash took below would be an orphan.
                 self.file.sync_name()?;
                 self.inner.sync_replica_asked(&self.file, fd.as_fd(), data_only)?;
-                self.sync_record()
+                self.inner.sync_record(&self.file)
             }
         }
     }
@@ -355,16 +355,6 @@ impl FileHandle {
         let more = live.medium.lacks_some() || (live.name_unsynced && !live.unlinked) || live.is_intent_unsynced();
         drop(live);
         (!self.policy.fsync_global && !more).then(|| self.tell())
-    }
-
-    fn sync_record(&self) -> io::Result<()> {
-        if self.file.live.lock().is_intent_unsynced() {
-            let _gate = self.file.gate.lock();
-            let Some(record) = self.file.live.lock().record.clone() else { return Ok(()) };
-            self.inner.put(&self.file, Record { synced: true, ..record }, Durability::Machine)?;
-            self.file.live.lock().intent_synced = true;
-        }
-        Ok(())
     }
 
     /// One `close` of a descriptor. Makes the data durable under `durable_at = close`. Tells a writer of a
@@ -388,6 +378,19 @@ impl FileHandle {
     fn tell(&self) -> io::Result<()> {
         let (number, code) = self.file.live.lock().error;
         if self.seen.swap(number, Ordering::Relaxed) == number { Ok(()) } else { errno(code) }
+    }
+}
+
+impl Inner {
+    /// The record says that what was written has been synced.
+    pub(crate) fn sync_record(&self, file: &File) -> io::Result<()> {
+        if file.live.lock().is_intent_unsynced() {
+            let _gate = file.gate.lock();
+            let Some(record) = file.live.lock().record.clone() else { return Ok(()) };
+            self.put(file, Record { synced: true, ..record }, Durability::Machine)?;
+            file.live.lock().intent_synced = true;
+        }
+        Ok(())
     }
 }
 

@@ -68,6 +68,7 @@ mod status;
 mod sums;
 mod superblock;
 mod surface;
+mod sync_all;
 mod threads;
 mod throttle;
 mod times;

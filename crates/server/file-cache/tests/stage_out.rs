@@ -362,6 +362,25 @@ fn fsync_makes_the_intent_and_the_name_durable() {
 }
 
 #[test]
+fn a_sync_of_everything_keeps_what_was_written_to_open_and_to_closed_files() {
+    let mut world = World::new();
+    let open = world.create("open");
+    open.write_at(b"data", 0, false).unwrap();
+    world.write_new("closed", b"data");
+    world.cache.sync_all().unwrap();
+    let late = world.create("late");
+    late.write_at(b"data", 0, false).unwrap();
+    world.catalogue.crash();
+    world.crash();
+    drop((open, late));
+    world.drain();
+    for name in ["open", "closed"] {
+        assert_eq!(world.store.read(name).unwrap(), b"data", "{name}");
+    }
+    assert_eq!(world.state("late"), Residency::Absent);
+}
+
+#[test]
 fn a_mark_is_on_a_shared_store_while_the_file_is_dirty() {
     let world = World::with(|settings| settings.agent_id = "node a".into());
     world.store.set_shared(true);

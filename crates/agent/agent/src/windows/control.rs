@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use file_cache::OpenHow;
+use global_store::GlobalStore;
 use window::attach::{Command, Control, reads_token, state};
 use window::cuts::pair_of;
 
@@ -134,6 +135,13 @@ impl Agent {
         self.windows.get().map_or(Ok(()), |windows| windows.settle_all())
     }
 
+    /// `syncfs`: returns when what was written to any file, and every name, survives a crash of the machine.
+    pub fn sync_all(&self) -> io::Result<()> {
+        self.settle_all()?;
+        self.cache.sync_all()?;
+        self.store.sync_point()?.sync()
+    }
+
     /// The ioctl [`window::attach::CONTROL`]. `thread`: who asks. `exclusive`: every open description of the file may have
     /// a window. `passed`: the kernel reads the replica for this open file, and nothing of it reaches us. `EINVAL`: not that structure; `EOPNOTSUPP`: this open file can have no window; `EAGAIN`: not now.
     pub fn window_control(
@@ -160,6 +168,7 @@ impl Agent {
                 let token = reads_token(cuts.name(), pair_of(version.0));
                 return Ok(Control { token, ..Control::new(Command::Reads, size) }.to_bytes().to_vec());
             }
+            (Command::SyncAll, _) => self.sync_all()?,
             (Command::Advise, _) => open.advise(asked.state, asked.token, asked.bytes)?,
             (_, None) => return errno(libc::EOPNOTSUPP),
             (Command::On, Some(right)) => right.switch(false),

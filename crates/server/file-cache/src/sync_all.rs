@@ -1,0 +1,32 @@
+//! `syncfs`: what was written to any file, as a sync of each would have it.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use crate::cache::Inner;
+use crate::file::File;
+use crate::replica::How;
+use crate::surface::FileCache;
+
+impl FileCache {
+    /// Returns when what was written to any file survives a crash of the machine. All are tried; the first error is told.
+    pub fn sync_all(&self) -> io::Result<()> {
+        self.inner.unclean_files().iter().map(|file| self.inner.sync_unclean(file)).fold(Ok(()), Result::and)
+    }
+}
+
+impl Inner {
+    fn sync_unclean(&self, file: &File) -> io::Result<()> {
+        let version = file.live.lock().record.as_ref().map(|record| record.version);
+        let Some(version) = version else { return Ok(()) };
+        let replica = match self.replicas.open_as(version, How::Read) {
+            // It has been staged out and evicted, or removed.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            opened => opened?,
+        };
+        // First: data on the medium of a file that a crash took below would be an orphan.
+        file.sync_name()?;
+        self.sync_replica(file, replica.as_fd(), false)?;
+        self.sync_record(file)
+    }
+}
