@@ -7,13 +7,16 @@
 //!    holds if somebody looked shortly before ([`FileCache::saw`]); what was doubtful then stays so ([`Live::doubted`]).
 //! 2. Any other ctime is a doubt, and the bytes decide (`content.rs`): before a clean file is opened again, and before a stage-out
 //!    writes. What they decide is remembered by the new ctime.
-//! 3. A fingerprint that a later change may leave as it is ([`Inner::is_racy`]) is a doubt when it is looked at next.
+//! 3. Where nothing tells what bytes there were, other attributes, or another name of the file, explain one such ctime.
+//! 4. A fingerprint that a later change may leave as it is ([`Inner::is_racy`]) is a doubt when it is looked at next.
 //!
 //! What is only in memory here is a doubt after a restart.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use catalogue::{Durability, Record, State};
+use global_store::Anchor;
 use types::{Fingerprint, Identity, Moved, Timestamp};
 
 use crate::cache::Inner;
@@ -213,6 +216,17 @@ impl Inner {
             moved => moved,
         }
     }
+}
+
+/// Where a file with one name is, if it is called otherwise than its record says: that explains a ctime that moved alone, where
+/// nothing tells what bytes there were. Another path to the same name does not, for a directory's rename leaves the file's ctime.
+pub(crate) fn new_place(record: &Record, anchor: &dyn Anchor, links: u64) -> Option<PathBuf> {
+    (links == 1).then(|| anchor.path_hint()).filter(|now| is_renamed(&record.hint, now))
+}
+
+/// Whether a file has another name at `now` than it had at `hint`, whatever became of its directories. False: not known.
+pub(crate) fn is_renamed(hint: &Path, now: &Path) -> bool {
+    hint.file_name().zip(now.file_name()).is_some_and(|(was, is)| was != is)
 }
 
 /// The clock of file systems: it stands still between two ticks of the kernel.

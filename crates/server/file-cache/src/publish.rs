@@ -38,6 +38,7 @@ use types::{ByteRange, Fingerprint, Identity, Moved, Shown};
 use crate::announce::is_wanted;
 use crate::cache::{Counters, Inner, errno};
 use crate::copy::{Copy, Extent, Progress};
+use crate::doubt::is_renamed;
 use crate::fault;
 use crate::file::{File, Live, Place};
 use crate::lease::{self, Nobody};
@@ -266,7 +267,11 @@ impl Inner {
             let free = |record: &Record| !record.removing || live.place == Place::GivenUp;
             live.record.clone().filter(|record| job.is_wanted(&live) && free(record))
         };
-        let Some(record) = wanted else { return Ok(false) };
+        let Some(mut record) = wanted else { return Ok(false) };
+        if is_renamed(&record.hint, &hint) {
+            // Since the job looked: the next look must know that this moved its ctime.
+            record.base.attributes = 0;
+        }
         job.record = Record { removing: true, synced: true, hint, ..record };
         self.put(job.file, job.record.clone(), Durability::Machine).map_err(here)?;
         job.file.live.lock().place = Place::GivenUp;

@@ -21,6 +21,7 @@ use crate::api::Residency;
 use crate::cache::{Inner, errno};
 use crate::content::Bytes;
 use crate::copy::{Copied, Copy, Extent};
+use crate::doubt::new_place;
 use crate::fault;
 use crate::file::{Body, File, Live};
 use crate::lease::{self, Nobody};
@@ -227,7 +228,9 @@ impl Inner {
             }
             let bytes = known.filter(|(then, _)| then.moved(&found.fingerprint) == Moved::Nothing);
             let bytes = bytes.map_or(Bytes::Others, |(_, bytes)| bytes);
-            let harmless = is_harmless(moved, bytes, &expected, &found.fingerprint);
+            let untold = moved == Moved::ChangeTime && bytes == Bytes::Untold;
+            let renamed = untold.then(|| new_place(&record, &*anchor, found.links)).flatten();
+            let harmless = renamed.is_some() || is_harmless(moved, bytes, &expected, &found.fingerprint);
             if !harmless && keep {
                 let reason = difference(&expected, &found.fingerprint);
                 return Err(self.record_conflict(file, record, &reason));
@@ -237,7 +240,11 @@ impl Inner {
                 // Once: the next try finds it as it was left.
                 let mut live = file.live.lock();
                 live.believe(&found.fingerprint);
-                record.base = live.record.as_ref().map_or(record.base, |now| now.base);
+                if let Some(now) = &mut live.record {
+                    // One rename explains one time of change.
+                    now.hint = renamed.unwrap_or_else(|| now.hint.clone());
+                    (record.base, record.hint) = (now.base, now.hint.clone());
+                }
             }
             if !same {
                 // What was recorded of its blocks is not what is there.

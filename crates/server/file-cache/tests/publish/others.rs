@@ -86,6 +86,24 @@ fn who_writes_below_until_just_before_the_rename_is_in_conflict() {
 }
 
 #[test]
+fn who_renames_the_file_below_while_it_is_published_is_in_no_conflict() {
+    for step in [Step::Begun, Step::Dressed(1)] {
+        let dir = scratch();
+        let world = World::changing(dir.path(), How::default(), b"ours");
+        let (from, to) = (world.path("f"), world.path("g"));
+        world.store.at(move |now| if now == step && from.exists() { std::fs::rename(&from, &to) } else { Ok(()) });
+        world.drain();
+        world.store.at(|_| Ok(()));
+        assert_eq!(
+            (world.below("g"), world.path("f").exists(), world.hidden()),
+            (b"ours".to_vec(), false, 0),
+            "{step:?}"
+        );
+        world.cache.shutdown();
+    }
+}
+
+#[test]
 fn changes_of_names_without_a_pause_keep_no_file_from_its_place() {
     let dir = scratch();
     let world = World::changing(dir.path(), How::default(), b"new");

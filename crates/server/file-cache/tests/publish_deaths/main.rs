@@ -1,10 +1,11 @@
 //! What a death at each step leaves, and what the next start makes of it.
 
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use file_cache::fault;
+use file_cache::{Residency, fault};
 use global_store::hidden::is_hidden;
 
 // Apart from the tests in that directory: a child has what its parent has open until it runs its own program, and files that
@@ -141,6 +142,30 @@ fn what_others_removed_or_moved_while_a_file_was_published_is_told_after_a_death
             assert_eq!((stuck.len(), stuck[0].orphaned), (1, true), "{point} {stuck:?}");
             assert_eq!(std::fs::read(&stuck[0].replica).unwrap(), version(3, true));
         }
+        world.cache.shutdown();
+    }
+}
+
+/// The name of its directory tells nothing of the file's time of change.
+#[test]
+fn other_bytes_as_many_and_as_old_that_came_while_a_file_was_published_are_a_conflict_after_a_death() {
+    for moved in [false, true] {
+        let dir = scratch();
+        assert_eq!(kill_at(dir.path(), false, "a2.recorded", 2), 1, "d/g");
+        let global = dir.path().join("global");
+        let file = std::fs::File::options().write(true).open(global.join("d/g")).unwrap();
+        let was = file.metadata().unwrap().modified().unwrap();
+        file.write_all_at(&pattern(9, MIB), 0).unwrap();
+        file.set_modified(was).unwrap();
+        drop(file);
+        if moved {
+            std::fs::rename(global.join("d"), global.join("e")).unwrap();
+        }
+        let world = World::open(dir.path(), How::default());
+        let stuck = world.cache.drain_all(&mut |_| {}, &|| false);
+        assert_eq!((stuck.len(), stuck[0].state), (1, Residency::Conflict), "{moved} {stuck:?}");
+        assert!(world.below(if moved { "e/g" } else { "d/g" }) == pattern(9, MIB));
+        assert_eq!(std::fs::read(&stuck[0].replica).unwrap(), version(3, true));
         world.cache.shutdown();
     }
 }
