@@ -184,6 +184,9 @@ pub const KEPT_SHARE: u64 = 4;
 /// How often a batch waits for others to close descriptors before it takes some of the last: a second in all.
 pub const ROOM_TRIES: u32 = 50;
 
+/// How often in a row a stage-out that found no descriptor waits so before it is told as a failure.
+pub const ROOM_ROUNDS: u32 = 10;
+
 /// Descriptors that the process may have open: four batches of three each, the anchors and the programs' files.
 pub const DESCRIPTORS: u64 = 65536;
 

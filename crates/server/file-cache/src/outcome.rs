@@ -21,24 +21,31 @@ fn backoff(tries: u32) -> Duration {
 }
 
 impl Inner {
-    /// A stage-out failed. `left`: what it left below, if it changed anything. Gate held.
+    /// A stage-out failed. `left`: what it left below, if it changed anything. One that was interrupted, or found no descriptor, only
+    /// has to be tried again. Gate held.
     pub(crate) fn note_failure(&self, file: &File, error: io::Error, left: Option<types::Fingerprint>) -> End {
-        let code = errno(&error);
-        let (record, failures) = {
+        let is_known = {
             let mut live = file.live.lock();
             if left.is_some() {
                 live.left = left;
             }
-            if code != libc::EINTR {
-                live.fail(code);
-                live.trouble = Some(Trouble::of(&error));
-            }
+            live.record.is_some()
+        };
+        match errno(&error) {
+            libc::EINTR | libc::EMFILE if is_known => End::Stuck { state: Residency::Queued, orphaned: false, error },
+            _ => self.count_failure(file, error),
+        }
+    }
+
+    /// A stage-out failed, and whoever asks is told so.
+    pub(crate) fn count_failure(&self, file: &File, error: io::Error) -> End {
+        let (record, failures) = {
+            let mut live = file.live.lock();
+            live.fail(errno(&error));
+            live.trouble = Some(Trouble::of(&error));
             (live.record.clone(), live.failures)
         };
         let Some(record) = record else { return End::Nothing };
-        if code == libc::EINTR {
-            return End::Stuck { state: Residency::Queued, orphaned: false, error };
-        }
         Counters::add(&self.counters.errors, 1);
         tracing::warn!(%error, file = %record.hint.shown(), failures, "a stage-out failed; it will be tried again");
         let reason = Trouble::of(&error).reason;

@@ -1,14 +1,14 @@
-//! Descriptors of replicas, which are kept for the next request while there are plenty.
+//! Descriptors of replicas, which are kept for the next request while there are plenty, and stage-outs when there are few.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use global_store::descriptors;
 
-use crate::cache::Inner;
+use crate::cache::{Inner, errno};
 use crate::file::{Descriptors, File};
-use crate::limits::{KEPT_SHARE, POLL, ROOM_TRIES};
+use crate::limits::{KEPT_SHARE, POLL, ROOM_ROUNDS, ROOM_TRIES};
+use crate::stage_out::{End, clone_error};
 
 impl Inner {
     /// A descriptor of a replica stays open for the next request. When as many were kept as there is room for, all are closed. No `live`
@@ -28,16 +28,44 @@ impl Inner {
         drop(closed);
     }
 
-    /// A batch of a stage-out waits a moment while only the last descriptors are left: requests on open files need them.
-    pub(crate) fn wait_for_descriptors(&self, last: &OwnedFd) {
-        let mut last = last.try_clone();
+    /// Stages files out; their drain locks are held. Where the process has no descriptors for all of them at once, the rest follows when
+    /// the first have given theirs back, and a file that found none is tried again, alone.
+    pub(crate) fn drain_locked(&self, files: &[&Arc<File>], patient: bool, interrupted: &dyn Fn() -> bool) -> Vec<End> {
+        let _working = self.draining.enter(&self.counters.out_us);
+        let mut ends = Vec::new();
+        while ends.len() < files.len() {
+            ends.append(&mut self.drain_first(&files[ends.len()..], patient, interrupted));
+        }
+        let mut tries = ROOM_ROUNDS;
+        for (file, end) in files.iter().zip(&mut ends) {
+            while end.lacks_descriptors() && tries > 0 && !interrupted() {
+                tries -= 1;
+                self.wait_for_descriptors(interrupted);
+                *end = self.drain_first(&[file], patient, interrupted).pop().unwrap_or(End::Nothing);
+            }
+            match end {
+                End::Stuck { error, .. } if errno(error) == libc::EMFILE => {
+                    let _gate = file.gate.lock();
+                    *end = self.count_failure(file, clone_error(error));
+                }
+                // Others give theirs back.
+                _ => tries = ROOM_ROUNDS,
+            }
+        }
+        ends
+    }
+
+    /// A stage-out waits a moment while only the last descriptors are left: requests on open files need them.
+    pub(crate) fn wait_for_descriptors(&self, interrupted: &dyn Fn() -> bool) {
+        if descriptors::are_scarce() {
+            self.kept.store(0, Ordering::Relaxed);
+            self.close_kept();
+        }
         for _ in 0..ROOM_TRIES {
-            if self.is_dead() || last.as_ref().is_ok_and(|fd| !descriptors::is_last(fd)) {
+            if self.is_dead() || interrupted() || !descriptors::are_scarce() {
                 return;
             }
             std::thread::sleep(POLL);
-            // The lowest that is free.
-            last = last.and_then(|fd| fd.try_clone());
         }
     }
 }

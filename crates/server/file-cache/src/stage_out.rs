@@ -93,33 +93,63 @@ impl Job<'_> {
     }
 }
 
+impl End {
+    /// Whether the process had no descriptor for it.
+    pub(crate) fn lacks_descriptors(&self) -> bool {
+        matches!(self, End::Stuck { error, .. } if errno(error) == libc::EMFILE)
+    }
+}
+
 fn stuck(state: Residency, error: io::Error) -> End {
     End::Stuck { state, orphaned: false, error }
 }
 
 impl Inner {
-    /// Stages files out; their drain locks are held. More than one file is a batch: the store is synced once. `patient`: what is to
-    /// be published at once may wait until nobody uses it.
-    pub(crate) fn drain_locked(&self, files: &[&Arc<File>], patient: bool, interrupted: &dyn Fn() -> bool) -> Vec<End> {
-        let _working = self.draining.enter(&self.counters.out_us);
-        // First: what takes long must not lie between the look at a global copy and its change.
-        let mut ends: Vec<Option<End>> = files.iter().map(|file| self.publish(file, patient, interrupted)).collect();
-        let mut jobs: Vec<(usize, Job<'_>)> = Vec::new();
-        for (index, file) in files.iter().enumerate().filter(|(index, _)| ends[*index].is_none()).collect::<Vec<_>>() {
+    /// Begins the stage-outs of files without an end; those behind the last descriptors are left for later, with the end of `ends`.
+    fn begin_all<'a>(
+        &self,
+        files: &[&'a Arc<File>],
+        patient: bool,
+        interrupted: &dyn Fn() -> bool,
+        ends: &mut Vec<Option<End>>,
+    ) -> Vec<(usize, Job<'a>)> {
+        let mut jobs: Vec<(usize, Job<'a>)> = Vec::new();
+        for (index, file) in files.iter().enumerate() {
+            if ends[index].is_some() {
+                continue;
+            }
             file.passed.store(0, Ordering::Relaxed);
             match self.begin(file) {
                 Ok(mut job) => {
                     if patient {
                         job.leave_written_over();
                     }
-                    if descriptors::is_last(&job.replica) {
-                        self.wait_for_descriptors(&job.replica);
-                    }
+                    let is_last = descriptors::is_last(&job.replica);
+                    let is_first = jobs.is_empty();
                     jobs.push((index, job));
+                    if is_last && is_first {
+                        self.wait_for_descriptors(interrupted);
+                    } else if is_last {
+                        ends.truncate(index + 1);
+                        break;
+                    }
+                }
+                Err(end) if end.lacks_descriptors() && !jobs.is_empty() => {
+                    ends.truncate(index);
+                    break;
                 }
                 Err(end) => ends[index] = Some(end),
             }
         }
+        jobs
+    }
+
+    /// Stages out the first of the files, all where there are descriptors for them; their drain locks are held. More than one file is a
+    /// batch: the store is synced once. `patient`: what is to be published at once may wait until nobody uses it.
+    pub(crate) fn drain_first(&self, files: &[&Arc<File>], patient: bool, interrupted: &dyn Fn() -> bool) -> Vec<End> {
+        // First: what takes long must not lie between the look at a global copy and its change.
+        let mut ends: Vec<Option<End>> = files.iter().map(|file| self.publish(file, patient, interrupted)).collect();
+        let mut jobs = self.begin_all(files, patient, interrupted, &mut ends);
         let batch = files.len() > 1;
         // Before the first byte: each batch hears itself of what could not be written.
         let ready = if batch && !jobs.is_empty() {

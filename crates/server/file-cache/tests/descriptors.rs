@@ -96,10 +96,13 @@ fn work_open(dir: &Path) {
     let used = std::fs::read_dir("/proc/self/fd").unwrap().count();
     assert!(used < OPEN + 40, "{used} descriptors for {OPEN} open files");
     drop(all);
-    let stuck = cache.drain_all(&mut |_| {}, &|| false);
+    // Somebody else has all that are left, and closes them while the drain is told of.
+    let mut others: Vec<std::fs::File> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
+    let stuck = cache.drain_all(&mut |_| others.truncate(others.len().saturating_sub(4)), &|| false);
     assert!(stuck.is_empty(), "{} are stuck, the first: {:?}", stuck.len(), stuck.first());
     assert_eq!(cache.status().errors, 0);
     cache.shutdown();
+    drop(others);
     for number in (0..OPEN).filter(|number| number % 3 != 0) {
         assert_eq!(std::fs::read_to_string(root.join(number.to_string())).unwrap(), number.to_string());
     }

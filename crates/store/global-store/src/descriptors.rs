@@ -10,6 +10,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
@@ -63,6 +64,12 @@ pub(crate) fn may_keep_created(fd: impl AsFd) -> bool {
 /// Whether a descriptor is one of the last, which only requests that end soon may have.
 pub fn is_last(fd: impl AsFd) -> bool {
     number(fd) >= share(limit(), DESCRIPTORS_LAST)
+}
+
+/// Whether only the last are left, or none.
+pub fn are_scarce() -> bool {
+    // The lowest that is free.
+    rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_or(true, is_last)
 }
 
 fn number(fd: impl AsFd) -> u64 {
