@@ -102,10 +102,17 @@ impl State {
         self.read.insert(range);
     }
 
-    /// Of what is expected to be read next, the nearest first, that which the reads of the file have earned; nothing that is less than
-    /// a `request`, for the rest of it would be a request again.
-    fn afford(&self, mut following: Vec<ByteRange>, request: u64) -> Vec<ByteRange> {
-        let mut room = self.earned.room();
+    /// Of what is expected to be read after `read`, the nearest first, that which the reads of the file have earned; nothing that is less
+    /// than such a request, for the rest of it would be a request again.
+    fn afford(&self, mut following: Vec<ByteRange>, read: ByteRange) -> Vec<ByteRange> {
+        if following.is_empty() {
+            return following;
+        }
+        // What the read will find of what was fetched ahead is used.
+        let fetched =
+            |part: &ByteRange| part.len().saturating_sub(self.queue.absent(*part).iter().map(ByteRange::len).sum());
+        let found: u64 = self.read.missing(self.within(read)).iter().map(fetched).sum();
+        let (mut room, request) = (self.earned.room().saturating_add(found), read.len());
         for range in &mut following {
             let bytes = if range.len() <= room || room >= request { range.len().min(room) } else { 0 };
             *range = ByteRange::at(range.start, bytes);
@@ -206,11 +213,11 @@ impl Ahead {
             let following = foresee(size, fared, &mut |range| state.queue.absent(range));
             if range.is_empty() {
                 // What a program says that it will need it has asked for.
-                state.earned.asks(following.iter().map(ByteRange::len).sum());
+                state.earned.needs(following.iter().map(ByteRange::len).sum());
                 return following;
             }
-            state.earned.asks(range.len());
-            state.afford(following, range.len())
+            state.earned.reads(range);
+            state.afford(following, range)
         })
     }
 

@@ -1,23 +1,40 @@
 //! How much may be fetched ahead: what a program did not ask for is moved only as far as its reads have earned it.
 //!
-//! Of the bytes that were fetched ahead those that no read has found are at most three quarters of those that reads asked for. So no more
-//! than twice what is used is moved, however a file is read: a sequential reader earns its window as it goes on, and one at random places
-//! little.
+//! Of the bytes that were fetched ahead those that no read has found are never more than reads have earned: as many as were asked for by
+//! reads that go on where another one ended, and three quarters of those that others asked for. So no more than twice what is used is
+//! moved, however a file is read: a sequential reader may have as much ahead of him as he has read, and one at random places little.
 
-use window::limits::BLOCK;
+use types::ByteRange;
+use window::limits::{BLOCK, STREAMS_MAX};
 
-/// Bytes asked for by reads, fetched ahead of them, and found so.
+/// Bytes earned by reads, fetched ahead of them, and found so.
 #[derive(Debug, Default)]
 pub(super) struct Earned {
-    asked: u64,
+    earned: u64,
     fetched: u64,
     used: u64,
+    /// Where reads ended that another one may go on from; in the beginning that of the file.
+    ends: [u64; STREAMS_MAX],
+    oldest: usize,
 }
 
 impl Earned {
-    /// A read, or what a program says that it will need, asks for so many bytes.
-    pub fn asks(&mut self, bytes: u64) {
-        self.asked = self.asked.saturating_add(bytes);
+    /// A read asks for `range`.
+    pub fn reads(&mut self, range: ByteRange) {
+        let place = self.ends.iter().position(|end| *end == range.start);
+        let bytes = if place.is_some() { range.len() } else { range.len() / 4 * 3 };
+        let place = place.unwrap_or_else(|| {
+            let place = self.oldest;
+            self.oldest = (place + 1) % STREAMS_MAX;
+            place
+        });
+        self.ends[place] = range.end;
+        self.needs(bytes);
+    }
+
+    /// A program says that it will need so many bytes.
+    pub fn needs(&mut self, bytes: u64) {
+        self.earned = self.earned.saturating_add(bytes);
     }
 
     /// So many are being fetched.
@@ -35,16 +52,15 @@ impl Earned {
         self.used = self.used.saturating_add(bytes);
     }
 
-    /// Bytes that may lie ahead of a reader who asks for so many now.
+    /// Bytes that a reader in sequence who asks for so many now may want ahead of him. Once these are blocks he wants up to one more, to
+    /// the end of a block: that has to be earned too, for what he wanted and did not get he does not want again before he misses it.
     pub fn window(&self, bytes: u64) -> u64 {
-        let asked = self.asked.saturating_add(bytes);
-        // A stream is fetched up to the end of a block: one more is little where much was read.
-        let rest = if asked >= 4 * BLOCK { BLOCK } else { 0 };
-        (asked / 4 * 3).saturating_add(rest)
+        let earned = self.earned.saturating_add(bytes);
+        if earned < BLOCK { earned } else { (BLOCK - 1).max(earned - BLOCK) }
     }
 
     /// Bytes that may be fetched now.
     pub fn room(&self) -> u64 {
-        self.window(0).saturating_sub(self.fetched.saturating_sub(self.used))
+        self.earned.saturating_sub(self.fetched.saturating_sub(self.used))
     }
 }
