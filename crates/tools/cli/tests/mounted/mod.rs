@@ -195,9 +195,11 @@ impl Agent<'_> {
         self.place.forebay(&["drain", path(&self.place.dir), "--wait"], &[])
     }
 
-    /// `forebay stage COMMAND PATH`
+    /// `forebay stage COMMAND PATH`. It waits for copies, and not until the file is used by nobody, as `evict --wait` does.
     pub fn stage(&self, command: &str, file: &Path) -> Ended {
-        self.place.forebay(&["stage", command, path(file), "--wait"], &[])
+        let waits = (command != "evict").then_some("--wait");
+        let words = ["stage", command, path(file)].into_iter().chain(waits);
+        self.place.forebay(&words.collect::<Vec<_>>(), &[])
     }
 
     /// Drops every clean replica that nobody uses; what else there is is no error here.
