@@ -147,13 +147,18 @@ impl FileCache {
 impl Inner {
     pub(crate) fn clean(&self, which: &Which) -> io::Result<Cleaned> {
         let mut cleaned = Cleaned::default();
+        // What cannot be recorded stays listed, and would be dropped again and again.
+        if self.refusal().is_some() {
+            return Ok(cleaned);
+        }
         for one in candidates(&*self.catalogue).map_err(broken)? {
             if self.is_dead() || one.used_s >= which.used_before_s || cleaned.bytes >= which.bytes {
                 cleaned.next_used_s = Some(one.used_s);
                 break;
             }
             if !which.dry_run {
-                self.try_evict(&one.identity).into_iter().for_each(|bytes| cleaned.add(bytes));
+                let freed = self.try_evict(&one.identity).filter(|bytes| *bytes > 0);
+                freed.into_iter().for_each(|bytes| cleaned.add(bytes));
                 continue;
             }
             let in_use = self.known(&one.identity).is_some_and(|file| file.live.lock().handles > 0);

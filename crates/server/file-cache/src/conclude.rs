@@ -57,11 +57,16 @@ impl Inner {
             let mut done = quiet && lease::probe(job.replica.as_fd(), Nobody::Writes).unwrap_or(false);
             if done && self.store.is_shared() {
                 // Only now: a file that is written again must not lose its mark. It moves ctime alone.
+                let before = job.anchor.attributes();
                 done = job.anchor.set_mark(None).inspect_err(|error| tracing::warn!(%error, "a mark stays")).is_ok();
                 fault::point("w6.unmarked");
-                if let Ok(found) = job.anchor.attributes() {
+                // What another node wrote since the last look is its own, and stays to be noticed.
+                if let (Ok(before), Ok(after)) = (before, job.anchor.attributes()) {
+                    let (before, after) = (before.fingerprint, after.fingerprint);
                     let mut live = job.file.live.lock();
-                    live.follow(left, found.fingerprint);
+                    if before.same_content(&after) {
+                        live.follow(&before, after);
+                    }
                     *left = live.left.unwrap_or(*left);
                 }
             }

@@ -161,8 +161,12 @@ impl Inner {
         }
     }
 
-    /// What we know of the global copy follows a change of ours. Gate held.
+    /// What we know of the global copy follows a change of ours that moved ctime alone: what else moved between the two looks is
+    /// somebody else's. Gate held.
     pub(crate) fn follow_own(&self, file: &File, before: &Fingerprint, after: Fingerprint) {
+        if !before.same_content(&after) {
+            return;
+        }
         let record = {
             let mut live = file.live.lock();
             live.follow(before, after);

@@ -88,6 +88,7 @@ pub use file::File;
 pub use handle::{Backdating, FileHandle, WriteBehind};
 pub use read_partial::{Absent, Foresee};
 pub use replica::{branded, holds_unsaved_data, last_version};
+pub use resolve::save_as;
 pub use search::may_go_with_crash;
 pub use settings::{Neighbours, OpenError, Settings, Space, SpaceProbe};
 pub use status::{Status, StuckStatus};

@@ -252,6 +252,9 @@ pub const PIECE_BYTES: usize = 256 << 10;
 /// Bytes of a file's name that a saved replica of it is called by, before a dot and its version: names have at most 255.
 pub const SAVED_NAME_BYTES: usize = 200;
 
+/// Names that are tried for one saved file. Versions begin anew with each directory that is made anew at a path, so names come again.
+pub const SAVED_NAMES_MAX: u32 = 10_000;
+
 /// The coarsest unit in which stores keep times.
 pub(crate) const COARSE_SECONDS: i64 = 2;
 

@@ -128,7 +128,9 @@ impl Inner {
 
     fn hear_synced(&self, file: &File, fd: BorrowedFd<'_>, data_only: bool, asked: bool) -> io::Result<()> {
         hear(file, || {
-            self.judged(file, begin(fd).and_then(|()| told(fd)), asked)?;
+            // What the file system throws away as it begins it tells nobody else.
+            begin(fd)?;
+            self.judged(file, told(fd), asked)?;
             let synced = if data_only { rustix::fs::fdatasync(fd) } else { rustix::fs::fsync(fd) };
             let synced = synced.map_err(io::Error::from);
             self.judged(file, synced.map_err(|error| Heard { lost: !self.refuses(&error), error }), asked)

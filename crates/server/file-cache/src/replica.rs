@@ -12,12 +12,16 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use config::Atime;
+use global_store::posix::is_kernel_from;
 use rustix::fs::{AtFlags, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, UTIME_OMIT, XattrFlags};
 use types::{ByteRange, Timestamp, Version};
 
 use crate::brand::Brand;
 use crate::limits::{BRAND_BYTES_MAX, PIECE_BYTES};
 use crate::noting::{Noting, to_atime};
+
+/// From this kernel on `syncfs` tells that something was not written back.
+const SYNCFS_TELLS: (u32, u32) = (5, 8);
 
 const REPLICAS: &str = "replicas";
 const SUMS: &str = "sums";
@@ -249,8 +253,12 @@ impl Replicas {
         Ok(rustix::fs::syncfs(&self.dir)?)
     }
 
-    /// Whether the file system failed to write anything back since the start, whatever it was. Writes everything to the medium.
+    /// Whether the file system failed to write anything back since the start, whatever it was; true on kernels whose `syncfs` does not
+    /// tell (before 5.8). Writes everything to the medium.
     pub(crate) fn have_failed(&self) -> bool {
+        if !is_kernel_from(SYNCFS_TELLS) {
+            return true;
+        }
         if rustix::fs::syncfs(&self.watch).is_err() {
             self.failed.store(true, Ordering::Release);
         }

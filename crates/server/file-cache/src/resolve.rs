@@ -2,7 +2,8 @@
 
 use std::io;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use catalogue::{Durability, Record, State};
@@ -10,7 +11,7 @@ use catalogue::{Durability, Record, State};
 use crate::api::Keep;
 use crate::cache::{Counters, Inner};
 use crate::file::{Body, File};
-use crate::limits::SAVED_NAME_BYTES;
+use crate::limits::{SAVED_NAME_BYTES, SAVED_NAMES_MAX};
 use crate::medium::LACKS;
 use crate::replica::How;
 
@@ -97,15 +98,31 @@ impl Inner {
         let name = record.hint.file_name().map_or_else(Default::default, |name| name.to_string_lossy().into_owned());
         let name = &name[..name.floor_char_boundary(SAVED_NAME_BYTES)];
         let saved = self.replicas.saved();
-        let path = saved.join(format!("{name}.{}", record.version));
-        match std::fs::hard_link(self.replicas.path(record.version), &path) {
-            // An earlier try did not come to its end.
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
-        }
+        let path = save_as(&self.replicas.path(record.version), &saved, &format!("{name}.{}", record.version))?;
         [&saved, &self.settings.burst_buffer].iter().try_for_each(|dir| std::fs::File::open(dir)?.sync_all())?;
         Ok(path)
     }
+}
+
+/// Gives a replica a second name among the saved files: `name`, or with a number behind it where another file has that. Returns its path.
+///
+/// Errors: what `stat` and `link` say.
+pub fn save_as(replica: &Path, saved: &Path, name: &str) -> io::Result<PathBuf> {
+    let ours = std::fs::metadata(replica)?;
+    for number in 0..SAVED_NAMES_MAX {
+        let path = if number == 0 { saved.join(name) } else { saved.join(format!("{name}.{number}")) };
+        match std::fs::hard_link(replica, &path) {
+            Ok(()) => return Ok(path),
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            Err(_) => {}
+        }
+        let there = std::fs::symlink_metadata(&path)?;
+        // An earlier try did not come to its end.
+        if (there.dev(), there.ino()) == (ours.dev(), ours.ino()) {
+            return Ok(path);
+        }
+    }
+    Err(io::Error::from_raw_os_error(libc::EEXIST))
 }
 
 #[cfg(test)]
@@ -113,6 +130,21 @@ mod tests {
     use crate::world::World;
 
     use super::*;
+
+    #[test]
+    fn what_is_saved_takes_no_name_of_another_file_that_was_saved() {
+        let tree = tempfile::tempdir().unwrap();
+        let (replica, saved) = (tree.path().join("replica"), tree.path().join("saved"));
+        std::fs::create_dir(&saved).unwrap();
+        for content in ["former", "latter"] {
+            let _ = std::fs::remove_file(&replica);
+            std::fs::write(&replica, content).unwrap();
+            let path = save_as(&replica, &saved, "f.1").unwrap();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), content);
+            assert_eq!(save_as(&replica, &saved, "f.1").unwrap(), path, "a second try finds what the first has saved");
+        }
+        assert_eq!(std::fs::read_to_string(saved.join("f.1")).unwrap(), "former");
+    }
 
     #[test]
     fn a_conflict_that_could_not_be_ended_keeps_its_brand() {

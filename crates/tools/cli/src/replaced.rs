@@ -88,16 +88,15 @@ fn save(place: &Path, waiting: &Waiting) -> io::Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for (version, hint) in &waiting.files {
         let replica = replica(place, *version);
-        let Ok(data) = fs::File::open(&replica) else { continue };
-        data.sync_all()?;
+        match fs::File::open(&replica) {
+            Ok(data) => data.sync_all()?,
+            // A record whose replica is gone.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        }
         let name = hint.file_name().map_or_else(Default::default, |name| name.to_string_lossy().into_owned());
         let name = &name[..name.floor_char_boundary(file_cache::limits::SAVED_NAME_BYTES)];
-        let path = saved.join(format!("{name}.{version}"));
-        match fs::hard_link(&replica, &path) {
-            // An earlier try did not come to its end.
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            _ => paths.push(path),
-        }
+        paths.push(file_cache::save_as(&replica, &saved, &format!("{name}.{version}"))?);
     }
     [&saved, place].iter().try_for_each(|dir| fs::File::open(dir)?.sync_all())?;
     Ok(paths)

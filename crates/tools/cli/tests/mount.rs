@@ -387,13 +387,12 @@ fn a_stopped_agent_is_told_of_and_nobody_hangs_with_it() {
         shell.args(["-c", script, env!("CARGO_BIN_EXE_forebay"), text(&stopped)]).current_dir(&bench.dir);
         let by_identity = common::start(&mut shell, "");
         kill(agent, libc::SIGSTOP);
-        let commands: [&[&str]; 6] = [
+        let commands: [&[&str]; 5] = [
             &["status", dir],
             &["drain", "--wait", dir],
             &["drain", "--wait", text(&link)],
             &["stage", "state", text(&file)],
             &["policy", "get", dir],
-            &["umount", "--force", dir],
         ];
         let running = commands.map(|words| common::start(common::forebay().args(words), ""));
         fs::write(&stopped, "").unwrap();
@@ -406,10 +405,13 @@ fn a_stopped_agent_is_told_of_and_nobody_hangs_with_it() {
             let said = done.out + &done.err;
             assert!(said.contains(&format!("kill -CONT {agent}")), "{words:?}: {said}");
         }
-        kill(agent, libc::SIGCONT);
         assert!(is_mounted(&bench.dir));
-        ok(call(["umount", dir]));
-        assert_eq!(bench.read("f"), "data");
+        let forced = call(["umount", "--force", dir]);
+        assert_eq!(forced.code, 75, "{forced:?}");
+        assert!(forced.err.contains(&format!("process {agent}, does not answer")), "{forced:?}");
+        assert!(!is_mounted(&bench.dir));
+        kill(agent, libc::SIGCONT);
+        wait_until("what waited is in the global store", BOUND, || bench.read("f") == "data");
     });
 }
 

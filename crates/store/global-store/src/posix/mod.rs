@@ -27,6 +27,7 @@ use crate::descriptors;
 use crate::{Anchor, Attributes, GlobalStore, SyncPoint};
 use anchor::PosixAnchor;
 pub use locking::{FileLocks, LockedRange};
+pub use sharing::is_kernel_from;
 
 /// What cannot be found out, or what the owner knows better.
 #[derive(Debug, Clone, Copy, Default)]

@@ -85,8 +85,13 @@ const FINE_TIMES: [i64; 4] = [
 
 /// Whether a file system of this `statfs` type, under this kernel, gives each change that follows a look another time.
 pub(super) fn has_fine_times(kind: i64) -> bool {
+    FINE_TIMES.contains(&kind) && is_kernel_from((6, 13))
+}
+
+/// Whether this kernel is of this version or later; false where it does not tell.
+pub fn is_kernel_from(version: (u32, u32)) -> bool {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    FINE_TIMES.contains(&kind) && kernel(&release) >= (6, 13)
+    kernel(&release) >= version
 }
 
 /// The first two numbers of a kernel's release.

@@ -105,12 +105,10 @@ fn one(place: &Place, forget: &[PathBuf], signals: &Signals, requests: &Requests
             shell::word(&mount.point)
         )));
     }
-    if replaced::is_of_former(&place.burst_buffer, &place.dir) {
-        replaced::take_anew(&place.burst_buffer, &place.dir)?;
+    let Some(prepared) = prepare(place, forget, signals)? else {
         say!("forebay: {} was removed and made anew; nothing of the former one waited", place.dir.shown());
         return Ok(0);
-    }
-    let prepared = prepare(place, forget, signals)?;
+    };
     let (stuck, _) = drain::drain(&prepared.cache, requests, false);
     let counters = prepared.cache.activity().unwrap_or_default();
     say!(
@@ -126,13 +124,18 @@ fn one(place: &Place, forget: &[PathBuf], signals: &Signals, requests: &Requests
     Ok(if stuck.is_empty() { 0 } else { exit::UNDRAINED })
 }
 
-/// Opens it, as long as nobody asks for the end.
-fn prepare(place: &Place, forget: &[PathBuf], signals: &Signals) -> Result<Prepared, Failure> {
+/// Opens a place, as long as nobody asks for the end. `None`: the directory that it served was made anew and nothing waited, so it was
+/// taken for the new one.
+fn prepare(place: &Place, forget: &[PathBuf], signals: &Signals) -> Result<Option<Prepared>, Failure> {
     let ours = place.clone();
     let how = How { thorough: true, forget_windows: forget.to_vec(), ..How::default() };
     let prepared = signals.unless_asked_to_end(move || {
+        // Looks at the directory, whose store may hang.
+        if replaced::is_of_former(&ours.burst_buffer, &ours.dir) {
+            return replaced::take_anew(&ours.burst_buffer, &ours.dir).map(|()| None);
+        }
         let below = lower::open(&ours.dir).map_err(|e| Failure::io(format_args!("use {}", ours.dir.shown()), &e))?;
-        serving::prepare(&ours, below, &how)
+        serving::prepare(&ours, below, &how).map(Some)
     });
     prepared.inspect_err(|failure| {
         if failure.code > ENDED_BY_SIGNAL {
