@@ -118,7 +118,7 @@ impl Agent {
         if let Some(ticket) = ticket {
             self.locks.cancel(node.identity(), ticket);
         }
-        self.store_locks.iter().for_each(|store| store.wake());
+        self.store_locks.iter().for_each(|store| store.end_cancelled());
     }
 
     /// The table granted what the store refused.
@@ -142,7 +142,7 @@ impl Agent {
     /// A descriptor of an open file was closed by the process that `owner` stands for: its ranges on the file end.
     pub fn close_descriptor(&self, node: &Node, owner: Owner, handle: u64) {
         let file = node.identity();
-        self.store_locks.iter().for_each(|store| store.release(file, owner, 0, u64::MAX));
+        self.store_locks.iter().for_each(|store| store.close(file, owner));
         self.locks.close_descriptor(file, owner, handle);
     }
 

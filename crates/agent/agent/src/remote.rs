@@ -311,6 +311,13 @@ impl BurstBuffer for RemoteBuffer {
         self.inner.resides(identity).map_or(true, |(_, dirty)| dirty)
     }
 
+    /// What programs go on writing is below as far as it was written when it was staged out.
+    fn sync_all(&self) -> io::Result<()> {
+        let stuck = self.inner.drainer().drain_all(&mut |_| {}, &is_interrupted);
+        let failed = stuck.iter().find(|one| one.errno != libc::EBUSY);
+        failed.map_or(Ok(()), |stuck| Err(io::Error::from_raw_os_error(stuck.errno)))
+    }
+
     fn drain_file(&self, identity: &Identity, interrupted: &dyn Fn() -> bool) -> Result<(), Stuck> {
         self.inner.drainer().drain_file(identity, interrupted)
     }

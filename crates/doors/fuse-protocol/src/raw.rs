@@ -16,6 +16,12 @@ pub trait Raw: Send + Sync + 'static {
     /// The caller of a request that is not answered got a signal. Must not block.
     fn interrupt(&self, unique: u64);
 
+    /// Whether the handler of a request waits until the kernel has written or read pages, which are requests as well: then another thread
+    /// stands in for it. Must not block.
+    fn waits_for_kernel(&self, _unique: u64) -> bool {
+        false
+    }
+
     /// The session has ended; no call follows.
     fn destroy(&self) {}
 }

@@ -3,10 +3,12 @@
 //! `fsync` and locks are such points, as in the kernel's NFS client: what mappings have changed is written before a lock is
 //! released, and what this node keeps of the file is dropped once a lock is taken or the file is synced.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use agent::Agent;
 use fuse_protocol::Notifier;
+use parking_lot::Mutex;
 
 use crate::nodes::Known;
 
@@ -15,6 +17,34 @@ pub struct SharedFile {
     pub agent: Arc<Agent>,
     pub notifier: Option<Notifier>,
     pub known: Arc<Known>,
+}
+
+/// Requests whose handlers may wait until the kernel has written or read pages of a file. Those writes and reads are requests as well, so
+/// another thread has to stand in for such a handler: [`Patience::Stuck`](fuse_protocol::Patience::Stuck).
+#[derive(Default)]
+pub struct Refreshing(Mutex<HashSet<u64>>);
+
+/// One of them, until it is dropped.
+pub struct Refresh<'a> {
+    all: &'a Refreshing,
+    unique: u64,
+}
+
+impl Refreshing {
+    pub fn begin(&self, unique: u64) -> Refresh<'_> {
+        self.0.lock().insert(unique);
+        Refresh { all: self, unique }
+    }
+
+    pub fn has(&self, unique: u64) -> bool {
+        self.0.lock().contains(&unique)
+    }
+}
+
+impl Drop for Refresh<'_> {
+    fn drop(&mut self) {
+        self.all.0.lock().remove(&self.unique);
+    }
 }
 
 impl SharedFile {

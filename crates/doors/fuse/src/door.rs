@@ -14,7 +14,7 @@ use fuse_protocol::{
     init_flags,
 };
 
-use crate::coherence::SharedFile;
+use crate::coherence::{Refresh, Refreshing, SharedFile};
 use crate::convert;
 use crate::handles::{FileOf, Handles};
 use crate::limits;
@@ -39,6 +39,7 @@ pub struct Door {
     pub(crate) asker: u64,
     /// The global store was found not to answer.
     pub(crate) hangs: AtomicBool,
+    pub(crate) refreshing: Refreshing,
 }
 
 impl Door {
@@ -69,6 +70,7 @@ impl Door {
             client: 0,
             asker: Store::mint(),
             hangs: AtomicBool::new(false),
+            refreshing: Refreshing::default(),
         }
     }
 
@@ -92,6 +94,11 @@ impl Door {
     /// Whether others change files without this kernel's knowledge.
     fn is_shared(&self) -> bool {
         self.client != 0 || self.agent.cache().is_shared()
+    }
+
+    /// Marks a request that may refresh files: its own, or one whose lock it gives to somebody else.
+    pub(crate) fn refreshes(&self, req: &Request) -> Option<Refresh<'_>> {
+        (self.client == 0 && self.agent.cache().is_shared()).then(|| self.refreshing.begin(req.unique))
     }
 
     /// A file of which this node keeps something that other nodes may change. (The kernel of a client drops its pages by itself.)

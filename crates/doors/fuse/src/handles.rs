@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use agent::descriptors::Charge;
 use agent::{OpenDirectory, OpenFile};
 use fuse_protocol::{Errno, Handle};
 use parking_lot::RwLock;
@@ -25,6 +26,7 @@ pub struct FileOf {
 /// An open directory with its node, which is in use as long.
 struct DirectoryOf {
     _known: Arc<Known>,
+    _charge: Option<Charge>,
     open: Arc<OpenDirectory>,
 }
 
@@ -86,14 +88,21 @@ impl Handles {
     }
 
     /// The same of a directory.
-    pub fn reclaim_directory(&self, handle: Handle, known: Arc<Known>, directory: OpenDirectory) {
-        self.directories.write().insert(handle, DirectoryOf { _known: known, open: Arc::new(directory) });
+    pub fn reclaim_directory(
+        &self,
+        handle: Handle,
+        known: Arc<Known>,
+        directory: OpenDirectory,
+        charge: Option<Charge>,
+    ) {
+        let directory = DirectoryOf { _known: known, _charge: charge, open: Arc::new(directory) };
+        self.directories.write().insert(handle, directory);
     }
 
     /// Keeps an open directory.
-    pub fn add_directory(&self, known: Arc<Known>, directory: OpenDirectory) -> Handle {
+    pub fn add_directory(&self, known: Arc<Known>, directory: OpenDirectory, charge: Option<Charge>) -> Handle {
         let handle = self.mint();
-        self.reclaim_directory(handle, known, directory);
+        self.reclaim_directory(handle, known, directory, charge);
         handle
     }
 

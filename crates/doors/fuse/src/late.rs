@@ -29,6 +29,9 @@ impl Door {
 
     /// See [`fuse_protocol::Filesystem::late`].
     pub(crate) fn patience(&self, request: &Late) -> Patience {
+        if self.refreshing.has(request.unique) {
+            return Patience::Stuck;
+        }
         let Some(stuck) = self.stuck_for(request) else { return Patience::Wait };
         let errand = self.errand(request.unique);
         if request.interrupted && request.pid != 0 && is_dying(request.pid) {

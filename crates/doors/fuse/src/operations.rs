@@ -199,13 +199,15 @@ impl Filesystem for Door {
     fn flush(&self, req: &Request, _node: NodeId, handle: Handle, owner: u64) -> Done<()> {
         let _working = self.work_for_close(req);
         let file = self.handles.file(handle)?;
+        let _refreshes = self.refreshes(req);
         let flushed = file.open.flush();
         // Closing any descriptor of a file ends all of its process's POSIX locks on it; who gets one next sees what was written.
         self.agent.close_descriptor(&file.known.node, owner_of(self.client, owner), handle);
         Ok(flushed?)
     }
 
-    fn release(&self, _req: &Request, _node: NodeId, handle: Handle, _flags: i32, flock_owner: Option<u64>) {
+    fn release(&self, req: &Request, _node: NodeId, handle: Handle, _flags: i32, flock_owner: Option<u64>) {
+        let _refreshes = self.refreshes(req);
         self.release_file(handle, flock_owner);
     }
 
@@ -213,14 +215,16 @@ impl Filesystem for Door {
         let _working = self.work_for(req);
         let file = self.handles.file(handle)?;
         file.open.sync(data_only)?;
+        let _refreshes = self.refreshes(req);
         self.shared(&file.known).iter().for_each(SharedFile::refresh);
         Ok(())
     }
 
     fn opendir(&self, req: &Request, node: NodeId, _flags: i32) -> Done<Opened> {
         let known = self.node(node)?;
+        let charge = Charge::take(self.owner(req.uid)).map_err(std::io::Error::from)?;
         let directory = self.agent.open_directory(&caller(req), &known.node)?;
-        Ok(Opened { handle: self.handles.add_directory(known, directory), ..Opened::default() })
+        Ok(Opened { handle: self.handles.add_directory(known, directory, Some(charge)), ..Opened::default() })
     }
 
     fn readdir(
@@ -279,6 +283,10 @@ impl Filesystem for Door {
 
     fn getxattr(&self, _req: &Request, node: NodeId, name: &CStr) -> Done<Vec<u8>> {
         let known = self.node(node)?;
+        // What leads to this machine's agent is for this machine's commands.
+        if self.client != 0 && name == agent::control::CONTROL {
+            return Err(Errno::ENODATA);
+        }
         if self.hangs() && name.to_bytes() == agent::CAPABILITY.as_bytes() && self.is_known_plain(&known) {
             return Err(Errno::ENODATA);
         }
@@ -303,13 +311,14 @@ impl Filesystem for Door {
         })
     }
 
-    fn setlk(&self, _req: &Request, node: NodeId, handle: Handle, lock: LockArgs, wait: bool, reply: Parked) {
+    fn setlk(&self, req: &Request, node: NodeId, handle: Handle, lock: LockArgs, wait: bool, reply: Parked) {
         let Ok(file) = self.handles.file(handle) else { return reply.error(self.handles.unknown()) };
         let (known, request) = match (self.node(node), lock_request(self.client, &lock, handle)) {
             (Ok(known), Ok(request)) => (known, request),
             (Err(errno), _) | (_, Err(errno)) => return reply.error(errno),
         };
         let shared = self.shared(&known);
+        let _refreshes = self.refreshes(req);
         let Some(request) = request else {
             shared.iter().for_each(SharedFile::refresh);
             let drained = if shared.is_some() { file.open.drain_windows() } else { Ok(()) };

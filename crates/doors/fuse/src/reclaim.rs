@@ -7,6 +7,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use agent::descriptors::Charge;
 use agent::{Caller, Mode};
 use fuse_protocol::{Errno, Handle, NodeId};
 use types::Identity;
@@ -48,7 +49,9 @@ impl Door {
         }
         if known.node.is_directory() {
             let directory = self.agent.open_directory(&Caller::own(), &known.node)?;
-            self.handles.reclaim_directory(handle, known.clone(), directory);
+            // It was open before: one too many is not refused now.
+            let charge = Charge::take(self.owner(0)).ok();
+            self.handles.reclaim_directory(handle, known.clone(), directory, charge);
             return Ok(());
         }
         let open = self.agent.reopen(&known.node, Mode::from_flags(flags))?;

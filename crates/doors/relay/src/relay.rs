@@ -10,6 +10,7 @@ mod drains;
 mod reclaim;
 
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -58,6 +59,8 @@ pub struct Relay {
     ended: AtomicBool,
     /// Tells the kernel something unasked.
     pass: OnceLock<Pass>,
+    /// Requests whose handlers wait for the kernel's pages.
+    dropping: Mutex<HashSet<u64>>,
 }
 
 /// Sends the kernel a notification.
@@ -117,6 +120,7 @@ impl Relay {
             attached: AtomicU64::new(0),
             ended: AtomicBool::new(false),
             pass: OnceLock::new(),
+            dropping: Mutex::default(),
         })
     }
 
@@ -168,6 +172,13 @@ impl Relay {
     /// kernel's NFS client.
     fn drop_pages(&self, node: NodeId) {
         self.pass(&drops_pages(node));
+    }
+
+    /// Drops the pages of the file that a request is about, in its handler.
+    fn drop_pages_of(&self, envelope: &Envelope) {
+        self.dropping.lock().insert(envelope.unique);
+        self.drop_pages(envelope.node);
+        self.dropping.lock().remove(&envelope.unique);
     }
 
     /// The caller's groups, where they count. Root needs none.
@@ -261,7 +272,7 @@ impl Relay {
         let change = manner::locks(envelope, message);
         // A close has written the pages already.
         if change.is_some_and(|change| change.kind.is_none()) && envelope.opcode != Some(Opcode::Flush) {
-            self.drop_pages(envelope.node);
+            self.drop_pages_of(envelope);
         }
         change.into_iter().for_each(|change| self.held.lock_begins(envelope.unique, envelope.node, change));
         let manner = manner::of(envelope, message, writes);
@@ -280,7 +291,7 @@ impl Relay {
                     self.waiting.end(unique);
                     let takes = change.is_some_and(|change| change.kind.is_some());
                     if manner::is_success(&head) && (takes || envelope.opcode == Some(Opcode::Fsync)) {
-                        self.drop_pages(envelope.node);
+                        self.drop_pages_of(envelope);
                     }
                     // A write that was made is told by what comes next.
                     let told = envelope.opcode != Some(Opcode::Write) && manner::is_success(&head);
@@ -394,6 +405,10 @@ impl Raw for Relay {
 
     fn forget(&self, node: NodeId, count: u64) {
         self.held.forgets(node, count, || self.errands.add(Errand::Forget(vec![(node, count)])));
+    }
+
+    fn waits_for_kernel(&self, unique: u64) -> bool {
+        self.dropping.lock().contains(&unique)
     }
 
     fn interrupt(&self, unique: u64) {

@@ -18,6 +18,7 @@ use types::Shown;
 
 use crate::apart;
 use crate::commands::check;
+use crate::dead;
 use crate::drain::{self, Left};
 use crate::exit::{self, Failure, reason};
 use crate::holders;
@@ -175,6 +176,10 @@ fn through_mount(target: &Target, missing: &io::Error) -> Result<(Client, Option
         }
         // The end of the connection with the kernel is that of the agent.
         Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => return Err(no_agent(target, missing)),
+        // In a user namespace the kernel says that there is no such attribute without asking the agent.
+        Err(_) if seen.iter().any(|mount| is_mounted(mount) && dead::is_dead(mount)) => {
+            return Err(no_agent(target, missing));
+        }
         Err(error) => return Err(out_of_reach(target, &error)),
     };
     let held = rustix::fs::open(&place, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());

@@ -50,7 +50,7 @@ impl Strangers {
     pub fn come(&self, from: From, socket: OwnedFd) -> Option<u64> {
         let mut state = self.0.lock();
         if state.all.len() >= STRANGERS_MAX {
-            let gone = state.one_too_many()?;
+            let gone = state.one_too_many(from)?;
             let gone = state.all.remove(gone);
             tracing::debug!(from = ?gone.from, "too many connections that have not said who they are: one is closed");
             // Its thread sees the end; nothing else comes of a failure.
@@ -79,14 +79,17 @@ impl Strangers {
 }
 
 impl State {
-    fn one_too_many(&self) -> Option<usize> {
+    fn one_too_many(&self, newcomer: From) -> Option<usize> {
         let mut each: HashMap<From, usize> = HashMap::new();
         self.all.iter().for_each(|one| *each.entry(one.from).or_default() += 1);
         let most = each.values().copied().max().unwrap_or(0);
         let among = || self.all.iter().enumerate().filter(|(_, one)| each[&one.from] == most);
         let silent = among().find(|(_, one)| !one.has_spoken());
         let slow = || among().find(|(_, one)| one.since.elapsed() >= STRANGER_SPOKEN);
-        silent.or_else(slow).map(|(place, _)| place)
+        // Whoever has fewer gets the place of one that has most, whatever that has said.
+        let is_modest = each.get(&newcomer).copied().unwrap_or(0) + 1 < most;
+        let oldest = || among().next().filter(|_| is_modest);
+        silent.or_else(slow).or_else(oldest).map(|(place, _)| place)
     }
 }
 

@@ -133,12 +133,11 @@ impl StoreLocks {
         }
     }
 
-    /// Whoever waited may be cancelled: looks at once.
-    pub fn wake(&self) {
-        let mut waiters = self.waiters.lock();
-        let now = Instant::now();
-        waiters.all.iter_mut().filter(|one| one.cancelled.load(Ordering::SeqCst)).for_each(|one| one.next = now);
-        self.comes.notify_one();
+    /// Ends the waits that were cancelled, whatever the store does; one that is being asked for ends when the store has answered.
+    pub fn end_cancelled(&self) {
+        let is_over = |waiter: &mut Waiter| waiter.cancelled.load(Ordering::SeqCst);
+        let over: Vec<Waiter> = self.waiters.lock().all.extract_if(.., is_over).collect();
+        over.into_iter().for_each(|waiter| (waiter.done)(Err(Errno::INTR)));
     }
 
     /// Asks again and again for those who wait; ends when nobody does.
@@ -207,6 +206,19 @@ impl StoreLocks {
         if held.ranges.release(owner, start, end) {
             held.give_back(file, |locks| locks.release_range(start, end));
         }
+        self.forget_if_unused(file, (owner, false), &mut held);
+    }
+
+    /// A process has closed a descriptor of the file, and lost its ranges: nothing of it is kept.
+    pub fn close(&self, file: &Identity, owner: Owner) {
+        let Some(held) = self.get(file, (owner, false)) else { return };
+        let mut held = held.lock();
+        if !held.ranges.is_empty() {
+            held.give_back(file, |locks| locks.release_range(0, u64::MAX));
+        }
+        // The locks of an open file description go with its last descriptor.
+        held.ranges.release(owner, 0, u64::MAX);
+        held.closed = true;
         self.forget_if_unused(file, (owner, false), &mut held);
     }
 

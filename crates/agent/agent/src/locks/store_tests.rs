@@ -89,7 +89,7 @@ fn a_lock_that_is_waited_for_comes_when_another_agent_releases_it_or_ends_by_an_
     let (never, soon) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let (first, second) = (wait(1, &never), wait(2, &soon));
     soon.store(true, Ordering::SeqCst);
-    two.wake();
+    two.end_cancelled();
     assert_eq!(second.recv_timeout(PATIENCE), Ok(Err(Errno::INTR)));
     assert!(first.try_recv().is_err());
     one.release(node.identity(), owner(0, 1), 0, u64::MAX);

@@ -20,7 +20,6 @@ impl Pool {
 
     /// Ends with the session.
     fn look_after_late(&self) {
-        let Handler::Files(fs) = &self.server.handler else { return };
         let mut late = Vec::new();
         while !self.server.channel.interrupts.is_closed() {
             let any = self.server.channel.interrupts.late(&mut late);
@@ -36,7 +35,11 @@ impl Pool {
                     queued,
                     waited: limits::LATE_POLL * looks,
                 };
-                self.decide(&**fs, &request);
+                match &self.server.handler {
+                    Handler::Files(fs) => self.decide(&**fs, &request),
+                    Handler::Raw(raw) if raw.waits_for_kernel(request.unique) => self.lend(&request),
+                    Handler::Raw(_) => {}
+                }
             }
             std::thread::park_timeout(if any { limits::LATE_POLL } else { limits::LATE_REST });
         }
