@@ -401,8 +401,8 @@ run_loading() {
   is without_windows_there_is_no_library "$(preloaded "$forebay" run --quiet)" /lib/x86_64-linux-gnu/libm.so.6
   mkdir -p "$other/bin" "$other/lib/forebay"
   cp "$forebay" "$other/bin/forebay" && cp "$library" "$other/lib/forebay/libforebay_preload.so"
-  is it_is_found_in_lib_forebay "$(preloaded "$other/bin/forebay" run --quiet --window)" \
-    "$other/lib/forebay/libforebay_preload.so:/lib/x86_64-linux-gnu/libm.so.6"
+  told=$(preloaded "$other/bin/forebay" run --quiet --window)
+  is it_is_found_in_lib_forebay "$(readlink "${told%%'/$PLATFORM/'*}/x86_64/libforebay_preload.so")" "$other/lib/forebay/libforebay_preload.so"
   sed -i 's/forebay preload library [0-9.]*, windows/forebay preload library 9.9.9, windows/' "$other/lib/forebay/libforebay_preload.so"
   is another_version_is_not_loaded "$(preloaded "$other/bin/forebay" run --quiet --window)" /lib/x86_64-linux-gnu/libm.so.6
   told=$(grep -c 'is not of this version' "$scratch/told")

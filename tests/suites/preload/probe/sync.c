@@ -14,6 +14,8 @@ int main(void) {
   TELL(posix_fadvise(fd, 0, 0, 99));
   TELL(fsync(-1));
   TELL(fdatasync(12345));
+  TELL(syncfs(fd));
+  TELL(syncfs(12345));
   int synced = open("file", O_WRONLY | O_SYNC);
   TELL(write(synced, "sync", 4));
   int dsynced = open("file", O_WRONLY | O_DSYNC);
