@@ -335,7 +335,7 @@ mod tests {
         let golden = "2000000003000000000010000000000007000000000000000300000001000000";
         assert_eq!(hex(&size.to_bytes()), golden);
         assert_eq!(Control::from_bytes(&size.to_bytes()), Some(size));
-        for (at, value) in [(0, 31), (4, 7), (28, 2)] {
+        for (at, value) in [(0, 31), (4, 8), (28, 2)] {
             let mut bytes = size.to_bytes();
             bytes[at] = value;
             assert_eq!(Control::from_bytes(&bytes), None);
