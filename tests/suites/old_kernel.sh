@@ -11,7 +11,7 @@ cd "$(dirname "$0")" || exit 1
 here=$top/tests/vm
 . "$here/machine.sh"
 
-SECONDS_MAX=$((${FOREBAY_OLD_KERNEL_SECONDS:-480} - 60)) # of the tests in the machine
+SECONDS_MAX=$((${FOREBAY_OLD_KERNEL_SECONDS:-720} - 60)) # of the tests in the machine
 SLOWER=8 # than this machine, at most
 
 names=("$@")
