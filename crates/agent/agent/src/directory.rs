@@ -42,6 +42,8 @@ pub struct OpenDirectory {
 struct ReadAhead {
     at: u64,
     entries: VecDeque<DirectoryEntry>,
+    /// The store has said that nothing follows `entries`.
+    ended: bool,
 }
 
 impl Agent {
@@ -63,8 +65,7 @@ impl OpenDirectory {
         let mut read = self.read.lock();
         if offset == 0 || offset != read.at {
             fs::seek(&self.fd, SeekFrom::Start(offset))?;
-            read.entries.clear();
-            read.at = offset;
+            *read = ReadAhead { at: offset, ..ReadAhead::default() };
         }
         loop {
             while let Some(entry) = read.entries.front() {
@@ -75,9 +76,11 @@ impl OpenDirectory {
                 read.at = next;
                 read.entries.pop_front();
             }
-            if !self.calls.call(Call::List, || self.fill(&mut read.entries))? {
+            // The kernel comes once more after the last entry. What is made meanwhile, who reads on need not see.
+            if read.ended {
                 return Ok(());
             }
+            read.ended = !self.calls.call(Call::List, || self.fill(&mut read.entries))?;
         }
     }
 
