@@ -61,6 +61,8 @@ pub(crate) struct Pool {
     processors: Option<Arc<CpuSet>>,
     /// Readers may be modest.
     modest: bool,
+    /// No request is run alone: handlers wait as a rule.
+    wait: bool,
     /// The thread of the watch; 0: none.
     watcher: AtomicI32,
     /// Some handler is stuck.
@@ -101,6 +103,7 @@ impl Pool {
             gone: Condvar::new(),
             processors,
             modest,
+            wait: threads.wait,
             watcher: AtomicI32::new(0),
             lent: AtomicBool::new(false),
             following: Mutex::default(),
@@ -142,7 +145,7 @@ impl Pool {
 
     /// Without a watch no request is run alone.
     fn start_watch(&self) -> Option<std::thread::JoinHandle<()>> {
-        let pool = self.myself.upgrade()?;
+        let pool = self.myself.upgrade().filter(|pool| !pool.wait)?;
         self.state.lock().shift.watch();
         let started = std::thread::Builder::new().name("fuse-watch".into()).spawn(move || pool.keep_watch());
         started
@@ -348,7 +351,7 @@ impl Pool {
             }
             timeout = if state.shift.has_spares_to_go() {
                 self.spare.wait_for(&mut state, limits::SPARE_THREAD).timed_out()
-            } else if state.shift.watch_sleeps() {
+            } else if self.wait || state.shift.watch_sleeps() {
                 // The one that stays: nothing wakes while nothing happens.
                 self.spare.wait(&mut state);
                 false

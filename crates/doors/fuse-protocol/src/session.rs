@@ -20,11 +20,13 @@ pub struct Threads {
     pub readers: usize,
     /// Never more than these; at least 2 are used, so that an interrupt is read while a handler blocks.
     pub max: usize,
+    /// Handlers wait as a rule, as those of a server that plays a slow store do: another thread always reads meanwhile.
+    pub wait: bool,
 }
 
 impl Default for Threads {
     fn default() -> Threads {
-        Threads { readers: limits::THREADS_READING, max: limits::THREADS_MAX }
+        Threads { readers: limits::THREADS_READING, max: limits::THREADS_MAX, wait: false }
     }
 }
 

@@ -154,7 +154,7 @@ fn session(max: usize) -> Playing {
     let transport =
         Arc::new(Played { messages: Mutex::new(messages), replies: Mutex::new(sender), gone: Mutex::default() });
     let fs = Arc::new(Blocking::default());
-    let session = Session::over(Arc::clone(&fs), Arc::clone(&transport) as _, Threads { readers: 1, max });
+    let session = Session::over(Arc::clone(&fs), Arc::clone(&transport) as _, Threads { readers: 1, max, wait: false });
     let thread = std::thread::spawn(move || session.run());
     kernel.send(init()).unwrap();
     assert_eq!(replies.recv_timeout(PATIENCE), Ok((2, 0)));

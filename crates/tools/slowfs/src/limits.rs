@@ -9,6 +9,9 @@ pub const BURST: Duration = Duration::from_millis(20);
 /// Operations under way at once; each sleeps in its thread.
 pub const THREADS: usize = 128;
 
+/// Threads that read while others sleep, so that what comes at once is begun at once.
+pub const READERS: usize = 8;
+
 /// Asynchronous requests under way: read-ahead and direct I/O of a few streams.
 pub const BACKGROUND: u16 = 64;
 
@@ -30,3 +33,6 @@ pub const FAULTS_MAX: usize = 64;
 
 /// How often an operation that hangs looks whether it still is to.
 pub const HANG_POLL: Duration = Duration::from_millis(5);
+
+/// Descriptors for which there is room from the start.
+pub const TABLE_SLOTS: u64 = 65_536;

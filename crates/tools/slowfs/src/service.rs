@@ -10,7 +10,7 @@ use std::sync::Arc;
 use fuse_protocol::{End, Session, Threads, mount};
 
 use crate::command::Command;
-use crate::limits::THREADS;
+use crate::limits::{READERS, TABLE_SLOTS, THREADS};
 use crate::lower;
 use crate::shape::Shape;
 use crate::slow_fs::SlowFs;
@@ -58,7 +58,7 @@ pub fn serve(command: &Command) -> io::Result<()> {
     // Before any thread starts, so that all of them inherit the mask.
     let signals = block_signals()?;
     mount::mount(&mountpoint, device.as_fd(), &options).map_err(step("mount", &mountpoint))?;
-    let session = Session::new(Arc::new(fs), device, Threads { max: THREADS, ..Threads::default() });
+    let session = Session::new(Arc::new(fs), device, Threads { readers: READERS, max: THREADS, wait: true });
     unmount_on_signal(signals, mountpoint.clone())?;
     if std::env::var_os(BACKGROUND).is_some() {
         say_mounted_and_let_go()?;
@@ -90,7 +90,12 @@ fn raise_open_files() -> io::Result<()> {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    Ok(setrlimit(Resource::Nofile, limit)?)
+    setrlimit(Resource::Nofile, limit)?;
+    // Before there are threads: with them each growth of the table takes some 10 ms, which would be no property of the store.
+    let any = std::fs::File::open("/dev/null")?;
+    let last = limit.current.map_or(TABLE_SLOTS, |most| most.min(TABLE_SLOTS)).saturating_sub(1);
+    let _ = rustix::io::fcntl_dupfd_cloexec(&any, last as i32);
+    Ok(())
 }
 
 fn say_mounted_and_let_go() -> io::Result<()> {
