@@ -5,6 +5,7 @@
 
 mod agent;
 mod attributes;
+mod beside;
 mod burst_buffer;
 mod caller;
 pub mod control;

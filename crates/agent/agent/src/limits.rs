@@ -241,3 +241,6 @@ pub const WINDOW_PIECE_PARTS_MAX: usize = 512;
 
 /// Looks at a file below that becomes clean again and again while it is looked at.
 pub(crate) const SETTLED_TRIES: u32 = 4;
+
+/// How long a thread that asks beside another is kept without a job.
+pub(crate) const HELPER_REST: Duration = Duration::from_secs(10);

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use rustix::fs::FileType;
 use types::Identity;
 
+use crate::beside::beside;
 use crate::limits;
 
 /// One file, directory, link or special file, named by an `O_PATH` descriptor: it stays the same whatever becomes of
@@ -138,20 +139,25 @@ impl Node {
         Ok(anchor)
     }
 
-    /// What the file cache knows this regular file by, of which nobody has an anchor yet. The file is opened for reading below while the
-    /// store is asked who it is: whoever reads it first waits for one of the two alone.
-    pub(crate) fn anchor_reading(&self, store: &PosixStore) -> io::Result<Arc<dyn Anchor>> {
-        let (opened, asked) = std::thread::scope(|scope| {
-            let asked = scope.spawn(|| self.identify(store).map(|_| ()));
-            (store.open_reading(self.fd()), asked.join())
-        });
-        asked.unwrap_or_else(|_| Err(io::Error::other("a thread that asked the global store ended")))?;
+    /// What the file cache knows this regular file by, of which nobody has an anchor yet. The file is opened for reading below, and read
+    /// if it is no longer than `read_max`, while the store is asked who it is: whoever reads it first waits for its bytes alone.
+    pub(crate) fn anchor_reading(&self, store: &PosixStore, read_max: u64) -> io::Result<Arc<dyn Anchor>> {
+        let (asks, fd, ino) = (store.clone(), self.fd.clone(), self.ino);
+        let asked = beside(move || (asks.identify_passing(fd.as_fd(), ino), asks.place_of(fd.as_fd())));
+        let opened = store.open_reading(self.fd(), read_max);
+        let mut place = None;
+        if let (Who::Passing { asked: slot, .. }, Ok((found, at))) = (&self.who, asked.recv()) {
+            // Another thread may have been faster, with the same answer.
+            let _ = slot.set(found?);
+            place = at;
+        }
+        self.identify(store)?;
         let mut slot = self.anchor.lock();
         if let Some(anchor) = slot.as_ref().and_then(Weak::upgrade) {
             return Ok(anchor);
         }
         // Whoever opens it for himself hears what is wrong.
-        let anchor = store.anchor_opened(self.fd.clone(), self.identity().clone(), opened.ok());
+        let anchor = store.anchor_opened(self.fd.clone(), self.identity().clone(), place, opened.ok());
         *slot = Some(Arc::downgrade(&anchor));
         Ok(anchor)
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use config::{Cache, Policy};
 use file_cache::OpenHow;
+use file_cache::limits::ONE_READ_BYTES;
 use global_store::calls::Call;
 use rustix::fs::{self, OFlags};
 
@@ -68,7 +69,8 @@ impl Agent {
         let anchor = if writes || self.may_hold(node)? || self.stat(node)?.st_size == 0 {
             node.anchor(&self.store)?
         } else {
-            node.anchor_reading(&self.store)?
+            let copied = matches!(how.policy.cache, Cache::Both | Cache::Preload) && !self.cache.is_shared();
+            node.anchor_reading(&self.store, if copied { ONE_READ_BYTES } else { 0 })?
         };
         let open = |how: &OpenHow| self.cache.open_unless(Arc::clone(&anchor), how.clone(), interrupted);
         let opened = if mode.truncate { self.cut(node, 0, &mut || open(&how)) } else { open(&how) };

@@ -47,3 +47,9 @@ pub const DESCRIPTORS_RESERVE: (u64, u64) = (1, 32);
 
 /// The share below which the descriptor that a creation gave is kept for a store that refuses another one.
 pub const DESCRIPTORS_CREATED: (u64, u64) = (1, 64);
+
+/// How long ago a file must have changed for its time to move with another change: more than two ticks of the slowest clock.
+pub const SETTLED: Duration = Duration::from_millis(30);
+
+/// The same where the time is one of whole seconds: those of FAT are even.
+pub const SETTLED_COARSE: Duration = Duration::from_secs(3);

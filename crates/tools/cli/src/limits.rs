@@ -74,3 +74,6 @@ pub const NEIGHBOUR_AGES: [Duration; 3] =
     [Duration::from_secs(86_400), Duration::from_secs(3600), Duration::from_secs(600)];
 /// A start wants one in so many bytes of the burst buffer free: as much as eviction leaves.
 pub const ROOM_AT_START: u64 = 5;
+
+/// Descriptors for which the agent's table has room from its start: each takes 8 bytes.
+pub const TABLE_SLOTS: u64 = 65_536;

@@ -2,6 +2,8 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use crate::limits::TABLE_SLOTS;
+
 /// The limit that was in force before [`raise`].
 #[derive(Debug, Clone, Copy)]
 pub struct Before(Rlimit);
@@ -16,7 +18,19 @@ pub fn raise() -> Before {
     if wanted.is_none() || set(wanted).is_err() {
         let _ = set(before.maximum);
     }
+    make_room();
     Before(before)
+}
+
+/// Makes the table of descriptors large before there are threads: with threads the kernel lets whoever makes it grow wait until every
+/// processor has seen that, some 10 ms each time.
+fn make_room() {
+    let last = getrlimit(Resource::Nofile).current.map_or(TABLE_SLOTS, |most| most.min(TABLE_SLOTS)).saturating_sub(1);
+    let Ok(last) = i32::try_from(last) else { return };
+    if let Ok(any) = std::fs::File::open("/dev/null") {
+        // It is closed at once; the table stays.
+        let _ = rustix::io::fcntl_dupfd_cloexec(&any, last);
+    }
 }
 
 impl Before {

@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use types::{Identity, Timestamp};
 
 use super::file::PosixFile;
+use super::opened::Opened;
 use super::{
     Root, attributes_in_memory, attributes_now_of, attributes_of, locate, proc_link, proc_path, reopen, successor,
 };
@@ -24,7 +25,7 @@ use crate::{Access, Anchor, Attributes, OpenFile, Successor};
 const MARK: &str = "user.forebay.dirty";
 
 /// What the kernel appends to the path of a file whose name is gone.
-const DELETED: &[u8] = b" (deleted)";
+pub(super) const DELETED: &[u8] = b" (deleted)";
 
 pub(super) struct PosixAnchor {
     root: Arc<Root>,
@@ -34,7 +35,7 @@ pub(super) struct PosixAnchor {
     /// Where it was created or found, until somebody has asked.
     place: Mutex<Option<PathBuf>>,
     /// Opened for reading already, for who asks first.
-    opened: Mutex<Option<File>>,
+    opened: Mutex<Option<Opened>>,
 }
 
 impl PosixAnchor {
@@ -48,16 +49,17 @@ impl PosixAnchor {
     }
 
     /// It was opened for reading just now.
-    pub(super) fn opened_as(&mut self, opened: Option<File>) {
+    pub(super) fn opened_as(&mut self, opened: Option<Opened>) {
         *self.opened.get_mut() = opened;
     }
 
     fn open_file(&self, access: Access) -> io::Result<File> {
         let fd = self.fd.as_fd();
+        let opened = self.opened.lock().take();
         if access == Access::Read
-            && let Some(opened) = self.opened.lock().take()
+            && let Some(opened) = opened
         {
-            return Ok(opened);
+            return Ok(opened.file);
         }
         // Where each open is a request, who stages out a new file has the descriptor that created it.
         if access == Access::Write
@@ -199,6 +201,10 @@ impl Anchor for PosixAnchor {
     }
 
     fn attributes(&self) -> io::Result<Attributes> {
+        let before = self.opened.lock().as_mut().and_then(|opened| opened.before.take());
+        if let Some(before) = before {
+            return Ok(before);
+        }
         self.root.calls.call(Call::Attributes, || attributes_of(self.fd.as_fd()))
     }
 

@@ -5,6 +5,7 @@ mod file;
 mod identity;
 mod locate;
 mod locking;
+mod opened;
 mod sharing;
 mod successor;
 
@@ -13,6 +14,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,6 +29,7 @@ use crate::descriptors;
 use crate::{Anchor, Attributes, GlobalStore, SyncPoint};
 use anchor::PosixAnchor;
 pub use locking::{FileLocks, LockedRange};
+pub use opened::Opened;
 pub use sharing::is_kernel_from;
 
 /// What cannot be found out, or what the owner knows better.
@@ -173,15 +176,32 @@ impl PosixStore {
         Arc::new(PosixAnchor::new(self.root.clone(), fd, None, identity))
     }
 
-    /// Opens a regular file for reading by its `O_PATH` descriptor, for [`anchor_opened`](PosixStore::anchor_opened).
-    pub fn open_reading(&self, fd: BorrowedFd) -> io::Result<File> {
-        self.root.calls.call(Call::Open, || anchor::open_reading(fd))
+    /// Opens a regular file for reading by its `O_PATH` descriptor, for [`anchor_opened`](PosixStore::anchor_opened). If it is no
+    /// longer than `read_max` bytes, these are asked for at once.
+    pub fn open_reading(&self, fd: BorrowedFd, read_max: u64) -> io::Result<Opened> {
+        Opened::new(self.root.calls, fd, read_max)
     }
 
-    /// As [`anchor_identified`](PosixStore::anchor_identified), with a descriptor for who reads it first.
-    pub fn anchor_opened(&self, fd: Arc<OwnedFd>, identity: Identity, opened: Option<File>) -> Arc<dyn Anchor> {
+    /// Where the kernel says that an open file is, below the root; `None`: elsewhere, or its name may be gone.
+    pub fn place_of(&self, fd: BorrowedFd) -> Option<PathBuf> {
+        let below = proc_link(fd).and_then(|path| self.root.below(&path)).ok()??;
+        (!below.as_os_str().as_bytes().ends_with(anchor::DELETED)).then_some(below)
+    }
+
+    /// As [`anchor_identified`](PosixStore::anchor_identified), with a descriptor for who reads it first,
+    /// and where it was found.
+    pub fn anchor_opened(
+        &self,
+        fd: Arc<OwnedFd>,
+        identity: Identity,
+        place: Option<PathBuf>,
+        opened: Option<Opened>,
+    ) -> Arc<dyn Anchor> {
         let mut anchor = PosixAnchor::new(self.root.clone(), fd, None, identity);
         anchor.opened_as(opened);
+        if let Some(place) = place {
+            anchor.created_at(place);
+        }
         Arc::new(anchor)
     }
 

@@ -1,0 +1,64 @@
+//! A small file whose bytes come while the store is asked who it is.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::fs::Advice;
+use types::Timestamp;
+
+use super::{anchor, attributes_in_memory};
+use crate::Attributes;
+use crate::calls::{Call, Store};
+use crate::limits::{SETTLED, SETTLED_COARSE};
+
+/// A file that was opened for reading.
+pub struct Opened {
+    /// The open file.
+    pub(super) file: File,
+    /// The file before its bytes were asked for, until somebody has taken that for his look. Afterwards the client of the store may not
+    /// know the time of last access, and would ask for it.
+    pub(super) before: Option<Attributes>,
+}
+
+impl Opened {
+    /// Opens a file, and asks for its bytes if it is no longer than `read_max`: nobody waits for them here. Not those of one that changed
+    /// a moment ago: another change might leave its times as they are.
+    pub(super) fn new(calls: Store, fd: BorrowedFd, read_max: u64) -> io::Result<Opened> {
+        let before = calls.call(Call::Attributes, || attributes_in_memory(fd))?;
+        let file = calls.call(Call::Open, || anchor::open_reading(fd))?;
+        let comes = (1..=read_max).contains(&before.fingerprint.size)
+            && is_settled(before.fingerprint.ctime)
+            && calls.call(Call::Read, || rustix::fs::fadvise(&file, 0, None, Advice::WillNeed)).is_ok();
+        Ok(Opened { file, before: comes.then_some(before) })
+    }
+}
+
+/// Whether a change from now on moves the time of the last one.
+fn is_settled(changed: Timestamp) -> bool {
+    let Ok(now) = SystemTime::now().duration_since(UNIX_EPOCH) else { return false };
+    let changed_ns = i128::from(changed.seconds) * 1_000_000_000 + i128::from(changed.nanos);
+    let rest = if changed.nanos == 0 { SETTLED_COARSE } else { SETTLED };
+    now.as_nanos() as i128 - changed_ns > rest.as_nanos() as i128
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ago(seconds: i64, nanos: u32) -> Timestamp {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        Timestamp { seconds: now.as_secs() as i64 - seconds, nanos }
+    }
+
+    #[test]
+    fn a_file_that_changed_just_now_is_not_settled() {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        assert!(!is_settled(Timestamp { seconds: now.as_secs() as i64, nanos: now.subsec_nanos() }));
+        assert!(is_settled(ago(2, 1)));
+        assert!(!is_settled(ago(1, 0)), "times of whole seconds");
+        assert!(is_settled(ago(4, 0)));
+        assert!(!is_settled(ago(-100, 1)), "a clock that runs ahead");
+    }
+}
