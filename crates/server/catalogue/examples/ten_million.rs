@@ -34,6 +34,8 @@ fn record(number: u64) -> Record {
         orphaned: false,
         removing: false,
         synced: false,
+        synced_len: 0,
+        damaged: false,
         hint: format!("projects/climate/run-{:05}/output/part-{number:08}.nc", number / 1000).into(),
         used_s: 1_700_000_000,
         reason: String::new(),

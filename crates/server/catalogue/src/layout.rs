@@ -8,9 +8,10 @@
 //! | 8, 8 + 4, 8 + 4 | base: size, mtime, ctime (seconds and nanoseconds) |
 //! | 4 | base: hash of attributes (not in layout 1) |
 //! | 8 | last use in seconds |
-//! | 1 | bits 0 racy, 1 checksum, 2 shown (not in layout 1) |
+//! | 1 | bits 0 racy, 1 checksum, 2 shown, 3 synced length, 4 damaged (not in layout 1) |
 //! | 8 | checksum, if there is one |
 //! | 8 + 4 | shown, if there is one |
+//! | 8 | synced length, if there is one |
 //! | 2 + n | hint |
 //! | 2 + n | reason, UTF-8 |
 //! | 4 | CRC-32C of the identity and of all bytes before |
@@ -39,6 +40,8 @@ const SYNCED: u8 = 0b1000_0000;
 const RACY: u8 = 0b0000_0001;
 const SUM: u8 = 0b0000_0010;
 const SHOWN: u8 = 0b0000_0100;
+const SYNCED_LEN: u8 = 0b0000_1000;
+const DAMAGED: u8 = 0b0001_0000;
 const CHECKSUM_BYTES: usize = 4;
 
 /// A record's bytes. A hint that is too long is dropped, a reason cut.
@@ -57,9 +60,12 @@ pub(crate) fn encode(identity: &Identity, record: &Record) -> Vec<u8> {
     }
     bytes.extend_from_slice(&record.base.attributes.to_le_bytes());
     bytes.extend_from_slice(&record.used_s.to_le_bytes());
-    bytes.push(bit(record.racy, RACY) | bit(record.sum.is_some(), SUM) | bit(record.shown.is_some(), SHOWN));
+    bytes.push(more_flags(record));
     record.sum.iter().for_each(|sum| bytes.extend_from_slice(&sum.to_le_bytes()));
     record.shown.iter().for_each(|time| put_time(&mut bytes, *time));
+    if record.synced_len > 0 {
+        bytes.extend_from_slice(&record.synced_len.to_le_bytes());
+    }
     for text in [hint, reason] {
         bytes.extend_from_slice(&(text.len() as u16).to_le_bytes());
         bytes.extend_from_slice(text);
@@ -83,6 +89,14 @@ fn flags(record: &Record) -> u8 {
         | bit(record.orphaned, ORPHANED)
         | bit(record.removing, REMOVING)
         | bit(record.synced, SYNCED)
+}
+
+fn more_flags(record: &Record) -> u8 {
+    bit(record.racy, RACY)
+        | bit(record.sum.is_some(), SUM)
+        | bit(record.shown.is_some(), SHOWN)
+        | bit(record.synced_len > 0, SYNCED_LEN)
+        | bit(record.damaged, DAMAGED)
 }
 
 fn put_time(bytes: &mut Vec<u8>, time: Timestamp) {
@@ -130,11 +144,12 @@ fn parse(rest: &[u8], layout: u8) -> Option<Record> {
     let base = Fingerprint { size, mtime, ctime, attributes };
     let used_s = rest.u64()?;
     let [more] = if layout == LAYOUT_1 { [0] } else { rest.take()? };
-    if more & !(RACY | SUM | SHOWN) != 0 {
+    if more & !(RACY | SUM | SHOWN | SYNCED_LEN | DAMAGED) != 0 {
         return None;
     }
     let sum = if more & SUM == 0 { None } else { Some(rest.u64()?) };
     let shown = if more & SHOWN == 0 { None } else { Some(rest.timestamp()?) };
+    let synced_len = if more & SYNCED_LEN == 0 { 0 } else { rest.u64()? };
     let hint = PathBuf::from(std::ffi::OsString::from_vec(rest.text()?.to_vec()));
     let reason = std::str::from_utf8(rest.text()?).ok()?.to_owned();
     rest.0.is_empty().then_some(Record {
@@ -150,6 +165,8 @@ fn parse(rest: &[u8], layout: u8) -> Option<Record> {
         orphaned: flags & ORPHANED != 0,
         removing: flags & REMOVING != 0,
         synced: flags & SYNCED != 0,
+        synced_len,
+        damaged: more & DAMAGED != 0,
         hint,
         used_s,
         reason,
@@ -211,6 +228,8 @@ mod tests {
             orphaned: true,
             removing: false,
             synced: false,
+            synced_len: 1 << 33,
+            damaged: false,
             hint: PathBuf::from(std::ffi::OsString::from_vec(b"run/\xff\xfe name".to_vec())),
             used_s: 12,
             reason: "no space: 27 Б".into(),
@@ -222,7 +241,8 @@ mod tests {
         for state in [State::Clean, State::Dirty, State::Draining, State::Conflict, State::Failed] {
             let (pinned, removing, synced) = (state == State::Clean, state == State::Dirty, state == State::Failed);
             let (racy, sum, shown) = (removing, record().sum.filter(|_| pinned), record().shown.filter(|_| removing));
-            let record = Record { state, pinned, removing, synced, racy, sum, shown, ..record() };
+            let (synced_len, damaged) = (if pinned { 0 } else { record().synced_len }, state == State::Conflict);
+            let record = Record { state, pinned, removing, synced, racy, sum, shown, synced_len, damaged, ..record() };
             assert_eq!(decode(&identity(4), &encode(&identity(4), &record)), Ok(record));
         }
     }
@@ -230,7 +250,7 @@ mod tests {
     #[test]
     fn a_record_of_the_former_layout_is_read() {
         let base = Fingerprint { attributes: 0, ..record().base };
-        let record = Record { sum: None, shown: None, base, ..record() };
+        let record = Record { sum: None, shown: None, synced_len: 0, base, ..record() };
         let mut bytes = encode(&identity(4), &record);
         bytes.truncate(bytes.len() - CHECKSUM_BYTES);
         // Of one byte each: layout and flags.

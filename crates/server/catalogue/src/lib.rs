@@ -60,6 +60,10 @@ pub struct Record {
     /// What the replica holds may have been told to survive a crash of the machine, and the replica is on the medium: if
     /// it is missing after one, data was lost.
     pub synced: bool,
+    /// Length of a dirty replica at the last sync that found it longer than before, or what it was cut to since; 0: not known.
+    pub synced_len: u64,
+    /// The replica was changed while no agent ran: nobody may use it before somebody says what is to be kept.
+    pub damaged: bool,
     /// Path relative to the accelerated directory when the record was written: a hint.
     pub hint: PathBuf,
     /// Last use, in seconds since 1970, for expiry and eviction after a restart.

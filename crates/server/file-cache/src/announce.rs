@@ -27,6 +27,7 @@ pub(crate) fn follow(copied: &mut Record, live: &Live) {
         copied.pinned = record.pinned;
         copied.removing = record.removing;
         copied.synced |= record.synced;
+        copied.synced_len = record.synced_len;
         copied.hint.clone_from(&record.hint);
     }
 }

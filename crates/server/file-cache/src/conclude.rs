@@ -124,6 +124,7 @@ impl Inner {
             orphaned: false,
             removing: job.record.removing && !done,
             synced: job.record.synced && !done,
+            synced_len: if done { 0 } else { job.record.synced_len },
             reason: String::new(),
             ..job.record.clone()
         }

@@ -257,6 +257,8 @@ pub(crate) struct Live {
     pub(crate) synced: bool,
     /// The intent is on the medium.
     pub(crate) intent_synced: bool,
+    /// The last agent ended in order, and the replica was not yet compared with what that left of its checksums.
+    pub(crate) ended: bool,
     /// Whether the medium took the replica's bytes.
     pub(crate) medium: Medium,
     /// Who syncs the replica's data has the brand on the medium too.
@@ -341,6 +343,7 @@ impl File {
                 changes: 0,
                 synced: false,
                 intent_synced: false,
+                ended: false,
                 medium: Medium::default(),
                 brand_synced: false,
                 name_unsynced: false,

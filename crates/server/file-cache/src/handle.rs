@@ -260,6 +260,10 @@ impl FileHandle {
             Route::Global(global) => global.set_len(len),
             Route::Replica(fd) => {
                 let _cutting = self.cutting();
+                {
+                    let _gate = self.file.gate.lock();
+                    self.inner.lower_length(&self.file, len)?;
+                }
                 rustix::fs::ftruncate(&fd, len)?;
                 self.changed_now();
                 let mut live = self.file.live.lock();
@@ -342,7 +346,8 @@ impl FileHandle {
                 // First: data on the medium of a file that a crash took below would be an orphan.
                 self.file.sync_name()?;
                 self.inner.sync_replica_asked(&self.file, fd.as_fd(), data_only)?;
-                self.inner.sync_record(&self.file)
+                self.inner.sync_record(&self.file)?;
+                self.inner.note_length(&self.file, &*fd)
             }
         }
     }

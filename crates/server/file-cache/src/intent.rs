@@ -134,6 +134,7 @@ impl Inner {
             let version = file.live.lock().version.unwrap_or(Version(0));
             let replica = self.replicas.open_as(version, How::Write)?;
             let _cutting = self.replicas.cutting(Some(version));
+            self.lower_length(file, 0)?;
             file.dated(|| rustix::fs::ftruncate(&replica, 0))?;
             fault::point("w0.truncated");
         }
@@ -171,6 +172,9 @@ impl Inner {
             sum,
             shown: file.live.lock().shown_of(&base),
             synced: how.sync || old.as_ref().is_some_and(|record| record.synced),
+            // A clean replica has none, and one that was made anew.
+            synced_len: old.as_ref().filter(|old| old.version == version).map_or(0, |old| old.synced_len),
+            damaged: false,
             pinned: old.is_some_and(|record| record.pinned),
             orphaned: false,
             removing: false,

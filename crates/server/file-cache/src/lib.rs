@@ -27,6 +27,7 @@ mod clock;
 mod conclude;
 mod content;
 mod copy;
+mod damage;
 mod doubt;
 mod drain;
 mod eviction;

@@ -29,6 +29,8 @@ enum Step {
     Again,
     /// It must be whole first.
     Fetch(Arc<File>),
+    /// It must be compared with what an orderly end left of its checksums.
+    CheckEnd(Arc<File>),
     /// The bytes of the global copy, which looks like this, must be compared first with what is recorded.
     Compare(Arc<File>, Box<Record>, Fingerprint),
 }
@@ -91,6 +93,7 @@ impl Inner {
                     // never open the file.
                     self.fetch_rest(&file, &|| self.is_dead()).inspect_err(|_| self.leave_fetch(&file))?
                 }
+                Ok(Step::CheckEnd(file)) => self.check_end(&file)?,
                 Ok(Step::Compare(file, record, found)) => {
                     let bytes = self.whose_bytes(&record, &*anchor, found.size);
                     if let Err(error) = &bytes {
@@ -131,7 +134,7 @@ impl Inner {
         tries: &Tries,
     ) -> io::Result<Step> {
         let fetches = tries.fetches;
-        let (kind, clean, in_use) = {
+        let (kind, clean, in_use, ended, damaged) = {
             let mut live = file.live.lock();
             if live.place == Place::Lost {
                 return Err(io::Error::from_raw_os_error(libc::ESTALE));
@@ -140,8 +143,15 @@ impl Inner {
                 live.anchor = Some(Arc::clone(anchor));
             }
             live.policy = Arc::clone(&how.policy);
-            (kind_of(&live.body), !live.is_unclean() && !live.unlinked, live.handles > 0)
+            let damaged = live.record.as_ref().is_some_and(|record| record.damaged);
+            (kind_of(&live.body), !live.is_unclean() && !live.unlinked, live.handles > 0, live.ended, damaged)
         };
+        if kind == Kind::Whole && ended {
+            return Ok(Step::CheckEnd(Arc::clone(file)));
+        }
+        if damaged {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
         if kind == Kind::Whole && !in_use && !self.has_replica(file)? {
             return if clean {
                 self.outdated(file, false).map(|()| Step::Again)

@@ -165,6 +165,17 @@ impl Inner {
                 continue;
             }
             let there = replica.is_ok();
+            let mut ended = false;
+            if let Ok(replica) = &replica
+                && !record.damaged
+            {
+                (record, ended) = self.with_damage(record, replica);
+                if record.damaged {
+                    tracing::error!(file = %record.hint.shown(), reason = record.reason, "damaged: it is neither opened nor staged out until it is resolved");
+                    let kept = Change::Put(identity.clone(), record.clone());
+                    self.catalogue.commit(vec![kept], Durability::Machine)?;
+                }
+            }
             if !there && matches!(self.store.locate(&identity, &record.hint, false), Ok(None)) {
                 tracing::warn!(file = %record.hint.shown(), "a file that was deleted is forgotten");
                 self.catalogue.commit(vec![Change::Remove(identity)], Durability::Process)?;
@@ -196,7 +207,10 @@ impl Inner {
             }
             let conflict = record.state == State::Conflict;
             let file = self.adopt(identity, record, if there { Body::Whole } else { Body::Lost });
-            file.live.lock().removal_doubted = doubted;
+            {
+                let mut live = file.live.lock();
+                (live.removal_doubted, live.ended) = (doubted, ended);
+            }
             if there && !conflict {
                 self.queue.push(&file, Duration::ZERO);
             }
@@ -346,6 +360,7 @@ impl Inner {
         if orderly {
             // What is left is dropped by the next start.
             self.end_removals();
+            self.sum_at_end();
             let settled = self
                 .commit(Vec::new(), Durability::Machine)
                 .and_then(|()| self.replicas.sync_at_end())

@@ -1,7 +1,7 @@
 //! Replica files: flat, sparse, offset for offset the image of the file.
 //!
-//! `replicas/xx/<version>` holds the data, `sums/xx/<version>` the block checksums of its clean content; `xx` is the
-//! version's last byte. A replica that holds dirt carries its identity in an extended attribute, its *brand*, so that a
+//! `replicas/xx/<version>` holds the data, `sums/xx/<version>` the block checksums of its clean content, and
+//! `sums/xx/<version>.end` those that an orderly end left of dirty content (`damage.rs`); `xx` is the version's last byte. A replica that holds dirt carries its identity in an extended attribute, its *brand*, so that a
 //! lost catalogue can be rebuilt; the brand goes when the replica becomes clean.
 
 use std::io;
@@ -103,6 +103,11 @@ impl Replicas {
         self.root.join(place(SUMS, version))
     }
 
+    /// Where the checksums are that an orderly end left of a dirty replica.
+    pub(crate) fn end_path(&self, version: Version) -> PathBuf {
+        self.root.join(end_of(version))
+    }
+
     /// Where `resolve` saves replicas that lost.
     pub(crate) fn saved(&self) -> PathBuf {
         self.root.join("saved")
@@ -183,8 +188,8 @@ impl Replicas {
     /// Removes a replica and its checksums; what is not there is no error.
     pub(crate) fn remove(&self, version: Version) -> io::Result<()> {
         self.before_removal.get().iter().for_each(|tell| tell(version));
-        for of in [REPLICAS, SUMS] {
-            match rustix::fs::unlinkat(&self.dir, place(of, version), AtFlags::empty()) {
+        for file in [place(REPLICAS, version), place(SUMS, version), end_of(version)] {
+            match rustix::fs::unlinkat(&self.dir, file, AtFlags::empty()) {
                 Ok(()) | Err(rustix::io::Errno::NOENT) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -279,6 +284,11 @@ fn place(of: &str, version: Version) -> String {
     // Memory takes it all.
     let _ = write!(place, "{of}/{:02x}/{version}", version.0 & 0xff);
     place
+}
+
+/// Checksums of the last orderly end.
+fn end_of(version: Version) -> String {
+    place(SUMS, version) + ".end"
 }
 
 /// The directory of a replica: its version's last byte.

@@ -31,11 +31,20 @@ impl Inner {
             let Some(anchor) = self.anchor_of(file, true)? else { return errno(libc::ENOENT) };
             let base = anchor.attributes_now()?.fingerprint;
             let reason = String::new();
-            let next =
-                Record { state: State::Dirty, base, was_clean: false, sum: None, orphaned: false, reason, ..record };
+            let next = Record {
+                state: State::Dirty,
+                base,
+                was_clean: false,
+                sum: None,
+                orphaned: false,
+                synced_len: 0,
+                damaged: false,
+                reason,
+                ..record
+            };
             self.put(file, next, Durability::Machine)?;
             let mut live = file.live.lock();
-            live.left = None;
+            (live.left, live.ended) = (None, false);
             live.medium.accept();
             live.succeed();
             drop(live);

@@ -127,6 +127,8 @@ impl Inner {
             removing: false,
             // Its brand reached the medium.
             synced: true,
+            synced_len: 0,
+            damaged: false,
             hint,
             used_s: clock::wall_s(),
             reason: String::new(),

@@ -371,6 +371,8 @@ fn clean_record(anchor: &dyn Anchor, version: types::Version, base: Fingerprint)
         orphaned: false,
         removing: false,
         synced: false,
+        synced_len: 0,
+        damaged: false,
         hint: anchor.path_hint(),
         used_s: wall_s(),
         reason: String::new(),

@@ -223,6 +223,10 @@ impl Inner {
         if let Some(end) = nothing_to_do(&file.live.lock()) {
             return Err(end);
         }
+        if let Err(error) = self.check_end(file) {
+            let damaged = file.live.lock().record.as_ref().is_some_and(|record| record.damaged);
+            return Err(if damaged { stuck(Residency::Conflict, error) } else { fail(here(error)) });
+        }
         let (gate, below) = self.look_below(file);
         let Some((anchor, found, foreign)) = below.map_err(fail)? else {
             return Err(self.end_doubt(file, true).unwrap_or_else(|| self.orphan(file)));

@@ -230,7 +230,16 @@ impl FileCache {
             if !needs_attention || status.stuck.len() >= STUCK_LISTED {
                 continue;
             }
-            let (state, remedy) = remedy(record.state, record.orphaned, lost);
+            let (state, remedy) = match record.damaged {
+                true => (
+                    "damaged",
+                    format!(
+                        "put the replica's file back from a copy and keep it, or give it up: {}",
+                        resolve_with(record.orphaned, !lost)
+                    ),
+                ),
+                false => remedy(record.state, record.orphaned, lost),
+            };
             let reason = match () {
                 () if lost => "its data is not in the burst buffer".to_owned(),
                 () => trouble.as_ref().map_or(&record.reason, |trouble| &trouble.reason).clone(),
@@ -248,10 +257,14 @@ impl FileCache {
     }
 }
 
-fn remedy(state: State, orphaned: bool, lost: bool) -> (&'static str, String) {
+fn resolve_with(orphaned: bool, has_replica: bool) -> String {
     // An orphan has no path any more.
     let by = if orphaned { "IDENTITY" } else { "PATH" };
-    let resolve = || format!("forebay resolve {by} --keep {}", Keep::choices(orphaned, !lost));
+    format!("forebay resolve {by} --keep {}", Keep::choices(orphaned, has_replica))
+}
+
+fn remedy(state: State, orphaned: bool, lost: bool) -> (&'static str, String) {
+    let resolve = || resolve_with(orphaned, !lost);
     match state {
         _ if lost => ("failed", format!("put the replica's file back from a copy, or give it up: {}", resolve())),
         _ if orphaned => (

@@ -32,6 +32,19 @@ pub(crate) struct Superblock {
     pub(crate) first: Version,
     /// Whether there was a page before: the burst buffer is not new.
     pub(crate) existed: bool,
+    /// How the agent before ended.
+    pub(crate) before: Before,
+}
+
+/// How an agent ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Before {
+    /// In order: all that it had written is on the medium.
+    End,
+    /// It died, and the machine did not.
+    Death,
+    /// The machine died with it.
+    Crash,
 }
 
 struct State {
@@ -103,6 +116,11 @@ impl Superblock {
             Err(error) => return Err(failed(&path, "read the superblock")(error)),
         };
         let first = page.reserved;
+        let before = match page.boot_id == boot {
+            _ if page.settled => Before::End,
+            true => Before::Death,
+            false => Before::Crash,
+        };
         if page.boot_id != boot && !page.settled {
             page.trusted_from = first;
             page.unsearched = true;
@@ -115,7 +133,7 @@ impl Superblock {
         page.reserved = first + VERSIONS_RESERVED;
         start_page(root, &path, &page).map_err(failed(&path, "write the superblock"))?;
         let state = Mutex::new(State { page, next: first });
-        Ok(Superblock { path, lock, state, first: Version(first), existed })
+        Ok(Superblock { path, lock, state, first: Version(first), existed, before })
     }
 
     /// Keeps room for the next start, where enough of the `free` bytes is left for what frees more.

@@ -1,6 +1,7 @@
 //! What the unit tests of this crate's modules run on: a cache over a memory store and a memory catalogue.
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use catalogue::MemoryCatalogue;
@@ -55,7 +56,27 @@ impl World {
 
     /// What the process dying and starting again leaves.
     pub(crate) fn crash(&mut self) {
-        self.cache.abandon();
+        self.restart(false, |_| {});
+    }
+
+    /// The agent ends, in order or not; something happens to the replica of the newest file, and it starts again.
+    pub(crate) fn restart(&mut self, orderly: bool, meanwhile: impl FnOnce(&Path)) {
+        if orderly {
+            assert!(self.cache.shutdown());
+        } else {
+            self.cache.abandon();
+        }
+        let mut newest = None;
+        let replicas = &self.cache.inner.replicas;
+        replicas
+            .each(&mut |version| {
+                newest = Some(version);
+                true
+            })
+            .unwrap();
+        if let Some(version) = newest {
+            meanwhile(&replicas.path(version));
+        }
         self.cache = FileCache::open(self.settings.clone()).unwrap();
     }
 

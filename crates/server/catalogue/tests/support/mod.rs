@@ -41,6 +41,8 @@ pub fn record(random: &mut Random) -> Record {
         orphaned: random.below(2) == 0,
         removing: random.below(2) == 0,
         synced: random.below(2) == 0,
+        synced_len: random.below(3),
+        damaged: random.below(8) == 0,
         hint: format!("run/{}/out", random.below(1000)).into(),
         used_s: random.below(1 << 33),
         reason: String::new(),
