@@ -69,8 +69,8 @@ pub fn unmount(dir: &Path, lazy: bool) -> io::Result<()> {
 }
 
 /// The mount flags of the file system that holds `dir` (`nosuid`, `nodev`, `noexec`, `noatime`, ...), so that what is
-/// mounted over it behaves alike. Read-only is [`Options::read_only`]'s affair and left out.
-pub fn flags_of(dir: BorrowedFd<'_>) -> io::Result<MountFlags> {
+/// mounted over it behaves alike, and whether it is read-only ([`Options::read_only`]).
+pub fn flags_of(dir: BorrowedFd<'_>) -> io::Result<(MountFlags, bool)> {
     use rustix::fs::StatVfsMountFlags as Below;
     let below = rustix::fs::fstatvfs(dir)?.f_flag;
     let mut flags = MountFlags::empty();
@@ -85,7 +85,7 @@ pub fn flags_of(dir: BorrowedFd<'_>) -> io::Result<MountFlags> {
     ] {
         flags.set(as_flag, below.contains(one));
     }
-    Ok(flags)
+    Ok((flags, below.contains(Below::RDONLY)))
 }
 
 /// Whether something is mounted exactly at `dir`, as this mount namespace sees it.

@@ -149,7 +149,7 @@ fn parse(rest: &[u8], layout: u8) -> Option<Record> {
     }
     let sum = if more & SUM == 0 { None } else { Some(rest.u64()?) };
     let shown = if more & SHOWN == 0 { None } else { Some(rest.timestamp()?) };
-    let synced_len = if more & SYNCED_LEN == 0 { 0 } else { rest.u64()? };
+    let synced_len = if more & SYNCED_LEN == 0 { 0 } else { rest.u64().filter(|len| *len > 0)? };
     let hint = PathBuf::from(std::ffi::OsString::from_vec(rest.text()?.to_vec()));
     let reason = std::str::from_utf8(rest.text()?).ok()?.to_owned();
     rest.0.is_empty().then_some(Record {

@@ -310,7 +310,7 @@ impl Inner {
         {
             let mut live = file.live.lock();
             live.read_at = read;
-            live.record = None;
+            (live.record, live.ended) = (None, false);
             live.version = None;
             live.body = Body::Empty;
             live.fds = Descriptors::default();

@@ -125,6 +125,7 @@ impl Inner {
             removing: job.record.removing && !done,
             synced: job.record.synced && !done,
             synced_len: if done { 0 } else { job.record.synced_len },
+            damaged: false,
             reason: String::new(),
             ..job.record.clone()
         }

@@ -2,18 +2,16 @@
 //!
 //! Nothing but the replica has these bytes, so that only what was noted before tells. There are two notes:
 //!
-//! * the record has the length at the last sync that found the replica longer than before (`synced_len`);
+//! * the record has the length at a sync (`synced_len`): at the first, and whenever it has grown by a sixteenth;
 //! * an orderly end writes length and block checksums into `sums/xx/<version>.end`.
 //!
 //! | the agent before | what a start believes |
 //! | --- | --- |
-//! | ended in order | both notes: everything was on the medium when the superblock said so |
-//! | died, and the machine did not | the length: what the kernel had in memory it has still |
-//! | died with the machine | neither: the replica may be older than the note. `search.rs` looks for what a crash leaves |
+//! | ended in order, or died and the machine did not | both notes: what the kernel had in memory it has still |
+//! | died with the machine | neither: the replica may be older than its notes. `search.rs` looks for what a crash leaves |
 //!
-//! The superblock says that the last agent ended in order until the next one starts. So checksums of an earlier end are never believed,
-//! and nobody has to remove them. Lengths are compared at the start, checksums before the first use of the file: they take a read of all of
-//! its data.
+//! Lengths are compared at the start. Checksums are compared before the first use of the file, as they take a read of all of its data;
+//! before anybody may write it they are removed. A crash that brings them back is one after which nobody believes them.
 //!
 //! A damaged file is not opened and not staged out until `resolve` says what is to be kept.
 
@@ -24,66 +22,82 @@ use std::time::Instant;
 
 use catalogue::{Durability, Record, State};
 use rustix::fs::Stat;
-use types::Shown;
+use types::{Shown, Version};
 
 use crate::cache::Inner;
 use crate::file::{Body, File, Live};
 use crate::lease::{self, Nobody};
-use crate::limits::SUM_AT_END_MAX;
+use crate::limits::{LENGTH_STEP, SUM_AT_END_MAX};
 use crate::replica::How;
 use crate::sums::{self, Sums};
 use crate::superblock::Before;
 
 impl Inner {
-    /// The record of a dirty file that a start has found, with what is wrong with the length of its replica, if anything is.
+    /// The record of a dirty file that a start has found, as it is from now on, and whether there are checksums to be compared.
     pub(crate) fn with_damage(&self, record: Record, replica: &Stat) -> (Record, bool) {
         let found = replica.st_size as u64;
-        let ended = (self.superblock.before == Before::End).then(|| self.end_of(&record)).flatten();
-        let reason = match (self.superblock.before, &ended) {
-            (Before::Crash, _) => None,
-            (_, Some(end)) if end.size != found => Some(length_changed(end.size, found)),
-            _ if found < record.synced_len => Some(length_changed(record.synced_len, found)),
-            _ => None,
-        };
-        match reason {
-            Some(reason) => (damaged(record, reason), false),
-            None => (record, ended.is_some()),
+        if self.superblock.before == Before::Crash {
+            self.forget_end(&record);
+            // A later start must not believe it either.
+            let synced_len = record.synced_len.min(found);
+            return (Record { synced_len, ..record }, false);
         }
+        let noted = match self.end_of(&record) {
+            Some(end) if end.size == found => return (record, true),
+            Some(end) => end.size,
+            None if found < record.synced_len => record.synced_len,
+            None => return (record, false),
+        };
+        (damaged(record, length_changed(noted, found)), false)
     }
 
     fn end_of(&self, record: &Record) -> Option<Sums> {
         Sums::load(&self.replicas.end_path(record.version))
     }
 
-    /// Compares the replica with the checksums of the last orderly end, once. `EIO`: it is damaged. The gate is not held.
-    pub(crate) fn check_end(&self, file: &File) -> io::Result<()> {
+    fn forget_end(&self, record: &Record) {
+        // Not there, commonly.
+        let _ = std::fs::remove_file(self.replicas.end_path(record.version));
+    }
+
+    /// Compares the replica with the checksums of the last orderly end, once. `EIO`: it is damaged; `EINTR`: `interrupted` said so.
+    /// The gate is not held.
+    pub(crate) fn check_end(&self, file: &File, interrupted: &dyn Fn() -> bool) -> io::Result<()> {
         let record = {
-            let live = file.live.lock();
+            let mut live = file.live.lock();
+            live.ended &= live.record.is_some();
             live.record.clone().filter(|_| live.ended)
         };
-        let Some(record) = record else { return Ok(()) };
-        let Some(end) = self.end_of(&record) else {
-            file.live.lock().ended = false;
-            return Ok(());
-        };
-        let replica = self.replicas.open_as(record.version, How::Read)?;
-        let found = Sums { size: rustix::fs::fstat(&replica)?.st_size as u64, ..sums::of_replica(&replica, end.size)? };
-        let _gate = file.gate.lock();
-        let now = {
-            let mut live = file.live.lock();
-            // Somebody else has compared it meanwhile, and it may have been written since.
-            if !std::mem::take(&mut live.ended) || found == end {
-                return Ok(());
+        let (end, found) = match record.as_ref().and_then(|record| Some((record, self.end_of(record)?))) {
+            Some((record, end)) => {
+                let replica = self.replicas.open_as(record.version, How::Read)?;
+                let found = sums::of_replica_while(&replica, end.size, &|| interrupted() || self.is_dead())?;
+                let size = rustix::fs::fstat(&replica)?.st_size as u64;
+                (Some(end), Some(Sums { size, ..found }))
             }
-            live.record.clone()
+            None => (None, None),
         };
-        let Some(now) = now.filter(|now| now.version == record.version) else { return Ok(()) };
-        let differing = found.blocks.iter().zip(&end.blocks).filter(|(found, end)| found != end).count();
-        let blocks = end.blocks.len();
+        let _gate = file.gate.lock();
+        let (now, is_first) = {
+            let mut live = file.live.lock();
+            (live.record.clone(), std::mem::take(&mut live.ended))
+        };
+        let Some(now) = now else { return Ok(()) };
+        if now.damaged {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        let (Some(end), Some(found)) = (end, found) else { return Ok(()) };
+        // Whoever compared it meanwhile may have written it since.
+        if !is_first || record.is_none_or(|record| record.version != now.version) {
+            return Ok(());
+        }
+        if found == end {
+            self.forget_end(&now);
+            return Ok(());
+        }
         let reason = if found.size == end.size {
-            format!(
-                "its data was changed in the burst buffer while no agent ran: {differing} of {blocks} blocks of 1 MiB differ"
-            )
+            let differing = found.blocks.iter().zip(&end.blocks).filter(|(found, end)| found != end).count();
+            format!("{CHANGED}: {differing} of {} blocks of 1 MiB differ", end.blocks.len())
         } else {
             length_changed(end.size, found.size)
         };
@@ -96,29 +110,33 @@ impl Inner {
         Err(io::Error::from_raw_os_error(libc::EIO))
     }
 
-    /// Notes the length of a replica that was synced, where it has grown since it was noted last. Gate not held.
-    pub(crate) fn note_length(&self, file: &File, replica: impl AsFd) -> io::Result<()> {
+    /// Notes the length of a replica that was synced, where it has grown by [`LENGTH_STEP`] since it was noted last. Where that waits for
+    /// somebody, or fails, nothing is noted: the bytes are safe without it. The gate is not held.
+    pub(crate) fn note_length(&self, file: &File, replica: impl AsFd) {
+        let Ok(now) = rustix::fs::fstat(&replica) else { return };
         let grown = |live: &Live, len: u64| {
-            live.is_unclean() && live.record.as_ref().is_some_and(|record| len > record.synced_len)
+            let noted = live.record.as_ref().map_or(u64::MAX, |record| record.synced_len);
+            live.is_unclean() && len > noted && len - noted >= noted / LENGTH_STEP
         };
-        let len = rustix::fs::fstat(&replica)?.st_size as u64;
-        if !grown(&file.live.lock(), len) {
-            return Ok(());
+        if !grown(&file.live.lock(), now.st_size as u64) {
+            return;
         }
-        let _gate = file.gate.lock();
+        let Some(_gate) = file.gate.try_lock() else { return };
         // It may have been cut meanwhile.
-        let len = rustix::fs::fstat(&replica)?.st_size as u64;
+        let Ok(now) = rustix::fs::fstat(&replica) else { return };
+        let len = now.st_size as u64;
         let record = {
             let live = file.live.lock();
             live.record.clone().filter(|_| grown(&live, len))
         };
-        match record {
-            Some(record) => self.put(file, Record { synced_len: len, ..record }, Durability::Process),
-            None => Ok(()),
+        if let Some(record) = record
+            && let Err(error) = self.put(file, Record { synced_len: len, ..record }, Durability::Process)
+        {
+            tracing::debug!(%error, file = %file.identity, "the length of a synced replica is not noted");
         }
     }
 
-    /// Before a replica is cut to `len`: the record must not say that it was longer. Gate held.
+    /// Before a replica is cut to `len`: the record must not say that it was longer. The gate is held until it is cut.
     pub(crate) fn lower_length(&self, file: &File, len: u64) -> io::Result<()> {
         let record = file.live.lock().record.clone().filter(|record| record.synced_len > len);
         match record {
@@ -130,19 +148,22 @@ impl Inner {
     /// At an orderly end: sums what is dirty, the small first, as far as that takes no longer than [`SUM_AT_END_MAX`].
     pub(crate) fn sum_at_end(&self) {
         let files: Vec<Arc<File>> = self.table.lock().files.values().cloned().collect();
-        let mut dirty: Vec<_> = files.into_iter().filter(|file| is_ours_to_sum(&file.live.lock())).collect();
-        dirty.sort_by_key(|file| self.replica_size(file));
+        let mut dirty: Vec<_> = files.into_iter().filter(|file| file.live.lock().is_unclean()).collect();
+        dirty.sort_by_cached_key(|file| self.replica_size(file));
         let until = Instant::now() + SUM_AT_END_MAX;
         for file in dirty {
+            let (version, wanted, ended) = {
+                let live = file.live.lock();
+                (live.version, is_ours_to_sum(&live), live.ended)
+            };
+            let Some(version) = version else { continue };
             // Nobody has used it: what was noted before holds.
-            if file.live.lock().ended {
+            if ended && wanted {
                 continue;
             }
-            let Some(version) = file.live.lock().version else { continue };
             let path = self.replicas.end_path(version);
-            let in_time = Instant::now() < until;
-            let summed = if in_time { self.sum_whole(&file) } else { Ok(None) };
-            if !matches!(&summed, Ok(Some(sums)) if sums.store(&path).is_ok()) {
+            let summed = if wanted { self.sum_whole(version, until) } else { None };
+            if summed.is_none_or(|sums| sums.store(&path).is_err()) {
                 tracing::debug!(file = %file.identity, "a dirty replica is not summed at the end");
                 // One of an earlier end would be believed.
                 let _ = std::fs::remove_file(&path);
@@ -150,29 +171,31 @@ impl Inner {
         }
     }
 
-    /// `None`: somebody may write it.
-    fn sum_whole(&self, file: &File) -> io::Result<Option<Sums>> {
-        let Some(version) = file.live.lock().version else { return Ok(None) };
-        let replica = self.replicas.open_as(version, How::Read)?;
-        if !lease::probe(replica.as_fd(), Nobody::Writes)? {
-            return Ok(None);
+    /// `None`: somebody may write it, it cannot be read, or it takes too long.
+    fn sum_whole(&self, version: Version, until: Instant) -> Option<Sums> {
+        let replica = self.replicas.open_as(version, How::Read).ok()?;
+        if !lease::probe(replica.as_fd(), Nobody::Writes).ok()? {
+            return None;
         }
-        sums::of_replica(&replica, rustix::fs::fstat(&replica)?.st_size as u64).map(Some)
+        let size = rustix::fs::fstat(&replica).ok()?.st_size as u64;
+        sums::of_replica_while(&replica, size, &|| Instant::now() >= until).ok()
     }
 }
 
 /// Whether nothing but the replica has a file's data, and it is whole.
 fn is_ours_to_sum(live: &Live) -> bool {
     let damaged = live.record.as_ref().is_none_or(|record| record.damaged);
-    matches!(live.body, Body::Whole) && live.is_unclean() && !live.unlinked && !damaged
+    matches!(live.body, Body::Whole) && !live.unlinked && !damaged
 }
 
 fn damaged(record: Record, reason: String) -> Record {
     Record { state: State::Conflict, damaged: true, reason, ..record }
 }
 
+const CHANGED: &str = "its data was changed in the burst buffer while no agent ran";
+
 fn length_changed(noted: u64, found: u64) -> String {
-    format!("its data was changed in the burst buffer while no agent ran: {found} bytes where there were {noted}")
+    format!("{CHANGED}: {found} bytes where there were {noted}")
 }
 
 #[cfg(test)]
@@ -206,7 +229,7 @@ mod tests {
     fn is_damaged(world: &World, reason: &str) {
         assert_eq!(world.open(false, false).err().and_then(|error| error.raw_os_error()), Some(libc::EIO));
         assert_eq!(world.open(true, true).err().and_then(|error| error.raw_os_error()), Some(libc::EIO));
-        assert_eq!((world.drain(), world.state()), (1, Residency::Conflict));
+        assert_eq!((world.drain(), world.state()), (1, Residency::Failed));
         assert_eq!(world.store.read("f").unwrap(), b"old", "staged out as if it were right");
         let status = world.cache.status();
         assert_eq!(status.stuck[0].state, "damaged");
@@ -254,6 +277,33 @@ mod tests {
         world.restart(false, |_| {});
         assert_eq!(world.drain(), 0);
         assert!(world.store.read("f").unwrap().starts_with(b"newer"));
+    }
+
+    #[test]
+    fn what_was_noted_holds_for_who_comes_after_an_agent_that_died_before_it_used_the_file() {
+        let mut world = dirty();
+        world.restart(true, |_| {});
+        world.restart(false, flip);
+        is_damaged(&world, "1 of 3 blocks");
+    }
+
+    #[test]
+    fn a_length_is_noted_again_when_it_has_grown_by_a_sixteenth() {
+        let noted = |world: &World| {
+            let file = world.cache.inner.known(&world.store.identity("f").unwrap()).unwrap();
+            let live = file.live.lock();
+            live.record.as_ref().unwrap().synced_len
+        };
+        let world = World::new();
+        world.store.put("f", b"");
+        let file = world.open(true, false).unwrap();
+        for (len, wanted) in [(1600, 1600), (1601, 1600), (1700, 1700), (1700, 1700)] {
+            file.write_at(&vec![1; len], 0, false).unwrap();
+            file.sync(true).unwrap();
+            assert_eq!(noted(&world), wanted);
+        }
+        file.set_len(1650).unwrap();
+        assert_eq!(noted(&world), 1650);
     }
 
     #[test]

@@ -458,6 +458,7 @@ impl Live {
                 State::Dirty if self.writers > 0 => Residency::Dirty,
                 State::Dirty => Residency::Queued,
                 State::Draining => Residency::Draining,
+                State::Conflict if record.damaged => Residency::Failed,
                 State::Conflict => Residency::Conflict,
                 State::Failed => Residency::Failed,
             },

@@ -260,8 +260,10 @@ impl FileHandle {
             Route::Global(global) => global.set_len(len),
             Route::Replica(fd) => {
                 let _cutting = self.cutting();
-                {
-                    let _gate = self.file.gate.lock();
+                let noted = self.file.live.lock().record.as_ref().is_some_and(|record| record.synced_len > len);
+                let _gate = noted.then(|| self.file.gate.lock());
+                if noted {
+                    still_wanted()?;
                     self.inner.lower_length(&self.file, len)?;
                 }
                 rustix::fs::ftruncate(&fd, len)?;
@@ -347,7 +349,8 @@ impl FileHandle {
                 self.file.sync_name()?;
                 self.inner.sync_replica_asked(&self.file, fd.as_fd(), data_only)?;
                 self.inner.sync_record(&self.file)?;
-                self.inner.note_length(&self.file, &*fd)
+                self.inner.note_length(&self.file, &*fd);
+                Ok(())
             }
         }
     }
@@ -392,7 +395,8 @@ impl Inner {
         if file.live.lock().is_intent_unsynced() {
             let _gate = file.gate.lock();
             let Some(record) = file.live.lock().record.clone() else { return Ok(()) };
-            self.put(file, Record { synced: true, ..record }, Durability::Machine)?;
+            let synced_len = record.synced_len.max(self.replica_size(file));
+            self.put(file, Record { synced: true, synced_len, ..record }, Durability::Machine)?;
             file.live.lock().intent_synced = true;
         }
         Ok(())

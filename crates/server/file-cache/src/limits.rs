@@ -207,8 +207,12 @@ pub const BATCH_FILES_MIN: usize = 8;
 /// were enough in `what_is_in_a_full_burst_buffer_is_recovered` (crates/tools/cli/tests/places.rs).
 pub const START_ROOM_BYTES: u64 = 256 << 10;
 
-/// Longest that an orderly end sums dirty replicas, which some gigabytes fit in. What is left then has its length noted alone.
-pub const SUM_AT_END_MAX: Duration = Duration::from_secs(10);
+/// Longest that an orderly end sums dirty replicas, which some gigabytes fit in: `umount --force` waits 6 s for that end.
+pub const SUM_AT_END_MAX: Duration = Duration::from_secs(3);
+
+/// The part of its length by which a synced replica must have grown for that to be noted again: a log that is appended to and synced
+/// costs no commit each time.
+pub const LENGTH_STEP: u64 = 16;
 
 /// Records of clean replicas that are removed by one commit.
 pub const CLEAN_BATCH: usize = 1024;

@@ -93,7 +93,7 @@ impl Inner {
                     // never open the file.
                     self.fetch_rest(&file, &|| self.is_dead()).inspect_err(|_| self.leave_fetch(&file))?
                 }
-                Ok(Step::CheckEnd(file)) => self.check_end(&file)?,
+                Ok(Step::CheckEnd(file)) => self.check_end(&file, interrupted)?,
                 Ok(Step::Compare(file, record, found)) => {
                     let bytes = self.whose_bytes(&record, &*anchor, found.size);
                     if let Err(error) = &bytes {
@@ -146,18 +146,18 @@ impl Inner {
             let damaged = live.record.as_ref().is_some_and(|record| record.damaged);
             (kind_of(&live.body), !live.is_unclean() && !live.unlinked, live.handles > 0, live.ended, damaged)
         };
-        if kind == Kind::Whole && ended {
-            return Ok(Step::CheckEnd(Arc::clone(file)));
-        }
-        if damaged {
-            return Err(io::Error::from_raw_os_error(libc::EIO));
-        }
         if kind == Kind::Whole && !in_use && !self.has_replica(file)? {
             return if clean {
                 self.outdated(file, false).map(|()| Step::Again)
             } else {
                 Err(io::Error::from_raw_os_error(libc::EIO))
             };
+        }
+        if damaged {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        if kind == Kind::Whole && ended {
+            return Ok(Step::CheckEnd(Arc::clone(file)));
         }
         // Who comes again after a fetch was counted. A file that is new, or cut to nothing, has no data to be found.
         let counts = fetches == 0 && !how.created && !how.truncate;

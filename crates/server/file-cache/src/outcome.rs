@@ -88,9 +88,11 @@ impl Inner {
     /// Both copies changed: both are kept. Gate held.
     pub(crate) fn record_conflict(&self, file: &File, record: Record, reason: &str) -> End {
         tracing::warn!(file = %record.hint.shown(), reason, "conflict: both copies are kept");
-        let record = Record { state: State::Conflict, reason: reason.to_owned(), ..record };
+        let mut record = Record { state: State::Conflict, reason: reason.to_owned(), ..record };
         {
             let mut live = file.live.lock();
+            // It may have been cut since a stage-out began.
+            record.synced_len = live.record.as_ref().map_or(0, |now| now.synced_len);
             live.fail(libc::ESTALE);
             live.trouble = None;
         }
@@ -128,11 +130,12 @@ impl Inner {
     /// When the file is to be tried again.
     pub(crate) fn requeue(&self, file: &Arc<File>, end: &End) {
         let now = self.now();
-        let (policy, open, failures) = {
+        let (policy, open, failures, decided) = {
             let live = file.live.lock();
             // What is below already has time.
             let failures = if live.copied.is_some() { u32::MAX } else { live.failures };
-            (Arc::clone(&live.policy), live.writers > 0, failures)
+            let decided = live.record.as_ref().is_none_or(|record| record.state != State::Conflict);
+            (Arc::clone(&live.policy), live.writers > 0, failures, decided)
         };
         match end {
             End::Clean | End::Nothing => {
@@ -141,8 +144,7 @@ impl Inner {
                 let again = {
                     let mut live = file.live.lock();
                     live.mapped = 0;
-                    let conflict = live.record.as_ref().is_some_and(|record| record.state == State::Conflict);
-                    live.is_unclean() && live.writers == 0 && !live.unlinked && !conflict
+                    live.is_unclean() && live.writers == 0 && !live.unlinked && decided
                 };
                 if again {
                     self.schedule_stage_out(file);
@@ -163,7 +165,8 @@ impl Inner {
                 let wait = if tries == 1 { Duration::ZERO } else { backoff(tries - 1) };
                 self.queue.push(file, now.saturating_add(wait));
             }
-            End::Stuck { state: Residency::Conflict, .. } => self.queue.remove(file),
+            // Somebody must decide.
+            End::Stuck { .. } if !decided => self.queue.remove(file),
             End::Stuck { orphaned: true, .. } => self.queue.push(file, now.saturating_add(BACKOFF_MAX)),
             End::Stuck { error, .. } if errno(error) == libc::EINTR => self.schedule_stage_out(file),
             End::Stuck { .. } => self.queue.push(file, now.saturating_add(backoff(failures))),

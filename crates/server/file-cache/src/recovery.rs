@@ -169,9 +169,12 @@ impl Inner {
             if let Ok(replica) = &replica
                 && !record.damaged
             {
+                let former = record.synced_len;
                 (record, ended) = self.with_damage(record, replica);
-                if record.damaged {
-                    tracing::error!(file = %record.hint.shown(), reason = record.reason, "damaged: it is neither opened nor staged out until it is resolved");
+                if record.damaged || record.synced_len != former {
+                    if record.damaged {
+                        tracing::error!(file = %record.hint.shown(), reason = record.reason, "damaged: it is neither opened nor staged out until it is resolved");
+                    }
                     let kept = Change::Put(identity.clone(), record.clone());
                     self.catalogue.commit(vec![kept], Durability::Machine)?;
                 }

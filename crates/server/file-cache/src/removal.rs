@@ -221,7 +221,7 @@ impl Inner {
         {
             let mut live = file.live.lock();
             (live.unlinked, live.removal_unsynced) = (true, true);
-            live.record = None;
+            (live.record, live.ended) = (None, false);
             if live.handles == 0 {
                 // What is held of it below takes room there.
                 live.anchor = None;

@@ -42,6 +42,7 @@ impl Inner {
                 reason,
                 ..record
             };
+            let _ = std::fs::remove_file(self.replicas.end_path(next.version));
             self.put(file, next, Durability::Machine)?;
             let mut live = file.live.lock();
             (live.left, live.ended) = (None, false);

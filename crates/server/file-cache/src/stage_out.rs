@@ -223,15 +223,20 @@ impl Inner {
         if let Some(end) = nothing_to_do(&file.live.lock()) {
             return Err(end);
         }
-        if let Err(error) = self.check_end(file) {
-            let damaged = file.live.lock().record.as_ref().is_some_and(|record| record.damaged);
-            return Err(if damaged { stuck(Residency::Conflict, error) } else { fail(here(error)) });
+        if let Err(error) = self.check_end(file, &|| false) {
+            let _gate = file.gate.lock();
+            let known = nothing_to_do(&file.live.lock());
+            return Err(known.unwrap_or_else(|| fail(here(error))));
         }
         let (gate, below) = self.look_below(file);
         let Some((anchor, found, foreign)) = below.map_err(fail)? else {
             return Err(self.end_doubt(file, true).unwrap_or_else(|| self.orphan(file)));
         };
         self.end_doubt(file, found.links == 0).map_or(Ok(()), Err)?;
+        // Somebody else may have found out meanwhile that it is damaged.
+        if let Some(end) = nothing_to_do(&file.live.lock()) {
+            return Err(end);
+        }
         let (mut record, policy, left, changes, idle) = {
             let mut live = file.live.lock();
             let Some(record) = live.record.clone().filter(|_| live.is_unclean() && !live.unlinked) else {
@@ -425,6 +430,7 @@ fn nothing_to_do(live: &Live) -> Option<End> {
         _ if live.unlinked => Some(End::Nothing),
         None => Some(End::Nothing),
         Some(record) if record.state == State::Clean => Some(End::Nothing),
+        Some(record) if record.damaged => Some(stuck(Residency::Failed, io::Error::from_raw_os_error(libc::EIO))),
         Some(record) if record.state == State::Conflict => {
             Some(stuck(Residency::Conflict, io::Error::from_raw_os_error(libc::ESTALE)))
         }

@@ -215,6 +215,7 @@ impl FileCache {
                     status.dirty += 1;
                     status.draining += 1;
                 }
+                State::Conflict if record.damaged => status.failed += 1,
                 State::Conflict => status.conflict += 1,
                 State::Failed => status.failed += 1,
             }

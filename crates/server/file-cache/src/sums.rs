@@ -36,10 +36,18 @@ pub(crate) fn of_zeros(len: u64) -> u64 {
 
 /// The checksums of a replica's present content.
 pub(crate) fn of_replica(fd: &OwnedFd, size: u64) -> io::Result<Sums> {
+    of_replica_while(fd, size, &|| false)
+}
+
+/// The checksums of a replica's present content. `EINTR` once `over` says so, which is asked before each block.
+pub(crate) fn of_replica_while(fd: &OwnedFd, size: u64, over: &dyn Fn() -> bool) -> io::Result<Sums> {
     let mut block = vec![0; BLOCK_BYTES as usize];
     let mut blocks = Vec::with_capacity(blocks_of(size) as usize);
     let mut extents = Extents::new(fd, size);
     for index in 0..blocks_of(size) {
+        if over() {
+            return Err(io::Error::from_raw_os_error(libc::EINTR));
+        }
         let range = block_range(index, size);
         if extents.is_hole(range)? {
             blocks.push(of_zeros(range.len()));

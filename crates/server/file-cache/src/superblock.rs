@@ -39,10 +39,8 @@ pub(crate) struct Superblock {
 /// How an agent ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Before {
-    /// In order: all that it had written is on the medium.
+    /// In order, or it died and the machine did not: what it had written is there.
     End,
-    /// It died, and the machine did not.
-    Death,
     /// The machine died with it.
     Crash,
 }
@@ -116,11 +114,9 @@ impl Superblock {
             Err(error) => return Err(failed(&path, "read the superblock")(error)),
         };
         let first = page.reserved;
-        let before = match page.boot_id == boot {
-            _ if page.settled => Before::End,
-            true => Before::Death,
-            false => Before::Crash,
-        };
+        // A start after a crash may have died before it looked.
+        let before =
+            if !page.settled && (page.boot_id != boot || page.unsearched) { Before::Crash } else { Before::End };
         if page.boot_id != boot && !page.settled {
             page.trusted_from = first;
             page.unsearched = true;

@@ -242,9 +242,12 @@ impl FileCache {
         self.inner.known(identity).is_some_and(|file| file.live.lock().is_unclean())
     }
 
-    /// Whether what a file's replica held is lost: its record says that the global copy lacks it, and the replica is not there.
+    /// Whether what a file's replica held is lost: its record says that the global copy lacks it, and the replica is not there, or damaged.
     pub fn is_lost(&self, identity: &Identity) -> bool {
-        self.inner.known(identity).is_some_and(|file| matches!(file.live.lock().body, Body::Lost))
+        self.inner.known(identity).is_some_and(|file| {
+            let live = file.live.lock();
+            matches!(live.body, Body::Lost) || live.record.as_ref().is_some_and(|record| record.damaged)
+        })
     }
 
     /// Stages a file out now and waits. A file that is open for writing or mapped is copied and stays dirty: no error.

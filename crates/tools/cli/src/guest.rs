@@ -12,6 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use fuse_protocol::mount;
+use rustix::fs::{Mode, OFlags};
 use rustix::mount::{MountPropagationFlags, mount_change};
 use rustix::process::{Pid, getegid, geteuid};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
@@ -176,22 +177,19 @@ pub fn open_device() -> Result<OwnedFd, Failure> {
 /// Mounts over the place's directory, with the flags of what is below.
 pub fn mount_over(place: &Place, device: &OwnedFd) -> Result<(), Failure> {
     let failed = |e: io::Error| Failure::io(format_args!("mount over {}", place.dir.shown()), &e);
-    let below = std::fs::File::open(&place.dir).map_err(failed)?;
+    let below = rustix::fs::open(&place.dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    let (flags, read_only) =
+        below.map_err(Into::into).and_then(|below| mount::flags_of(below.as_fd())).map_err(failed)?;
     let options = mount::Options {
         source: place.burst_buffer.to_string_lossy().into_owned(),
         subtype: "forebay".to_string(),
         allow_other: true,
         default_permissions: true,
-        read_only: read_only(&below).map_err(failed)?,
-        flags: mount::flags_of(below.as_fd()).map_err(failed)?,
+        read_only,
+        flags,
         max_read: 0,
     };
-    drop(below);
     mount::mount(&place.dir, device.as_fd(), &options).map_err(failed)
-}
-
-fn read_only(dir: &std::fs::File) -> io::Result<bool> {
-    Ok(rustix::fs::fstatvfs(dir)?.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY))
 }
 
 /// Replaces this process; returns only with the reason why it could not.

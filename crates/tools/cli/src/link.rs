@@ -307,7 +307,7 @@ fn mute(dir: &Path, burst_buffer: &Path, agent: Option<i32>) -> Failure {
 fn list(dir: &Path, stuck: &[Item]) {
     let left = stuck.iter().map(|item| {
         let orphaned = item.state == ORPHANED;
-        let decide = orphaned || matches!(item.state.as_str(), "conflict" | "failed");
+        let decide = orphaned || matches!(item.state.as_str(), "conflict" | "failed" | "damaged");
         let file = item.identity.as_ref().map_or_else(|| dir.join(&item.path), PathBuf::from);
         // It may be another user's, where this process cannot look.
         let words = || drain::resolve_words(&file, orphaned, true, None);

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::fs;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -81,9 +81,9 @@ struct Below {
 impl Below {
     fn new(place: &Place, below: OwnedFd, how: &How) -> Result<Below, Failure> {
         let failed = |e: io::Error| Failure::io(format_args!("use {}", place.dir.shown()), &e);
-        let identity = PosixStore::id_of(below.as_fd()).map_err(failed)?;
         let options = Options { shared: how.exclusive.then_some(false), ..Options::default() };
         let store = PosixStore::new(below, options).map_err(failed)?;
+        let identity = store.id().map_err(failed)?;
         Ok(Below { store, identity, base: how.rules.apply(Policy::default()) })
     }
 

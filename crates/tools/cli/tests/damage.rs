@@ -7,8 +7,8 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use common::{Bench, Done, call};
-use testkit::in_private_namespace;
+use common::{BOUND, Bench, Done, call};
+use testkit::{in_private_namespace, wait_until};
 
 const DIRTY: &str = "dirty data";
 const CLEAN: &str = "clean data";
@@ -315,5 +315,40 @@ fn what_went_unsynced_with_a_crash_is_no_problem_of_a_check() {
             let recovered = damaged.call(&["recover", buffer]);
             assert_eq!(recovered.code, if crashed { 0 } else { 75 }, "{recovered:?}");
         }
+    });
+}
+
+#[test]
+fn a_dirty_file_that_was_changed_between_two_agents_is_damaged() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        fs::write(bench.dir.join("f"), "old").unwrap();
+        let mounted = bench.mount(&["--policy", "stage_out=manual"]);
+        for name in ["f", "other"] {
+            let file = File::create(bench.dir.join(name)).unwrap();
+            file.write_all_at(DIRTY.as_bytes(), 0).unwrap();
+            file.sync_all().unwrap();
+        }
+        let dir = bench.dir.to_str().unwrap();
+        common::kill(mounted.agent(), libc::SIGKILL);
+        wait_until("its agent is gone", BOUND, || call(["status", dir]).code == 69);
+        rustix::mount::unmount(&bench.dir, rustix::mount::UnmountFlags::DETACH).unwrap();
+        assert_eq!(bench.read("f"), "old");
+        cut(&replica(&bench.buffer, DIRTY), DIRTY.len() as u64 - 1);
+        let _mounted = bench.mount(&["--policy", "stage_out=manual"]);
+        let file = bench.dir.join("f");
+        let drained = call(["drain", "--wait", dir]);
+        assert_eq!(drained.code, 75, "{drained:?}");
+        let (damaged, whole) = if fs::read(&file).is_err() { ("f", "other") } else { ("other", "f") };
+        let damaged = bench.dir.join(damaged);
+        assert!(drained.err.contains("was changed in the burst buffer"), "{drained:?}");
+        assert_eq!(fs::read(&damaged).unwrap_err().raw_os_error(), Some(libc::EIO));
+        assert_eq!(fs::read_to_string(bench.dir.join(whole)).unwrap(), DIRTY);
+        let status = call(["status", dir]);
+        assert!(status.out.contains("damaged"), "{status:?}");
+        let resolved = call(["resolve", damaged.to_str().unwrap(), "--keep", "burst-buffer"]);
+        assert_eq!(resolved.code, 0, "{resolved:?}");
+        assert_eq!(call(["drain", "--wait", dir]).code, 0);
+        assert_eq!(fs::read(&damaged).unwrap(), b"dirty dat");
     });
 }

@@ -80,7 +80,7 @@ fn options(command: &Command, root: std::os::fd::BorrowedFd<'_>) -> io::Result<m
         allow_other: rustix::process::geteuid().is_root(),
         default_permissions: true,
         read_only: rustix::fs::fstatvfs(root)?.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY),
-        flags: mount::flags_of(root)?,
+        flags: mount::flags_of(root)?.0,
         max_read: 0,
     })
 }

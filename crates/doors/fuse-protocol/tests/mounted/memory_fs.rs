@@ -309,7 +309,7 @@ pub fn serve(dir: &std::path::Path, lower: PathBuf, threads: Threads) -> End {
         allow_other: true,
         default_permissions: true,
         read_only: false,
-        flags: mount::flags_of(File::open(dir).unwrap().as_fd()).unwrap(),
+        flags: mount::flags_of(File::open(dir).unwrap().as_fd()).unwrap().0,
         max_read: 0,
     };
     mount::mount(dir, device.as_fd(), &options).unwrap();

@@ -145,7 +145,7 @@ fn serve() {
     let data = root.join("data");
     let clone = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     let below: OwnedFd = open_tree(rustix::fs::CWD, &data, clone).unwrap();
-    let flags = mount::flags_of(below.as_fd()).unwrap();
+    let (flags, _) = mount::flags_of(below.as_fd()).unwrap();
     let store = PosixStore::new(below, Options::default()).unwrap();
     let cache = FileCache::open(Settings::new(root.join("burst-buffer"), Arc::new(store.clone()), "test")).unwrap();
     cache.begin_publishing();

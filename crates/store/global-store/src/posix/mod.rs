@@ -299,7 +299,16 @@ impl PosixStore {
     /// directory, and where that is no more than an inode number (a FUSE store that tells no birth time) also what is
     /// mounted there.
     pub fn id_of(fd: BorrowedFd) -> io::Result<String> {
-        let identity = PosixStore::identity_of(fd)?;
+        PosixStore::id_with(fd, identity::handles_are_durable(fd)?)
+    }
+
+    /// As [`id_of`](PosixStore::id_of), of the root.
+    pub fn id(&self) -> io::Result<String> {
+        PosixStore::id_with(self.root(), self.root.kind != identity::FUSE_MAGIC)
+    }
+
+    fn id_with(fd: BorrowedFd, handles: bool) -> io::Result<String> {
+        let identity = identity::identify(fd, handles)?;
         if !identity::is_number_alone(&identity) {
             return Ok(identity.to_string());
         }
