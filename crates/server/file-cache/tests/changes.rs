@@ -38,9 +38,12 @@ fn of_a_file_that_was_appended_to_what_was_there_before_is_not_looked_at() {
     assert_eq!(world.store.read("f").unwrap()[3 * MIB], b'x', "who may write anywhere has all looked at");
 }
 
+/// What somebody does, and how.
+type Change = (&'static str, fn(&World, &FileHandle));
+
 #[test]
 fn what_is_changed_elsewhere_of_a_file_that_is_open_for_appending_is_found() {
-    let changes: [(&str, fn(&World, &FileHandle)); 5] = [
+    let changes: [Change; 5] = [
         ("cut", |_, handle| handle.set_len(MIB as u64 + 5).unwrap()),
         ("written", |_, handle| _ = handle.write_at(b"x", 5, false).unwrap()),
         ("acknowledged", |_, handle| handle.write_acknowledged(b"x", 5).unwrap()),

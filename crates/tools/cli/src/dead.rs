@@ -27,8 +27,9 @@ pub fn is_dead(mount: &Mount) -> bool {
 pub fn detach(dir: &Path, burst_buffer: &Path) -> Result<(), Failure> {
     let (Ok(seen), Ok(lexical)) = (mounts::all(), std::path::absolute(dir)) else { return Ok(()) };
     // Nothing behind the first of ours is touched: its agent may hang.
-    let first = mounts::walk(&lexical, |at| mounts::ours_over(&seen, at).map_or(Ok(()), |mount| Err(mount.clone())));
-    let Some(mount) = first.err().filter(is_dead) else { return Ok(()) };
+    let first =
+        mounts::walk(&lexical, |at| mounts::ours_over(&seen, at).map_or(Ok(()), |mount| Err(Box::new(mount.clone()))));
+    let Some(mount) = first.err().filter(|mount| is_dead(mount)) else { return Ok(()) };
     if fs::canonicalize(&lexical).ok().as_deref() != Some(&mount.point) {
         return Ok(());
     }

@@ -469,7 +469,7 @@ fn no_name_gives_a_terminal_orders_or_a_log_lines_of_its_own() {
         use std::os::fd::AsRawFd;
         let bench = Bench::new();
         let name = "x\x1b]0;pwned\x07\x1b[2J\n2026-11-28T00:00:00Z  INFO forebay: all is well";
-        let file = bench.tree.file(&format!("data/{name}"), "base");
+        let file = bench.tree.file(format!("data/{name}"), "base");
         let below = Below::of(&bench);
         let _mounted = bench.mount(&["--policy", "stage_out=manual"]);
         fs::write(&file, "ours").unwrap();

@@ -162,9 +162,12 @@ fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     Ok(bound)
 }
 
+/// Who comes: his connection, a descriptor of it, and where from.
+type Comer = (Box<dyn Link>, OwnedFd, From);
+
 impl Socket {
     /// The next connection within a tick, with its socket and where it comes from.
-    fn next(&self) -> io::Result<Option<(Box<dyn Link>, OwnedFd, From)>> {
+    fn next(&self) -> io::Result<Option<Comer>> {
         let fd = match self {
             Socket::Unix(socket) => socket.as_fd(),
             Socket::Tcp(socket) => socket.as_fd(),

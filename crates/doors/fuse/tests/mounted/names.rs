@@ -205,7 +205,7 @@ fn what_is_in_use_stays_where_the_kernel_is_asked_to_forget() {
         rustix::mount::mount_bind(stand.beside("other"), stand.path("file")).unwrap();
         let (listed, open) = (File::open(stand.path("listed")).unwrap(), File::open(stand.path("open")).unwrap());
 
-        let look = |kind| many(kind).iter().for_each(|name| drop(fs::symlink_metadata(stand.path(name)).unwrap()));
+        let look = |kind| many(kind).iter().for_each(|name| _ = fs::symlink_metadata(stand.path(name)).unwrap());
         let few = || stand.server_descriptors() < 250;
         look("file");
         testkit::wait_until("forgetting files", testkit::PATIENCE, few);
