@@ -11,12 +11,14 @@ use fuse_protocol::Notifier;
 use parking_lot::Mutex;
 
 use crate::nodes::Known;
+use crate::pages::Pages;
 
 /// A file of which this node keeps pages and bytes that were read ahead, and which other nodes may change.
 pub struct SharedFile {
     pub agent: Arc<Agent>,
     pub notifier: Option<Notifier>,
     pub known: Arc<Known>,
+    pub pages: Arc<Pages>,
 }
 
 /// Requests whose handlers may wait until the kernel has written or read pages of a file. Those writes and reads are requests as well, so
@@ -51,6 +53,7 @@ impl SharedFile {
     /// Writes the pages that mappings have changed, and drops them and what was read ahead. The calling thread must not serve a read or
     /// write of the file's pages.
     pub fn refresh(&self) {
+        self.pages.shared(self.known.id);
         if let Some(notifier) = &self.notifier {
             // All bytes. A node that the kernel does not know has none.
             let _ = notifier.inval_inode(self.known.id, 0, 0);

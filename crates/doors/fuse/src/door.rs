@@ -21,6 +21,7 @@ use crate::limits;
 use crate::nodes::{Known, Nodes};
 use crate::only_user::OnlyUser;
 use crate::opens::{Abilities, Bypasses};
+use crate::pages::Pages;
 use crate::registrations::Registrations;
 
 /// The file system that the kernel sees.
@@ -40,6 +41,8 @@ pub struct Door {
     /// The global store was found not to answer.
     pub(crate) hangs: AtomicBool,
     pub(crate) refreshing: Refreshing,
+    /// What this machine's kernel has of files that other nodes share.
+    pub(crate) pages: Arc<Pages>,
 }
 
 impl Door {
@@ -71,6 +74,7 @@ impl Door {
             asker: Store::mint(),
             hangs: AtomicBool::new(false),
             refreshing: Refreshing::default(),
+            pages: Arc::default(),
         }
     }
 
@@ -105,7 +109,18 @@ impl Door {
     pub(crate) fn shared(&self, known: &Arc<Known>) -> Option<SharedFile> {
         let keeps = self.client == 0 && self.agent.cache().is_shared();
         let notifier = || self.notifier().cloned();
-        keeps.then(|| SharedFile { agent: Arc::clone(&self.agent), notifier: notifier(), known: Arc::clone(known) })
+        let (agent, pages) = (&self.agent, &self.pages);
+        keeps.then(|| SharedFile {
+            agent: Arc::clone(agent),
+            notifier: notifier(),
+            known: Arc::clone(known),
+            pages: Arc::clone(pages),
+        })
+    }
+
+    /// What this kernel has of a file, where other nodes share it.
+    pub(crate) fn pages_of(&self, node: NodeId) -> Option<&Pages> {
+        (self.client == 0 && self.agent.cache().is_shared() && self.pages.follows(node)).then_some(&*self.pages)
     }
 
     /// The way to the kernel; without it nothing is passed through.

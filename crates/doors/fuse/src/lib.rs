@@ -12,6 +12,7 @@ mod nodes;
 mod only_user;
 mod opens;
 mod operations;
+mod pages;
 mod reclaim;
 mod registrations;
 mod relief;
@@ -28,6 +29,7 @@ use fuse_protocol::{End, Notifier, Threads};
 
 pub use door::Door;
 pub use only_user::OnlyUser;
+pub use pages::Pages;
 use registrations::Registrations;
 use relief::Relief;
 pub use remote::Remote;

@@ -41,3 +41,15 @@ pub const REPLICA_STACK_DEPTH: u32 = 1;
 /// The share of the process's descriptors that the nodes of one kernel on another machine may hold before it is asked to forget
 /// some, as a divisor: thirty such kernels at their bound leave half of them.
 pub const CLIENT_DESCRIPTORS_SHARE: u64 = 64;
+
+/// Pages that are remembered of a file that is locked here, the last that were read: half a megabyte.
+pub const PAGES_KEPT: usize = 128;
+
+/// Bytes of a read whose pages are remembered: what the kernel reads around a fault. Larger ones stream.
+pub const PAGES_READ_MAX: usize = 128 << 10;
+
+/// Files of which pages are remembered.
+pub const PAGES_FILES_MAX: usize = 32;
+
+/// Pieces in which what changed of a write is sent, a request each. SQLite's index has some thirty after a commit.
+pub const PAGE_RUNS_MAX: usize = 128;

@@ -55,6 +55,7 @@ impl Filesystem for Door {
     }
 
     fn forget(&self, node: NodeId, count: u64) {
+        self.pages_of(node).into_iter().for_each(|pages| pages.forgotten(node));
         self.nodes.forget(node, count);
     }
 
@@ -66,6 +67,9 @@ impl Filesystem for Door {
     fn setattr(&self, req: &Request, node: NodeId, set: &SetAttr) -> Done<AttrReply> {
         let _working = self.work_for(req);
         let known = self.node(node)?;
+        if set.size.is_some() {
+            self.pages_of(node).into_iter().for_each(|pages| pages.changed(node));
+        }
         let open = set.handle.map(|handle| self.handles.file(handle)).transpose()?;
         let (caller, new) = (caller(req), convert::new_attributes(set));
         if let Some(user) = self.only_user
@@ -136,6 +140,9 @@ impl Filesystem for Door {
     fn open(&self, req: &Request, node: NodeId, flags: i32, kill_suidgid: bool) -> Done<Opened> {
         let _working = self.work_for(req);
         let mode = Mode { clear_set_id: kill_suidgid, ..Mode::from_flags(flags) };
+        if mode.truncate {
+            self.pages_of(node).into_iter().for_each(|pages| pages.changed(node));
+        }
         self.open_file(req, &self.node(node)?, mode)
     }
 
@@ -157,19 +164,26 @@ impl Filesystem for Door {
         self.create_file(req, parent, None, NewMode { mode, umask }, flags)
     }
 
-    fn read(&self, req: &Request, _node: NodeId, handle: Handle, offset: u64, buffer: &mut [u8]) -> Done<usize> {
+    fn read(&self, req: &Request, node: NodeId, handle: Handle, offset: u64, buffer: &mut [u8]) -> Done<usize> {
         let _working = self.work_for(req);
-        Ok(self.handles.file(handle)?.open.read(buffer, offset)?)
+        let read = self.handles.file(handle)?.open.read(buffer, offset)?;
+        self.pages_of(node).into_iter().for_each(|pages| pages.read(node, offset, &buffer[..read]));
+        Ok(read)
     }
 
     fn read_or_share(
         &self,
         req: &Request,
-        _node: NodeId,
+        node: NodeId,
         handle: Handle,
         offset: u64,
         buffer: &mut [u8],
     ) -> Done<ReadBytes> {
+        // What streams is given in place; it is remembered by nobody.
+        let small = buffer.len() <= limits::PAGES_READ_MAX;
+        if self.pages_of(node).filter(|pages| small || pages.has_any(node)).is_some() {
+            return self.read(req, node, handle, offset, buffer).map(ReadBytes::Copied);
+        }
         let _working = self.work_for(req);
         let file = self.handles.file(handle)?;
         Ok(match file.open.read_or_share(buffer, offset, READ_PARTS_MAX)? {
@@ -183,7 +197,7 @@ impl Filesystem for Door {
     fn write(
         &self,
         req: &Request,
-        _node: NodeId,
+        node: NodeId,
         handle: Handle,
         offset: u64,
         data: &[u8],
@@ -191,9 +205,19 @@ impl Filesystem for Door {
     ) -> Done<usize> {
         let _working = self.work_for(req);
         let file = self.handles.file(handle)?;
-        let written = self.agent.write(&file.open, data, offset, convert::write_how(how))?;
-        self.wrote(&file, offset, written);
-        Ok(written)
+        let pages = self.pages_of(node);
+        let differing = pages.filter(|_| how.cached).and_then(|pages| pages.differing(node, offset, data));
+        for part in differing.unwrap_or_else(|| std::iter::once(0..data.len()).collect()) {
+            let at = offset + part.start as u64;
+            let written = self.agent.write(&file.open, &data[part.clone()], at, convert::write_how(how))?;
+            self.wrote(&file, at, written);
+            if part.start + written < part.end {
+                pages.into_iter().for_each(|pages| pages.changed(node));
+                return Ok(part.start + written);
+            }
+        }
+        pages.into_iter().for_each(|pages| pages.written(node, offset, data));
+        Ok(data.len())
     }
 
     fn flush(&self, req: &Request, _node: NodeId, handle: Handle, owner: u64) -> Done<()> {
@@ -345,8 +369,9 @@ impl Filesystem for Door {
         }
     }
 
-    fn fallocate(&self, req: &Request, _node: NodeId, handle: Handle, offset: u64, len: u64, mode: i32) -> Done<()> {
+    fn fallocate(&self, req: &Request, node: NodeId, handle: Handle, offset: u64, len: u64, mode: i32) -> Done<()> {
         let _working = self.work_for(req);
+        self.pages_of(node).into_iter().for_each(|pages| pages.changed(node));
         let file = self.handles.file(handle)?;
         Ok(self.agent.allocate(&file.open, mode as u32, ByteRange::at(offset, len), req.uid != 0)?)
     }
@@ -395,6 +420,7 @@ impl Filesystem for Door {
         _flags: u64,
     ) -> Done<usize> {
         let _working = self.work_for(req);
+        self.pages_of(to.0).into_iter().for_each(|pages| pages.changed(to.0));
         let (source, target) = (self.handles.file(from.1)?, self.handles.file(to.1)?);
         Ok(self.agent.copy((&source.open, from.2), (&target.open, to.2), len, req.uid != 0)?)
     }

@@ -46,15 +46,10 @@ pub(crate) struct Sent(u64);
 
 /// The file that a request changes.
 fn changed(envelope: &Envelope, message: &[u8]) -> Option<u64> {
-    const COPIED_TO: std::ops::Range<usize> = 56..64;
     match envelope.opcode? {
         Opcode::Write if manner::writes_durably(message) => None,
-        Opcode::Write | Opcode::Fallocate => Some(envelope.node),
-        Opcode::Setattr if manner::sets_size(envelope) => Some(envelope.node),
-        Opcode::CopyFileRange | Opcode::CopyFileRange64 => {
-            Some(u64::from_ne_bytes(message.get(COPIED_TO)?.try_into().ok()?))
-        }
-        _ => None,
+        Opcode::Write => Some(envelope.node),
+        _ => manner::changes_otherwise(envelope, message),
     }
 }
 

@@ -71,7 +71,7 @@ pub(crate) fn sets_size(envelope: &Envelope) -> bool {
 }
 
 /// Whether an open empties its file.
-fn cuts(envelope: &Envelope) -> bool {
+pub(crate) fn cuts(envelope: &Envelope) -> bool {
     envelope.opcode == Some(Opcode::Open) && envelope.open_flags() & libc::O_TRUNC != 0
 }
 
@@ -106,6 +106,47 @@ fn appends(envelope: &Envelope, message: &[u8]) -> bool {
 pub(crate) fn is_cached(message: &[u8]) -> bool {
     const CACHED: u8 = 1 << 0;
     message.get(60).is_some_and(|flags| flags & CACHED != 0)
+}
+
+/// Where a read or write begins, and the bytes that a write has.
+pub(crate) fn place_and_data(message: &[u8]) -> Option<(u64, &[u8])> {
+    let offset = u64::from_ne_bytes(message.get(48..56)?.try_into().ok()?);
+    Some((offset, message.get(limits::HEAD_BYTES..).unwrap_or_default()))
+}
+
+/// The write of a part of a write's data.
+pub(crate) fn part_of_write(message: &[u8], part: std::ops::Range<usize>) -> Option<Vec<u8>> {
+    let (offset, data) = place_and_data(message)?;
+    let mut bytes = message.get(..limits::HEAD_BYTES)?.to_vec();
+    bytes.extend_from_slice(data.get(part.clone())?);
+    let (len, size) = (bytes.len() as u32, part.len() as u32);
+    bytes[..4].copy_from_slice(&len.to_ne_bytes());
+    bytes[48..56].copy_from_slice(&(offset + part.start as u64).to_ne_bytes());
+    bytes[56..60].copy_from_slice(&size.to_ne_bytes());
+    Some(bytes)
+}
+
+/// The answer to a write of so many bytes.
+pub(crate) fn written(unique: u64, bytes: usize) -> Vec<u8> {
+    let mut answer = Vec::with_capacity(24);
+    answer.extend_from_slice(&24_u32.to_ne_bytes());
+    answer.extend_from_slice(&0_i32.to_ne_bytes());
+    answer.extend_from_slice(&unique.to_ne_bytes());
+    answer.extend_from_slice(&(bytes as u32).to_ne_bytes());
+    answer.extend_from_slice(&0_u32.to_ne_bytes());
+    answer
+}
+
+/// The file that a request changes in another way than by a write.
+pub(crate) fn changes_otherwise(envelope: &Envelope, message: &[u8]) -> Option<u64> {
+    match envelope.opcode? {
+        Opcode::Fallocate => Some(envelope.node),
+        Opcode::CopyFileRange | Opcode::CopyFileRange64 => {
+            Some(u64::from_ne_bytes(message.get(56..64)?.try_into().ok()?))
+        }
+        Opcode::Setattr if sets_size(envelope) => Some(envelope.node),
+        _ => None,
+    }
 }
 
 /// Whether a write is on the medium when it is answered.

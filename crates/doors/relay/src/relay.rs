@@ -12,6 +12,7 @@ mod reclaim;
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::io;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,6 +21,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use agent::{Caller, Written};
+use fuse::Pages;
 use fuse_protocol::{Envelope, Errno, Given, NodeId, Opcode, Parked, Raw, drops_pages};
 use parking_lot::Mutex;
 use transport::{Answer, Call, CallError, Client, Memory};
@@ -49,6 +51,7 @@ pub struct Relay {
     changes: Changes,
     /// What was written, and is to reach the global store.
     written: Written,
+    pages: Pages,
     /// Numbers of what was asked of the server that takes long.
     jobs: AtomicU64,
     agreement: Mutex<Agreement>,
@@ -114,6 +117,7 @@ impl Relay {
             held: Holdings::default(),
             changes: Changes::default(),
             written: Written::default(),
+            pages: Pages::default(),
             jobs: AtomicU64::new(1),
             agreement: Mutex::default(),
             refusal: Mutex::default(),
@@ -269,6 +273,16 @@ impl Relay {
             self.waiting.end(envelope.unique);
             return reply.error(Errno::EIO);
         }
+        if envelope.opcode == Some(Opcode::Write)
+            && manner::is_cached(message)
+            && let Some((offset, data)) = manner::place_and_data(message)
+            && let Some(parts) = self.pages.differing(envelope.node, offset, data)
+        {
+            return self.write_parts(envelope, message, parts, reply);
+        }
+        let otherwise = manner::changes_otherwise(envelope, message);
+        let otherwise = otherwise.or_else(|| manner::cuts(envelope).then_some(envelope.node));
+        otherwise.into_iter().for_each(|node| self.pages.changed(node));
         let change = manner::locks(envelope, message);
         // A close has written the pages already.
         if change.is_some_and(|change| change.kind.is_none()) && envelope.opcode != Some(Opcode::Flush) {
@@ -290,7 +304,9 @@ impl Relay {
                     let opened = self.note(envelope, &head, about);
                     self.waiting.end(unique);
                     let takes = change.is_some_and(|change| change.kind.is_some());
+                    self.follow_pages(envelope, message, &head, &room[..bytes]);
                     if manner::is_success(&head) && (takes || envelope.opcode == Some(Opcode::Fsync)) {
+                        self.pages.shared(envelope.node);
                         self.drop_pages_of(envelope);
                     }
                     // A write that was made is told by what comes next.
@@ -329,6 +345,41 @@ impl Relay {
                 Err(error) => self.give_up(envelope, message, (number, reply), &error),
             }
         });
+    }
+
+    /// Remembers what the kernel reads and writes of files that are locked here.
+    fn follow_pages(&self, envelope: &Envelope, message: &[u8], head: &[u8], read: &[u8]) {
+        let Some((offset, data)) = manner::place_and_data(message).filter(|_| manner::is_success(head)) else { return };
+        match envelope.opcode {
+            Some(Opcode::Read) => self.pages.read(envelope.node, offset, read),
+            Some(Opcode::Write) => self.pages.written(envelope.node, offset, data),
+            _ => {}
+        }
+    }
+
+    /// Sends what a mapping has changed of pages that the kernel writes back, and answers as if all of it had been sent.
+    fn write_parts(&self, envelope: &Envelope, message: &[u8], parts: Vec<Range<usize>>, reply: Parked) {
+        let manner = manner::of(envelope, message, true);
+        for part in parts {
+            let Some(message) = manner::part_of_write(message, part) else { continue };
+            let number = self.open.begin();
+            let asked = Asked { envelope, number, groups: Piece::default(), message: &message, manner };
+            let outcome = self.ask_attached(&asked, &mut [], &|| reply.is_over(), &|| false);
+            match outcome {
+                Ok(Got::Answer(head, ..)) if manner::is_success(&head) => self.open.end(number),
+                Err(error) => return self.give_up(envelope, &message, (number, reply), &error),
+                Ok(_) => {
+                    self.open.end(number);
+                    self.waiting.end(envelope.unique);
+                    return reply.error(Errno::EIO);
+                }
+            }
+        }
+        if let Some((offset, data)) = manner::place_and_data(message) {
+            self.pages.written(envelope.node, offset, data);
+            self.waiting.end(envelope.unique);
+            reply.bytes(&manner::written(envelope.unique, data.len()), &[]);
+        }
     }
 
     /// No answer has come, or none that can be believed.
@@ -404,7 +455,10 @@ impl Raw for Relay {
     }
 
     fn forget(&self, node: NodeId, count: u64) {
-        self.held.forgets(node, count, || self.errands.add(Errand::Forget(vec![(node, count)])));
+        self.held.forgets(node, count, || {
+            self.pages.forgotten(node);
+            self.errands.add(Errand::Forget(vec![(node, count)]));
+        });
     }
 
     fn waits_for_kernel(&self, unique: u64) -> bool {
