@@ -1,5 +1,4 @@
-//! Two questions to the global store at once. One is asked by a thread that is kept for the next time: to start one for each delays a
-//! small file by a twentieth.
+//! Two questions to the global store at once. One is asked by a thread that is kept, so that the next question need not start one.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, ThreadId};

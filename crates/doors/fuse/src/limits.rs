@@ -51,5 +51,5 @@ pub const PAGES_READ_MAX: usize = 128 << 10;
 /// Files of which pages are remembered.
 pub const PAGES_FILES_MAX: usize = 32;
 
-/// Pieces in which what changed of a write is sent, a request each. SQLite's index has some thirty after a commit.
+/// Pieces in which what changed of a write is sent, each by a request of its own.
 pub const PAGE_RUNS_MAX: usize = 128;

@@ -10,8 +10,9 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::limits::{PAGE_RUNS_MAX, PAGES_FILES_MAX, PAGES_KEPT, PAGES_READ_MAX};
 
@@ -19,7 +20,11 @@ const PAGE: usize = 4096;
 
 /// Of all files that were locked or synced here.
 #[derive(Default)]
-pub struct Pages(Mutex<HashMap<u64, Kept>>);
+pub struct Pages {
+    /// There was a file: else nobody takes the lock.
+    any: AtomicBool,
+    files: Mutex<HashMap<u64, Kept>>,
+}
 
 /// Pages of one file, the oldest first.
 #[derive(Default)]
@@ -41,9 +46,14 @@ fn parts(offset: u64, bytes: &[u8]) -> impl Iterator<Item = (u64, usize, Range<u
 }
 
 impl Pages {
+    fn files(&self) -> Option<MutexGuard<'_, HashMap<u64, Kept>>> {
+        self.any.load(Ordering::Relaxed).then(|| self.files.lock())
+    }
+
     /// A program of this node has locked or synced a file: what is read of it is remembered from now on.
     pub fn shared(&self, node: u64) {
-        let mut files = self.0.lock();
+        self.any.store(true, Ordering::Relaxed);
+        let mut files = self.files.lock();
         if files.len() >= PAGES_FILES_MAX && !files.contains_key(&node) {
             // Their pages are written whole, as those of files that nobody locks.
             files.clear();
@@ -53,29 +63,31 @@ impl Pages {
 
     /// The kernel has forgotten a file.
     pub fn forgotten(&self, node: u64) {
-        self.0.lock().remove(&node);
+        self.files().and_then(|mut files| files.remove(&node));
     }
 
     /// The file is cut, or changed in a way that is not followed here.
     pub fn changed(&self, node: u64) {
-        if let Some(kept) = self.0.lock().get_mut(&node) {
+        if let Some(mut files) = self.files()
+            && let Some(kept) = files.get_mut(&node)
+        {
             *kept = Kept::default();
         }
     }
 
     /// Whether what is read of a file is remembered.
     pub fn follows(&self, node: u64) -> bool {
-        self.0.lock().contains_key(&node)
+        self.files().is_some_and(|files| files.contains_key(&node))
     }
 
     /// Whether anything of a file is remembered.
     pub fn has_any(&self, node: u64) -> bool {
-        self.0.lock().get(&node).is_some_and(|kept| !kept.pages.is_empty())
+        self.files().is_some_and(|files| files.get(&node).is_some_and(|kept| !kept.pages.is_empty()))
     }
 
     /// The kernel is about to be given these bytes. Those of a large read are not remembered: a mapping asks for less.
     pub fn read(&self, node: u64, offset: u64, bytes: &[u8]) {
-        let mut files = self.0.lock();
+        let Some(mut files) = self.files() else { return };
         let Some(kept) = files.get_mut(&node) else { return };
         let is_large = bytes.len() > PAGES_READ_MAX;
         if is_large && kept.pages.is_empty() {
@@ -97,7 +109,7 @@ impl Pages {
 
     /// These bytes were written.
     pub fn written(&self, node: u64, offset: u64, bytes: &[u8]) {
-        let mut files = self.0.lock();
+        let Some(mut files) = self.files() else { return };
         let Some(kept) = files.get_mut(&node) else { return };
         for (page, within, part) in parts(offset, bytes) {
             let Some(known) = kept.pages.get_mut(&page) else { continue };
@@ -114,7 +126,7 @@ impl Pages {
     /// Which of the bytes that the kernel writes back programs of this node have changed. `None`: that is not known, or they are too many
     /// pieces; all of them are to be written.
     pub fn differing(&self, node: u64, offset: u64, bytes: &[u8]) -> Option<Vec<Range<usize>>> {
-        let files = self.0.lock();
+        let files = self.files()?;
         let kept = files.get(&node)?;
         let mut runs: Vec<Range<usize>> = Vec::new();
         for (page, within, part) in parts(offset, bytes) {

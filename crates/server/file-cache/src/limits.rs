@@ -207,7 +207,7 @@ pub const BATCH_FILES_MIN: usize = 8;
 /// were enough in `what_is_in_a_full_burst_buffer_is_recovered` (crates/tools/cli/tests/places.rs).
 pub const START_ROOM_BYTES: u64 = 256 << 10;
 
-/// Longest that an orderly end sums dirty replicas, which some gigabytes fit in: `umount --force` waits 6 s for that end.
+/// Longest that an orderly end sums dirty replicas: `umount --force` waits 6 s for that end.
 pub const SUM_AT_END_MAX: Duration = Duration::from_secs(3);
 
 /// The part of its length by which a synced replica must have grown for that to be noted again: a log that is appended to and synced
