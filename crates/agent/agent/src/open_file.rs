@@ -19,9 +19,6 @@ use crate::reader::{Bytes, Reader};
 use crate::remote::patiently;
 use crate::windows::{Kept, WindowRight, WindowRules, Windows};
 
-/// `f_type` of a tmpfs.
-const TMPFS: fs::FsWord = 0x0102_1994;
-
 /// One open file description.
 pub struct OpenFile {
     /// Its right to a window, which ends before the handle does.
@@ -146,25 +143,6 @@ impl OpenFile {
     /// The complete replica as an `O_PATH` descriptor, for the kernel to read and write itself.
     pub fn backing(&self) -> Option<Arc<OwnedFd>> {
         self.handle.backing()
-    }
-
-    /// Of a complete replica whose mappings show what its reads give, and leave nothing behind that those would not: its number, and
-    /// its size. `EOPNOTSUPP`: of none.
-    pub fn mappable(&self) -> io::Result<(Version, u64)> {
-        let never = io::Error::from_raw_os_error(libc::EOPNOTSUPP);
-        let (Some(version), Some(replica)) = (self.version(), self.backing()) else { return Err(never) };
-        // Reads in a mapping are not noted.
-        if self.mode.write || self.atime() != Atime::No {
-            return Err(never);
-        }
-        let stat = fs::fstat(&replica)?;
-        let size = stat.st_size as u64;
-        // A tmpfs fills a hole that is read in a mapping.
-        let holes = (stat.st_blocks as u64).saturating_mul(512) < size;
-        if holes && fs::fstatfs(replica)?.f_type == TMPFS {
-            return Err(never);
-        }
-        Ok((version, size))
     }
 
     /// The complete replica's number, wherever [`backing`](OpenFile::backing) may give it.

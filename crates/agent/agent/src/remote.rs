@@ -388,9 +388,6 @@ impl BurstBuffer for RemoteBuffer {
     /// The kernel of this node has none.
     fn before_removals(&self, _tell: Box<dyn Fn(Version) + Send + Sync>) {}
 
-    /// Nor has a program of this node a replica.
-    fn on_cuts(&self, _tell: Box<dyn Fn(Version, bool) + Send + Sync>) {}
-
     fn status(&self) -> io::Result<Status> {
         let mut report = vec![0; wire::limits::DATA_BYTES_MAX as usize];
         let message = Message::Status {};

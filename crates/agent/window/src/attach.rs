@@ -3,8 +3,8 @@
 //! Three small surfaces, all little-endian, all with a version and a size; `docs/window.md` tells how they are used:
 //!
 //! * [`Message`]: 64 bytes on a `SOCK_SEQPACKET` Unix socket. `Hello` is answered `Welcome` with one descriptor (the
-//!   [`page`]), `Fetch` is answered `Ring` with two (ring, sequence counter), `Watch` is answered `Cuts` with one
-//!   (the page of [`crate::cuts`]), `Here` is answered `Here`; each may be answered `Refused`. One is asked after the other has been
+//!   [`page`]), `Fetch` is answered `Ring` with two (ring, sequence counter),
+//!   `Here` is answered `Here`; each may be answered `Refused`. One is asked after the other has been
 //!   answered, so that no answer needs to say of what it is one.
 //! * [`Control`]: the argument of the ioctl [`CONTROL`] on a descriptor of an accelerated file.
 //! * [`page`]: memory in which a thread says that it is about to open a file.
@@ -40,10 +40,6 @@ pub enum Kind {
     Ring = 4,
     /// Agent: no, and why in `status`.
     Refused = 5,
-    /// Program: the page that tells of cuts.
-    Watch = 6,
-    /// Agent: here it is.
-    Cuts = 7,
     /// Program: do you answer? Agent: yes.
     Here = 8,
 }
@@ -112,8 +108,8 @@ impl Message {
             return Err(NotAMessage::Foreign);
         }
         let kind = u16::from_le_bytes([bytes[6], bytes[7]]);
-        use Kind::{Cuts, Fetch, Hello, Here, Refused, Ring, Watch, Welcome};
-        let kinds = [Hello, Welcome, Fetch, Ring, Refused, Watch, Cuts, Here];
+        use Kind::{Fetch, Hello, Here, Refused, Ring, Welcome};
+        let kinds = [Hello, Welcome, Fetch, Ring, Refused, Here];
         let kind = kinds.into_iter().find(|known| *known as u16 == kind).ok_or(NotAMessage::Kind(kind))?;
         Ok(Message {
             kind,
@@ -140,9 +136,6 @@ pub enum Command {
     Size = 3,
     /// A token for [`Kind::Fetch`].
     Attach = 4,
-    /// Whether a mapping of the open file has at any time what its reads give, but for the size: then `token` names the page of
-    /// [`crate::cuts`] and the group there ([`reads_token`]), and `bytes` is the size now.
-    Reads = 5,
     /// How the program will read the open file: `state` is one of [`advice`]; of what will be needed soon `token` is the first byte, and
     /// `bytes` says how many, 0 for all up to the end.
     Advise = 6,
@@ -174,16 +167,6 @@ pub mod state {
     pub const ENDS: u32 = 8;
 }
 
-/// The token of [`Command::Reads`]: the page's name, whose low 16 bits are zero, and the group.
-pub const fn reads_token(name: u64, pair: usize) -> u64 {
-    name | pair as u64
-}
-
-/// Page and group of a token.
-pub const fn page_and_pair(token: u64) -> (u64, usize) {
-    (token & !0xffff, (token & 0xffff) as usize)
-}
-
 /// The argument of [`CONTROL`]: `struct forebay_window` of `docs/window.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Control {
@@ -191,7 +174,7 @@ pub struct Control {
     pub command: Command,
     /// In: the wanted window in bytes, 0 for what the policy says. Out: the window's size, 0 if it has none.
     pub bytes: u64,
-    /// Out, of `Attach` and `Reads`. In, of `Advise`: the first byte.
+    /// Out, of `Attach`. In, of `Advise`: the first byte.
     pub token: u64,
     /// Out: bits of [`state`]. In, of `Advise`: one of [`advice`]; of `Off`: [`state::ENDS`] or nothing.
     pub state: u32,
@@ -222,8 +205,8 @@ impl Control {
         if u32_at(bytes, 0) as usize != CONTROL_BYTES || u32_at(bytes, 28) != CONTROL_VERSION {
             return None;
         }
-        use Command::{Advise, Attach, Get, Off, On, Reads, Size, SyncAll};
-        let commands = [Get, On, Off, Size, Attach, Reads, Advise, SyncAll];
+        use Command::{Advise, Attach, Get, Off, On, Size, SyncAll};
+        let commands = [Get, On, Off, Size, Attach, Advise, SyncAll];
         let command = commands.into_iter().find(|known| *known as u32 == u32_at(bytes, 4))?;
         Some(Control { command, bytes: u64_at(bytes, 8), token: u64_at(bytes, 16), state: u32_at(bytes, 24) })
     }
@@ -304,8 +287,8 @@ mod tests {
                       0000ffffffff0000000000000000"
         );
         assert_eq!(Message::from_bytes(&refused.to_bytes()), Ok(refused));
-        use Kind::{Cuts, Fetch, Hello, Here, Refused, Ring, Watch, Welcome};
-        for (kind, number) in [Hello, Welcome, Fetch, Ring, Refused, Watch, Cuts, Here].into_iter().zip(1..) {
+        use Kind::{Fetch, Hello, Here, Refused, Ring, Welcome};
+        for (kind, number) in [(Hello, 1), (Welcome, 2), (Fetch, 3), (Ring, 4), (Refused, 5), (Here, 8)] {
             let golden = format!("666277410200{number:02x}0040{}", "0".repeat(110));
             assert_eq!(hex(&Message::new(kind).to_bytes()), golden);
         }

@@ -43,22 +43,6 @@ impl Word {
     pub fn replace(&self, what: usize) -> usize {
         self.0.swap(what, SeqCst)
     }
-
-    /// The same if it says `before` still.
-    #[inline]
-    pub fn exchange(&self, before: usize, what: usize) -> bool {
-        self.0.compare_exchange(before, what, AcqRel, Relaxed).is_ok()
-    }
-
-    /// Of those who found `before`, one asks what it is to say, which holds unless it says something else by now; whether it holds. Until
-    /// then it says `question`, which is nobody else's.
-    pub fn ask<T>(&self, before: usize, question: usize, ask: impl FnOnce() -> (usize, T)) -> Option<(bool, T)> {
-        if !self.exchange(before, question) {
-            return None;
-        }
-        let (what, rest) = ask();
-        Some((self.exchange(question, what), rest))
-    }
 }
 
 /// In use, by a word or by a call that still runs.

@@ -10,19 +10,10 @@ use window::layout::RingId;
 /// Bytes of a message that stand for something.
 const MEANT: usize = 52;
 
-const KINDS: [Kind; 8] =
-    [Kind::Hello, Kind::Welcome, Kind::Fetch, Kind::Ring, Kind::Refused, Kind::Watch, Kind::Cuts, Kind::Here];
+const KINDS: [Kind; 6] = [Kind::Hello, Kind::Welcome, Kind::Fetch, Kind::Ring, Kind::Refused, Kind::Here];
 
-const COMMANDS: [Command; 8] = [
-    Command::Get,
-    Command::On,
-    Command::Off,
-    Command::Size,
-    Command::Attach,
-    Command::Reads,
-    Command::Advise,
-    Command::SyncAll,
-];
+const COMMANDS: [Command; 7] =
+    [Command::Get, Command::On, Command::Off, Command::Size, Command::Attach, Command::Advise, Command::SyncAll];
 
 fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())

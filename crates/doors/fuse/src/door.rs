@@ -314,12 +314,7 @@ impl Door {
                 let _ = notifier.inval_inode(known.id, -1, 0);
             }
         }
-        opened.handle = self.handles.add_file(FileOf {
-            known: known.clone(),
-            open,
-            bypasses: opened.bypasses(),
-            passed: opened.is_passed(),
-        });
+        opened.handle = self.handles.add_file(FileOf { known: known.clone(), open, bypasses: opened.bypasses() });
         Ok(opened)
     }
 

@@ -19,8 +19,6 @@ pub struct FileOf {
     pub open: OpenFile,
     /// It was answered past a page cache that others may use.
     pub bypasses: bool,
-    /// The kernel reads and writes the replica for it, and nothing reaches us.
-    pub passed: bool,
 }
 
 /// An open directory with its node, which is in use as long.

@@ -115,17 +115,11 @@ pub struct Abilities {
 pub trait Bypasses {
     /// It was.
     fn bypasses(&self) -> bool;
-    /// Whether it was answered with the replica, and nothing of it is to reach us.
-    fn is_passed(&self) -> bool;
 }
 
 impl Bypasses for Opened {
     fn bypasses(&self) -> bool {
         self.backing.is_none() && self.flags & (fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES) == fopen::DIRECT_IO
-    }
-
-    fn is_passed(&self) -> bool {
-        self.backing.is_some() && self.flags & fopen::DIRECT_IO == 0
     }
 }
 

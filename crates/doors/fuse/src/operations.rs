@@ -408,7 +408,7 @@ impl Filesystem for Door {
         let exclusive = state.is_all_windowed() && !self.nodes.is_split(&known);
         // Held, so that nobody opens the file while it gets a window. Who gives one back may wait for a server.
         let _held = agent::windows::attaches(input).then_some(state);
-        Ok((0, self.agent.window_control(&file.open, req.pid, exclusive, file.passed, input)?))
+        Ok((0, self.agent.window_control(&file.open, req.pid, exclusive, input)?))
     }
 
     fn copy_file_range(

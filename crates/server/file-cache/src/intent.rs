@@ -133,7 +133,6 @@ impl Inner {
             // Last: what is refused to the program did not happen.
             let version = file.live.lock().version.unwrap_or(Version(0));
             let replica = self.replicas.open_as(version, How::Write)?;
-            let _cutting = self.replicas.cutting(Some(version));
             self.lower_length(file, 0)?;
             file.dated(|| rustix::fs::ftruncate(&replica, 0))?;
             fault::point("w0.truncated");

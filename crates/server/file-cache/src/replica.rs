@@ -54,23 +54,9 @@ pub(crate) struct Replicas {
     noting: Noting,
     /// Hears of each replica that is about to be removed.
     pub(crate) before_removal: OnceLock<Box<dyn Fn(Version) + Send + Sync>>,
-    /// Hears when a whole replica is about to become shorter or to get a hole (true), and when that is over.
-    pub(crate) on_cut: OnceLock<Box<dyn Fn(Version, bool) + Send + Sync>>,
     /// Brands of more bytes fail so.
     #[cfg(test)]
     pub(crate) refused_brands: parking_lot::Mutex<Option<(usize, rustix::io::Errno)>>,
-}
-
-/// A whole replica is being made shorter, or a hole in it.
-pub(crate) struct Cutting<'a> {
-    replicas: &'a Replicas,
-    version: Option<Version>,
-}
-
-impl Drop for Cutting<'_> {
-    fn drop(&mut self) {
-        self.replicas.tell_cut(self.version, false);
-    }
 }
 
 impl Replicas {
@@ -87,7 +73,6 @@ impl Replicas {
             failed: AtomicBool::new(false),
             noting: Noting::default(),
             before_removal: OnceLock::new(),
-            on_cut: OnceLock::new(),
             #[cfg(test)]
             refused_brands: Default::default(),
         })
@@ -171,18 +156,6 @@ impl Replicas {
             return Err(io::Error::from_raw_os_error(libc::ENOENT));
         }
         Ok(stat)
-    }
-
-    /// Before anything makes a replica shorter that programs may read past us, or a hole in it; it is over when the answer is dropped.
-    pub(crate) fn cutting(&self, version: Option<Version>) -> Cutting<'_> {
-        self.tell_cut(version, true);
-        Cutting { replicas: self, version }
-    }
-
-    fn tell_cut(&self, version: Option<Version>, begins: bool) {
-        if let (Some(tell), Some(version)) = (self.on_cut.get(), version) {
-            tell(version, begins);
-        }
     }
 
     /// Removes a replica and its checksums; what is not there is no error.
@@ -410,13 +383,7 @@ pub(crate) fn next_data(fd: impl AsFd, from: u64, end: u64) -> io::Result<Option
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use config::Policy;
-    use parking_lot::Mutex;
-
     use super::*;
-    use crate::world::World;
 
     #[test]
     fn a_brand_stays_with_its_replica_until_it_is_taken_away() {
@@ -436,34 +403,6 @@ mod tests {
         assert_eq!(replicas.read_brand(version), Some(brand));
         Replicas::unbrand_open(replica.as_fd());
         assert_eq!(replicas.read_brand(version), None);
-    }
-
-    #[test]
-    fn whatever_makes_a_replica_shorter_or_a_hole_in_it_is_told_before_and_after() {
-        let world = World::new();
-        world.store.put("f", b"old");
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let teller = Arc::clone(&told);
-        world.cache.on_cuts(Box::new(move |version, begins| teller.lock().push((version, begins))));
-        let policy = Arc::new(Policy::default());
-        world.cache.stage_in(&world.store.anchor("f").unwrap(), &policy).unwrap();
-        let writer = world.open(true, false).unwrap();
-        let version = writer.version().unwrap();
-        writer.write_at(b"longer", 0, false).unwrap();
-        writer.fallocate(0, 0, 1 << 20).unwrap();
-        assert!(told.lock().is_empty(), "{told:?}");
-        let expect = |why: &str| {
-            assert_eq!(std::mem::take(&mut *told.lock()), [(version, true), (version, false)], "{why}");
-        };
-        writer.set_len(4).unwrap();
-        expect("ftruncate");
-        writer.fallocate(libc::FALLOC_FL_PUNCH_HOLE as u32 | libc::FALLOC_FL_KEEP_SIZE as u32, 0, 2).unwrap();
-        expect("a hole");
-        let emptied = world.open(true, true).unwrap();
-        expect("O_TRUNC");
-        assert_eq!(emptied.version(), Some(version));
-        drop(world.cache.set_len(&world.store.anchor("f").unwrap(), 2, &policy, &|| false).unwrap());
-        expect("truncate");
     }
 
     #[test]

@@ -63,12 +63,6 @@ impl FileCache {
         let _ = self.inner.replicas.before_removal.set(tell);
     }
 
-    /// Has `tell` called with true before a whole replica becomes shorter or gets a hole, and with false after that, before whoever asked
-    /// for it is answered; from whatever thread. It must not call back. The first one stays.
-    pub fn on_cuts(&self, tell: Box<dyn Fn(Version, bool) + Send + Sync>) {
-        let _ = self.inner.replicas.on_cut.set(tell);
-    }
-
     /// Has `tell` called after bytes of a file were changed, or may have been, through a handle, before whoever asked for it is answered, with
     /// the handle's mark ([`FileHandle::mark`]; 0: none); from whatever thread. Not of what the kernel writes past us. It must not call back. The first one stays.
     pub fn on_changes(&self, tell: TellChange) {

@@ -17,7 +17,6 @@ use rustix::net::{
     SocketType, accept_with, bind, listen, recvmsg, sendmsg, socket_with, sockopt,
 };
 use window::attach::{Kind, MESSAGE_BYTES, Message, NotAMessage};
-use window::cuts::Tenure;
 
 use super::processes::{Process, Processes};
 use super::service::WindowService;
@@ -71,8 +70,6 @@ impl Drop for Listener {
 }
 
 fn serve(socket: &OwnedFd, service: &Weak<WindowService>, stop: &AtomicBool) {
-    // The thread ends with the service, and with the process whatever becomes of that.
-    let _tenure = service.upgrade().and_then(|service| Tenure::begin(service.cuts.as_ref()?).ok());
     let nap = Timespec { tv_sec: 0, tv_nsec: limits::CONTROL_POLL.as_nanos() as i64 };
     let mut peers: Vec<Peer> = Vec::new();
     while !stop.load(Ordering::Acquire) {
@@ -149,7 +146,6 @@ fn answer(peer: &mut Peer, service: &WindowService) -> bool {
     match Message::from_bytes(&bytes[..got]) {
         Ok(message) if message.kind == Kind::Hello && peer.process.is_none() => hello(peer, &service.processes).is_ok(),
         Ok(message) if message.kind == Kind::Fetch => fetch(peer, service, message.token).is_ok(),
-        Ok(message) if message.kind == Kind::Watch => watch(peer, service).is_ok(),
         Ok(message) if message.kind == Kind::Here => send(&peer.socket, &Message::new(Kind::Here), &[]).is_ok(),
         Err(NotAMessage::Version(version)) => {
             // Whoever may connect could fill the log.
@@ -177,13 +173,6 @@ fn fetch(peer: &Peer, service: &WindowService, token: u64) -> io::Result<()> {
     let medium = granted.medium.number();
     let message = Message { token, ring, capacity, medium, ..Message::new(Kind::Ring) };
     send(&peer.socket, &message, &[granted.ring.as_fd(), granted.sequence.as_fd()])
-}
-
-fn watch(peer: &Peer, service: &WindowService) -> io::Result<()> {
-    let Some(cuts) = service.cuts.as_ref().filter(|_| peer.process.is_some()) else {
-        return refuse(peer, libc::EOPNOTSUPP);
-    };
-    send(&peer.socket, &Message::new(Kind::Cuts), &[cuts.memory()])
 }
 
 fn refuse(peer: &Peer, status: i32) -> io::Result<()> {

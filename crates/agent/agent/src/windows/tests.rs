@@ -131,7 +131,7 @@ impl Stand {
     }
 
     fn control(&self, open: &OpenFile, ask: Control) -> Result<Control, i32> {
-        let answer = self.agent.window_control(open, std::process::id(), true, false, &ask.to_bytes());
+        let answer = self.agent.window_control(open, std::process::id(), true, &ask.to_bytes());
         answer.map(|bytes| Control::from_bytes(&bytes).unwrap()).map_err(|error| error.raw_os_error().unwrap())
     }
 
@@ -208,11 +208,11 @@ fn nobody_gets_a_window_that_may_not() {
     let open = stand.windowed("file");
     let ask = Control::new(Command::Attach, 0).to_bytes();
     let refused = |thread, exclusive| {
-        stand.agent.window_control(&open, thread, exclusive, false, &ask).unwrap_err().raw_os_error().unwrap()
+        stand.agent.window_control(&open, thread, exclusive, &ask).unwrap_err().raw_os_error().unwrap()
     };
     assert_eq!(refused(std::process::id(), false), libc::EAGAIN);
     assert_eq!(refused(1, true), libc::EAGAIN);
-    assert!(stand.agent.window_control(&open, std::process::id(), true, false, &ask[..31]).is_err());
+    assert!(stand.agent.window_control(&open, std::process::id(), true, &ask[..31]).is_err());
 }
 
 #[test]

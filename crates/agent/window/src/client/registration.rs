@@ -16,7 +16,6 @@ use rustix::net::{
 use super::home::Home;
 use super::window::Window;
 use crate::attach::{CONTROL, CONTROL_BYTES, Command, Control, Kind, MESSAGE_BYTES, Message, NotAMessage, page};
-use crate::cuts::Watch;
 use crate::limits::{AGENT_ANSWERS_WITHIN, AGENT_IS_THERE_WITHIN, DESCRIPTORS_PER_MESSAGE};
 use crate::mapping::{Mapping, Medium};
 use crate::memory::Memory;
@@ -213,15 +212,6 @@ impl Registration {
         let writer = Writer::new(ring, answer.ring, answer.capacity, sequence)
             .map_err(|_| io::Error::from_raw_os_error(libc::EPROTO))?;
         Ok(Window::new(writer, Arc::clone(&self.link)))
-    }
-
-    /// The page that tells of cuts. `EPROTO`, or the end of the connection: an agent without one.
-    pub fn watch(&self) -> io::Result<Watch> {
-        let (answer, descriptors) = self.link.ask(&Message::new(Kind::Watch), AGENT_ANSWERS_WITHIN)?;
-        match <[OwnedFd; 1]>::try_from(descriptors) {
-            Ok([page]) if answer.kind == Kind::Cuts => Watch::of(page),
-            _ => Err(io::Error::from_raw_os_error(libc::EPROTO)),
-        }
     }
 
     /// Whether the agent answers just now, within [`AGENT_IS_THERE_WITHIN`]: the ioctl waits for it however long. After a no it

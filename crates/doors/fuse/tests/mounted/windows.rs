@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering::SeqCst;
 
 use testkit::{PATIENCE, ProcessGuard, in_private_namespace, wait_until};
-use window::attach::{Command as Ask, Control, page_and_pair, state};
+use window::attach::{Command as Ask, Control, state};
 use window::client::{Registration, Window, control};
 use window::{Mapping, Medium, Memory};
 
@@ -133,41 +133,6 @@ fn any_descriptor_answers_the_ioctl_and_only_ours() {
         assert_eq!(ask(&plain, Ask::Size, 0).unwrap_err().raw_os_error(), Some(libc::EOPNOTSUPP));
         let elsewhere = File::create(stand.beside("elsewhere")).unwrap();
         assert_eq!(ask(&elsewhere, Ask::Get, 0).unwrap_err().raw_os_error(), Some(libc::ENOTTY));
-    });
-}
-
-#[test]
-fn a_replica_that_the_kernel_reads_by_itself_is_offered_for_mapping_and_its_cuts_are_told() {
-    in_private_namespace(|| {
-        if !PASSTHROUGH.is_served() {
-            return;
-        }
-        let stand = Stand::new(PASSTHROUGH);
-        let path = stand.path("file");
-        fs::write(&path, [1; 5000]).unwrap();
-        let registration = register(&stand.window_socket());
-        let ask = |file: &File| control(file.as_fd(), &Control::new(Ask::Reads, 0));
-        let refused = |file: &File| ask(file).unwrap_err().raw_os_error();
-        let reader = File::open(&path).unwrap();
-        let told = ask(&reader).unwrap();
-        assert_eq!(told.bytes, 5000);
-        let (page, pair) = page_and_pair(told.token);
-        let watch = registration.watch().unwrap();
-        assert_eq!(watch.name(), page);
-        let (standing, ()) = watch.stand_before(pair, || Some(())).unwrap();
-        let writer = OpenOptions::new().read(true).write(true).open(&path).unwrap();
-        assert_eq!(refused(&writer), Some(libc::EOPNOTSUPP));
-        writer.write_all_at(b"longer", 4998).unwrap();
-        assert!(watch.stands(standing));
-        writer.set_len(4000).unwrap();
-        assert!(!watch.stands(standing));
-        let (standing, ()) = watch.stand_before(pair, || Some(())).unwrap();
-        assert_eq!(ask(&reader).unwrap().bytes, 4000);
-        drop(File::create(&path).unwrap());
-        assert!(!watch.stands(standing));
-        let stand = Stand::new(DIRECT);
-        fs::write(stand.path("file"), [1; 5000]).unwrap();
-        assert_eq!(refused(&File::open(stand.path("file")).unwrap()), Some(libc::EOPNOTSUPP));
     });
 }
 

@@ -87,7 +87,6 @@ impl FileHandle {
             return Ok(Tried::Full(None));
         }
         let flags = FallocateFlags::from_bits_retain(mode);
-        let _cutting = (mode != 0).then(|| self.cutting());
         let allocate = || rustix::fs::fallocate(fd, flags, offset, len).map_err(io::Error::from);
         let mut done = allocate();
         if done.as_ref().is_err_and(is_full) {
