@@ -41,5 +41,5 @@ mod summed_copy;
 mod sync;
 
 #[cfg(not(loom))]
-pub use mapping::{Gather, Mapping, Medium};
+pub use mapping::{Gather, Mapping, WindowMedium};
 pub use memory::Memory;

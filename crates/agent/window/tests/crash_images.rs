@@ -16,7 +16,7 @@ use testkit::Random;
 use window::drained::Drained;
 use window::memory::Heap;
 use window::recover::{Bounds, Replay, recover};
-use window::ring::{Reader, Refused, Stop, Writer};
+use window::ring::{AppendRefused, RingReader, Stop, Writer};
 use window::sequence::Sequence;
 
 const CAPACITY: u64 = 64 << 10;
@@ -38,7 +38,7 @@ fn story(seed: u64, omitted: Omitted) -> Vec<Image> {
     let rings: Vec<_> = (0..RINGS).map(|_| Arc::new(machine.memory(ring_bytes(CAPACITY)))).collect();
     let sequence = Arc::new(Arc::new(machine.memory(COUNTER)));
     let drained = Arc::new(machine.memory(COUNTER));
-    let new = |ring: usize| Reader::create(rings[ring].clone(), grant(id(ring), CAPACITY)).unwrap();
+    let new = |ring: usize| RingReader::create(rings[ring].clone(), grant(id(ring), CAPACITY)).unwrap();
     let readers = (0..RINGS).map(new).collect();
     let program = |ring: usize| {
         let sequence = Sequence::new(sequence.clone());
@@ -65,7 +65,7 @@ fn story(seed: u64, omitted: Omitted) -> Vec<Image> {
             patient
         });
         if let Err(refused) = done {
-            assert!(matches!(refused, Refused::Impatient | Refused::Revoked), "{refused:?}");
+            assert!(matches!(refused, AppendRefused::Impatient | AppendRefused::Revoked), "{refused:?}");
         }
         machine.ended(done.is_ok());
     }
@@ -87,7 +87,7 @@ fn wrong(image: &Image) -> Result<(), String> {
     let mut readers = Vec::new();
     for ring in 0..RINGS {
         let memory = Heap::from_image(&image.memories[ring]);
-        let reader = Reader::left_behind(memory, grant(id(ring), CAPACITY));
+        let reader = RingReader::left_behind(memory, grant(id(ring), CAPACITY));
         readers.push(reader.map_err(|error| format!("a ring that was granted: {error}"))?);
     }
     let drained = Drained::left_behind(Heap::from_image(&image.memories[RINGS + 1]));

@@ -61,7 +61,7 @@ impl Notifier {
         self.send(notify_code::INVAL_INODE, bytes_of(&body), &[], false)
     }
 
-    /// Registers a file - an `O_PATH` descriptor serves - for [`crate::Opened::backing`]. `EPERM` without
+    /// Registers a file - an `O_PATH` descriptor serves - for [`crate::OpenReply::backing`]. `EPERM` without
     /// `CAP_SYS_ADMIN`, `ELOOP` when its file system is stacked deeper than agreed.
     pub fn backing_open(&self, file: BorrowedFd<'_>) -> io::Result<BackingId> {
         self.transport.backing_open(file)

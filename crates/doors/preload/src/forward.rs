@@ -6,7 +6,7 @@ use core::mem::transmute;
 use libc::{iovec, mode_t, off_t, size_t, ssize_t};
 
 use crate::departure::depart;
-use crate::original::{Absent, Original};
+use crate::original::{AbsentResult, Original};
 use crate::{advice, agent, asynchronous, data, descriptors, lifetime, original, stdio};
 
 /// Expands the table.
@@ -100,7 +100,7 @@ macro_rules! exported {
             #[inline(never)]
             unsafe extern "C-unwind" fn find_first($($a: $t),*) -> $r {
                 match ORIGINAL.find().is_null() {
-                    true => <$r as Absent>::absent(),
+                    true => <$r as AbsentResult>::absent(),
                     // SAFETY: as it came.
                     false => unsafe { $name($($a),*) },
                 }

@@ -10,9 +10,9 @@ use std::time::Duration;
 use agent::{Agent, Config, PolicyTable};
 use config::Policy;
 use file_cache::{FileCache, Settings};
-use global_store::posix::{Options, PosixStore};
+use global_store::posix::{PosixStore, StoreOptions};
 use proptest::prelude::*;
-use relay::{Lockers, Names, Session};
+use relay::{ClientSession, Names, RecoveryRecords};
 use testkit::{TempTree, in_private_namespace};
 use transport::{Service, Targets};
 use wire::{Message, Piece, Text, pace};
@@ -60,7 +60,7 @@ impl Stand {
         tree.file("data/file", "content");
         tree.file("secret", "untouched");
         let root = fs::File::open(tree.path("data")).unwrap().into();
-        let store = PosixStore::new(root, Options::default()).unwrap();
+        let store = PosixStore::new(root, StoreOptions::default()).unwrap();
         let cache = FileCache::open(Settings::new(tree.path("bb"), Arc::new(store.clone()), "test")).unwrap();
         let policies = PolicyTable::new(Policy::default());
         Stand { tree, agent: Arc::new(Agent::new(Config { cache, store, policies }).unwrap()) }
@@ -71,7 +71,7 @@ impl Stand {
     }
 
     fn server_with_grace(&self, grace: Duration) -> Names<NoData> {
-        let lockers = Lockers::open(self.tree.path("lockers"), grace).unwrap();
+        let lockers = RecoveryRecords::open(self.tree.path("lockers"), grace).unwrap();
         Names::new(NoData, "", Arc::clone(&self.agent), lockers, 1)
     }
 }
@@ -105,7 +105,7 @@ fn init() -> Vec<u8> {
 /// A node that is attached.
 struct Node<'a> {
     server: &'a Names<NoData>,
-    session: Session<()>,
+    session: ClientSession<()>,
     last: u64,
     /// The lowest request that it has not done with; `None`: the last.
     oldest: Option<u64>,

@@ -14,7 +14,7 @@ use fuse_protocol::{Envelope, Errno, Parked, Raw};
 use parking_lot::Mutex;
 use relay::Relay;
 use testkit::{TempTree, wait_until};
-use transport::{Access, Address, Client, Server, Service, Targets, Who};
+use transport::{Address, AllowedPeers, Client, Server, Service, Targets, Who};
 use wire::{Message, Piece};
 
 const BOUND: Duration = Duration::from_secs(30);
@@ -148,7 +148,7 @@ impl Script {
             listens: listen,
         };
         let path = tree.path(name);
-        let server = Server::start(played, &[Address::Unix(path.clone())], Access::default()).unwrap();
+        let server = Server::start(played, &[Address::Unix(path.clone())], AllowedPeers::default()).unwrap();
         symlink(&path, tree.path("next")).unwrap();
         std::fs::rename(tree.path("next"), tree.path("server")).unwrap();
         Script { path, locks, events, asked, listens, server: Some(server) }

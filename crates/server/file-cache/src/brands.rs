@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering;
 use catalogue::{Record, State};
 use types::Identity;
 
-use crate::brand::Brand;
+use crate::brand::IdentityAttribute;
 use crate::cache::{Inner, errno};
 use crate::file::File;
 use crate::limits::{BRAND_BYTES, BRAND_BYTES_MAX, BRANDS_ROUND};
@@ -54,7 +54,7 @@ impl Inner {
         if !self.xattrs.load(Ordering::Relaxed) {
             return;
         }
-        let brand = Brand {
+        let brand = IdentityAttribute {
             identity: file.identity.clone(),
             epoch: record.epoch,
             base: record.base,
@@ -152,7 +152,7 @@ mod tests {
         *world.cache.inner.replicas.refused_brands.lock() = None;
     }
 
-    fn brand_of(world: &World, name: &str) -> Option<Brand> {
+    fn brand_of(world: &World, name: &str) -> Option<IdentityAttribute> {
         let file = world.cache.inner.known(&world.store.identity(name).unwrap()).unwrap();
         let version = file.live.lock().version.unwrap();
         world.cache.inner.replicas.read_brand(version)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use catalogue::{Durability, Record, State};
 use global_store::calls::still_wanted;
-use global_store::{Anchor, Attributes};
+use global_store::{Anchor, StoreAttributes};
 use types::{Epoch, Fingerprint, Version};
 
 use crate::api::OpenHow;
@@ -24,7 +24,7 @@ impl Inner {
         file: &File,
         anchor: &Arc<dyn Anchor>,
         how: &OpenHow,
-        found: &Attributes,
+        found: &StoreAttributes,
     ) -> io::Result<()> {
         if how.truncate {
             still_wanted()?;

@@ -16,7 +16,7 @@ use global_store::posix::is_kernel_from;
 use rustix::fs::{AtFlags, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, UTIME_OMIT, XattrFlags};
 use types::{ByteRange, Timestamp, Version};
 
-use crate::brand::Brand;
+use crate::brand::IdentityAttribute;
 use crate::limits::{BRAND_BYTES_MAX, PIECE_BYTES};
 use crate::noting::{Noting, to_atime};
 
@@ -172,7 +172,7 @@ impl Replicas {
 
     /// Marks a replica as holding somebody's dirt, in at most so many bytes if that can be; what it said before is replaced, or
     /// stays if it fails. `EOPNOTSUPP`: the file system has no such attributes.
-    pub(crate) fn brand(&self, replica: BorrowedFd<'_>, brand: &Brand, most: usize) -> io::Result<()> {
+    pub(crate) fn brand(&self, replica: BorrowedFd<'_>, brand: &IdentityAttribute, most: usize) -> io::Result<()> {
         let bytes = brand.encode(most);
         #[cfg(test)]
         if let Some((_, error)) = self.refused_brands.lock().filter(|(room, _)| bytes.len() > *room) {
@@ -193,10 +193,10 @@ impl Replicas {
     }
 
     /// Reads the brand, if there is a sound one.
-    pub(crate) fn read_brand(&self, version: Version) -> Option<Brand> {
+    pub(crate) fn read_brand(&self, version: Version) -> Option<IdentityAttribute> {
         let mut bytes = vec![0_u8; BRAND_BYTES_MAX];
         let len = rustix::fs::getxattr(self.path(version), BRAND, &mut bytes[..]).ok()?;
-        Brand::decode(bytes.get(..len)?)
+        IdentityAttribute::decode(bytes.get(..len)?)
     }
 
     /// Whether it has a brand, sound or not.
@@ -393,7 +393,7 @@ mod tests {
         let replica = replicas.create(version).unwrap();
         assert_eq!(replicas.read_brand(version), None);
         let time = Timestamp { seconds: -5, nanos: 7 };
-        let brand = Brand {
+        let brand = IdentityAttribute {
             identity: types::Identity::new(vec![1, 2, 3]).unwrap(),
             epoch: types::Epoch(4),
             base: types::Fingerprint { size: 9, mtime: time, ctime: time, attributes: 0 },

@@ -11,9 +11,9 @@ use global_store::Anchor;
 use types::{ByteRange, Fingerprint, Identity, Timestamp, Version};
 
 use crate::api::{DrainProgress, Keep, OpenHow, Overlay, Residency, SetMtime, Stuck, TellChange};
-use crate::cache::{Counters, Inner, broken};
+use crate::cache::{CacheCounters, Inner, broken};
 use crate::clock::wall;
-use crate::file::{Body, Place};
+use crate::file::{Body, NameHold};
 use crate::handle::FileHandle;
 use crate::limits::{FETCH_TRIES, RESOLVE_WAIT};
 use crate::recovery;
@@ -192,7 +192,7 @@ impl FileCache {
             record.removing &= !named;
             if named {
                 // The record says no more that another file is to take its place.
-                file.live.lock().place = Place::Own;
+                file.live.lock().place = NameHold::Own;
             }
             // It is a hint: the durable handle finds the file all the same.
             if self.inner.put(&file, record.clone(), Durability::Process).is_ok() {
@@ -403,7 +403,7 @@ impl Inner {
         counter.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn counters(&self) -> &Counters {
+    pub(crate) fn counters(&self) -> &CacheCounters {
         &self.counters
     }
 }

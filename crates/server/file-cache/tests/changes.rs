@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use config::{Policy, StageOut};
 use file_cache::{FileHandle, OpenHow, Residency};
-use global_store::memory::Operation;
+use global_store::memory::StoreOperation;
 use support::{MIB, Mapping, World, kernel_write, until};
 use types::ByteRange;
 
@@ -29,7 +29,7 @@ fn of_a_file_that_was_appended_to_what_was_there_before_is_not_looked_at() {
         drop(handle);
         world.store.clear_journal();
         world.drain();
-        assert_eq!(world.writes(), [Operation::Write(ByteRange::new(8 * MIB as u64, end + 5))]);
+        assert_eq!(world.writes(), [StoreOperation::Write(ByteRange::new(8 * MIB as u64, end + 5))]);
         assert_eq!(world.state("f"), Residency::Clean);
     }
     assert_eq!(world.store.read("f").unwrap()[3 * MIB], 7);
@@ -79,7 +79,7 @@ fn what_a_writer_that_stays_open_appends_is_copied_from_where_the_last_stage_out
         kernel_write(&handle, &vec![step as u8; MIB], end);
         world.store.clear_journal();
         let _ = world.cache.drain_file(&world.identity("f"), &|| false);
-        assert_eq!(world.writes(), [Operation::Write(ByteRange::at(end, MIB as u64))]);
+        assert_eq!(world.writes(), [StoreOperation::Write(ByteRange::at(end, MIB as u64))]);
     }
     drop(handle);
     world.store.clear_journal();
@@ -104,7 +104,8 @@ fn a_file_that_stays_open_is_staged_out_as_it_grows_under_size() {
         written.extend(more);
         until("it is below while it is open", || world.store.read("f").unwrap() == written);
     }
-    let rewritten: u64 = world.writes().iter().map(|w| if let Operation::Write(r) = w { r.len() } else { 0 }).sum();
+    let rewritten: u64 =
+        world.writes().iter().map(|w| if let StoreOperation::Write(r) = w { r.len() } else { 0 }).sum();
     assert_eq!(rewritten, written.len() as u64, "each byte once");
     kernel_write(&handle, b"over", 5);
     written[5..9].copy_from_slice(b"over");

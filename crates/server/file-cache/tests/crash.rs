@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use config::{KeepAfter, Policy};
 use file_cache::{FileCache, FileHandle, OpenHow, Settings, fault};
-use global_store::posix::{Options, PosixStore};
+use global_store::posix::{PosixStore, StoreOptions};
 use global_store::{Anchor, GlobalStore};
 use rustix::fs::{Mode, OFlags};
 
@@ -32,7 +32,7 @@ impl World {
         let root = dir.join("global");
         std::fs::create_dir_all(&root).unwrap();
         let fd = rustix::fs::open(&root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).unwrap();
-        let store = PosixStore::new(fd, Options { shared: Some(shared), durable_handles: None }).unwrap();
+        let store = PosixStore::new(fd, StoreOptions { shared: Some(shared), durable_handles: None }).unwrap();
         let below: Arc<dyn GlobalStore> = Arc::new(store.clone());
         let mut settings = Settings::new(dir.join("bb"), below, "crash");
         settings.background = false;

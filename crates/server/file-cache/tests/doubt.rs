@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use file_cache::{FileHandle, OpenHow, Residency, SetMtime, now_of_files};
-use global_store::memory::{Fault, Operation};
+use global_store::memory::{Fault, StoreOperation};
 use support::{MIB, World};
 use types::Timestamp;
 
@@ -32,7 +32,7 @@ fn reads_below(world: &World) -> Arc<AtomicU64> {
     let reads = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&reads);
     world.store.set_hook(Some(Arc::new(move |operation, _| {
-        counted.fetch_add(u64::from(matches!(operation, Operation::Read(_))), Ordering::Relaxed);
+        counted.fetch_add(u64::from(matches!(operation, StoreOperation::Read(_))), Ordering::Relaxed);
     })));
     reads
 }
@@ -213,7 +213,7 @@ fn of_a_dirty_file_that_a_former_version_left_ctime_alone_is_no_conflict() {
 #[test]
 fn a_store_that_cannot_keep_a_time_or_refuses_it_makes_no_conflict() {
     let far = Timestamp { seconds: 4_102_444_800, nanos: 7 };
-    let refuses = |operation: &Operation| matches!(operation, Operation::SetMtime(_));
+    let refuses = |operation: &StoreOperation| matches!(operation, StoreOperation::SetMtime(_));
     for (case, errno) in [("clamps", 0), ("refuses", libc::EPERM), ("cannot", libc::EOPNOTSUPP)] {
         for staged_out in [false, true] {
             let world = World::new();
@@ -255,7 +255,7 @@ fn a_write_of_others_while_a_store_is_told_a_time_that_it_cannot_keep_is_a_confl
     world.write_new("f", b"one");
     let (store, once) = (world.store.clone(), std::sync::atomic::AtomicBool::new(false));
     world.store.set_after(Some(Arc::new(move |operation, _| {
-        if matches!(operation, Operation::SetMtime(_)) && !once.swap(true, Ordering::SeqCst) {
+        if matches!(operation, StoreOperation::SetMtime(_)) && !once.swap(true, Ordering::SeqCst) {
             store.set_clock(wall(), 1_000_000);
             store.put("f", b"two");
         }

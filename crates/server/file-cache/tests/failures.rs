@@ -7,7 +7,7 @@ use std::sync::Arc;
 use catalogue::{Catalogue, Durability};
 use config::{KeepAfter, Policy};
 use file_cache::{OpenHow, Residency};
-use global_store::memory::{Fault, Operation};
+use global_store::memory::{Fault, StoreOperation};
 use support::{MIB, World, read};
 
 /// What a file may hold: the last content that a call acknowledged, and those of calls that failed since.
@@ -211,7 +211,7 @@ fn what_failed_is_told_with_the_side_that_is_to_be_mended() {
         assert_eq!(drained[0].reason, shown.reason);
         format!("{}; {}", shown.reason, shown.remedy)
     };
-    let writes = |operation: &Operation| matches!(operation, Operation::Write(_));
+    let writes = |operation: &StoreOperation| matches!(operation, StoreOperation::Write(_));
     world.store.fail(Fault { errno: libc::ENOSPC, matching: writes, ..Fault::default() });
     let full = told();
     assert!(full.starts_with("the global store: No space left on device"), "{full}");
@@ -308,7 +308,8 @@ fn what_a_failed_sync_may_have_lost_is_written_again() {
         for number in 0..files {
             world.write_new(&format!("f{number}"), &vec![7; 1000]);
         }
-        let matching = |operation: &Operation| matches!(operation, Operation::Sync | Operation::SyncStore);
+        let matching =
+            |operation: &StoreOperation| matches!(operation, StoreOperation::Sync | StoreOperation::SyncStore);
         world.store.fail(Fault { matching, ..Fault::default() });
         assert_eq!(world.cache.drain_all(&mut |_| {}, &|| false).len(), files);
         assert_eq!(world.store.read("f0").unwrap(), [7; 1000], "it reads back");
@@ -327,7 +328,7 @@ fn what_a_failed_sync_may_have_lost_is_written_again() {
 fn what_was_written_of_a_file_that_left_its_batch_is_written_again() {
     let world = World::new();
     (0..3).for_each(|number| world.write_new(&format!("f{number}"), &vec![7; 1000]));
-    let matching = |operation: &Operation| matches!(operation, Operation::SetMtime(_));
+    let matching = |operation: &StoreOperation| matches!(operation, StoreOperation::SetMtime(_));
     world.store.fail(Fault { matching, ..Fault::default() });
     assert_eq!(world.cache.drain_all(&mut |_| {}, &|| false).len(), 1);
     let before = world.writes().len();
@@ -340,7 +341,7 @@ fn what_failed_on_its_way_to_the_medium_during_the_copy_is_written_again() {
     let world = World::new();
     let data = vec![7; 40 << 20];
     world.write_new("f", &data);
-    let matching = |operation: &Operation| matches!(operation, Operation::LeaveBehind(_));
+    let matching = |operation: &StoreOperation| matches!(operation, StoreOperation::LeaveBehind(_));
     world.store.fail(Fault { matching, ..Fault::default() });
     assert_eq!(world.cache.drain_all(&mut |_| {}, &|| false).len(), 1);
     let before = world.writes().len();

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use config::{Atime, Policy, StageOut};
 use file_cache::Residency;
-use global_store::calls::{Errand, Store};
-use global_store::memory::Operation::SyncNames;
-use global_store::memory::{Fault, Operation};
+use global_store::calls::{RequestId, Store};
+use global_store::memory::StoreOperation::SyncNames;
+use global_store::memory::{Fault, StoreOperation};
 use support::{MIB, World, kernel_file, read};
 use testkit::{PATIENCE, TempTree, in_private_namespace, wait_until};
 
@@ -233,7 +233,7 @@ fn a_store_that_cannot_be_synced_keeps_nobody_from_the_room_of_removed_files() {
     in_private_namespace(|| {
         let tree = TempTree::new();
         let world = world(&tree, 0);
-        let matching = |operation: &Operation| *operation == SyncNames;
+        let matching = |operation: &StoreOperation| *operation == SyncNames;
         world.store.fail(Fault { times: u64::MAX, matching, ..Fault::default() });
         (0..3).for_each(|_| remove_synced(&world));
     });
@@ -249,7 +249,7 @@ fn a_program_sees_no_space_only_if_the_global_store_has_none() {
         world.store.fail(Fault {
             times: u64::MAX,
             errno: libc::ENOSPC,
-            matching: |o| matches!(o, Operation::Write(_)),
+            matching: |o| matches!(o, StoreOperation::Write(_)),
             ..Fault::default()
         });
         let refused = handle.write_at(&vec![2; 10 * MIB], 10 * MIB as u64, false);
@@ -426,13 +426,13 @@ fn who_was_given_up_while_a_file_that_outgrows_the_burst_buffer_is_staged_out_wa
         let (answers, reached) = (Arc::new(Mutex::new(())), Arc::new(AtomicU64::new(0)));
         let (awaited, seen) = (Arc::clone(&answers), Arc::clone(&reached));
         world.store.set_hook(Some(Arc::new(move |operation, _| {
-            if matches!(operation, Operation::Write(_)) {
+            if matches!(operation, StoreOperation::Write(_)) {
                 seen.fetch_add(1, Ordering::AcqRel);
                 drop(awaited.lock());
             }
         })));
         let hangs = answers.lock().unwrap();
-        let errand = Errand { asker: Store::mint(), number: 2 };
+        let errand = RequestId { asker: Store::mint(), number: 2 };
         let cache = world.cache.clone();
         let drain = std::thread::spawn(move || cache.drain_all(&mut |_| {}, &|| false));
         wait_until("the stage-out hangs", PATIENCE, || reached.load(Ordering::Acquire) > 0);

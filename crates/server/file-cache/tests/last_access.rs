@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use config::{Atime, Cache, Policy};
 use file_cache::{FileCache, FileHandle, SetMtime, Settings};
-use global_store::memory::{Fault, Operation};
+use global_store::memory::{Fault, StoreOperation};
 use support::{MIB, World, kernel_file, read};
 use testkit::{PATIENCE, wait_until};
 use types::{Identity, Timestamp};
@@ -50,7 +50,7 @@ fn told(world: &World) -> Timestamp {
 
 /// How often it was set below.
 fn settled(world: &World) -> usize {
-    let is = |operation: &Operation| matches!(operation, Operation::SetAtime(_));
+    let is = |operation: &StoreOperation| matches!(operation, StoreOperation::SetAtime(_));
     world.store.journal().iter().filter(|event| is(&event.operation)).count()
 }
 
@@ -106,8 +106,8 @@ fn what_is_read_while_a_read_goes_below_is_not_forgotten() {
     read(&handle, 1);
     let first = told(&world);
     let again = Arc::clone(&handle);
-    let hook = move |operation: &Operation, _: &Identity| {
-        if matches!(operation, Operation::SetAtime(_)) {
+    let hook = move |operation: &StoreOperation, _: &Identity| {
+        if matches!(operation, StoreOperation::SetAtime(_)) {
             read(&again, 1);
         }
     };
@@ -327,7 +327,7 @@ fn a_crash_or_a_store_that_refuses_loses_a_time_of_last_access_and_makes_none_up
     let handle = world.open("f", false);
     assert_eq!((told(&world), below(&world)), (before, before));
     kernel_read(&handle);
-    let matching = |operation: &Operation| matches!(operation, Operation::SetAtime(_));
+    let matching = |operation: &StoreOperation| matches!(operation, StoreOperation::SetAtime(_));
     world.store.fail(Fault { matching, ..Fault::default() });
     drop(handle);
     assert_eq!((told(&world), below(&world)), (before, before));

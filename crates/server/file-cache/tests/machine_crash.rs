@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use file_cache::{FileCache, Residency, SetMtime};
-use global_store::memory::Operation;
+use global_store::memory::StoreOperation;
 use support::{MIB, Mapping, World, kernel_write, read};
 use types::Identity;
 
@@ -329,7 +329,7 @@ fn a_search_for_unsaved_data_that_was_cut_short_is_repeated() {
     std::fs::remove_dir_all(dir.path().join("catalogue")).unwrap();
     let asked = AtomicU64::new(0);
     store.set_hook(Some(Arc::new(move |operation, _| {
-        let second = matches!(operation, Operation::Locate) && asked.fetch_add(1, Ordering::Relaxed) == 1;
+        let second = matches!(operation, StoreOperation::Locate) && asked.fetch_add(1, Ordering::Relaxed) == 1;
         assert!(!second, "the process dies here");
     })));
     let died = catch_unwind(AssertUnwindSafe(|| FileCache::open(settings.clone()).map(|_| ())));
@@ -464,7 +464,7 @@ fn what_was_synced_in_a_new_file_has_its_name_after_a_crash_however_it_was_made(
         let mut world = World::new();
         world.store.set_forgets_names();
         story(&mut world);
-        let all = [Operation::SyncStore, Operation::SyncNames];
+        let all = [StoreOperation::SyncStore, StoreOperation::SyncNames];
         assert!(!world.store.journal().iter().any(|event| all.contains(&event.operation)), "{what}: all synced");
         world.store.crash();
         assert!(world.store.identity("f").is_ok(), "{what}");

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use config::Policy;
 use file_cache::{Keep, Residency};
-use global_store::memory::Operation;
+use global_store::memory::StoreOperation;
 use support::{World, without_room};
 use testkit::{Disk, TempTree};
 
@@ -79,7 +79,7 @@ fn a_sync_makes_the_name_durable_before_the_data() {
     assert!(new.sync_kept().is_none(), "its name is not durable yet");
     assert!(new.sync(false).is_err(), "the medium took what it has no room for");
     assert!(new.sync_kept().is_none(), "it is to be told whoever asks");
-    assert!(failing.world.store.journal().iter().any(|event| event.operation == Operation::SyncName));
+    assert!(failing.world.store.journal().iter().any(|event| event.operation == StoreOperation::SyncName));
 }
 
 #[test]

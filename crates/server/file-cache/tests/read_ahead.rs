@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use file_cache::Fared;
-use global_store::memory::Operation;
+use global_store::memory::StoreOperation;
 use parking_lot::Mutex;
 use support::{MIB, World, read, until};
 use types::ByteRange;
@@ -28,7 +28,7 @@ fn far_away(fetches: usize) -> (World, Arc<Mutex<Vec<u64>>>) {
     let order: Arc<Mutex<Vec<u64>>> = Arc::default();
     let seen = Arc::clone(&order);
     world.store.set_hook(Some(Arc::new(move |operation, _| {
-        if let Operation::Read(range) = operation {
+        if let StoreOperation::Read(range) = operation {
             seen.lock().push(range.start / MIB as u64);
             std::thread::sleep(ROUND_TRIP);
         }
@@ -93,7 +93,7 @@ fn beside_a_read_that_nobody_expected_one_fetcher_works() {
     let under_way = Arc::new((AtomicU64::new(0), AtomicU64::new(0)));
     let counts = Arc::clone(&under_way);
     world.store.set_hook(Some(Arc::new(move |operation, _| {
-        if matches!(operation, Operation::Read(_)) {
+        if matches!(operation, StoreOperation::Read(_)) {
             counts.1.fetch_max(counts.0.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
             std::thread::sleep(ROUND_TRIP);
             counts.0.fetch_sub(1, Ordering::SeqCst);

@@ -3,7 +3,7 @@
 mod support;
 
 use file_cache::Residency;
-use global_store::memory::{Fault, Operation};
+use global_store::memory::{Fault, StoreOperation};
 use support::{Mapping, World, kernel_write, read};
 
 #[test]
@@ -78,7 +78,7 @@ fn a_store_that_does_not_answer_a_start_makes_no_orphans_of_removed_files() {
         if happened {
             world.store.unlink("f").unwrap();
         }
-        let matching = |operation: &Operation| *operation == Operation::Locate;
+        let matching = |operation: &StoreOperation| *operation == StoreOperation::Locate;
         world.store.fail(Fault { matching, times: 2, errno: libc::ETIMEDOUT, ..Fault::default() });
         world.crash();
         assert_eq!(world.cache.state(&identity), Residency::Queued, "{label}: it may be there");

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use config::{Cache, KeepAfter, Policy, StageOut};
 use file_cache::{OpenHow, Residency, SetMtime};
-use global_store::memory::{Fault, Operation};
+use global_store::memory::{Fault, StoreOperation};
 use support::{MIB, World, kernel_write, read, until};
 use types::Timestamp;
 
@@ -80,7 +80,7 @@ fn a_file_that_changes_while_it_is_copied_is_served_from_the_global_store() {
     world.store.put("f", &vec![1; 3 * MIB]);
     let store = world.store.clone();
     world.store.set_hook(Some(Arc::new(move |operation, _| {
-        if matches!(operation, Operation::Read(_)) {
+        if matches!(operation, StoreOperation::Read(_)) {
             store.write("f", b"x", 0).unwrap();
         }
     })));
@@ -100,7 +100,7 @@ fn a_failed_read_below_is_told_and_the_next_one_tries_again() {
     let world = World::new();
     world.store.put("f", &vec![1; 3 * MIB]);
     let handle = world.open("f", false);
-    world.store.fail(Fault { matching: |o| matches!(o, Operation::Read(_)), ..Fault::default() });
+    world.store.fail(Fault { matching: |o| matches!(o, StoreOperation::Read(_)), ..Fault::default() });
     let mut buffer = [0; 10];
     assert_eq!(handle.read_at(&mut buffer, 0).unwrap_err().raw_os_error(), Some(libc::EIO));
     assert_eq!(handle.read_at(&mut buffer, 0).unwrap(), 10);
@@ -346,9 +346,9 @@ fn readers_of_a_file_that_is_fetched_go_on_when_a_writer_is_refused() {
         let reader = world.open("f", false);
         assert_eq!(read(&reader, 10), [3; 10]);
         assert_eq!(world.state("f"), Residency::Fetching);
-        let matching: fn(&Operation) -> bool = match truncate {
-            false => |operation| matches!(operation, Operation::Open(global_store::Access::Write)),
-            true => |operation| matches!(operation, Operation::Attributes),
+        let matching: fn(&StoreOperation) -> bool = match truncate {
+            false => |operation| matches!(operation, StoreOperation::Open(global_store::Access::Write)),
+            true => |operation| matches!(operation, StoreOperation::Attributes),
         };
         world.store.fail(Fault { matching, errno: libc::EROFS, ..Fault::default() });
         let how = OpenHow { truncate, ..world.how(true) };

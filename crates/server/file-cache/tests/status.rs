@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use config::{Cache, Policy, StageOut};
 use file_cache::{FileCache, OpenHow, Residency};
-use global_store::memory::{Fault, Operation};
+use global_store::memory::{Fault, StoreOperation};
 use support::{MIB, World};
 
 /// More files than anchors are kept for.
@@ -28,7 +28,7 @@ fn found_again(finds_by_identity: bool) -> u64 {
     let count = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&count);
     world.store.set_hook(Some(Arc::new(move |operation, _| {
-        counted.fetch_add(u64::from(matches!(operation, Operation::Locate)), Ordering::Relaxed);
+        counted.fetch_add(u64::from(matches!(operation, StoreOperation::Locate)), Ordering::Relaxed);
     })));
     world.drain();
     assert!((0..MANY).all(|number| world.store.read(format!("e/f{number}")).unwrap() == b"data"));
@@ -64,7 +64,7 @@ fn the_time_of_stage_outs_that_run_at_once_counts_once() {
     }
     world.store.set_hook(Some(Arc::new(|operation, _| {
         let start = Instant::now();
-        while matches!(operation, Operation::Write(_)) && start.elapsed() < EACH {
+        while matches!(operation, StoreOperation::Write(_)) && start.elapsed() < EACH {
             std::thread::yield_now();
         }
     })));
@@ -127,7 +127,7 @@ fn what_is_being_staged_out_is_dirty_and_a_failure_has_its_file_and_its_cause() 
     let world = World::new();
     world.store.put("d/f", b"old");
     world.open("d/f", true).write_at(b"new", 0, false).unwrap();
-    let matching = |operation: &Operation| matches!(operation, Operation::Write(_));
+    let matching = |operation: &StoreOperation| matches!(operation, StoreOperation::Write(_));
     world.store.fail(Fault { matching, ..Fault::default() });
     assert!(!world.drain_quietly());
     let status = world.cache.status();
@@ -145,7 +145,7 @@ fn the_time_of_stage_ins_that_run_at_once_counts_once() {
     names.iter().for_each(|name| drop(world.store.put(*name, b"data")));
     world.store.set_hook(Some(Arc::new(|operation, _| {
         let start = Instant::now();
-        while matches!(operation, Operation::Read(_)) && start.elapsed() < EACH {
+        while matches!(operation, StoreOperation::Read(_)) && start.elapsed() < EACH {
             std::thread::yield_now();
         }
     })));

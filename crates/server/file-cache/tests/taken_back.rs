@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use file_cache::{FileHandle, Residency, limits};
-use global_store::memory::{Fault, Operation};
+use global_store::memory::{Fault, StoreOperation};
 use support::{World, read, until};
 use types::Identity;
 
@@ -57,7 +57,7 @@ fn let_go(world: &World) {
 }
 
 fn syncs(world: &World) -> usize {
-    world.store.journal().iter().filter(|event| event.operation == Operation::SyncNames).count()
+    world.store.journal().iter().filter(|event| event.operation == StoreOperation::SyncNames).count()
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn a_store_that_cannot_be_synced_is_asked_again_and_the_files_are_kept() {
     let world = world();
     drop(write_synced(&world, "f", b"data"));
     remove(&world, "f");
-    let refused = |operation: &Operation| *operation == Operation::SyncNames;
+    let refused = |operation: &StoreOperation| *operation == StoreOperation::SyncNames;
     world.store.fail(Fault { matching: refused, ..Fault::default() });
     let asked = Arc::new(AtomicBool::new(false));
     let now = Arc::clone(&asked);
@@ -196,7 +196,7 @@ fn what_a_store_that_is_never_synced_keeps_of_removed_files_goes_after_some_trie
     let world = world();
     drop(write_synced(&world, "f", b"data"));
     remove(&world, "f");
-    let refused = |operation: &Operation| *operation == Operation::SyncNames;
+    let refused = |operation: &StoreOperation| *operation == StoreOperation::SyncNames;
     world.store.fail(Fault { matching: refused, times: u64::MAX, ..Fault::default() });
     until("the end of the file", || {
         world.advance(limits::REMOVALS_AFTER.as_secs());
@@ -251,7 +251,7 @@ fn a_store_that_hangs_holds_up_neither_housekeeping_nor_the_end() {
     let hangs = answers.lock().unwrap();
     let awaited = Arc::clone(&answers);
     world.store.set_hook(Some(Arc::new(move |operation, _| {
-        let _answered = (*operation == Operation::SyncNames).then(|| awaited.lock());
+        let _answered = (*operation == StoreOperation::SyncNames).then(|| awaited.lock());
     })));
     world.advance(limits::REMOVALS_AFTER.as_secs());
     world.cache.housekeep();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use config::{KeepAfter, Policy};
 use file_cache::{FileCache, OpenHow, Residency, SetMtime, now_of_files};
-use global_store::memory::{Fault, MemoryStore, Operation};
+use global_store::memory::{Fault, MemoryStore, StoreOperation};
 use support::{MIB, World};
 use types::Timestamp;
 
@@ -94,7 +94,7 @@ fn tell(story: Story, at: u64, after: bool) -> bool {
     let (count, wrong) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let hook = {
         let (setter, count, wrong) = (setter.clone(), count.clone(), wrong.clone());
-        Arc::new(move |_: &Operation, _: &types::Identity| {
+        Arc::new(move |_: &StoreOperation, _: &types::Identity| {
             if count.fetch_add(1, Ordering::SeqCst) == at {
                 setter.set();
             }
@@ -102,7 +102,7 @@ fn tell(story: Story, at: u64, after: bool) -> bool {
         })
     };
     if story.fails {
-        let matching = |operation: &Operation| matches!(operation, Operation::Write(_));
+        let matching = |operation: &StoreOperation| matches!(operation, StoreOperation::Write(_));
         world.store.fail(Fault { matching, ..Fault::default() });
     }
     if after {
@@ -173,8 +173,8 @@ fn a_time_that_a_running_copy_moves_at_once_stays() {
         let (cache, store) = (world.cache.clone(), world.store.clone());
         let hook = {
             let (begun, applied, written, done) = (begun.clone(), applied.clone(), written.clone(), done.clone());
-            move |operation: &Operation, _: &types::Identity| {
-                if !matches!(operation, Operation::Write(_)) || begun.swap(true, Ordering::SeqCst) {
+            move |operation: &StoreOperation, _: &types::Identity| {
+                if !matches!(operation, StoreOperation::Write(_)) || begun.swap(true, Ordering::SeqCst) {
                     return;
                 }
                 let (cache, store, now) = (cache.clone(), store.clone(), applied.clone());
@@ -194,8 +194,8 @@ fn a_time_that_a_running_copy_moves_at_once_stays() {
         };
         let after = {
             let written = written.clone();
-            move |operation: &Operation, _: &types::Identity| {
-                written.fetch_or(matches!(operation, Operation::Write(_)), Ordering::SeqCst);
+            move |operation: &StoreOperation, _: &types::Identity| {
+                written.fetch_or(matches!(operation, StoreOperation::Write(_)), Ordering::SeqCst);
             }
         };
         world.store.set_hook(Some(Arc::new(hook)));
@@ -275,7 +275,7 @@ fn a_time_that_the_store_did_not_confirm_is_no_conflict() {
         let writer = world.open("f", true);
         writer.write_at(b"new", 0, false).unwrap();
         if confirmed {
-            let matching = |operation: &Operation| matches!(operation, Operation::Attributes);
+            let matching = |operation: &StoreOperation| matches!(operation, StoreOperation::Attributes);
             world.store.fail(Fault { after: 1, matching, ..Fault::default() });
         }
         let set = |time, apply: &mut dyn FnMut() -> std::io::Result<()>| {
@@ -314,7 +314,7 @@ fn two_times_in_a_row_that_the_store_did_not_confirm_are_no_conflict() {
         world.open("f", true).write_at(b"new", 0, false).unwrap();
         if begun {
             // A stage-out that failed left its own state below.
-            let matching = |operation: &Operation| matches!(operation, Operation::SetMtime(_));
+            let matching = |operation: &StoreOperation| matches!(operation, StoreOperation::SetMtime(_));
             world.store.fail(Fault { matching, ..Fault::default() });
             assert_eq!(world.cache.drain_all(&mut |_| {}, &|| false).len(), 1);
         }
@@ -375,7 +375,7 @@ fn the_time_of_change_stays_through_stage_out_restart_and_eviction_until_somebod
         let seen = Arc::new(parking_lot::Mutex::new(Vec::new()));
         let (cache, identity, noted) = (world.cache.clone(), world.identity("f"), Arc::clone(&seen));
         world.store.set_after(Some(Arc::new(move |operation, _| {
-            if matches!(operation, Operation::SetMtime(_) | Operation::SyncStore | Operation::Sync) {
+            if matches!(operation, StoreOperation::SetMtime(_) | StoreOperation::SyncStore | StoreOperation::Sync) {
                 noted.lock().push(cache.overlay(&identity, None).unwrap());
             }
         })));
@@ -433,7 +433,7 @@ fn a_change_of_attributes_through_us_moves_the_time_of_change_once_whenever_it_c
         let once = AtomicBool::new(false);
         if during {
             world.store.set_after(Some(Arc::new(move |operation, _| {
-                if matches!(operation, Operation::SetMtime(_)) && !once.swap(true, Ordering::SeqCst) {
+                if matches!(operation, StoreOperation::SetMtime(_)) && !once.swap(true, Ordering::SeqCst) {
                     change();
                 }
             })));

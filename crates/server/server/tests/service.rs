@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use config::{Policy, PolicySet};
 use file_cache::{FileCache, Settings};
-use global_store::posix::{Options, PosixStore};
-use server::{Files, Life};
+use global_store::posix::{PosixStore, StoreOptions};
+use server::{BootVerifier, Files};
 use testkit::TempTree;
 use transport::Service;
 use types::{Identity, Timestamp};
@@ -26,9 +26,9 @@ impl Stand {
         let tree = TempTree::new();
         tree.dir("data");
         let root: OwnedFd = File::open(tree.path("data")).unwrap().into();
-        let store = PosixStore::new(root, Options { shared: Some(false), ..Options::default() }).unwrap();
+        let store = PosixStore::new(root, StoreOptions { shared: Some(false), ..StoreOptions::default() }).unwrap();
         let cache = FileCache::open(Settings::new(tree.path("bb"), Arc::new(store.clone()), "id")).unwrap();
-        let files = Files::new(cache.clone(), store, "id", &tree.path("departed"), &Life::begin(tree.root()));
+        let files = Files::new(cache.clone(), store, "id", &tree.path("departed"), &BootVerifier::begin(tree.root()));
         let session = files.begin(&[0; 16], "id", "test").unwrap();
         Stand { tree, files, session, cache }
     }
@@ -103,7 +103,7 @@ fn times_of_a_removed_file_are_set_while_it_is_open() {
     let time = Timestamp { seconds: 2, nanos: 0 };
     let set = || {
         let (identity, hint) = (identity.clone(), Path::default());
-        let [atime, mtime] = [1, 2].map(|seconds| wire::NewTime::At(Timestamp { seconds, nanos: 0 }));
+        let [atime, mtime] = [1, 2].map(|seconds| wire::TimeChange::At(Timestamp { seconds, nanos: 0 }));
         Message::SetTimes { identity, hint, atime, mtime }
     };
     done(set());

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use support::*;
 use testkit::wait_until;
 use transport::limits::{HANDSHAKE, STRANGERS_MAX};
-use transport::{Access, Address, Call, CallError, Client, Server, Who};
+use transport::{Address, AllowedPeers, Call, CallError, Client, Server, Who};
 use wire::limits::BODY_BYTES_MAX;
 use wire::{HEADER_BYTES, Header, Message, Text, Versions};
 
@@ -99,8 +99,8 @@ fn answering(answer: Message, connections: usize) -> (Address, JoinHandle<Vec<u8
 fn the_network_needs_a_secret_unless_it_is_said_otherwise() {
     let log = Arc::new(Log::default());
     let start = |access| Server::start(Served(Arc::clone(&log)), &[any_port()], access);
-    assert_eq!(start(Access::default()).err().unwrap().kind(), std::io::ErrorKind::PermissionDenied);
-    let server = start(Access { secret: Some(secret("right")), anonymous: false }).unwrap();
+    assert_eq!(start(AllowedPeers::default()).err().unwrap().kind(), std::io::ErrorKind::PermissionDenied);
+    let server = start(AllowedPeers { secret: Some(secret("right")), anonymous: false }).unwrap();
     let connect = |secret| Client::connect(server.addresses()[0].clone(), secret, who(), BOUND);
     assert!(connect(Some(secret("right"))).is_ok());
     assert_eq!(refusal(connect(Some(secret("wrong")))), libc::EACCES);
@@ -125,7 +125,8 @@ fn a_process_of_another_user_is_refused_whatever_the_sockets_mode() {
     let path = directory.path().join("socket");
     let log = Arc::new(Log::default());
     let address = Address::Unix(path.clone());
-    let _server = Server::start(Served(Arc::clone(&log)), std::slice::from_ref(&address), Access::default()).unwrap();
+    let _server =
+        Server::start(Served(Arc::clone(&log)), std::slice::from_ref(&address), AllowedPeers::default()).unwrap();
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
     assert!(Client::connect(address.clone(), None, who(), BOUND).is_ok(), "its own user is let in");

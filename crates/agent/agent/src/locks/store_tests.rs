@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::channel;
 
-use global_store::posix::Options;
+use global_store::posix::StoreOptions;
 use testkit::{PATIENCE, wait_until};
 
 use super::*;
@@ -19,7 +19,7 @@ impl World {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("file"), "").unwrap();
         let root: OwnedFd = std::fs::File::open(directory.path()).unwrap().into();
-        World { directory, store: PosixStore::new(root, Options::default()).unwrap() }
+        World { directory, store: PosixStore::new(root, StoreOptions::default()).unwrap() }
     }
 
     fn node(&self) -> Arc<Node> {

@@ -10,15 +10,15 @@ fn file(name: u8) -> Identity {
     Identity::new(vec![name]).unwrap()
 }
 
-fn exclusive(start: u64, end: u64, owner: Owner) -> LockRequest {
+fn exclusive(start: u64, end: u64, owner: LockOwner) -> LockRequest {
     LockRequest::range(start, end, LockKind::Exclusive, owner, 0, owner as u64)
 }
 
-fn shared(start: u64, end: u64, owner: Owner) -> LockRequest {
+fn shared(start: u64, end: u64, owner: LockOwner) -> LockRequest {
     LockRequest::range(start, end, LockKind::Shared, owner, 0, owner as u64)
 }
 
-fn wait(table: &LockTable, file: &Identity, request: LockRequest) -> (Option<Ticket>, Receiver<Result<(), Errno>>) {
+fn wait(table: &LockTable, file: &Identity, request: LockRequest) -> (Option<LockTicket>, Receiver<Result<(), Errno>>) {
     let (send, receive) = channel();
     let ticket = table.lock(file, request, Box::new(move |outcome| send.send(outcome).unwrap()));
     (ticket, receive)

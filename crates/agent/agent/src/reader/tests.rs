@@ -87,8 +87,8 @@ impl OpenData for Shared {
     }
 }
 
-fn reader(rule: &str) -> Reader {
-    Reader::new(&PolicySet::parse([rule]).unwrap().apply(Policy::default()))
+fn reader(rule: &str) -> ReadObserver {
+    ReadObserver::new(&PolicySet::parse([rule]).unwrap().apply(Policy::default()))
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn of_what_a_program_will_need_no_more_is_fetched_than_its_file_may_have_and_its
 
 #[test]
 fn what_a_program_will_need_is_refused_where_nothing_is_fetched() {
-    let errno = |reader: &Reader, file: &Shared, start| {
+    let errno = |reader: &ReadObserver, file: &Shared, start| {
         let told = reader.advise(file, advice::WILL_NEED, start, 0);
         assert!(file.wanted.lock().is_empty());
         told.unwrap_err().raw_os_error()

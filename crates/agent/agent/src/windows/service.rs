@@ -8,18 +8,18 @@ use std::sync::{Arc, OnceLock, Weak};
 use concurrency::RwLock;
 
 use super::Windows;
-use super::budget::Budget;
+use super::budget::WindowBudget;
 use super::drain::Granted;
-use super::listener::Listener;
+use super::listener::WindowListener;
 use super::processes::Processes;
 
 /// Programs register once, whatever directories they write in: an open is looked for among all who registered, and a ring is
 /// fetched from the agent whose file it is.
 pub struct WindowService {
-    pub(super) budget: Budget,
+    pub(super) budget: WindowBudget,
     pub(super) processes: Processes,
     agents: RwLock<Vec<Weak<Windows>>>,
-    listener: OnceLock<Listener>,
+    listener: OnceLock<WindowListener>,
 }
 
 impl fmt::Debug for WindowService {
@@ -32,7 +32,7 @@ impl WindowService {
     /// A service without agents, whose windows may take `budget_bytes` together.
     pub fn new(budget_bytes: u64) -> Arc<WindowService> {
         Arc::new(WindowService {
-            budget: Budget::new(budget_bytes),
+            budget: WindowBudget::new(budget_bytes),
             processes: Processes::default(),
             agents: RwLock::default(),
             listener: OnceLock::new(),
@@ -43,7 +43,7 @@ impl WindowService {
     pub(super) fn join(self: &Arc<WindowService>, windows: &Arc<Windows>) -> io::Result<()> {
         let mut agents = self.agents.write();
         if self.listener.get().is_none() {
-            let listener = Listener::start(&windows.socket(), self)?;
+            let listener = WindowListener::start(&windows.socket(), self)?;
             let _ = self.listener.set(listener);
         }
         agents.push(Arc::downgrade(windows));

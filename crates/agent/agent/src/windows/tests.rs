@@ -26,13 +26,13 @@ use std::time::Instant;
 use catalogue::Catalogue;
 use config::{Policy, PolicySet};
 use file_cache::{FileCache, Settings};
-use global_store::posix::{Options, PosixStore};
+use global_store::posix::{PosixStore, StoreOptions};
 use rustix::fs::{Mode as Bits, OFlags};
 use testkit::{PATIENCE, Random, TempTree, in_private_namespace, wait_until};
-use window::Medium;
+use window::WindowMedium;
 use window::attach::{Command, Control, state};
 use window::client::{Registration, Window};
-use window::ring::Refused;
+use window::ring::AppendRefused;
 
 pub(super) use killed::small_batches;
 
@@ -69,7 +69,7 @@ fn agent_with(root: &Path, rules: &[&str], catalogue: Option<Arc<dyn Catalogue>>
     let (data, buffer) = (root.join("data"), root.join("buffer"));
     std::fs::create_dir_all(&data).unwrap();
     let below = rustix::fs::open(&data, OFlags::PATH | OFlags::DIRECTORY, Bits::empty()).unwrap();
-    let store = PosixStore::new(below, Options::default()).unwrap();
+    let store = PosixStore::new(below, StoreOptions::default()).unwrap();
     let settings = Settings { catalogue, ..Settings::new(&buffer, Arc::new(store.clone()), "test") };
     let cache = FileCache::open(settings).unwrap();
     let policy = PolicySet::parse(rules.iter().copied()).unwrap().apply(Policy::default());
@@ -87,7 +87,7 @@ impl Stand {
         agent.recover_windows(&buffer, &mut |file| assert!(file.lost.is_empty(), "{file:?}")).unwrap();
         let settings =
             WindowSettings { window_bytes: 256 << 10, ..WindowSettings::new(root.join("w"), &buffer).unwrap() };
-        let medium = root.join(DURABLE).exists().then_some(Medium::Emulated);
+        let medium = root.join(DURABLE).exists().then_some(WindowMedium::Emulated);
         let settings = WindowSettings { medium, budget_bytes, ..settings };
         let socket = settings.socket();
         agent.serve_windows(settings).unwrap();
@@ -181,7 +181,7 @@ fn what_is_appended_is_read_counted_synced_and_staged_out() {
     assert_eq!(stand.content(&open), b"Aal");
     drop(open);
     assert!(window.is_revoked());
-    assert_eq!(window.append(0, b"late"), Err(Refused::Revoked));
+    assert_eq!(window.append(0, b"late"), Err(AppendRefused::Revoked));
     assert!(stand.agent.cache().drain_all(&mut |_| {}, &|| false).is_empty());
     assert_eq!(std::fs::read(tree.path().join("data/file")).unwrap(), b"Aal");
 }

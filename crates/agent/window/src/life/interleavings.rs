@@ -24,7 +24,7 @@ const EMPTY: u32 = 0;
 /// Two words and one entry, as the tables of the preload library have more of them.
 struct Table {
     words: [Word; 2],
-    life: Life,
+    life: EntryUse,
     holds: UnsafeCell<u32>,
     emptied: Count,
 }
@@ -39,7 +39,7 @@ impl Table {
     fn new() -> Arc<Table> {
         let table = Table {
             words: [Word::new(NOTHING), Word::new(NOTHING)],
-            life: Life::new(),
+            life: EntryUse::new(),
             holds: UnsafeCell::new(EMPTY),
             emptied: Count::new(0),
         };

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use testkit::{PATIENCE, ProcessGuard, in_private_namespace, wait_until};
 use window::attach::{Command as Ask, Control, state};
 use window::client::{Registration, Window, control};
-use window::{Mapping, Medium, Memory};
+use window::{Mapping, Memory, WindowMedium};
 
 use crate::stand::{CACHED, DIRECT, How, PASSTHROUGH, Stand};
 
@@ -223,7 +223,7 @@ fn write(number: u64) -> (u64, Vec<u8>) {
 fn writer() {
     let Some(path) = std::env::var_os(WRITER) else { return };
     let socket = std::env::var_os("FOREBAY_WINDOW_SOCKET").unwrap();
-    let ledger = Mapping::open(std::env::var_os("LEDGER").unwrap().as_ref(), Medium::Volatile).unwrap();
+    let ledger = Mapping::open(std::env::var_os("LEDGER").unwrap().as_ref(), WindowMedium::Volatile).unwrap();
     let registration = register(socket.as_ref());
     let (file, _) = wait_windowed(&registration, path.as_ref());
     let window = attach(&registration, &file);
@@ -242,7 +242,7 @@ fn what_a_killed_program_was_told_is_in_the_file() {
         }
         let stand = Stand::new(PASSTHROUGH);
         let (path, place) = (stand.path("file"), stand.beside("ledger"));
-        let ledger = Mapping::create(&place, 4096, Medium::Volatile).unwrap();
+        let ledger = Mapping::create(&place, 4096, WindowMedium::Volatile).unwrap();
         let mut expected: Vec<u8> = Vec::new();
         let mut applied = 0;
         for round in 1..=10 {

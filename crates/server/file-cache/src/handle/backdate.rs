@@ -86,7 +86,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use global_store::memory::Operation;
+    use global_store::memory::StoreOperation;
     use parking_lot::Mutex;
     use types::Identity;
 
@@ -199,8 +199,8 @@ mod tests {
         handle.write_backdated(b"copy", 0, ago(Duration::from_secs(100))).unwrap();
         let (writer, times) = (Arc::clone(&handle), Arc::<Mutex<Vec<Timestamp>>>::default());
         let seen = Arc::clone(&times);
-        world.store.set_hook(Some(Arc::new(move |operation: &Operation, _: &Identity| {
-            let Operation::SetMtime(time) = operation else { return };
+        world.store.set_hook(Some(Arc::new(move |operation: &StoreOperation, _: &Identity| {
+            let StoreOperation::SetMtime(time) = operation else { return };
             seen.lock().push(*time);
             // The second is that which tells the copy apart.
             if seen.lock().len() == 2 {
@@ -229,8 +229,8 @@ mod tests {
         let given = Timestamp { nanos: 500_000_000, ..before };
         let (inside, times) = (Arc::downgrade(&world), Arc::<Mutex<u32>>::default());
         let seen = Arc::clone(&times);
-        world.store.set_hook(Some(Arc::new(move |operation: &Operation, _: &Identity| {
-            let Operation::Write(..) = operation else { return };
+        world.store.set_hook(Some(Arc::new(move |operation: &StoreOperation, _: &Identity| {
+            let StoreOperation::Write(..) = operation else { return };
             *seen.lock() += 1;
             let world = inside.upgrade().unwrap();
             let anchor = world.store.anchor("f").unwrap();

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use testkit::{ProcessGuard, in_private_namespace, wait_for, wait_until};
 use window::attach::{Command as Ask, Control, state};
 use window::client::{Registration, Window, control};
-use window::{Mapping, Medium, Memory};
+use window::{Mapping, Memory, WindowMedium};
 
 use crate::cluster::{BOUND, Cluster};
 use crate::ledger::{EndOfAll, RECORD_BYTES, check_acknowledged, record};
@@ -109,7 +109,7 @@ fn a_file_has_no_window_at_a_server_until_the_open_file_by_which_it_may_be_mappe
         ask(&file, Ask::On);
         let refused = |open: &File| registration.attach(open.as_fd(), 0).unwrap_err().raw_os_error();
         assert_eq!((refused(&file), refused(&other)), (Some(libc::EOPNOTSUPP), Some(libc::EAGAIN)));
-        let mapped = |file: &File| Mapping::handed(file.try_clone().unwrap().into(), Medium::Volatile).unwrap();
+        let mapped = |file: &File| Mapping::handed(file.try_clone().unwrap().into(), WindowMedium::Volatile).unwrap();
         let mapping = mapped(&file);
         drop(file);
         mapping.write(0, b"M");
@@ -135,7 +135,7 @@ fn a_file_has_no_window_at_a_server_until_the_open_file_by_which_it_may_be_mappe
 #[ignore = "run by the tests below, in a process of its own"]
 fn writer() {
     let Some(ledger) = std::env::var_os(LEDGER) else { return };
-    let ledger = Mapping::open(ledger.as_ref(), Medium::Volatile).unwrap();
+    let ledger = Mapping::open(ledger.as_ref(), WindowMedium::Volatile).unwrap();
     let file = std::env::var_os(FILE).expect("a file");
     let registration = Registration::connect(std::env::var_os(SOCKET).expect("windows").as_encoded_bytes()).unwrap();
     let (_file, window) = windowed(&registration, file.as_ref());
@@ -165,7 +165,7 @@ fn what_windows_at_a_server_acknowledged_survives_the_death_of_program_agent_and
         {
             let one = cluster.mount(1, &[&window_option(&cluster)]);
             let path = cluster.tree.path(format!("ledger-{round}"));
-            let ledger = Mapping::create(&path, 4096, Medium::Volatile).unwrap();
+            let ledger = Mapping::create(&path, 4096, WindowMedium::Volatile).unwrap();
             let name = format!("file-{round}");
             let mut command = program(&path, &one.join(&name));
             let mut writer = ProcessGuard::spawn(command.env(SOCKET, cluster.window_socket(1)));
@@ -484,7 +484,7 @@ fn the_end_of_a_run_with_windows_at_a_server_means_that_its_files_are_in_the_glo
         let cluster = Cluster::new(1);
         let (address, secret) = (cluster.address(), cluster.secret.display().to_string());
         let path = cluster.tree.path("ledger");
-        let ledger = Mapping::create(&path, 4096, Medium::Volatile).unwrap();
+        let ledger = Mapping::create(&path, 4096, WindowMedium::Volatile).unwrap();
         let exe = std::env::current_exe().unwrap();
         let script = format!(
             "{LEDGER}={} {FILE}=file FOREBAY_TEST_WRITES=3000 {} --exact windows::writer --ignored",

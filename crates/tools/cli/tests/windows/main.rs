@@ -16,7 +16,7 @@ use common::{BOUND, Bench, call, forebay, kill, ok, sessions, start};
 use rustix::fs::{Mode, OFlags};
 use testkit::{in_private_namespace, wait_until};
 use window::client::Registration;
-use window::{Mapping, Medium, Memory};
+use window::{Mapping, Memory, WindowMedium};
 
 const LEDGER: &str = "FOREBAY_TEST_LEDGER";
 
@@ -31,7 +31,7 @@ fn write(number: u64) -> (u64, Vec<u8>) {
 #[ignore = "run by the tests below, in a process of its own"]
 fn writer() {
     let Some(ledger) = std::env::var_os(LEDGER) else { return };
-    let ledger = Mapping::open(ledger.as_ref(), Medium::Volatile).unwrap();
+    let ledger = Mapping::open(ledger.as_ref(), WindowMedium::Volatile).unwrap();
     let socket = std::env::var_os("FOREBAY_WINDOW_SOCKET").expect("windows are served");
     let registration = Registration::connect(socket.as_encoded_bytes()).unwrap();
     let announcement = registration.announce(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
@@ -102,7 +102,7 @@ struct Story {
 impl Story {
     fn new() -> Story {
         let bench = Bench::new();
-        let ledger = Mapping::create(&bench.tree.path("ledger"), 4096, Medium::Volatile).unwrap();
+        let ledger = Mapping::create(&bench.tree.path("ledger"), 4096, WindowMedium::Volatile).unwrap();
         let rings = bench.tree.path("rings");
         Story { bench, ledger, window: format!("--window={}", rings.display()), rings, on_machine: false }
     }

@@ -7,7 +7,7 @@ use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, sendmsg,
     socket_with,
 };
-use window::attach::{Kind, Message};
+use window::attach::{MessageKind, WindowMessage};
 use window::limits::CAPACITY_MIN;
 
 use super::*;
@@ -16,7 +16,7 @@ use super::*;
 fn stranger(stand: &Stand) -> OwnedFd {
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
     connect(&socket, &SocketAddrUnix::new(stand.agent.window_socket().unwrap()).unwrap()).unwrap();
-    let mut hello = Message::new(Kind::Hello).to_bytes();
+    let mut hello = WindowMessage::new(MessageKind::Hello).to_bytes();
     hello[4] ^= 0x40;
     sendmsg(&socket, &[IoSlice::new(&hello)], &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL).unwrap();
     socket

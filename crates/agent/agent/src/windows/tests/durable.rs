@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use testkit::Disk;
 
-use super::super::Kept;
+use super::super::CrashDurability;
 use super::super::drain::Drain;
 use super::killed::left_with_records;
 use super::recorder::{Event, drain_on, ring};
@@ -16,7 +16,7 @@ use types::Timestamp;
 #[test]
 fn on_persistent_memory_the_replica_is_synced_before_the_mark_says_that_it_has_something() {
     let tree = tempfile::tempdir().unwrap();
-    let (mut drain, recorder) = drain_on(tree.path(), Medium::Emulated);
+    let (mut drain, recorder) = drain_on(tree.path(), WindowMedium::Emulated);
     let writer = ring(&mut drain, 1, 256 << 10);
     let (events, full) = (&recorder.events, &recorder.full);
     let kept = |drain: &Drain| drain.kept().load(Relaxed);
@@ -45,7 +45,7 @@ fn on_persistent_memory_the_replica_is_synced_before_the_mark_says_that_it_has_s
 #[test]
 fn a_batch_that_a_servers_machine_may_have_lost_before_it_was_synced_is_brought_again() {
     let tree = tempfile::tempdir().unwrap();
-    let (mut drain, recorder) = drain_on(tree.path(), Medium::Emulated);
+    let (mut drain, recorder) = drain_on(tree.path(), WindowMedium::Emulated);
     let writer = ring(&mut drain, 1, 256 << 10);
     writer.append(0, &[7; 5000], &mut || true).unwrap();
     *recorder.crashes.lock() = 2;
@@ -58,7 +58,7 @@ fn a_batch_that_a_servers_machine_may_have_lost_before_it_was_synced_is_brought_
 #[test]
 fn what_a_sync_is_to_tell_is_not_kept_from_it() {
     let tree = tempfile::tempdir().unwrap();
-    let (mut drain, recorder) = drain_on(tree.path(), Medium::Emulated);
+    let (mut drain, recorder) = drain_on(tree.path(), WindowMedium::Emulated);
     let kept = |drain: &Drain| drain.kept().load(Relaxed);
     let (writer, _other) = (ring(&mut drain, 1, 256 << 10), ring(&mut drain, 2, 256 << 10));
     // What came past the rings.
@@ -90,10 +90,10 @@ fn a_sync_of_what_lies_on_persistent_memory_waits_for_nobody_unless_it_has_somet
         let (open, below) = (stand.open("file", mode), tree.path().join("data/file"));
         let windows = stand.agent.windows.get().unwrap();
         let keeps = |open: &OpenFile| windows.keeps(open.node().identity());
-        assert_eq!(keeps(&open), Kept::Nothing, "it has none yet");
+        assert_eq!(keeps(&open), CrashDurability::Nothing, "it has none yet");
         let window = stand.attach(&open);
-        let maps = if mode.read { Kept::Acknowledged } else { Kept::All };
-        assert_eq!(keeps(&open), if durable { maps } else { Kept::Nothing });
+        let maps = if mode.read { CrashDurability::Acknowledged } else { CrashDurability::All };
+        assert_eq!(keeps(&open), if durable { maps } else { CrashDurability::Nothing });
         window.append(0, b"written").unwrap();
         stand.agent.write(&open, b"WR", 0, WriteHow::default()).unwrap();
         let at_once = durable && rules.is_empty();
@@ -114,7 +114,7 @@ fn a_sync_of_what_lies_on_persistent_memory_waits_for_nobody_unless_it_has_somet
         assert_eq!(std::fs::read(below).unwrap() == b"WRitten", rules == ["fsync=global"]);
         drop(open);
         let again = stand.unannounced("file", WRITE);
-        assert_eq!(keeps(&again), Kept::Nothing, "nobody sees to what is written now");
+        assert_eq!(keeps(&again), CrashDurability::Nothing, "nobody sees to what is written now");
     }
 }
 
@@ -147,7 +147,7 @@ fn time_of(stamp: Timestamp) -> std::time::SystemTime {
 #[test]
 fn on_a_tmpfs_nothing_is_synced_and_nothing_flushed() {
     let tree = tempfile::tempdir().unwrap();
-    let (mut drain, recorder) = drain_on(tree.path(), Medium::Volatile);
+    let (mut drain, recorder) = drain_on(tree.path(), WindowMedium::Volatile);
     let writer = ring(&mut drain, 1, 256 << 10);
     writer.append(0, &[7; 5000], &mut || true).unwrap();
     drain.settle().unwrap();

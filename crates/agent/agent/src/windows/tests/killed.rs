@@ -7,10 +7,10 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::Ordering::SeqCst;
 
 use testkit::{PATIENCE, Random, wait_until};
-use window::plan::Queue;
+use window::plan::ApplyQueue;
 use window::ring::Writer;
 use window::sequence::Sequence;
-use window::{Mapping, Medium, Memory};
+use window::{Mapping, Memory, WindowMedium};
 
 use super::super::place::FilePlace;
 use super::replay::recovered;
@@ -31,8 +31,8 @@ fn write(seed: u64, number: u64) -> (u64, Vec<u8>) {
 }
 
 /// Of the agent that is to be killed, so that it dies in the midst of sweeps.
-pub(in super::super) fn small_batches() -> Option<Queue> {
-    std::env::var(PROGRAM).ok().map(|_| Queue::with_batches_of(40_000, 15_000))
+pub(in super::super) fn small_batches() -> Option<ApplyQueue> {
+    std::env::var(PROGRAM).ok().map(|_| ApplyQueue::with_batches_of(40_000, 15_000))
 }
 
 /// Not a test: agent and program in one process, which writes until it is killed.
@@ -42,7 +42,7 @@ fn program() {
     let Ok(arguments) = std::env::var(PROGRAM) else { return };
     let (seed, root) = arguments.split_once(' ').unwrap();
     let (seed, root): (u64, &Path) = (seed.parse().unwrap(), root.as_ref());
-    let acknowledged = Mapping::open(&root.join("acknowledged"), Medium::Volatile).unwrap();
+    let acknowledged = Mapping::open(&root.join("acknowledged"), WindowMedium::Volatile).unwrap();
     // Rings that are full again and again.
     let stand = Stand::new(root, &["window=64KiB"]);
     let mut number = acknowledged.word(0).load(SeqCst);
@@ -101,7 +101,7 @@ pub(super) struct Story {
 impl Story {
     fn new() -> Story {
         let tree = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
-        let acknowledged = Mapping::create(&tree.path().join("acknowledged"), 4096, Medium::Volatile).unwrap();
+        let acknowledged = Mapping::create(&tree.path().join("acknowledged"), 4096, WindowMedium::Volatile).unwrap();
         Story { tree, acknowledged }
     }
 
@@ -141,7 +141,7 @@ impl Story {
             "seed {seed}: after {acknowledged} acknowledged writes: {}",
             difference(&found, &last, &next)
         );
-        assert!(super::super::session::Session::unfinished(&self.tree.path().join("buffer")).unwrap().len() == 1);
+        assert!(super::super::session::AgentRun::unfinished(&self.tree.path().join("buffer")).unwrap().len() == 1);
     }
 }
 
@@ -220,7 +220,7 @@ type Damage = (&'static str, fn(&Path));
 #[test]
 fn what_is_damaged_beside_a_ring_is_told_as_lost_and_kept_and_stops_no_start() {
     let cut = |path: &Path| std::fs::write(path, "{").unwrap();
-    let scribble = |path: &Path| Mapping::open(path, Medium::Volatile).unwrap().word(0).store(5000, SeqCst);
+    let scribble = |path: &Path| Mapping::open(path, WindowMedium::Volatile).unwrap().word(0).store(5000, SeqCst);
     let cases: [Damage; 6] = [
         ("file", cut),
         ("drained", |path| std::fs::remove_file(path).unwrap()),
@@ -235,7 +235,7 @@ fn what_is_damaged_beside_a_ring_is_told_as_lost_and_kept_and_stops_no_start() {
         let session = only(&root.join("w"));
         let place = only(&session.join("files"));
         let Ok(record) = FilePlace::of(place.clone(), false).grants().unwrap().remove(0).1 else { panic!("a ring") };
-        let first = Mapping::open(&place.join("0"), Medium::Volatile).unwrap().word(0).load(SeqCst);
+        let first = Mapping::open(&place.join("0"), WindowMedium::Volatile).unwrap().word(0).load(SeqCst);
         damage(&place.join(name));
         let agent = agent_over(root, &[]);
         let left = recovered(&agent, &buffer).unwrap();
@@ -247,7 +247,7 @@ fn what_is_damaged_beside_a_ring_is_told_as_lost_and_kept_and_stops_no_start() {
         let told = |part: &str| file.lost.iter().any(|lost| lost.contains(part));
         assert!(told(&format!("/{name}: ")) && told(aside.to_str().unwrap()), "{file:?}");
         assert!(!session.exists() && aside.to_str().unwrap().contains(".damaged-"), "{aside:?}");
-        let memory = |name: &str| Mapping::open(&aside.join(name), Medium::Volatile).unwrap();
+        let memory = |name: &str| Mapping::open(&aside.join(name), WindowMedium::Volatile).unwrap();
         memory("0").word(0).store(first, SeqCst);
         let writer =
             Writer::new(memory("0"), record.ring(), record.capacity, Sequence::new(memory("sequence"))).unwrap();

@@ -67,7 +67,7 @@ fn a_file_has_the_time_at_which_its_window_was_written_however_late_it_is_draine
 #[test]
 fn what_was_written_while_a_batch_was_on_its_way_has_its_own_time() {
     let tree = tempfile::tempdir().unwrap();
-    let (mut drain, recorder) = drain_on(tree.path(), Medium::Volatile);
+    let (mut drain, recorder) = drain_on(tree.path(), WindowMedium::Volatile);
     let program = Arc::new(ring(&mut drain, 1, 1 << 20));
     let appended = Arc::new(Mutex::new(Vec::new()));
     program.append(0, b"first", &mut || false).unwrap();
@@ -92,7 +92,7 @@ fn what_was_written_while_a_batch_was_on_its_way_has_its_own_time() {
 #[test]
 fn what_comes_after_a_failed_try_has_the_time_at_which_it_was_written() {
     let tree = tempfile::tempdir().unwrap();
-    let (mut drain, recorder) = drain_on(tree.path(), Medium::Volatile);
+    let (mut drain, recorder) = drain_on(tree.path(), WindowMedium::Volatile);
     let program = ring(&mut drain, 1, 1 << 20);
     program.append(0, b"data", &mut || false).unwrap();
     let written = now();
