@@ -134,7 +134,7 @@ pub enum Command {
     Off = 2,
     /// Its next window is of `bytes`; one that it has is drained and ends.
     Size = 3,
-    /// A token for [`Kind::Fetch`].
+    /// A token for [`MessageKind::Fetch`].
     Attach = 4,
     /// How the program will read the open file: `state` is one of [`advice`]; of what will be needed soon `token` is the first byte, and
     /// `bytes` says how many, 0 for all up to the end.

@@ -71,7 +71,7 @@ pub struct MountedAgent {
     options: DoorOptions,
 }
 
-/// Serves `agent` over an opened `/dev/fuse`; nothing is answered until [`Session::run`]. Mount before or after.
+/// Serves `agent` over an opened `/dev/fuse`; nothing is answered until [`MountedAgent::run`]. Mount before or after.
 pub fn serve(agent: Arc<Agent>, device: OwnedFd, options: DoorOptions) -> MountedAgent {
     let door = Door::new(agent, options.passthrough).with_direct_mmap(options.direct_mmap);
     let door = Arc::new(door.for_user(options.only_user));
