@@ -2,7 +2,7 @@
 //!
 //! A clause begins with a line `**S7.** ...` and ends before the next one; in it, `Tests:` is followed by names in
 //! backquotes: of functions in Rust sources, of promises in a suite, or, as `suite/NAME`, of a whole script in
-//! `tests/suites`.
+//! `tests/suites`. A clause that begins `**S7.** *Withdrawn.*` retains its number and has no test.
 
 use std::collections::BTreeSet;
 
@@ -14,6 +14,13 @@ const FILE: &str = "docs/semantics.md";
 struct Clause<'a> {
     number: usize,
     text: &'a str,
+}
+
+impl Clause<'_> {
+    /// Whether the promise was withdrawn: the number stays, so that it never means another promise.
+    fn is_withdrawn(&self) -> bool {
+        self.text.split_once(".**").is_some_and(|(_, text)| text.trim_start().starts_with("*Withdrawn.*"))
+    }
 }
 
 /// Checks that the numbers of clauses rise, and that each names existing tests.
@@ -36,7 +43,7 @@ pub fn check(sources: &Sources) -> Report {
         }
         last = number;
         let tests = tests_of(clause.text);
-        if tests.is_empty() {
+        if tests.is_empty() && !clause.is_withdrawn() {
             report.error(format!("{FILE}: S{number} names no test"));
         }
         for test in tests {
@@ -148,6 +155,12 @@ mod tests {
     #[test]
     fn a_clause_without_a_test_is_an_error() {
         assert_eq!(errors("**S1.** A promise about `a_fact`.\n"), 1);
+    }
+
+    #[test]
+    fn a_withdrawn_clause_needs_no_test() {
+        assert_eq!(errors("**S1.** *Withdrawn.* The promise was removed.\n"), 0);
+        assert_eq!(errors("**S1.** A promise. *Withdrawn.* Not at its begin.\n"), 1);
     }
 
     #[test]
