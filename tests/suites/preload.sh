@@ -4,6 +4,8 @@
 # either or both of them with windows, end in the same bytes. Real programs print and leave the same.
 #
 #   tests/suites/preload.sh [names|loading|windows|full|numbers|hung|probes|chance|served|programs]...
+#
+# Clauses: S9, S40
 cd "$(dirname "$0")" || exit 1
 . ./report.sh
 

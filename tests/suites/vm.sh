@@ -37,7 +37,7 @@ programs_agree() { # JOB_LINE...
   passes $RUN_SECONDS_MAX && echo "$(grep -c "^ok" "$dir/console") facts" && return 0
   return 1
 }
-programs_run_on_a_kernel_without_passthrough() { # S13, S37
+programs_run_on_a_kernel_without_passthrough() { # S13, S37, S40
   programs_agree windows=yes
 }
 programs_run_over_nfs() { # S1

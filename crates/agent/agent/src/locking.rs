@@ -180,7 +180,7 @@ mod tests {
     use crate::policy_table::PolicyTable;
     use crate::{Caller, NewMode};
 
-    #[test]
+    #[test] // S68
     fn where_other_nodes_see_no_lock_of_this_one_the_policy_has_it_refused() {
         for (shared, policy, outcome) in [
             (true, "lock=refuse", Err(Errno::NOLCK)),

@@ -282,7 +282,7 @@ pub(crate) mod tests {
     }
 
     /// What the medium still calls dirty, a crash would bring back without its file.
-    #[test]
+    #[test] // S15
     fn before_the_name_of_a_clean_file_goes_the_medium_knows_that_it_is_clean() {
         let tree = tempfile::tempdir().unwrap();
         let (agent, catalogue) = agent_of(tree.path());
@@ -298,7 +298,7 @@ pub(crate) mod tests {
     }
 
     /// A client of NFS renames what it is told to remove while somebody has it.
-    #[test]
+    #[test] // S15
     fn a_file_that_was_renamed_instead_of_removed_is_removed_and_no_other_is() {
         let tree = tempfile::tempdir().unwrap();
         let data = tree.path().join("data");

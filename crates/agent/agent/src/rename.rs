@@ -119,7 +119,7 @@ mod tests {
     use crate::names::NewMode;
     use crate::names::tests::agent_of;
 
-    #[test]
+    #[test] // S34
     fn directories_that_are_renamed_at_once_keep_their_rules() {
         let tree = tempfile::tempdir().unwrap();
         let (agent, _) = agent_of(tree.path());

@@ -280,7 +280,7 @@ mod tests {
     use super::*;
     use crate::sync::Ordering::Relaxed;
 
-    #[test]
+    #[test] // S39
     fn a_guarded_mapping_outlives_the_truncation_of_its_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ring");

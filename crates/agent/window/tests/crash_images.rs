@@ -106,7 +106,7 @@ fn wrong(image: &Image) -> Result<(), String> {
     if whole || under_way { Ok(()) } else { Err("the file is neither with nor without the write under way".into()) }
 }
 
-#[test]
+#[test] // S50
 fn after_a_crash_of_the_machine_every_acknowledged_write_is_there_and_nothing_else_whatever_lines_were_lost() {
     let mut images = 0;
     for seed in 0..60 {
@@ -118,7 +118,7 @@ fn after_a_crash_of_the_machine_every_acknowledged_write_is_there_and_nothing_el
     assert!(images > 1000, "{images} images");
 }
 
-#[test]
+#[test] // S50
 fn a_flush_a_fence_or_a_sync_that_is_left_out_is_noticed() {
     let mut unnoticed = Vec::new();
     for omitted in Omitted::ALL {

@@ -70,7 +70,7 @@ fn replayed(before: bool, len: u64) -> (Vec<u8>, RecoveryReport) {
     (to.replica, report)
 }
 
-#[test]
+#[test] // S39
 fn what_is_cut_off_a_ring_while_it_is_replayed_is_told_and_nothing_else_comes_in_its_place() {
     for len in [0, 100, 4096, 44_160, 50_000, 65_536, 90_112] {
         for before in [true, false] {

@@ -92,7 +92,7 @@ fn crowd(path: &Path) -> Vec<OwnedFd> {
     waiting
 }
 
-#[test]
+#[test] // S40
 fn who_is_not_answered_in_time_asks_nothing_more_until_the_late_answer_has_come() {
     let tree = tempfile::tempdir().unwrap();
     let (end, registration) = registered(tree.path());
@@ -115,7 +115,7 @@ fn who_is_not_answered_in_time_asks_nothing_more_until_the_late_answer_has_come(
     assert!(!registration.is_answered(), "the agent has gone");
 }
 
-#[test]
+#[test] // S40
 fn a_connection_that_nobody_accepts_is_given_up() {
     let tree = tempfile::tempdir().unwrap();
     let path = tree.path().join("socket");
@@ -154,7 +154,7 @@ fn interrupt(thread: i32, call: libc::c_long) {
     wait_until("a thread in the system call again", PATIENCE, waits);
 }
 
-#[test]
+#[test] // S40
 fn handlers_of_signals_end_neither_the_connection_nor_the_wait_for_an_answer() {
     let tree = tempfile::tempdir().unwrap();
     let path = tree.path().join("socket");

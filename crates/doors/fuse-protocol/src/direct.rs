@@ -192,7 +192,7 @@ mod tests {
         [bytes_of(&header), body].concat()
     }
 
-    #[test]
+    #[test] // S49
     fn a_process_of_another_machine_is_not_told_and_the_answer_comes_back_to_who_asked() {
         let fs = Arc::new(Asked(AtomicU32::new(1)));
         let init = InitCompatIn { major: 7, minor: 45, max_readahead: 0, flags: u32::MAX };

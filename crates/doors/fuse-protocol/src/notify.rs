@@ -128,7 +128,7 @@ mod tests {
         }
     }
 
-    #[test]
+    #[test] // S33
     fn a_name_to_forget_is_told_from_all_else() {
         let sent = Arc::new(Sent::default());
         let notifier = Notifier::new(sent.clone());

@@ -324,7 +324,7 @@ mod tests {
         });
     }
 
-    #[test]
+    #[test] // S33
     fn names_of_nodes_in_use_get_a_second_chance_and_open_ones_as_many_as_they_need() {
         with_agent(|agent| {
             let nodes = Nodes::new(agent.root().clone());

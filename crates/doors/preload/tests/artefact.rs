@@ -47,7 +47,7 @@ fn the_library_exports_the_table_and_nothing_else() {
     assert_eq!(exported, wanted);
 }
 
-#[test]
+#[test] // S64
 fn the_library_needs_libc_and_its_loader_alone() {
     let dynamic = output(Command::new("readelf").args(["--dynamic", "--wide"]).arg(library()));
     let needed: BTreeSet<&str> = dynamic

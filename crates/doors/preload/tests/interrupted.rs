@@ -75,7 +75,7 @@ fn disturb(program: &ProcessGuard, call: i64) {
     wait_until("a program in the system call again", PATIENCE, waits);
 }
 
-#[test]
+#[test] // S40
 fn a_program_that_signals_reach_and_stop_while_it_registers_has_registered_and_handles_them_then() {
     let tree = tempfile::tempdir().unwrap();
     let path = tree.path().join("socket");

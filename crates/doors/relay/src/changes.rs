@@ -140,7 +140,7 @@ mod tests {
         [life as u8; 16]
     }
 
-    #[test]
+    #[test] // S41
     fn each_open_file_that_may_have_lost_something_is_told_once() {
         let all = Changes::default();
         let meets = |life| all.meets(of(life), life);
@@ -189,7 +189,7 @@ mod tests {
         assert!(all.0.lock().files.is_empty());
     }
 
-    #[test]
+    #[test] // S41
     fn what_is_under_way_when_a_machine_crashes_counts_where_it_was_answered() {
         let all = Changes::default();
         all.meets(of(1), 1);

@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(next(), DeferredRequest::Forget(vec![(7, 3)]));
     }
 
-    #[test]
+    #[test] // S49
     fn what_is_to_be_undone_or_ended_is_told_the_next_server_and_nothing_else_is() {
         let errands = DeferredRequests::default();
         let all = [

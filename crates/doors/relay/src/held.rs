@@ -281,7 +281,7 @@ mod tests {
         holdings.lock_ends(2, LockOutcome::Done);
     }
 
-    #[test]
+    #[test] // S49
     fn a_file_is_claimed_with_its_locks_while_it_is_open() {
         let holdings = Holdings::default();
         for node in [1, 2, 3, 4] {
@@ -303,7 +303,7 @@ mod tests {
         assert_eq!(holdings.claims(LATER, || ()).locked.len(), 1);
     }
 
-    #[test]
+    #[test] // S49
     fn a_file_on_which_nobody_knows_the_locks_and_one_with_too_many_are_not_claimed() {
         let holdings = Holdings::default();
         holdings.add(10, held(1));
@@ -322,7 +322,7 @@ mod tests {
         assert_eq!(holdings.claims(LATER, || ()).lost, [], "who is lost stays so, and nobody else is");
     }
 
-    #[test]
+    #[test] // S49
     fn what_a_former_server_granted_is_not_believed_once_its_successor_was_told_what_is_held() {
         let holdings = Holdings::default();
         let (former, share) =
@@ -342,7 +342,7 @@ mod tests {
         assert_eq!(holdings.claims(LATER, || ()).locked[0].locks, [take(100, 10, true)]);
     }
 
-    #[test]
+    #[test] // S49
     fn a_lock_that_is_granted_late_is_not_believed_once_its_request_was_undone() {
         let holdings = Holdings::default();
         let former = SessionInstance::default();

@@ -19,7 +19,7 @@ fn done(locked: &mut Locked, change: LockChange) {
     assert_eq!(locked.ends(2, LockOutcome::Done), Some((FILE, change)));
 }
 
-#[test]
+#[test] // S49
 fn what_was_granted_and_not_released_is_claimed() {
     let mut locked = Locked::default();
     done(&mut locked, range(1, 0, 99, TAKE));
@@ -44,7 +44,7 @@ fn what_was_granted_and_not_released_is_claimed() {
     assert_eq!(locked.claims(FILE), Some(vec![]));
 }
 
-#[test]
+#[test] // S49
 fn what_somebody_asks_to_release_or_to_share_is_not_claimed_from_then_on() {
     let mut locked = Locked::default();
     done(&mut locked, range(1, 0, 99, TAKE));
@@ -68,7 +68,7 @@ fn what_somebody_asks_to_release_or_to_share_is_not_claimed_from_then_on() {
     assert_eq!(locked.claims(FILE).unwrap(), before, "nobody was asked to convert it");
 }
 
-#[test]
+#[test] // S49
 fn what_one_owner_asked_for_at_once_is_in_doubt_until_it_has_released_all() {
     let mut locked = Locked::default();
     locked.begins(2, FILE, range(1, 0, 9, TAKE));
@@ -95,7 +95,7 @@ fn what_one_owner_asked_for_at_once_is_in_doubt_until_it_has_released_all() {
     assert_eq!(locked.claims(FILE), Some(vec![]));
 }
 
-#[test]
+#[test] // S49
 fn what_is_in_doubt_ends_with_the_open_files_that_it_went_through() {
     let through = |handle, kind| LockChange { handle, ..range(1, 0, 9, kind) };
     for order in [[10, 11, 12], [10, 12, 11]] {
@@ -134,7 +134,7 @@ fn a_lock_that_is_taken_again_ends_with_the_open_file_that_it_was_taken_through_
     assert_eq!(locked.claims(FILE), Some(vec![]));
 }
 
-#[test]
+#[test] // S49
 fn what_its_owner_holds_where_more_is_asked_for_would_be_undone_with_that() {
     let mut locked = Locked::default();
     let mut holds = |held: LockChange, asked: LockChange| {

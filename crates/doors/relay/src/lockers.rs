@@ -235,7 +235,7 @@ mod tests {
     const B: Locker = Locker { name: [0xab; 16], client: 2 };
     const LONG: Duration = Duration::from_secs(1000);
 
-    #[test]
+    #[test] // S49
     fn who_held_a_lock_may_claim_it_and_nobody_gets_another_before() {
         let tree = TempTree::new();
         let open = |grace| RecoveryRecords::open(tree.path("lockers"), grace).unwrap();
@@ -254,7 +254,7 @@ mod tests {
         assert!(open(LONG).may_claim(&A) && open(LONG).may_claim(&B));
     }
 
-    #[test]
+    #[test] // S49
     fn who_comes_after_the_grace_period_or_has_been_gone_holds_nothing_for_this_server_and_the_next() {
         let tree = TempTree::new();
         let open = |grace| RecoveryRecords::open(tree.path("lockers"), grace).unwrap();
@@ -272,7 +272,7 @@ mod tests {
         assert!(open(LONG).may_claim(&B), "the server has ended, and not the node");
     }
 
-    #[test]
+    #[test] // S49
     fn what_cannot_be_written_down_is_not_granted_and_the_grace_period_lasts_while_nobody_can_be_crossed_out() {
         let tree = TempTree::new();
         let first = RecoveryRecords::open(tree.path("lockers"), LONG).unwrap();
@@ -286,7 +286,7 @@ mod tests {
         assert!(late.admit(&B).is_err());
     }
 
-    #[test]
+    #[test] // S49
     fn a_node_that_was_forgotten_and_has_come_back_waits_until_it_is_crossed_out_and_is_not_crossed_out_again() {
         let tree = TempTree::new();
         let open = || RecoveryRecords::open(tree.path("lockers"), LONG).unwrap();
@@ -303,7 +303,7 @@ mod tests {
         assert!(!next.may_claim(&again) && !next.has_claimed(&again) && next.has_claimed(&A) && !next.is_grace());
     }
 
-    #[test]
+    #[test] // S49
     fn who_is_gone_keeps_its_locks_until_it_can_be_crossed_out() {
         let tree = TempTree::new();
         let lockers = RecoveryRecords::open(tree.path("lockers"), LONG).unwrap();

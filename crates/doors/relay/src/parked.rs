@@ -185,7 +185,7 @@ mod tests {
         }
     }
 
-    #[test]
+    #[test] // S49
     fn an_answer_that_comes_before_its_request_ends_otherwise_is_the_answer() {
         let waiting = Waiting::default();
         for come in [true, false] {

@@ -188,7 +188,7 @@ fn number(bytes: &[u8], at: usize) -> u64 {
     u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap())
 }
 
-#[test]
+#[test] // S49
 fn what_an_answer_gave_and_nobody_got_is_taken_back() {
     let stand = Stand::new();
     let server = stand.server();
@@ -209,7 +209,7 @@ fn what_an_answer_gave_and_nobody_got_is_taken_back() {
     assert_eq!(node.read(kept.0, kept.1), Ok(vec![]));
 }
 
-#[test]
+#[test] // S49
 fn a_number_of_a_former_server_is_stale() {
     let stand = Stand::new();
     let former = stand.server();
@@ -228,7 +228,7 @@ fn a_number_of_a_former_server_is_stale() {
     assert_eq!(node.read(other, its), Ok(vec![]));
 }
 
-#[test]
+#[test] // S49
 fn what_is_claimed_from_another_server_means_what_it_meant_and_nothing_else_does() {
     let stand = Stand::new();
     let former = stand.server();
@@ -267,7 +267,7 @@ fn what_is_claimed_from_another_server_means_what_it_meant_and_nothing_else_does
     assert!(matches!(node.ask(claim(file, handle)), Message::Unknown {}));
 }
 
-#[test]
+#[test] // S49
 fn a_file_whose_identity_may_be_anothers_later_is_not_claimed() {
     in_private_namespace(|| {
         // Neither handles nor birth times: a number alone.
@@ -286,7 +286,7 @@ fn a_file_whose_identity_may_be_anothers_later_is_not_claimed() {
     });
 }
 
-#[test]
+#[test] // S49
 fn two_nodes_never_share_a_number_and_neither_reaches_the_others() {
     let stand = Stand::new();
     let server = stand.server();
@@ -339,7 +339,7 @@ fn made_up() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, max_shrink_iters: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
-    #[test]
+    #[test] // S48
     fn any_message_of_a_node_is_answered_and_harms_nobody(messages in prop::collection::vec(made_up(), 1..80)) {
         let stand = Stand::new();
         let server = stand.server();

@@ -356,7 +356,7 @@ mod tests {
     }
 
     /// Read and summed over its whole length it would take a quarter of an hour.
-    #[test]
+    #[test] // S66
     fn a_hole_of_a_tebibyte_is_neither_read_nor_written() {
         const TIB: u64 = 1 << 40;
         let replica = OwnedFd::from(tempfile::tempfile_in("/dev/shm").unwrap());

@@ -308,7 +308,7 @@ mod tests {
     use super::*;
     use crate::{FileCache, OpenHow, Settings, Space};
 
-    #[test]
+    #[test] // S31
     fn housekeeping_hurries_while_the_kernel_writes_into_the_last_of_the_room() {
         let dir = tempfile::tempdir().unwrap();
         let (store, free) = (MemoryStore::new(), Arc::new(AtomicU64::new(1 << 30)));

@@ -235,7 +235,7 @@ mod tests {
         known.is_some_and(|file| file.live.lock().anchor.is_some())
     }
 
-    #[test]
+    #[test] // S17
     fn a_file_whose_open_failed_after_its_intent_is_staged_out_by_itself() {
         let world = world();
         world.cache.stage_in(&world.store.anchor("f").unwrap(), &Arc::new(Policy::default())).unwrap();
@@ -247,7 +247,7 @@ mod tests {
         assert_eq!(queued.identity(), &world.store.identity("f").unwrap());
     }
 
-    #[test]
+    #[test] // S15
     fn what_others_have_open_is_on_the_medium_before_it_is_cut() {
         let world = world();
         let _reader = world.open(false, false).unwrap();
@@ -256,7 +256,7 @@ mod tests {
         assert!(file.live.lock().synced, "a crash may leave the intent over bytes that were never copied");
     }
 
-    #[test]
+    #[test] // S17
     fn a_truncation_that_was_refused_after_its_intent_did_not_happen() {
         let world = world();
         world.catalogue.fail_commits(1, 1);
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(world.store.read("f").unwrap(), b"old");
     }
 
-    #[test]
+    #[test] // S17
     fn a_refused_truncation_of_what_others_read_did_not_happen() {
         let world = world();
         let reader = world.open(false, false).unwrap();

@@ -190,7 +190,7 @@ fn is_same(below: Timestamp, here: Timestamp) -> bool {
 mod tests {
     use super::*;
 
-    #[test]
+    #[test] // S36
     fn a_time_that_a_store_cuts_to_its_unit_is_the_same_and_no_other_is() {
         let at = |seconds, nanos| Timestamp { seconds, nanos };
         let here = at(1_000_001, 123_456_789);

@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(std::fs::read_to_string(saved.join("f.1")).unwrap(), "former");
     }
 
-    #[test]
+    #[test] // S25
     fn a_conflict_that_could_not_be_ended_keeps_its_brand() {
         for in_use in [false, true] {
             let world = World::new();

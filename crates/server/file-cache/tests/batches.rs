@@ -45,7 +45,7 @@ fn small_files_closed_during_a_batch_make_the_next_one() {
 }
 
 /// The mark goes below, with the file's gate held: a store may take a millisecond for it, or hang.
-#[test]
+#[test] // S19
 fn who_opens_a_file_of_a_batch_waits_for_a_few_others_of_it_and_not_for_all() {
     const FILES: usize = 200;
     let world = World::new();
@@ -121,7 +121,7 @@ fn a_drain_tells_how_far_it_is_within_a_large_file() {
     assert!(told.load(Ordering::Acquire));
 }
 
-#[test]
+#[test] // S17
 fn two_batches_hear_each_that_what_they_wrote_could_not_be_written_back() {
     testkit::in_private_namespace(|| {
         let tree = TempTree::new();

@@ -16,7 +16,7 @@ fn appender(world: &World, path: &str) -> FileHandle {
     world.cache.open_file(world.anchor(path), how).unwrap()
 }
 
-#[test]
+#[test] // S66
 fn of_a_file_that_was_appended_to_what_was_there_before_is_not_looked_at() {
     let world = World::new();
     world.store.put("f", &vec![7; 8 * MIB]);
@@ -41,7 +41,7 @@ fn of_a_file_that_was_appended_to_what_was_there_before_is_not_looked_at() {
 /// What somebody does, and how.
 type Change = (&'static str, fn(&World, &FileHandle));
 
-#[test]
+#[test] // S66
 fn what_is_changed_elsewhere_of_a_file_that_is_open_for_appending_is_found() {
     let changes: [Change; 5] = [
         ("cut", |_, handle| handle.set_len(MIB as u64 + 5).unwrap()),
@@ -69,7 +69,7 @@ fn what_is_changed_elsewhere_of_a_file_that_is_open_for_appending_is_found() {
     }
 }
 
-#[test]
+#[test] // S66
 fn what_a_writer_that_stays_open_appends_is_copied_from_where_the_last_stage_out_ended() {
     let world = World::new();
     world.store.put("f", &vec![7; 3 * MIB]);
@@ -87,7 +87,7 @@ fn what_a_writer_that_stays_open_appends_is_copied_from_where_the_last_stage_out
     assert_eq!((world.writes(), world.state("f")), (vec![], Residency::Clean));
 }
 
-#[test]
+#[test] // S67
 fn a_file_that_stays_open_is_staged_out_as_it_grows_under_size() {
     let world = World::with(|settings| {
         settings.background = true;
@@ -115,7 +115,7 @@ fn a_file_that_stays_open_is_staged_out_as_it_grows_under_size() {
 }
 
 /// The kernel marks a file as failed whose pages were in use when a direct write wanted to throw them away.
-#[test]
+#[test] // S17
 fn a_direct_write_beside_stores_into_a_mapping_loses_nothing_and_is_no_conflict() {
     let world = World::new();
     world.store.put("f", &vec![7; 2 * MIB]);

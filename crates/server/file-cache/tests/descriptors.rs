@@ -130,17 +130,17 @@ fn in_a_child(what: &str) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-#[test]
+#[test] // S62
 fn an_open_file_needs_one_descriptor_and_works_as_ever() {
     in_a_child("open");
 }
 
-#[test]
+#[test] // S19
 fn thousands_of_dirty_files_need_few_descriptors() {
     in_a_child("handles");
 }
 
-#[test]
+#[test] // S19
 fn thousands_of_dirty_files_need_few_descriptors_where_a_store_has_no_handles() {
     in_a_child("names");
 }

@@ -58,7 +58,7 @@ fn a_file_that_outgrows_the_burst_buffer_goes_on_in_the_global_store() {
     });
 }
 
-#[test]
+#[test] // S36
 fn a_read_of_a_file_that_moves_to_the_global_store_counts() {
     in_private_namespace(|| {
         let tree = TempTree::new();
@@ -100,7 +100,7 @@ fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes as u32 / 4).flat_map(u32::to_le_bytes).collect()
 }
 
-#[test]
+#[test] // S11
 fn an_append_goes_on_behind_what_stands_of_it_when_there_is_room_again() {
     in_private_namespace(|| {
         let tree = TempTree::new();
@@ -122,7 +122,7 @@ fn an_append_goes_on_behind_what_stands_of_it_when_there_is_room_again() {
     });
 }
 
-#[test]
+#[test] // S11
 fn an_append_that_finds_no_more_room_says_how_much_stands_and_takes_nothing_back() {
     in_private_namespace(|| {
         let tree = TempTree::new();
@@ -144,7 +144,7 @@ fn an_append_that_finds_no_more_room_says_how_much_stands_and_takes_nothing_back
     });
 }
 
-#[test]
+#[test] // S11
 fn an_append_ends_where_others_have_grown_the_file_since_it_found_no_room() {
     in_private_namespace(|| {
         let tree = TempTree::new();
@@ -180,7 +180,7 @@ fn remove_synced(world: &World) {
     assert_eq!((world.cache.status().removed, world.cache.status().spilled), (1, 0));
 }
 
-#[test]
+#[test] // S15
 fn removed_files_that_are_kept_make_room_for_a_write_and_for_an_open() {
     in_private_namespace(|| {
         let tree = TempTree::new();
@@ -202,7 +202,7 @@ fn removed_files_that_are_kept_make_room_for_a_write_and_for_an_open() {
     });
 }
 
-#[test]
+#[test] // S15
 fn a_store_that_hangs_keeps_nobody_from_the_room_of_removed_files_for_long() {
     in_private_namespace(|| {
         let tree = TempTree::new();
@@ -228,7 +228,7 @@ fn a_store_that_hangs_keeps_nobody_from_the_room_of_removed_files_for_long() {
     });
 }
 
-#[test]
+#[test] // S15
 fn a_store_that_cannot_be_synced_keeps_nobody_from_the_room_of_removed_files() {
     in_private_namespace(|| {
         let tree = TempTree::new();
@@ -239,7 +239,7 @@ fn a_store_that_cannot_be_synced_keeps_nobody_from_the_room_of_removed_files() {
     });
 }
 
-#[test]
+#[test] // S30
 fn a_program_sees_no_space_only_if_the_global_store_has_none() {
     in_private_namespace(|| {
         let tree = TempTree::new();
@@ -263,7 +263,7 @@ fn a_program_sees_no_space_only_if_the_global_store_has_none() {
     });
 }
 
-#[test]
+#[test] // S17
 fn the_ballast_is_not_for_what_programs_write() {
     in_private_namespace(|| {
         let tree = TempTree::new();
@@ -280,7 +280,7 @@ fn the_ballast_is_not_for_what_programs_write() {
     });
 }
 
-#[test]
+#[test] // S31
 fn a_kernel_writer_keeps_its_file_in_the_burst_buffer_and_is_refused() {
     in_private_namespace(|| {
         let tree = TempTree::new();
@@ -315,7 +315,7 @@ fn a_stage_in_that_finds_no_room_serves_from_the_global_store() {
     });
 }
 
-#[test]
+#[test] // S31
 fn clean_replicas_make_room_for_an_allocation() {
     in_private_namespace(|| {
         let tree = TempTree::new();
@@ -334,7 +334,7 @@ fn clean_replicas_make_room_for_an_allocation() {
     });
 }
 
-#[test]
+#[test] // S31
 fn an_allocation_beside_the_kernel_takes_only_room_that_is_there_and_no_more_than_the_global_store_has() {
     in_private_namespace(|| {
         let tree = TempTree::new();
@@ -355,7 +355,7 @@ fn an_allocation_beside_the_kernel_takes_only_room_that_is_there_and_no_more_tha
 }
 
 /// A burst buffer of its own size with the catalogue on it, which programs fill to the last block.
-#[test]
+#[test] // S30, S58
 fn a_burst_buffer_without_a_free_block_stages_out_and_evicts_and_takes_nobodys_calls() {
     in_private_namespace(|| {
         let tree = TempTree::new();
@@ -393,7 +393,7 @@ fn a_burst_buffer_without_a_free_block_stages_out_and_evicts_and_takes_nobodys_c
     });
 }
 
-#[test]
+#[test] // S31
 fn clean_replicas_make_room_for_what_the_kernel_writes() {
     in_private_namespace(|| {
         let tree = TempTree::new();
@@ -416,7 +416,7 @@ fn clean_replicas_make_room_for_what_the_kernel_writes() {
     });
 }
 
-#[test]
+#[test] // S51
 fn who_was_given_up_while_a_file_that_outgrows_the_burst_buffer_is_staged_out_waits_no_more() {
     in_private_namespace(|| {
         let tree = TempTree::new();

@@ -41,7 +41,7 @@ fn waits(world: &World) -> u64 {
     status.read_late + status.read_misses
 }
 
-#[test]
+#[test] // S8
 fn a_reader_that_outruns_its_fetcher_gets_more_of_them_and_waits_less() {
     let counted = [1, 8].map(|fetches| {
         let (world, _) = far_away(fetches);
@@ -62,7 +62,7 @@ fn a_reader_that_outruns_its_fetcher_gets_more_of_them_and_waits_less() {
     assert!(counted[1] * 2 < counted[0], "{counted:?}");
 }
 
-#[test]
+#[test] // S8
 fn what_a_reader_is_expected_to_want_is_fetched_before_the_rest() {
     let (world, order) = far_away(1);
     let handle = world.open("f", false);
@@ -87,7 +87,7 @@ fn what_a_reader_is_expected_to_want_is_fetched_before_the_rest() {
     world.cache.shutdown();
 }
 
-#[test]
+#[test] // S8
 fn beside_a_read_that_nobody_expected_one_fetcher_works() {
     let (world, _) = far_away(8);
     let under_way = Arc::new((AtomicU64::new(0), AtomicU64::new(0)));

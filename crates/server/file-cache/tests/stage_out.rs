@@ -11,7 +11,7 @@ use global_store::memory::{Fault, StoreOperation};
 use support::{MIB, Mapping, World, kernel_write, read};
 use types::{ByteRange, Timestamp};
 
-#[test]
+#[test] // S3
 fn a_closed_file_reaches_the_global_store_with_its_time() {
     let world = World::new();
     let handle = world.create("f");
@@ -27,7 +27,7 @@ fn a_closed_file_reaches_the_global_store_with_its_time() {
     assert_eq!(world.cache.attributes(&world.identity("f")), None);
 }
 
-#[test]
+#[test] // S10, S66
 fn holes_are_kept_both_ways() {
     let world = World::new();
     let handle = world.create("f");
@@ -52,7 +52,7 @@ fn replica_blocks(world: &World) -> u64 {
     files.map(|file| file.unwrap().metadata().unwrap().blocks()).sum()
 }
 
-#[test]
+#[test] // S19, S66
 fn only_changed_blocks_travel() {
     let world = World::new();
     world.store.put("f", &vec![7; 8 * MIB]);
@@ -96,7 +96,7 @@ fn a_batch_of_small_files_costs_one_sync() {
     assert!((0..100).all(|number| world.store.read(format!("f{number}")).unwrap() == [number; 1000]));
 }
 
-#[test]
+#[test] // S25
 fn a_changed_global_copy_is_a_conflict_and_both_are_kept() {
     let world = World::new();
     world.store.put("f", b"base");
@@ -113,7 +113,7 @@ fn a_changed_global_copy_is_a_conflict_and_both_are_kept() {
     assert_eq!(read(&world.open("f", false), 10), b"theirs");
 }
 
-#[test]
+#[test] // S25
 fn a_file_whose_name_is_as_long_as_names_may_be_is_saved_as_well() {
     let world = World::new();
     for name in ["x".repeat(255), "\u{20ac}".repeat(85)] {
@@ -126,7 +126,7 @@ fn a_file_whose_name_is_as_long_as_names_may_be_is_saved_as_well() {
     }
 }
 
-#[test]
+#[test] // S25
 fn a_conflict_may_be_resolved_for_the_burst_buffer_or_won_by_policy() {
     let world = World::new();
     for by_policy in [false, true] {
@@ -149,7 +149,7 @@ fn a_conflict_may_be_resolved_for_the_burst_buffer_or_won_by_policy() {
     }
 }
 
-#[test]
+#[test] // S26
 fn a_change_of_attributes_alone_is_no_conflict() {
     let world = World::new();
     world.store.put("f", b"base");
@@ -159,7 +159,7 @@ fn a_change_of_attributes_alone_is_no_conflict() {
     assert_eq!(world.store.read("f").unwrap(), b"ours");
 }
 
-#[test]
+#[test] // S19
 fn an_outsider_who_writes_during_the_copy_is_noticed() {
     let world = World::new();
     world.write_new("f", &vec![1; 3 * MIB]);
@@ -173,7 +173,7 @@ fn an_outsider_who_writes_during_the_copy_is_noticed() {
     assert_eq!(stuck[0].state, Residency::Conflict);
 }
 
-#[test]
+#[test] // S19
 fn an_outsider_who_writes_before_a_batch_is_synced_is_noticed() {
     let world = World::new();
     world.write_new("f", &[1; 1000]);
@@ -189,7 +189,7 @@ fn an_outsider_who_writes_before_a_batch_is_synced_is_noticed() {
     assert_eq!(world.store.read("g").unwrap(), [2; 1000]);
 }
 
-#[test]
+#[test] // S27
 fn a_file_that_is_gone_below_is_kept_as_an_orphan() {
     let world = World::new();
     world.write_new("f", b"precious");
@@ -204,7 +204,7 @@ fn a_file_that_is_gone_below_is_kept_as_an_orphan() {
     assert_eq!(world.cache.status().files, 0);
 }
 
-#[test]
+#[test] // S4
 fn an_unlinked_file_is_dropped_and_never_staged_out() {
     let world = World::new();
     let handle = world.create("f");
@@ -222,7 +222,7 @@ fn an_unlinked_file_is_dropped_and_never_staged_out() {
     assert_eq!(world.store.read_identity(&identity).unwrap(), b"");
 }
 
-#[test]
+#[test] // S20
 fn a_mapping_that_outlives_its_descriptor_keeps_the_file_dirty() {
     let world = World::new();
     let handle = world.create("f");
@@ -262,7 +262,7 @@ fn a_replica_that_goes_once_clean_stays_while_a_reader_maps_it() {
     assert_eq!((world.state("f"), world.replicas()), (Residency::Absent, 0), "and a reader's goes at its close");
 }
 
-#[test]
+#[test] // S20
 fn a_write_during_the_copy_keeps_the_file_dirty_until_it_is_copied_too() {
     let world = World::new();
     world.write_new("f", &vec![1; 3 * MIB]);
@@ -288,7 +288,7 @@ fn a_write_during_the_copy_keeps_the_file_dirty_until_it_is_copied_too() {
     );
 }
 
-#[test]
+#[test] // S21
 fn a_failed_stage_out_is_told_once_to_each_handle_and_the_data_stays() {
     let world = World::new();
     let (first, second, third) = (world.create("f"), world.open("f", true), world.open("f", true));
@@ -321,7 +321,7 @@ fn a_failed_stage_out_is_told_once_to_each_handle_and_the_data_stays() {
     assert!(world.cache.status().stuck.is_empty());
 }
 
-#[test]
+#[test] // S21
 fn what_fails_again_and_again_is_recorded_as_failed_and_still_tried() {
     let mut world = World::new();
     world.store.put("f", &vec![1; 2 * MIB]);
@@ -339,7 +339,7 @@ fn what_fails_again_and_again_is_recorded_as_failed_and_still_tried() {
     assert_eq!(world.store.read("f").unwrap(), vec![2; 2 * MIB]);
 }
 
-#[test]
+#[test] // S3
 fn the_users_time_wins_over_the_time_of_the_write() {
     let world = World::new();
     let handle = world.create("f");
@@ -352,7 +352,7 @@ fn the_users_time_wins_over_the_time_of_the_write() {
     assert_eq!(world.store.read("f").unwrap(), b"data");
 }
 
-#[test]
+#[test] // S15
 fn fsync_makes_the_intent_and_the_name_durable() {
     let mut world = World::new();
     let handle = world.create("f");
@@ -369,7 +369,7 @@ fn fsync_makes_the_intent_and_the_name_durable() {
     assert_eq!(world.state("lazy"), Residency::Absent);
 }
 
-#[test]
+#[test] // S15
 fn a_sync_of_everything_keeps_what_was_written_to_open_and_to_closed_files() {
     let mut world = World::new();
     let open = world.create("open");
@@ -388,7 +388,7 @@ fn a_sync_of_everything_keeps_what_was_written_to_open_and_to_closed_files() {
     assert_eq!(world.state("late"), Residency::Absent);
 }
 
-#[test]
+#[test] // S28
 fn a_mark_is_on_a_shared_store_while_the_file_is_dirty() {
     let world = World::with(|settings| settings.agent_id = "node a".into());
     world.store.set_shared(true);

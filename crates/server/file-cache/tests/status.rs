@@ -35,7 +35,7 @@ fn found_again(finds_by_identity: bool) -> u64 {
     count.load(Ordering::Relaxed)
 }
 
-#[test]
+#[test] // S19
 fn anchors_are_spared_only_where_files_are_found_again_by_identity() {
     assert!(found_again(true) > 0);
     assert_eq!(found_again(false), 0);
@@ -55,7 +55,7 @@ fn an_unknown_removal_is_an_orphan_where_files_are_not_found_by_identity() {
     assert_eq!(std::fs::read(&stuck[0].replica).unwrap(), b"data");
 }
 
-#[test]
+#[test] // S19
 fn the_time_of_stage_outs_that_run_at_once_counts_once() {
     const EACH: Duration = Duration::from_millis(5);
     let world = World::with(|settings| settings.streams = 2);
@@ -75,7 +75,7 @@ fn the_time_of_stage_outs_that_run_at_once_counts_once() {
 }
 
 /// A program's scratch files cost the global store nothing while it runs, and are not lost when it ends.
-#[test]
+#[test] // S19
 fn scratch_is_staged_out_by_a_command_alone_and_at_the_end() {
     let world = World::with(|settings| settings.background = true);
     let scratch = Arc::new(Policy { cache: Cache::Scratch, ..Policy::default() });

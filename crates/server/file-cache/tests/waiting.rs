@@ -55,7 +55,7 @@ fn third() -> impl Fn() -> bool {
     }
 }
 
-#[test]
+#[test] // S28
 fn a_signal_ends_the_wait_for_another_nodes_mark() {
     let world = World::new();
     world.store.set_shared(true);
@@ -70,7 +70,7 @@ fn a_signal_ends_the_wait_for_another_nodes_mark() {
 }
 
 /// A profiler's signals come all the time; the copy ends by itself.
-#[test]
+#[test] // S28
 fn a_signal_does_not_end_the_wait_for_a_copy() {
     let world = World::new();
     world.store.put("f", &vec![5; 8 * MIB]);
@@ -91,7 +91,7 @@ fn an_open_for_writing_whose_copy_fails_leaves_nothing_behind() {
     assert_eq!(support::read(&world.open("f", true), 8 * MIB), vec![5; 8 * MIB]);
 }
 
-#[test]
+#[test] // S22
 fn who_gives_up_a_drain_waits_for_no_store_that_hangs_and_is_told_of_every_file() {
     let world = World::new();
     let content = vec![7; 2 * MIB];
@@ -110,7 +110,7 @@ fn who_gives_up_a_drain_waits_for_no_store_that_hangs_and_is_told_of_every_file(
     }
 }
 
-#[test]
+#[test] // S22
 fn a_drain_that_is_given_up_while_times_of_last_access_hang_ends() {
     let mut world = World::new();
     world.policy = Arc::new(config::Policy { atime: config::Atime::Strict, ..(*world.policy).clone() });
@@ -145,7 +145,7 @@ fn threads_named(name: &str) -> usize {
 }
 
 /// A call that hangs may still write below: until the process is gone nobody else gets the burst buffer.
-#[test]
+#[test] // S22
 fn the_end_waits_for_no_store_that_hangs_and_keeps_the_burst_buffer_until_it_answers() {
     let world = World::with(|settings| settings.background = true);
     let hang = Hang::new(&world.store, writes);
@@ -169,7 +169,7 @@ fn the_end_waits_for_no_store_that_hangs_and_keeps_the_burst_buffer_until_it_ans
     again.shutdown();
 }
 
-#[test]
+#[test] // S51
 fn who_opens_a_file_waits_for_no_look_of_its_stage_out_at_a_store_that_hangs() {
     for shared in [false, true] {
         let world = World::new();
@@ -191,7 +191,7 @@ fn who_opens_a_file_waits_for_no_look_of_its_stage_out_at_a_store_that_hangs() {
     }
 }
 
-#[test]
+#[test] // S25
 fn a_decision_waits_not_for_ever_for_a_stage_out_that_hangs() {
     let world = World::new();
     world.write_new("f", b"data");
@@ -207,7 +207,7 @@ fn a_decision_waits_not_for_ever_for_a_stage_out_that_hangs() {
     assert_eq!(world.store.read("f").unwrap(), b"data");
 }
 
-#[test]
+#[test] // S51
 fn a_time_that_is_set_while_a_stage_out_looks_below_is_no_conflict() {
     for fails in [false, true] {
         let world = World::new();

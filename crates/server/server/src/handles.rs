@@ -195,7 +195,7 @@ fn perform(handle: &FileHandle, message: Message, data: &[u8], out: &mut Vec<u8>
 mod tests {
     use super::*;
 
-    #[test]
+    #[test] // S11
     fn an_append_of_which_a_part_alone_found_room_failed() {
         let written = |written| appended(b"data", WriteResult { written, offset: 7 });
         assert!(matches!(written(4), Ok(Message::Written { offset: 7 })));

@@ -119,7 +119,7 @@ mod tests {
 
     use super::*;
 
-    #[test]
+    #[test] // S41
     fn a_life_is_another_after_a_crash_of_the_machine_and_after_nothing_else() {
         let tree = TempTree::new();
         let begin = |boot: &str| BootVerifier::begin_in(tree.root(), Ok(boot.to_owned()));
@@ -139,7 +139,7 @@ mod tests {
         }
     }
 
-    #[test]
+    #[test] // S41
     fn a_server_starts_also_where_nothing_can_be_noted() {
         let tree = TempTree::new();
         let first = BootVerifier::begin(tree.root()).number();

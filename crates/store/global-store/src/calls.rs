@@ -271,7 +271,7 @@ mod tests {
 
     use super::*;
 
-    #[test]
+    #[test] // S51
     fn a_call_that_does_not_come_back_is_seen_and_what_was_given_up_changes_nothing() {
         let store = Store::new();
         let errand = RequestId { asker: Store::mint(), number: 2 };
@@ -305,7 +305,7 @@ mod tests {
         assert_eq!(store.silence(), Duration::ZERO);
     }
 
-    #[test]
+    #[test] // S51
     fn an_errand_that_is_over_is_not_given_up() {
         let errand = RequestId { asker: Store::mint(), number: 4 };
         errand.begin();

@@ -155,7 +155,7 @@ mod tests {
         std::iter::from_fn(|| shares.take(owner).ok()).collect()
     }
 
-    #[test]
+    #[test] // S62
     fn who_takes_all_descriptors_leaves_some_for_others_and_for_the_agent() {
         let shares = shares(20_000);
         let greedy = take_all(shares, DescriptorOwner::User(1));
@@ -167,7 +167,7 @@ mod tests {
         assert!(take_all(shares, DescriptorOwner::User(2)).len() > 15_000);
     }
 
-    #[test]
+    #[test] // S62
     fn what_is_given_back_is_there_again_to_the_last() {
         let shares = shares(1024);
         let mut charge = shares.take(DescriptorOwner::User(1)).unwrap();

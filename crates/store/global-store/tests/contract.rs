@@ -133,7 +133,7 @@ fn a_file_opened_for_reading_refuses_writes() {
     });
 }
 
-#[test]
+#[test] // S2
 fn identity_stays_through_rename_and_is_never_that_of_a_replacement() {
     on_both(|bed| {
         let anchor = bed.create("a", b"1");

@@ -77,7 +77,7 @@ fn only_regular_files_are_anchored_and_only_directories_are_roots() {
     );
 }
 
-#[test]
+#[test] // S2
 fn a_file_that_moved_is_found_by_handle_or_by_walk() {
     for options in [StoreOptions::default(), NO_HANDLES] {
         let directory = tempfile::tempdir().unwrap();
@@ -261,7 +261,7 @@ fn a_detached_clone_gives_relative_hints_handles_and_syncs() {
     assert!(store.locate(anchor.identity(), Path::new("d/a"), true).unwrap().is_none());
 }
 
-#[test]
+#[test] // S36
 fn reading_and_setting_mtime_leave_atime_alone() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a");

@@ -207,7 +207,7 @@ mod tests {
         (listener, queue, Address::Tcp(address.to_string()))
     }
 
-    #[test]
+    #[test] // S43
     fn who_is_killed_does_not_wait_for_a_connection_that_nobody_answers() {
         let (_listener, _queue, address) = silent();
         let asked = AtomicBool::new(false);

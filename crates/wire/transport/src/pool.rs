@@ -217,7 +217,7 @@ mod tests {
         far.read(&mut [0]).is_err()
     }
 
-    #[test]
+    #[test] // S63
     fn idle_connections_are_given_back_but_for_one_of_a_kind() {
         let (pool, never) = (ConnectionPool::default(), WaitLimit { until: None, interrupted: &|| false });
         let take = |lane| pool.take(lane, &never).unwrap();

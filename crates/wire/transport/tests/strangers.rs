@@ -95,7 +95,7 @@ fn answering(answer: Message, connections: usize) -> (Address, JoinHandle<Vec<u8
     (address, std::thread::spawn(serve))
 }
 
-#[test]
+#[test] // S44
 fn the_network_needs_a_secret_unless_it_is_said_otherwise() {
     let log = Arc::new(Log::default());
     let start = |access| Server::start(Served(Arc::clone(&log)), &[any_port()], access);
@@ -110,7 +110,7 @@ fn the_network_needs_a_secret_unless_it_is_said_otherwise() {
     assert_eq!(refusal(outcome), libc::EACCES, "a server that asks for no proof gives none");
 }
 
-#[test]
+#[test] // S44
 fn a_client_of_another_directory_is_refused() {
     let log = Arc::new(Log::default());
     let server = serve(&log);
@@ -118,7 +118,7 @@ fn a_client_of_another_directory_is_refused() {
     assert_eq!(refusal(Client::connect(server.addresses()[0].clone(), None, other, BOUND)), libc::EXDEV);
 }
 
-#[test]
+#[test] // S44
 fn a_process_of_another_user_is_refused_whatever_the_sockets_mode() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -199,7 +199,7 @@ fn who_says_nothing_or_speaks_a_byte_at_a_time_is_closed_and_holds_up_nobody() {
     last_words(silent.pop().unwrap());
 }
 
-#[test]
+#[test] // S63
 fn a_flood_of_silent_connections_keeps_no_client_out() {
     let log = Arc::new(Log::default());
     let server = serve(&log);

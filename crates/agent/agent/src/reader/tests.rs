@@ -91,7 +91,7 @@ fn reader(rule: &str) -> ReadObserver {
     ReadObserver::new(&PolicySet::parse([rule]).unwrap().apply(Policy::default()))
 }
 
-#[test]
+#[test] // S47
 fn of_what_a_program_will_need_no_more_is_fetched_than_its_file_may_have_and_its_share() {
     let reader = reader("read_ahead=8MiB");
     // The share, what the program says, what is fetched of that.
@@ -116,7 +116,7 @@ fn of_what_a_program_will_need_no_more_is_fetched_than_its_file_may_have_and_its
     }
 }
 
-#[test]
+#[test] // S47
 fn what_a_program_will_need_is_refused_where_nothing_is_fetched() {
     let errno = |reader: &ReadObserver, file: &Shared, start| {
         let told = reader.advise(file, advice::WILL_NEED, start, 0);

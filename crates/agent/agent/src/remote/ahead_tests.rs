@@ -28,7 +28,7 @@ fn no_hurry(_: ByteRange, _: bool) {}
 /// A fetch that was sent when the file was so.
 struct Sent(FetchTicket, ByteRange, SharedBytes);
 
-#[test]
+#[test] // S47
 fn whatever_is_fetched_when_readers_see_what_this_node_wrote_last() {
     let mut random = Random(11);
     for story in 0..40 {
@@ -87,7 +87,7 @@ fn whatever_is_fetched_when_readers_see_what_this_node_wrote_last() {
     }
 }
 
-#[test]
+#[test] // S47
 fn a_reader_waits_for_what_is_on_its_way_and_asks_himself_for_what_is_not() {
     let versions = ReadAheadVersions::default();
     let ahead = versions.of(&identity(), 1, 1 << 20, HOUR);
@@ -120,7 +120,7 @@ fn a_reader_waits_for_what_is_on_its_way_and_asks_himself_for_what_is_not() {
     assert_eq!(versions.kept().bytes(), 0);
 }
 
-#[test]
+#[test] // S47
 fn who_reads_across_the_end_of_what_is_on_its_way_sleeps_until_it_comes() {
     let versions = ReadAheadVersions::default();
     let ahead = versions.of(&identity(), 1, 1 << 20, HOUR);
@@ -149,7 +149,7 @@ fn who_reads_across_the_end_of_what_is_on_its_way_sleeps_until_it_comes() {
     assert!(looks.get() < 20, "{} looks in {LOOK:?}", looks.get());
 }
 
-#[test]
+#[test] // S47
 fn who_waits_says_so_at_once_and_again_when_he_has_waited_long() {
     let versions = ReadAheadVersions::default();
     let ahead = versions.of(&identity(), 1, 1 << 20, HOUR);
@@ -170,7 +170,7 @@ fn who_waits_says_so_at_once_and_again_when_he_has_waited_long() {
     assert_eq!((bytes, said.into_inner()), ([3; 50], vec![(wanted, false), (wanted, true)]));
 }
 
-#[test]
+#[test] // S47
 fn what_was_asked_for_too_long_ago_is_not_given_out_and_versions_do_not_mix() {
     let versions = ReadAheadVersions::default();
     let fill = |ahead: &Ahead, byte: u8| {
@@ -199,7 +199,7 @@ fn what_was_asked_for_too_long_ago_is_not_given_out_and_versions_do_not_mix() {
     assert_eq!(versions.kept().bytes(), 198, "of the first two");
 }
 
-#[test]
+#[test] // S47
 fn where_room_is_wanted_what_was_read_goes_and_what_was_not_stays() {
     let versions = ReadAheadVersions::default();
     let (one, two) = (versions.of(&identity(), 1, 1 << 20, HOUR), versions.of(&identity(), 2, 1 << 20, HOUR));
@@ -226,7 +226,7 @@ fn where_room_is_wanted_what_was_read_goes_and_what_was_not_stays() {
     one.read(&mut [0; 100], 700, HOUR, &no_hurry, &ask).unwrap();
 }
 
-#[test]
+#[test] // S47
 fn what_a_lone_reader_left_behind_goes_where_much_is_kept_and_no_more_than_that() {
     let versions = ReadAheadVersions::default();
     let ahead = versions.of(&identity(), 1, 1 << 30, HOUR);
@@ -320,7 +320,7 @@ fn moved_by(reads: impl Iterator<Item = ByteRange>, size: u64) -> (f64, usize) {
     (moved as f64 / asked as f64, late)
 }
 
-#[test]
+#[test] // S63
 fn however_a_file_is_read_no_more_than_twice_what_is_used_is_moved() {
     const SIZE: u64 = 256 << 20;
     for len in [4_u64 << 10, 8 << 10, 64 << 10] {

@@ -175,7 +175,7 @@ mod tests {
     use super::super::ahead::ReadAheadVersions;
     use super::*;
 
-    #[test]
+    #[test] // S47
     fn what_somebody_waits_for_is_fetched_first_and_what_was_closed_is_not() {
         let (versions, fetches) = (ReadAheadVersions::default(), RemoteFetches::default());
         let fresh = Duration::from_secs(3600);

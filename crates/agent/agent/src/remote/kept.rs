@@ -119,7 +119,7 @@ mod tests {
 
     use super::*;
 
-    #[test]
+    #[test] // S47
     fn memory_is_shared_out_among_those_who_read_now() {
         let kept = RetainedReads::default();
         let turns: Vec<AtomicU64> = (0..16).map(|_| AtomicU64::new(0)).collect();

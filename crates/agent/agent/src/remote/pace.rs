@@ -64,7 +64,7 @@ mod tests {
         ahead
     }
 
-    #[test]
+    #[test] // S47
     fn what_is_kept_ahead_is_read_while_it_is_good() {
         let mut now = Instant::now();
         let mut pace = ReadPace::new(now, FRESH);
@@ -81,7 +81,7 @@ mod tests {
         }
     }
 
-    #[test]
+    #[test] // S47
     fn who_reads_again_after_a_while_is_as_fast_as_what_he_has_read_since() {
         let mut now = Instant::now();
         let mut pace = ReadPace::new(now, FRESH);

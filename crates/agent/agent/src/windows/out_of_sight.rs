@@ -104,7 +104,7 @@ mod tests {
         forget_windows(noted, &[path.to_owned()], &mut |path| told.push(path.to_owned())).map(|()| told)
     }
 
-    #[test]
+    #[test] // S38
     fn what_is_given_up_is_told_whatever_becomes_of_the_next() {
         let tree = tempfile::tempdir().unwrap();
         let noted = tree.path();
@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(fs::read(noted.join("windows")).unwrap(), b"two durable /gone\n");
     }
 
-    #[test]
+    #[test] // S38
     fn nothing_is_given_up_while_what_nobody_named_is_in_the_way_of_the_rest() {
         let tree = tempfile::tempdir().unwrap();
         let noted = tree.path();
@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(fs::read(noted.join("windows")).unwrap(), b"");
     }
 
-    #[test]
+    #[test] // S38
     fn only_what_is_out_of_sight_and_may_be_gone_is_given_up() {
         let tree = tempfile::tempdir().unwrap();
         let (noted, rings) = (tree.path(), tree.path().join("rings"));

@@ -401,7 +401,7 @@ mod tests {
         assert!(missed.kind() == io::ErrorKind::NotFound && missed.to_string().contains("mount"), "{missed}");
     }
 
-    #[test]
+    #[test] // S38
     fn a_session_is_missed_where_its_directory_is_on_another_file_system() {
         let tree = testkit::TempTree::new();
         let dir = tree.mount_tmpfs("w", 1 << 20);
@@ -431,7 +431,7 @@ mod tests {
         assert!(noted.is_whole().is_err(), "nobody knows what the file system held");
     }
 
-    #[test]
+    #[test] // S38
     fn lines_that_nobody_understands_stay_and_none_is_made_by_a_path() {
         let tree = tempfile::tempdir().unwrap();
         let list = tree.path().join(SESSIONS);

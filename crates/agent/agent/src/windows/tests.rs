@@ -160,7 +160,7 @@ impl Drop for Stand {
     }
 }
 
-#[test]
+#[test] // S37
 fn what_is_appended_is_read_counted_synced_and_staged_out() {
     let tree = tempfile::tempdir().unwrap();
     let stand = Stand::new(tree.path(), &[]);
@@ -186,7 +186,7 @@ fn what_is_appended_is_read_counted_synced_and_staged_out() {
     assert_eq!(std::fs::read(tree.path().join("data/file")).unwrap(), b"Aal");
 }
 
-#[test]
+#[test] // S37
 fn nobody_gets_a_window_that_may_not() {
     let tree = tempfile::tempdir().unwrap();
     let stand = Stand::new(tree.path(), &[]);
@@ -247,7 +247,7 @@ fn the_ioctl_ends_a_window_drained_and_gives_another() {
     assert_eq!(stand.control(&open, Control::new(Command::Attach, 0)), Err(libc::EAGAIN), "one for each open file");
 }
 
-#[test]
+#[test] // S39
 fn a_token_is_worth_one_ring_of_its_own_process() {
     let tree = tempfile::tempdir().unwrap();
     let stand = Stand::new(tree.path(), &[]);
@@ -272,7 +272,7 @@ fn a_full_ring_makes_its_writer_wait_and_loses_nothing() {
     assert!(content.chunks(10_000).enumerate().all(|(number, part)| part == [number as u8; 10_000]));
 }
 
-#[test]
+#[test] // S37
 fn a_lazy_close_does_not_wait_and_whoever_looks_does() {
     let tree = tempfile::tempdir().unwrap();
     let stand = Stand::new(tree.path(), &["close=lazy"]);
@@ -299,7 +299,7 @@ fn a_lazy_close_does_not_wait_and_whoever_looks_does() {
     assert_eq!(std::fs::read(tree.path().join("data/47")).unwrap(), [47; 50_000]);
 }
 
-#[test]
+#[test] // S37
 fn the_first_read_ends_the_windows_of_a_file_where_reading_and_writing_exclude_each_other() {
     let tree = tempfile::tempdir().unwrap();
     let stand = Stand::new(tree.path(), &["rw_conflict=disable"]);
@@ -351,7 +351,7 @@ fn what_windows_did_is_counted() {
     });
 }
 
-#[test]
+#[test] // S39
 fn a_ring_that_its_program_cuts_or_scribbles_over_harms_nobody_else() {
     let tree = tempfile::tempdir().unwrap();
     let stand = Stand::new(tree.path(), &[]);
@@ -376,7 +376,7 @@ fn a_ring_that_its_program_cuts_or_scribbles_over_harms_nobody_else() {
     assert_eq!(stand.content(&good), b"fine!");
 }
 
-#[test]
+#[test] // S37
 fn windows_and_the_kernel_in_any_mix_end_in_the_same_bytes() {
     let tree = tempfile::tempdir().unwrap();
     let stand = Stand::new(tree.path(), &[]);

@@ -342,7 +342,7 @@ mod tests {
     use super::*;
 
     /// Fetches may fail, be given up, or find no memory.
-    #[test]
+    #[test] // S47
     fn what_did_not_come_is_asked_for_again_when_its_reader_misses_it() {
         let mut detector = Detector::new(8 << 20);
         let mut read = |number: u64, outcome, absent: &mut dyn FnMut(ByteRange) -> Vec<ByteRange>| {
@@ -359,7 +359,7 @@ mod tests {
         assert_eq!(read(5, RequestOutcome::Late, &mut |_| Vec::new()), []);
     }
 
-    #[test]
+    #[test] // S47
     fn a_stream_is_asked_for_in_whole_blocks_and_without_holes() {
         for (len, budget) in [(1_u64 << 17, 8_u64 << 20), (1 << 17, BLOCK), (100_000, 13_421_772), (BLOCK, 5 << 20)] {
             let (mut detector, mut asked) = (Detector::new(budget), Vec::<ByteRange>::new());
@@ -381,7 +381,7 @@ mod tests {
         }
     }
 
-    #[test]
+    #[test] // S47
     fn of_a_stream_that_may_have_less_than_a_request_nothing_is_fetched() {
         let fetched = |budget: u64| -> u64 {
             let mut detector = Detector::new(budget);

@@ -14,7 +14,7 @@ fn sweep(below: u64, joined: u64, swept: u64) -> AppliedProgress {
     AppliedProgress { below, joined, swept }
 }
 
-#[test]
+#[test] // S38
 fn a_mark_that_was_written_over_is_told_from_one_that_was_made() {
     let memory = Arc::new(Heap::zeroed(WORD_BYTES));
     let drained = Drained::begin(Arc::clone(&memory));
@@ -61,7 +61,7 @@ fn the_newest_line_of_the_sweep_under_way_counts_and_those_of_former_sweeps_do_n
     }
 }
 
-#[test]
+#[test] // S38
 fn a_crash_at_any_word_of_a_line_leaves_the_line_before_it() {
     let steps = [sweep(0, 5, 100), sweep(0, 5, 200), sweep(0, 7, 300), sweep(0, 7, 400)];
     for count in 1..steps.len() {
@@ -81,7 +81,7 @@ fn a_crash_at_any_word_of_a_line_leaves_the_line_before_it() {
     }
 }
 
-#[test]
+#[test] // S38
 fn a_line_that_was_written_over_is_told() {
     let memory = Arc::new(Heap::zeroed(WORD_BYTES));
     let drained = Drained::begin(Arc::clone(&memory));

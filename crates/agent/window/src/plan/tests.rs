@@ -202,7 +202,7 @@ fn recovered(file: &[u64], progress: AppliedProgress, held: &BTreeMap<(usize, u6
 proptest! {
     /// Batches of any size leave what the records leave when they are applied one by one. So does whoever dies between two batches, with
     /// what the mark says and the rings hold: room that was given back may be written over, or not.
-    #[test]
+    #[test] // S37
     fn draining_is_applying_in_order(
         records in proptest::collection::vec((0u64..300, 1u64..60, 0usize..3), 1..60),
         order in any::<u64>(),

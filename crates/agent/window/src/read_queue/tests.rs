@@ -124,7 +124,7 @@ fn the_oldest_block_goes_when_the_budget_is_spent() {
     assert_eq!(queue.blocks().collect::<Vec<_>>(), [(32 * KIB, 32 * KIB), (64 * KIB, 32 * KIB)]);
 }
 
-#[test]
+#[test] // S47
 fn what_is_given_out_where_it_lies_stays_when_the_queue_loses_it() {
     let mut queue = queue(&[(0, 64 * KIB), (64 * KIB, 64 * KIB), (192 * KIB, 64 * KIB)]);
     let range = ByteRange::new(32 * KIB, 96 * KIB);

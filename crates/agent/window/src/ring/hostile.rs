@@ -197,7 +197,7 @@ impl Replay for Hears<'_> {
     }
 }
 
-#[test]
+#[test] // S46
 fn damage_is_told_by_byte_range_before_it_is_marked_and_the_rest_is_kept() {
     let memory = Arc::new(Heap::zeroed(HEADER_BYTES + CAPACITY as usize));
     drop(RingReader::create(memory.clone(), grant()).unwrap());

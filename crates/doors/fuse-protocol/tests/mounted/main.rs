@@ -212,7 +212,7 @@ fn a_handler_that_panics_answers_eio_and_the_session_lives() {
     });
 }
 
-#[test]
+#[test] // S13
 fn passthrough_reads_and_writes_make_no_request() {
     in_private_namespace(|| {
         if !testkit::kernel_has((6, 9), "passthrough") {

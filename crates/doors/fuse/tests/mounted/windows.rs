@@ -32,7 +32,7 @@ fn attach(registration: &Registration, file: &File) -> Window {
     registration.attach(file.as_fd(), 0).unwrap()
 }
 
-#[test]
+#[test] // S37
 fn a_program_with_a_window_and_one_without_see_the_same_bytes() {
     in_private_namespace(|| {
         if !PASSTHROUGH.is_served() {
@@ -73,7 +73,7 @@ fn a_program_with_a_window_and_one_without_see_the_same_bytes() {
     });
 }
 
-#[test]
+#[test] // S37
 fn who_has_a_file_open_already_is_not_passed_by() {
     in_private_namespace(|| {
         if !PASSTHROUGH.is_served() {
@@ -136,7 +136,7 @@ fn any_descriptor_answers_the_ioctl_and_only_ours() {
     });
 }
 
-#[test]
+#[test] // S40
 fn without_passthrough_who_writes_alone_has_a_window_and_others_see_what_it_writes_past_their_page_cache() {
     in_private_namespace(|| {
         for how in [DIRECT, CACHED].into_iter().filter(How::is_served) {
@@ -234,7 +234,7 @@ fn writer() {
     }
 }
 
-#[test]
+#[test] // S38
 fn what_a_killed_program_was_told_is_in_the_file() {
     in_private_namespace(|| {
         if !PASSTHROUGH.is_served() {

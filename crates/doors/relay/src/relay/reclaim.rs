@@ -113,7 +113,7 @@ impl Relay {
 mod tests {
     use super::*;
 
-    #[test]
+    #[test] // S49
     fn a_server_in_want_of_something_is_asked_again_and_what_is_wrong_with_a_file_holds_up_no_other() {
         assert!([libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EAGAIN, libc::EINTR].into_iter().all(passes));
         assert!(![libc::ESTALE, libc::EIO, libc::EBUSY, libc::EACCES, libc::ENOENT].into_iter().any(passes));

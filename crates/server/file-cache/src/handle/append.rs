@@ -151,7 +151,7 @@ fn look(data: &[u8], end: u64, size: u64, read: &dyn Fn(&mut [u8], u64) -> io::R
 mod tests {
     use super::*;
 
-    #[test]
+    #[test] // S45
     fn an_append_is_found_completed_or_not_there() {
         let data = vec![7; 5000];
         assert_eq!(find(b"two", b"one two three", 4), Done::At(8));

@@ -22,7 +22,7 @@ fn given_up<G>(guard: G, call: impl FnOnce() -> io::Result<()> + Send) -> Option
     })
 }
 
-#[test]
+#[test] // S51
 fn what_was_given_up_while_it_waited_for_its_file_does_not_happen() {
     let world = World::new();
     world.store.put("f", b"data");
@@ -44,7 +44,7 @@ fn what_was_given_up_while_it_waited_for_its_file_does_not_happen() {
     assert_eq!(&found[..4], b"kept");
 }
 
-#[test]
+#[test] // S11
 fn an_append_that_fills_the_global_store_says_how_much_of_it_stands_there() {
     let world = World::new();
     world.store.put("f", b"data");
@@ -62,7 +62,7 @@ fn an_append_that_fills_the_global_store_says_how_much_of_it_stands_there() {
 }
 
 /// What stands of it is where the file begins now, not where it ended then.
-#[test]
+#[test] // S45
 fn an_append_that_is_tried_again_is_completed_in_a_file_that_was_cut_since() {
     let world = World::new();
     let data: Vec<u8> = (0..5000_u32).map(|number| number as u8).collect();

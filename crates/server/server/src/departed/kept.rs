@@ -245,7 +245,7 @@ mod tests {
         assert!(!path.exists(), "what comes now is true in the other life alone");
     }
 
-    #[test]
+    #[test] // S46
     fn what_is_cut_or_damaged_ends_there_and_what_others_wrote_says_nothing() {
         let tree = TempTree::new();
         let path = tree.path("kept");

@@ -26,7 +26,7 @@ fn is_empty(departed: &Departed) -> bool {
     none && table.order.is_empty() && table.ranges == 0 && departed.known.load(Ordering::Relaxed) == 0
 }
 
-#[test]
+#[test] // S46
 fn what_others_change_while_a_client_is_silent_is_known_until_it_comes_back() {
     let departed = Departed::default();
     departed.opened(&ONE, 1, &file(1));
@@ -75,7 +75,7 @@ fn a_file_is_known_until_its_handle_is_closed_whichever_server_has_opened_it() {
     assert!(is_empty(&departed));
 }
 
-#[test]
+#[test] // S46
 fn a_server_that_is_started_again_knows_what_the_one_before_it_knew() {
     let tree = TempTree::new();
     let open = || Departed::open(&tree.path("departed"), &BootVerifier::numbered(1));
@@ -130,7 +130,7 @@ fn what_was_asked_is_forgotten_and_of_too_many_files_the_oldest() {
     assert!(is_empty(&departed));
 }
 
-#[test]
+#[test] // S46
 fn too_many_ranges_become_one_that_holds_them_all() {
     let departed = Departed::default();
     leaves(&departed, &ONE, [file(1)]);

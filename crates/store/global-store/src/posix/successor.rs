@@ -322,7 +322,7 @@ mod tests {
     use crate::GlobalStore as _;
     use crate::posix::{PosixStore, StoreOptions};
 
-    #[test]
+    #[test] // S53
     fn a_store_that_fails_refuses_nothing() {
         for refusal in [Errno::PERM, Errno::ACCESS, Errno::OPNOTSUPP, Errno::INVAL, Errno::TOOBIG] {
             assert_eq!(allowed::<()>(Err(refusal)).unwrap(), None, "{refusal}");
@@ -333,7 +333,7 @@ mod tests {
         }
     }
 
-    #[test]
+    #[test] // S53
     fn a_hidden_name_that_somebody_else_has_made_something_of_is_no_failure() {
         let tree = tempfile::tempdir().unwrap();
         let root = fs::open(tree.path(), OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
@@ -351,7 +351,7 @@ mod tests {
         assert_eq!(begun.file().attributes().unwrap().fingerprint.size, 0);
     }
 
-    #[test]
+    #[test] // S53
     fn a_hidden_file_goes_and_nothing_else_that_is_called_so_or_stands_in_the_way() {
         let tree = tempfile::tempdir().unwrap();
         let root = fs::open(tree.path(), OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();

@@ -12,7 +12,7 @@ use super::super::budget::WindowBudget;
 use super::recorder::{Event, drain_on, ring};
 use super::*;
 
-#[test]
+#[test] // S39
 fn writes_that_overlap_in_rings_that_wrap_come_out_of_them_in_their_order() {
     let capacities = [64u64 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 64 << 10, 64 << 10, 1 << 20];
     for (seed, capacity) in capacities.into_iter().enumerate() {
@@ -58,7 +58,7 @@ fn writes_that_overlap_in_rings_that_wrap_come_out_of_them_in_their_order() {
     }
 }
 
-#[test]
+#[test] // S39
 fn a_ring_that_is_cut_while_it_is_drained_loses_what_was_cut_off_and_that_is_noted() {
     // At pages, within them, and between the first record and the second.
     let cuts = [0, 100, 4096, 44_160, 50_000, 65_536, 90_112];
@@ -94,7 +94,7 @@ fn a_ring_that_is_cut_while_it_is_drained_loses_what_was_cut_off_and_that_is_not
     }
 }
 
-#[test]
+#[test] // S39
 fn a_program_that_publishes_for_ever_keeps_nobody_waiting() {
     const HEAD: usize = 128;
     for _ in 0..10 {

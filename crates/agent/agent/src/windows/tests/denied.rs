@@ -22,7 +22,7 @@ fn stranger(stand: &Stand) -> OwnedFd {
     socket
 }
 
-#[test]
+#[test] // S37
 fn why_there_was_no_window_is_counted() {
     let tree = tempfile::tempdir().unwrap();
     let stand = Stand::with_budget(tree.path(), &[], 2 * CAPACITY_MIN);

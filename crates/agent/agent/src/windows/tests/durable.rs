@@ -13,7 +13,7 @@ use super::*;
 use crate::{NewAttributes, NewTime};
 use types::Timestamp;
 
-#[test]
+#[test] // S50
 fn on_persistent_memory_the_replica_is_synced_before_the_mark_says_that_it_has_something() {
     let tree = tempfile::tempdir().unwrap();
     let (mut drain, recorder) = drain_on(tree.path(), WindowMedium::Emulated);
@@ -42,7 +42,7 @@ fn on_persistent_memory_the_replica_is_synced_before_the_mark_says_that_it_has_s
     assert!(drain.is_over() && !kept(&drain));
 }
 
-#[test]
+#[test] // S46
 fn a_batch_that_a_servers_machine_may_have_lost_before_it_was_synced_is_brought_again() {
     let tree = tempfile::tempdir().unwrap();
     let (mut drain, recorder) = drain_on(tree.path(), WindowMedium::Emulated);
@@ -55,7 +55,7 @@ fn a_batch_that_a_servers_machine_may_have_lost_before_it_was_synced_is_brought_
     assert_eq!(*recorder.events.lock(), [written, synced, written, synced, written, synced]);
 }
 
-#[test]
+#[test] // S50
 fn what_a_sync_is_to_tell_is_not_kept_from_it() {
     let tree = tempfile::tempdir().unwrap();
     let (mut drain, recorder) = drain_on(tree.path(), WindowMedium::Emulated);
@@ -76,7 +76,7 @@ fn what_a_sync_is_to_tell_is_not_kept_from_it() {
     assert!(drain.damages() > 0 && drain.windows() == 1 && kept(&drain));
 }
 
-#[test]
+#[test] // S50
 fn a_sync_of_what_lies_on_persistent_memory_waits_for_nobody_unless_it_has_something_to_tell() {
     let write_alone = Mode { read: false, ..WRITE };
     for (durable, rules, mode) in
@@ -118,7 +118,7 @@ fn a_sync_of_what_lies_on_persistent_memory_waits_for_nobody_unless_it_has_somet
     }
 }
 
-#[test]
+#[test] // S50
 fn a_time_that_was_set_before_a_sync_is_on_the_medium_after_it() {
     in_private_namespace(|| {
         let tree = TempTree::new();
@@ -154,7 +154,7 @@ fn on_a_tmpfs_nothing_is_synced_and_nothing_flushed() {
     assert_eq!(*recorder.events.lock(), [Event::Written(0)]);
 }
 
-#[test]
+#[test] // S50
 fn a_program_is_told_that_its_window_is_durable_and_so_is_the_status() {
     for durable in [false, true] {
         let tree = tempfile::tempdir().unwrap();
@@ -175,7 +175,7 @@ fn a_program_is_told_that_its_window_is_durable_and_so_is_the_status() {
     }
 }
 
-#[test]
+#[test] // S50
 fn what_lies_on_persistent_memory_is_replayed_in_whatever_life_of_the_machine_and_missed_where_it_is_not() {
     let story = left_with_records(400, true);
     let (root, buffer) = (story.tree.path(), story.tree.path().join("buffer"));

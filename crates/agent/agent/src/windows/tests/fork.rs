@@ -55,7 +55,7 @@ fn a_forked_child_has_no_window_and_its_parent_keeps_its_own() {
     assert_eq!(stand.agent.window_status().unwrap().revoked, 0);
 }
 
-#[test]
+#[test] // S40
 fn a_child_that_goes_on_with_an_append_of_its_parent_makes_it_by_the_kernel() {
     let tree = tempfile::tempdir().unwrap();
     let stand = Stand::new(tree.path(), &[]);

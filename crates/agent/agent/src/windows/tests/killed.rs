@@ -145,7 +145,7 @@ impl Story {
     }
 }
 
-#[test]
+#[test] // S38
 fn what_was_acknowledged_survives_a_kill_of_program_and_agent_at_random_moments() {
     let mut acknowledged = 0;
     for seed in 0..8 {
@@ -166,7 +166,7 @@ fn what_was_acknowledged_survives_a_kill_of_program_and_agent_at_random_moments(
     println!("{acknowledged} acknowledged writes, none lost");
 }
 
-#[test]
+#[test] // S38
 fn what_was_acknowledged_survives_a_kill_at_every_fault_point() {
     for (number, point) in fault::POINTS.iter().enumerate() {
         let story = Story::new();
@@ -199,7 +199,7 @@ pub(super) fn only(dir: &Path) -> std::path::PathBuf {
     std::fs::read_dir(dir).unwrap().next().unwrap().unwrap().path()
 }
 
-#[test]
+#[test] // S38
 fn what_another_version_left_is_named_and_stays_until_it_can_be_replayed() {
     let story = left_with_records(200, false);
     let (root, buffer) = (story.tree.path(), story.tree.path().join("buffer"));
@@ -217,7 +217,7 @@ fn what_another_version_left_is_named_and_stays_until_it_can_be_replayed() {
 /// The name of a file, and what is done to it.
 type Damage = (&'static str, fn(&Path));
 
-#[test]
+#[test] // S38
 fn what_is_damaged_beside_a_ring_is_told_as_lost_and_kept_and_stops_no_start() {
     let cut = |path: &Path| std::fs::write(path, "{").unwrap();
     let scribble = |path: &Path| Mapping::open(path, WindowMedium::Volatile).unwrap().word(0).store(5000, SeqCst);
@@ -255,7 +255,7 @@ fn what_is_damaged_beside_a_ring_is_told_as_lost_and_kept_and_stops_no_start() {
     }
 }
 
-#[test]
+#[test] // S38
 fn what_no_agent_made_is_kept_beside_the_session_and_stops_no_start() {
     let story = left_with_records(250, false);
     let (root, buffer) = (story.tree.path(), story.tree.path().join("buffer"));
@@ -282,7 +282,7 @@ fn what_no_agent_made_is_kept_beside_the_session_and_stops_no_start() {
     story.check(250);
 }
 
-#[test]
+#[test] // S38
 fn a_copy_among_the_rings_is_not_replayed_and_nothing_is_removed_that_no_agent_made() {
     let story = left_with_records(251, false);
     let (root, buffer) = (story.tree.path(), story.tree.path().join("buffer"));
@@ -313,7 +313,7 @@ fn a_copy_among_the_rings_is_not_replayed_and_nothing_is_removed_that_no_agent_m
     story.check(251);
 }
 
-#[test]
+#[test] // S38
 fn what_an_earlier_life_of_the_machine_left_is_not_replayed_over_newer_data() {
     for crashed in [false, true] {
         let story = left_with_records(300, false);
@@ -331,7 +331,7 @@ fn what_an_earlier_life_of_the_machine_left_is_not_replayed_over_newer_data() {
     }
 }
 
-#[test]
+#[test] // S46
 fn what_a_window_holds_of_a_file_that_was_removed_before_it_had_that_window_is_known_to_go_with_it() {
     let tree = testkit::TempTree::new();
     let stand = Stand::new(tree.root(), &[]);

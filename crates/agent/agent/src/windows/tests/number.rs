@@ -40,7 +40,7 @@ fn page_of(socket: &OwnedFd) -> Mapping {
     Mapping::handed(page.unwrap(), WindowMedium::Volatile).unwrap()
 }
 
-#[test]
+#[test] // S39
 fn a_process_with_the_number_of_one_that_registered_is_another_process() {
     if !rustix::process::geteuid().is_root() {
         return; // numbers are given out by root

@@ -14,7 +14,7 @@ fn writes(events: &[Event]) -> usize {
     events.iter().filter(|event| !matches!(event, Event::Synced(_))).count()
 }
 
-#[test]
+#[test] // S37
 fn what_is_written_beside_what_windows_hold_waits_for_none_of_it() {
     let tree = tempfile::tempdir().unwrap();
     let (mut drain, recorder) = drain_on(tree.path(), WindowMedium::Volatile);
@@ -29,7 +29,7 @@ fn what_is_written_beside_what_windows_hold_waits_for_none_of_it() {
     assert!(drain.is_drained() && writes(&recorder.events.lock()) == 2);
 }
 
-#[test]
+#[test] // S37
 fn nobody_waits_for_a_program_that_has_no_room_or_for_what_others_write_meanwhile() {
     let tree = tempfile::tempdir().unwrap();
     let (mut drain, recorder) = drain_on(tree.path(), WindowMedium::Volatile);
@@ -96,7 +96,7 @@ fn a_write_beside_waits_for_all_where_a_truncation_is_to_be_made_again_by_a_repl
     assert!(drain.is_drained() && drain.is_over());
 }
 
-#[test]
+#[test] // S37
 fn each_who_writes_a_file_is_told_once_what_was_damaged_in_a_window_that_is_over_by_then() {
     let tree = tempfile::tempdir().unwrap();
     let stand = Stand::new(tree.path(), &[]);
@@ -119,7 +119,7 @@ fn each_who_writes_a_file_is_told_once_what_was_damaged_in_a_window_that_is_over
     std::mem::forget(window); // its memory is gone
 }
 
-#[test]
+#[test] // S40
 fn who_waits_for_room_behind_an_append_that_nobody_finishes_goes_to_the_kernel() {
     let tree = tempfile::tempdir().unwrap();
     let stand = Stand::new(tree.path(), &[]);
