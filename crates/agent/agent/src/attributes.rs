@@ -147,7 +147,7 @@ impl Agent {
 
     /// A node's attributes: the global store's, with what the replica knows better laid over them.
     pub fn attributes(&self, node: &Node) -> io::Result<Attributes> {
-        let before = self.cache.settled();
+        let before = self.cache.staged_count();
         self.overlaid(node, before, of_stat(&self.stat(node)?))
     }
 
@@ -163,7 +163,7 @@ impl Agent {
         Ok(attributes)
     }
 
-    /// `before`: what the cache's `settled` was before the global store was asked for `attributes`.
+    /// `before`: what the cache's `staged_count` was before the global store was asked for `attributes`.
     pub(crate) fn overlaid(&self, node: &Node, before: u64, mut attributes: Attributes) -> io::Result<Attributes> {
         if !node.is_regular() {
             // The first that an agent is asked, by itself.
@@ -172,17 +172,17 @@ impl Agent {
         }
         if !self.may_hold(node)? {
             // What was here until a moment ago may have arrived below since it was asked.
-            return if self.cache.settled() == before { Ok(attributes) } else { Ok(of_stat(&self.stat(node)?)) };
+            return if self.cache.staged_count() == before { Ok(attributes) } else { Ok(of_stat(&self.stat(node)?)) };
         }
         self.look(node, &mut |pending| {
             let mut before = before;
             for _ in 0..limits::SETTLED_TRIES {
                 // First: once it is below, the stage-out that took it there is over too.
                 attributes.atime = self.cache.accessed(node.identity(), attributes.atime);
-                let below = (self.cache.settled() == before).then(|| attributes.fingerprint());
+                let below = (self.cache.staged_count() == before).then(|| attributes.fingerprint());
                 let overlay = self.cache.attributes(node.identity(), below.as_ref())?;
                 overlay.iter().for_each(|overlay| attributes.lay_over(overlay));
-                let now = self.cache.settled();
+                let now = self.cache.staged_count();
                 if now == before || overlay.is_some_and(|overlay| overlay.ahead) {
                     break;
                 }
@@ -215,7 +215,7 @@ impl Agent {
         }
         // Times that are set count from after what was written before: what cannot be drained now would set others later.
         match self.windows.get() {
-            Some(windows) if new.sets_times_alone() => windows.settle(node.identity())?,
+            Some(windows) if new.sets_times_alone() => windows.apply(node.identity())?,
             _ => self.look(node, &mut |_| Ok(()))?,
         }
         if new.uid.is_some() || new.gid.is_some() {

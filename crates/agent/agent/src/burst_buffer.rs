@@ -49,7 +49,7 @@ pub trait BurstBuffer: Send + Sync {
     /// Whether reads can be noted as a policy says; if not, why, and what to do.
     fn notes_reads(&self, atime: Atime) -> Result<(), String>;
     /// Moves whenever a global copy may have become the truth about its file.
-    fn settled(&self) -> u64;
+    fn staged_count(&self) -> u64;
     /// `truncate(2)`; `EINTR` if `interrupted` says so while it waits. What it gives keeps the file in use: none
     /// takes its place.
     fn set_len(
@@ -79,7 +79,7 @@ pub trait BurstBuffer: Send + Sync {
         false
     }
     /// Of a file that has no name any more: whether that may be as another took it.
-    fn may_have_lost_place(&self, _identity: &Identity) -> bool {
+    fn replica_may_be_gone(&self, _identity: &Identity) -> bool {
         false
     }
     /// Held while names or attributes are changed below: no file takes another's place meanwhile. `wait` is run around the wait for
@@ -201,8 +201,8 @@ impl BurstBuffer for FileCache {
             "the policy `atime` cannot be kept here: the burst buffer notes no reads; run the agent as root, or mount the burst buffer's file system with `{option}`"
         ))
     }
-    fn settled(&self) -> u64 {
-        FileCache::settled(self)
+    fn staged_count(&self) -> u64 {
+        FileCache::staged_count(self)
     }
     fn set_len(
         &self,
@@ -241,8 +241,8 @@ impl BurstBuffer for FileCache {
     fn has_published(&self) -> bool {
         FileCache::has_published(self)
     }
-    fn may_have_lost_place(&self, identity: &Identity) -> bool {
-        FileCache::may_have_lost_place(self, identity)
+    fn replica_may_be_gone(&self, identity: &Identity) -> bool {
+        FileCache::replica_may_be_gone(self, identity)
     }
     fn steady_names<'a>(&'a self, wait: &mut dyn FnMut(&mut dyn FnMut())) -> Option<RwLockReadGuard<'a, ()>> {
         let mut names = self.try_steady_names();

@@ -82,7 +82,7 @@ impl Agent {
         if !node.is_regular() || !self.cache.is_dirty(node.identity()) {
             return Ok(());
         }
-        self.settle(node)?;
+        self.apply_window(node)?;
         self.cache
             .drain_file(node.identity(), &|| false)
             .map_err(|stuck| io::Error::from_raw_os_error(if stuck.errno > 0 { stuck.errno } else { libc::EIO }))

@@ -87,7 +87,7 @@ impl Agent {
     }
 
     fn found(&self, fd: OwnedFd) -> io::Result<FoundNode> {
-        let before = self.cache.settled();
+        let before = self.cache.staged_count();
         let (node, attributes) = self.looked_at(fd)?;
         self.check_place(&node, attributes.nlink == 0)?;
         let attributes = self.overlaid(&node, before, attributes)?;

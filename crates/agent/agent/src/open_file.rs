@@ -52,7 +52,7 @@ impl Agent {
         let (cache, right, windows) = (Arc::clone(&self.cache), OnceLock::new(), self.windows.get().cloned());
         let privileged = privileged.into();
         if mode.noatime {
-            handle.leave_atime();
+            handle.keep_atime_unchanged();
         }
         OpenFile { right, windows, rules, reader, node, handle, cache, mode, privileged, nameless }
     }
@@ -60,7 +60,7 @@ impl Agent {
     /// Writes at `offset`, or at the end.
     pub fn write(&self, open: &OpenFile, data: &[u8], offset: u64, how: WriteHow) -> io::Result<usize> {
         if !how.cached {
-            open.handle.tell_writer()?;
+            open.handle.report_error_to_writer()?;
         }
         if how.clear_set_id || open.privileged.load(Ordering::Relaxed) {
             self.before_write(open, how.clear_set_id)?;
@@ -95,7 +95,7 @@ impl Agent {
         if clear_set_id || open.privileged.load(Ordering::Relaxed) {
             self.before_write(open, clear_set_id)?;
         }
-        open.settle()?;
+        open.apply_window()?;
         open.handle.fallocate(mode, range.start, range.len())?;
         open.keep()
     }
@@ -233,7 +233,7 @@ impl OpenFile {
 
     /// Finds data or a hole.
     pub fn seek(&self, offset: u64, what: SeekFor) -> io::Result<u64> {
-        self.settle()?;
+        self.apply_window()?;
         self.handle.seek(offset, what)
     }
 
@@ -252,7 +252,7 @@ impl OpenFile {
             told?;
             return if kept == CrashDurability::All { Ok(()) } else { self.handle.sync_acknowledged(data_only) };
         }
-        self.settle()?;
+        self.apply_window()?;
         self.handle.sync(data_only)
     }
 
@@ -262,13 +262,13 @@ impl OpenFile {
         if lazy && self.handle.is_remote() && self.right.get().is_some_and(WindowRight::is_used) {
             return self.tell_damage(); // no more for the server than for the drain
         }
-        let settled = if lazy { Ok(()) } else { self.settle() };
+        let settled = if lazy { Ok(()) } else { self.apply_window() };
         self.handle.flush().and(settled).and_then(|()| self.tell_damage())
     }
 
     /// Brings what windows of the file hold to where its data is, as before a lock is released.
     pub fn drain_windows(&self) -> io::Result<()> {
-        self.settle()
+        self.apply_window()
     }
 
     /// `EIO`, once: something that was acknowledged on the file is lost.
@@ -282,19 +282,19 @@ impl OpenFile {
     }
 
     /// What was acknowledged is in the burst buffer.
-    fn settle(&self) -> io::Result<()> {
+    fn apply_window(&self) -> io::Result<()> {
         self.settle_within(ByteRange::new(0, u64::MAX))
     }
 
     /// What was acknowledged of `range` is.
     fn settle_within(&self, range: ByteRange) -> io::Result<()> {
-        self.windows.as_ref().map_or(Ok(()), |windows| windows.settle_within(self.node.identity(), range))
+        self.windows.as_ref().map_or(Ok(()), |windows| windows.apply_within(self.node.identity(), range))
     }
 
     /// What was changed past the windows of the file is as durable as what comes through them.
     fn keep(&self) -> io::Result<()> {
         let Some(windows) = &self.windows else { return Ok(()) };
-        if windows.keep(self.node.identity())? { self.handle.tell_writer() } else { Ok(()) }
+        if windows.keep(self.node.identity())? { self.handle.report_error_to_writer() } else { Ok(()) }
     }
 
     /// Whether a program that asks for it may have a window on this open file, as far as the file is concerned: it is open

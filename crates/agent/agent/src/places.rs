@@ -32,7 +32,7 @@ impl Agent {
 
     /// `ESTALE` for a node without a name whose place another file may have taken: the kernel looks the name up again.
     pub(crate) fn check_place(&self, node: &Node, is_gone: bool) -> io::Result<()> {
-        if is_gone && node.is_regular() && self.cache.may_have_lost_place(node.identity()) {
+        if is_gone && node.is_regular() && self.cache.replica_may_be_gone(node.identity()) {
             return Err(io::Error::from_raw_os_error(libc::ESTALE));
         }
         Ok(())
@@ -104,9 +104,9 @@ mod tests {
         let clear = || clear_hidden(calls, root.as_fd(), "directory".as_ref());
         assert!(!clear().unwrap());
         std::fs::write(&hidden, "").unwrap();
-        let errand = RequestId { asker: Store::mint(), number: 2 };
-        errand.begin();
-        errand.give_up();
+        let request = RequestId { asker: Store::mint(), number: 2 };
+        request.begin();
+        request.give_up();
         assert_eq!(clear().unwrap_err().raw_os_error(), Some(libc::EIO));
         RequestId::end();
         assert!(hidden.exists());

@@ -71,7 +71,7 @@ struct Inner {
     patience: Duration,
     /// Numbers of handles and jobs.
     numbers: AtomicU64,
-    settled: Mutex<Settled>,
+    staged_count: Mutex<Settled>,
     written: Written,
     later: DeferredMessages,
     ahead: ReadAheadVersions,
@@ -108,7 +108,7 @@ impl RemoteBuffer {
                 width: Width::default(),
                 patience,
                 numbers: AtomicU64::new(1),
-                settled: Mutex::default(),
+                staged_count: Mutex::default(),
                 written: Written::default(),
                 later: DeferredMessages::default(),
                 ahead: ReadAheadVersions::default(),
@@ -121,9 +121,9 @@ impl RemoteBuffer {
 }
 
 impl Settled {
-    fn hear(&mut self, settled: u64) {
-        if settled != self.heard {
-            (self.heard, self.moves) = (settled, self.moves + 1);
+    fn hear(&mut self, staged_count: u64) {
+        if staged_count != self.heard {
+            (self.heard, self.moves) = (staged_count, self.moves + 1);
         }
     }
 }
@@ -224,8 +224,8 @@ impl BurstBuffer for RemoteBuffer {
 
     fn attributes(&self, identity: &Identity, _below: Option<&Fingerprint>) -> io::Result<Option<Overlay>> {
         match self.inner.ask(&Message::Attributes { identity: identity.clone() })? {
-            Message::Overlay { settled, known, size, blocks, mtime, ctime } => {
-                self.inner.settled.lock().hear(settled);
+            Message::Overlay { staged_count, known, size, blocks, mtime, ctime } => {
+                self.inner.staged_count.lock().hear(staged_count);
                 // Of a file that is not ahead it is the time of change as the server left it, and the one that is shown for that. What is
                 // below meanwhile tells this node nothing.
                 let below = if known { None } else { Some(mtime) };
@@ -247,8 +247,8 @@ impl BurstBuffer for RemoteBuffer {
     }
 
     /// As last heard: whoever compares it with a later one has asked for attributes in between.
-    fn settled(&self) -> u64 {
-        self.inner.settled.lock().moves
+    fn staged_count(&self) -> u64 {
+        self.inner.staged_count.lock().moves
     }
 
     fn set_len(

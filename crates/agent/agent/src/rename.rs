@@ -100,7 +100,7 @@ impl Agent {
     }
 
     fn commit_before_replacing(&self, source: &Node, interrupted: &dyn Fn() -> bool) -> io::Result<()> {
-        self.settle(source)?;
+        self.apply_window(source)?;
         self.cache.drain_file(source.identity(), interrupted).map_err(|stuck| {
             tracing::warn!(path = %stuck.path_hint.shown(), reason = stuck.reason, "not renamed: not staged out");
             io::Error::from_raw_os_error(if stuck.errno > 0 { stuck.errno } else { libc::EIO })

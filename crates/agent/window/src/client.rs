@@ -7,10 +7,10 @@
 //! What else the user of this module must do is in `docs/window.md`. The short of it: reads, `fsync`, `close`, file
 //! positions, everything but the bytes of writes stays with the kernel and the descriptor that it gave.
 
-mod home;
+mod fork_guard;
 mod registration;
 mod window;
 
-pub use home::ForkGuard;
+pub use fork_guard::ForkGuard;
 pub use registration::{Announcement, Registration, control, might_answer};
 pub use window::Window;

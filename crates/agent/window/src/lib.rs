@@ -7,7 +7,7 @@
 //! * [`sequence`]: the order of a file's writes over the rings of several programs; [`drained`]: how much of them is done.
 //! * [`plan`]: which bytes to drain next, superseded ones dropped, neighbours merged, files in turn.
 //! * [`recover`]: what is left after a kill, replayed.
-//! * [`life`], [`gift`]: entries of a program's table, which calls look at without a lock, and what one thread fetches for all.
+//! * [`entry_use`], [`gift`]: entries of a program's table, which calls look at without a lock, and what one thread fetches for all.
 //! * [`attach`]: what programs and the agent say to each other; [`client`]: the half that lives in programs.
 //! * [`read_queue`], [`detector`]: blocks fetched ahead, and what to fetch next.
 //!
@@ -19,10 +19,10 @@ pub mod client;
 pub mod clock;
 pub mod detector;
 pub mod drained;
+pub mod entry_use;
 pub mod environment;
 pub mod gift;
 pub mod layout;
-pub mod life;
 pub mod limits;
 #[cfg(not(loom))]
 mod mapping;

@@ -120,11 +120,11 @@ impl ApplyQueue {
 
     /// A ring that was scanned to its end leaves; its records stay until they are drained.
     pub fn leave(&mut self, ring: RingSlot) {
-        self.settle(ring, u64::MAX);
+        self.advance_known(ring, u64::MAX);
     }
 
     /// Every record of `ring` below `known_below` has been offered.
-    pub fn settle(&mut self, ring: RingSlot, known_below: u64) {
+    pub fn advance_known(&mut self, ring: RingSlot, known_below: u64) {
         if let Some(state) = self.rings.get_mut(&ring) {
             state.known_below = state.known_below.max(known_below);
         }

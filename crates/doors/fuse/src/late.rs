@@ -19,12 +19,12 @@ use crate::nodes::Known;
 use crate::working::is_dying;
 
 impl Door {
-    fn errand(&self, unique: u64) -> RequestId {
+    fn id(&self, unique: u64) -> RequestId {
         RequestId { asker: self.asker, number: unique }
     }
 
     pub(crate) fn begin(&self, unique: u64) {
-        self.errand(unique).begin();
+        self.id(unique).begin();
     }
 
     /// See [`fuse_protocol::Filesystem::late`].
@@ -33,9 +33,9 @@ impl Door {
             return DelayAction::Stuck;
         }
         let Some(stuck) = self.stuck_for(request) else { return DelayAction::Wait };
-        let errand = self.errand(request.unique);
+        let id = self.id(request.unique);
         if request.interrupted && request.pid != 0 && is_dying(request.pid) {
-            errand.give_up();
+            id.give_up();
             return DelayAction::GiveUp(Errno::EINTR);
         }
         let known = self.nodes.get(request.node);
@@ -45,11 +45,11 @@ impl Door {
                 if request.attributes
                     && let Some(reply) = self.told_before(known)
                 {
-                    errand.give_up();
+                    id.give_up();
                     return DelayAction::Attributes(reply);
                 }
                 if request.capabilities && self.is_known_plain(known) {
-                    errand.give_up();
+                    id.give_up();
                     return DelayAction::GiveUp(Errno::ENODATA);
                 }
             }
@@ -61,11 +61,11 @@ impl Door {
                 return DelayAction::Wait;
             }
             if let Some(path) = known.and_then(|known| self.agent.path_of(&known.node)) {
-                errand.label(&path.to_string_lossy());
+                id.label(&path.to_string_lossy());
             }
             return DelayAction::Stuck;
         }
-        errand.give_up();
+        id.give_up();
         match known.filter(|_| request.attributes).and_then(|known| self.told_before(&known)) {
             Some(reply) => DelayAction::Attributes(reply),
             None => DelayAction::GiveUp(Errno::EIO),
@@ -87,7 +87,7 @@ impl Door {
         let silence = || self.agent.store_calls().silence();
         // Behind a server a thread may wait for that instead.
         let alone = self.agent.cache().is_shared();
-        match self.errand(request.unique).working() {
+        match self.id(request.unique).working() {
             Some(working) if working.call.is_some() => Some(working.since),
             Some(working) if !alone => Some(working.since.min(silence())),
             None if request.queued => Some(request.waited.min(silence())),

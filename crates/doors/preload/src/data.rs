@@ -135,7 +135,7 @@ pub unsafe fn pwritev2(
 fn at_kernel(fd: c_int, length: size_t, held: Held, write: impl FnOnce() -> i64) -> Option<ssize_t> {
     // No handler has the number mean something else between the question and the write.
     let _blocked = Blocked::all();
-    (!held.0.is_replaced() && !taken_back(fd, length)).then(|| settle(fd, length, write()))
+    (!held.0.is_replaced() && !taken_back(fd, length)).then(|| move_position(fd, length, write()))
 }
 
 /// Moves the position back by `length` if what is written goes to the end by now, and not where a position says: a duplicate
@@ -161,7 +161,7 @@ fn give_position_back(fd: c_int, start: off_t, length: size_t) {
 
 /// A write for which the position was moved by `length` has moved `done` bytes.
 #[cold]
-fn settle(fd: c_int, length: size_t, done: i64) -> ssize_t {
+fn move_position(fd: c_int, length: size_t, done: i64) -> ssize_t {
     let missing = length as i64 - done.max(0);
     if missing > 0 {
         // SAFETY: the program's descriptor, in a call on it.

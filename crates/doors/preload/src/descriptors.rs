@@ -14,8 +14,8 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize};
 
 use window::client::Window;
+use window::entry_use::{EntryUse, Word};
 use window::gift::Gift;
-use window::life::{EntryUse, Word};
 
 use crate::limits::{ATTACH_AT_WRITE, CALLS_WAITED_FOR_MS, DESCRIPTORS_MAX, LARGE_WRITE, OPENS_MAX};
 use crate::signals::Blocked;
@@ -34,7 +34,7 @@ const NOTHING: usize = 0;
 
 /// One open file that may have a window.
 pub struct OpenEntry {
-    life: EntryUse,
+    entry_use: EntryUse,
     /// The number by which it was opened.
     number: AtomicI32,
     /// The number means something else by now, or nothing.
@@ -47,7 +47,7 @@ pub struct OpenEntry {
 impl OpenEntry {
     const fn new() -> OpenEntry {
         OpenEntry {
-            life: EntryUse::new(),
+            entry_use: EntryUse::new(),
             number: AtomicI32::new(-1),
             replaced: AtomicBool::new(false),
             patience: AtomicU32::new(0),
@@ -85,11 +85,11 @@ impl OpenEntry {
 
     /// The call that held it is over.
     pub fn release(&self) {
-        self.life.exit(|| self.empty());
+        self.entry_use.exit(|| self.empty());
     }
 
     fn leave(&self) {
-        self.life.leave(|| self.empty());
+        self.entry_use.leave(|| self.empty());
     }
 
     fn empty(&self) {
@@ -118,7 +118,7 @@ pub fn hold(fd: c_int) -> Option<&'static OpenEntry> {
     let slot = slot(fd)?;
     let found = slot.look();
     let open = open_at(found)?;
-    open.life.enter(slot, found, || open.empty()).then_some(open)
+    open.entry_use.enter(slot, found, || open.empty()).then_some(open)
 }
 
 /// Whether the number means that open file still, which the caller holds.
@@ -131,7 +131,7 @@ pub fn leads_to(fd: c_int, open: &OpenEntry) -> bool {
 pub fn adopt(fd: c_int, patience: u32) {
     forget(fd);
     let Some(slot) = slot(fd).filter(|_| fd > 2) else { return };
-    let Some((place, open)) = OPENS.iter().enumerate().find(|(_, open)| open.life.occupy()) else {
+    let Some((place, open)) = OPENS.iter().enumerate().find(|(_, open)| open.entry_use.occupy()) else {
         return;
     };
     OPENS_USED.fetch_max(place + 1, SeqCst);
@@ -147,7 +147,7 @@ pub fn adopt(fd: c_int, patience: u32) {
 fn under_way(first: u32, last: u32) -> impl Iterator<Item = &'static OpenEntry> {
     let used = OPENS_USED.load(SeqCst).min(OPENS_MAX);
     let of_them = move |open: &&OpenEntry| (first..=last).contains(&(open.number.load(SeqCst) as u32));
-    OPENS[..used].iter().filter(|open| open.life.entered() > 0).filter(of_them)
+    OPENS[..used].iter().filter(|open| open.entry_use.entered() > 0).filter(of_them)
 }
 
 /// The patience of a new entry.
@@ -200,5 +200,5 @@ pub fn wipe_on_fork() -> bool {
 /// may be one of the thread that forked.
 #[cold]
 pub fn abandon_inherited() {
-    OPENS.iter().filter(|open| open.life.is_occupied()).for_each(OpenEntry::leave);
+    OPENS.iter().filter(|open| open.entry_use.is_occupied()).for_each(OpenEntry::leave);
 }

@@ -26,7 +26,7 @@ struct LossCount {
 #[derive(Default, Clone, Copy)]
 struct Met {
     server: SessionInstance,
-    life: u64,
+    boot_verifier: u64,
 }
 
 /// Of all files that are open for writing.
@@ -55,23 +55,23 @@ fn changed(envelope: &Envelope, message: &[u8]) -> Option<u64> {
 
 impl Changes {
     /// A server that remembers this node so, whose machine lives this life, is to be asked. How many files may have lost something.
-    pub fn meets(&self, server: SessionInstance, life: u64) -> usize {
+    pub fn meets(&self, server: SessionInstance, boot_verifier: u64) -> usize {
         let mut table = self.0.lock();
         if table.met[0].server != server {
             table.met[1] = table.met[0];
         }
-        table.met[0] = Met { server, life };
-        table.files.values().filter(|file| file.unsynced.meets(life)).count()
+        table.met[0] = Met { server, boot_verifier };
+        table.files.values().filter(|file| file.unsynced.meets(boot_verifier)).count()
     }
 
     /// A file was opened for writing; `cut`: and emptied.
     pub fn opened(&self, node: u64, handle: u64, cut: bool) {
         let mut table = self.0.lock();
-        let life = table.met[0].life;
+        let boot_verifier = table.met[0].boot_verifier;
         let file = table.files.entry(node).or_default();
-        file.unsynced.meets(life);
+        file.unsynced.meets(boot_verifier);
         if cut {
-            file.unsynced.changed(Some(life));
+            file.unsynced.changed(Some(boot_verifier));
         }
         let losses = file.unsynced.losses();
         file.told.insert(handle, LossCount { by_sync: losses, by_write: losses });
@@ -99,12 +99,14 @@ impl Changes {
         let syncs = envelope.opcode == Some(Opcode::Fsync);
         let Some(node) = changed(envelope, message).or_else(|| syncs.then_some(envelope.node)) else { return };
         let table = self.0.lock();
-        let life = table.met.iter().find(|met| met.server == server).map(|met| met.life);
+        let boot_verifier = table.met.iter().find(|met| met.server == server).map(|met| met.boot_verifier);
         match table.files.get(&node) {
             None => {}
-            Some(file) if !syncs => _ = file.unsynced.changed(life),
+            Some(file) if !syncs => _ = file.unsynced.changed(boot_verifier),
             // It may have lost some, which is counted.
-            Some(file) => file.unsynced.synced(if life == Some(table.met[0].life) { changes } else { 0 }),
+            Some(file) => {
+                file.unsynced.synced(if boot_verifier == Some(table.met[0].boot_verifier) { changes } else { 0 })
+            }
         }
     }
 
@@ -136,21 +138,21 @@ mod tests {
     }
 
     /// How a server remembers this node whose machine lives this life.
-    fn of(life: u64) -> SessionInstance {
-        [life as u8; 16]
+    fn of(boot_verifier: u64) -> SessionInstance {
+        [boot_verifier as u8; 16]
     }
 
     #[test] // S41
     fn each_open_file_that_may_have_lost_something_is_told_once() {
         let all = Changes::default();
-        let meets = |life| all.meets(of(life), life);
+        let meets = |boot_verifier| all.meets(of(boot_verifier), boot_verifier);
         assert_eq!(meets(1), 0);
         all.opened(7, 70, false);
         all.opened(7, 71, false);
         all.opened(8, 80, false);
-        let done_in = |life, opcode, node, message: &[u8]| {
+        let done_in = |boot_verifier, opcode, node, message: &[u8]| {
             let envelope = envelope(opcode, node, 0);
-            all.done(all.sent(&envelope), of(life), &envelope, message);
+            all.done(all.sent(&envelope), of(boot_verifier), &envelope, message);
         };
         let done = |opcode, node, message: &[u8]| done_in(2, opcode, node, message);
         assert_eq!(meets(2), 0);

@@ -15,19 +15,19 @@
 //! 6. Every wait ends: what changes nothing by `io_timeout`, everything by the death of its caller.
 
 mod changes;
-mod errands;
+mod deferred;
 mod events;
 mod held;
 pub mod limits;
 mod locked;
-mod lockers;
 mod manner;
 mod names;
 mod node;
 mod open;
 mod parked;
+mod recovery_records;
 mod relay;
 
-pub use lockers::RecoveryRecords;
 pub use names::{ClientSession, Names};
+pub use recovery_records::RecoveryRecords;
 pub use relay::Relay;

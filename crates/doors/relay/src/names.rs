@@ -18,9 +18,9 @@ use wire::limits::PIECE_BYTES_MAX;
 use wire::{Message, Piece};
 
 use crate::events::EventQueue;
-use crate::lockers::RecoveryRecords;
 use crate::manner::{self, is_pure};
 use crate::node::RelayNode;
+use crate::recovery_records::RecoveryRecords;
 
 /// A service for agents, `S`, and names for those who have none.
 pub struct Names<S> {
@@ -31,9 +31,9 @@ pub struct Names<S> {
     /// From which nodes and open files of all clients are numbered.
     numbers: Arc<AtomicU64>,
     clients: AtomicU64,
-    lockers: Arc<RecoveryRecords>,
+    recovery_records: Arc<RecoveryRecords>,
     /// Another number than before: this machine has crashed.
-    life: u64,
+    boot_verifier: u64,
     /// Whose rights requests get where this process may not take those of others.
     alone: Option<u32>,
 }
@@ -69,20 +69,26 @@ fn refused(errno: i32, reason: &str) -> Message {
 }
 
 impl<S> Names<S> {
-    /// Beside `inner`, which agents ask for the directory `store`, over an agent of the same directory and data. `lockers`: what the
-    /// server before this one has left; `life`: another number than before if this machine has crashed since.
-    pub fn new(inner: S, store: impl Into<String>, agent: Arc<Agent>, lockers: RecoveryRecords, life: u64) -> Names<S> {
+    /// Beside `inner`, which agents ask for the directory `store`, over an agent of the same directory and data. `recovery_records`: what the
+    /// server before this one has left; `boot_verifier`: another number than before if this machine has crashed since.
+    pub fn new(
+        inner: S,
+        store: impl Into<String>,
+        agent: Arc<Agent>,
+        recovery_records: RecoveryRecords,
+        boot_verifier: u64,
+    ) -> Names<S> {
         let user = rustix::process::geteuid();
         let alone = (!user.is_root()).then(|| user.as_raw());
         let numbers = Arc::new(AtomicU64::new(start()));
-        let (lockers, clients) = (Arc::new(lockers), AtomicU64::new(1));
-        Names { inner, store: store.into(), agent, numbers, clients, lockers, life, alone }
+        let (recovery_records, clients) = (Arc::new(recovery_records), AtomicU64::new(1));
+        Names { inner, store: store.into(), agent, numbers, clients, recovery_records, boot_verifier, alone }
     }
 
     fn on_node(&self, node: &RelayNode, message: Message, data: &[u8], out: &mut Vec<u8>) -> Message {
         match message {
             Message::Ping {} => Message::Done {},
-            Message::Life {} => Message::Lives { life: self.life },
+            Message::AskBootVerifier {} => Message::BootVerifierIs { boot_verifier: self.boot_verifier },
             Message::Attach { machine, init } => self.attach(node, machine.as_str(), init.as_slice(), true),
             Message::AttachAgain { machine, init } => self.attach(node, machine.as_str(), init.as_slice(), false),
             Message::Reclaim { node: number, lookups, identity, hint, handle, flags } => {
@@ -96,7 +102,7 @@ impl<S> Names<S> {
             }
             Message::ReclaimLock { head } => self.reclaim_lock(node, head.as_slice()),
             Message::LocksReclaimed {} if node.claiming().is_none() => Message::Unknown {},
-            Message::LocksReclaimed {} if self.lockers.has_claimed(&node.locker) => Message::Done {},
+            Message::LocksReclaimed {} if self.recovery_records.has_claimed(&node.locker) => Message::Done {},
             Message::LocksReclaimed {} => refused(libc::ESTALE, TOO_LATE),
             Message::Reclaimed {} => {
                 if node.open() {
@@ -113,7 +119,7 @@ impl<S> Names<S> {
                 None => Message::Unknown {},
                 Some(_) => {
                     // Somebody may be waiting for what nobody could release.
-                    self.lockers.try_again();
+                    self.recovery_records.try_again();
                     Message::Heard { last: node.events.collect(after, out) }
                 }
             },
@@ -133,7 +139,7 @@ impl<S> Names<S> {
         let Some(remote) = node.claiming() else { return Message::Unknown {} };
         let Some(envelope) = Envelope::of(head) else { return refused(libc::EPROTO, "no message of a kernel") };
         match envelope.opcode {
-            Some(Opcode::Setlk) if !takes_lock(&envelope, head) || self.lockers.may_claim(&node.locker) => {}
+            Some(Opcode::Setlk) if !takes_lock(&envelope, head) || self.recovery_records.may_claim(&node.locker) => {}
             Some(Opcode::Setlk) => return refused(libc::ESTALE, TOO_LATE),
             Some(Opcode::Release) => {}
             _ => return refused(libc::EPROTO, "neither a lock nor a close"),
@@ -147,8 +153,8 @@ impl<S> Names<S> {
     /// What is said of a request for a lock that cannot be answered now.
     fn not_now(&self, node: &RelayNode, envelope: &Envelope, head: &[u8]) -> Option<Message> {
         let admitted = match envelope.opcode {
-            Some(Opcode::Getlk) => Ok(!self.lockers.is_grace()),
-            _ if takes_lock(envelope, head) => self.lockers.admit(&node.locker),
+            Some(Opcode::Getlk) => Ok(!self.recovery_records.is_grace()),
+            _ if takes_lock(envelope, head) => self.recovery_records.admit(&node.locker),
             _ => return None,
         };
         match admitted {
@@ -292,7 +298,7 @@ impl<S: Service> Service for Names<S> {
         tracing::info!(node = agent, client, "a node without the global store has come");
         let data = self.inner.begin(session, &self.store, agent)?;
         Ok(ClientSession(Kind::Node(
-            RelayNode::new(client, (session, agent), start(), Arc::clone(&self.lockers)),
+            RelayNode::new(client, (session, agent), start(), Arc::clone(&self.recovery_records)),
             data,
         )))
     }
@@ -303,7 +309,7 @@ impl<S: Service> Service for Names<S> {
     }
 
     fn ends(&self) {
-        self.lockers.end();
+        self.recovery_records.end();
         self.inner.ends();
     }
 

@@ -8,7 +8,7 @@ use fuse_protocol::{Envelope, Given};
 use parking_lot::{Mutex, RwLock};
 
 use crate::events::EventQueue;
-use crate::lockers::{LockHold, Locker, Name, RecoveryRecords};
+use crate::recovery_records::{LockHold, Locker, Name, RecoveryRecords};
 
 struct Attached {
     remote: Arc<Remote>,
@@ -24,7 +24,7 @@ pub(crate) struct RelayNode {
     pub locker: Locker,
     /// For people.
     pub name: String,
-    lockers: Arc<RecoveryRecords>,
+    recovery_records: Arc<RecoveryRecords>,
     pub events: Arc<EventQueue>,
     attached: RwLock<Option<Attached>>,
     given: Mutex<BTreeMap<u64, Given>>,
@@ -32,11 +32,16 @@ pub(crate) struct RelayNode {
 
 impl RelayNode {
     /// `start`: above all numbers that an earlier memory of a node has given to events.
-    pub fn new(client: u64, (own, name): (&Name, &str), start: u64, lockers: Arc<RecoveryRecords>) -> RelayNode {
+    pub fn new(
+        client: u64,
+        (own, name): (&Name, &str),
+        start: u64,
+        recovery_records: Arc<RecoveryRecords>,
+    ) -> RelayNode {
         let (attached, given) = (RwLock::default(), Mutex::default());
         let events = Arc::new(EventQueue::after(start));
         let locker = Locker { name: *own, client };
-        RelayNode { locker, name: name.into(), lockers, events, attached, given }
+        RelayNode { locker, name: name.into(), recovery_records, events, attached, given }
     }
 
     /// Its kernel, if it is attached and may ask.
@@ -74,7 +79,7 @@ impl RelayNode {
     /// Its kernel is gone.
     pub fn detach(&self) {
         let gone = self.attached.write().take();
-        self.lockers.gone(&self.locker, gone.map(|attached| attached.remote as LockHold));
+        self.recovery_records.gone(&self.locker, gone.map(|attached| attached.remote as LockHold));
     }
 
     /// Notes what the answer to a request gave. `oldest`: the node has done with requests below it.

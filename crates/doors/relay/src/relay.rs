@@ -31,7 +31,7 @@ use wire::{Message, Piece};
 
 use self::agreement::Agreement;
 use crate::changes::Changes;
-use crate::errands::{DeferredRequest, DeferredRequests};
+use crate::deferred::{DeferredRequest, DeferredRequests};
 use crate::held::{HeldFile, Holdings};
 use crate::limits::{ANSWER_BYTES, DETACH, GRACE_POLL, GROUPS_MAX, HEAD_BYTES};
 use crate::locked::LockOutcome;
@@ -46,7 +46,7 @@ pub struct Relay {
     patience: Duration,
     open: OpenRequests,
     waiting: Waiting,
-    errands: DeferredRequests,
+    deferred: DeferredRequests,
     held: Holdings,
     changes: Changes,
     /// What was written, and is to reach the global store.
@@ -113,7 +113,7 @@ impl Relay {
             patience,
             open: OpenRequests::default(),
             waiting: Waiting::default(),
-            errands: DeferredRequests::default(),
+            deferred: DeferredRequests::default(),
             held: Holdings::default(),
             changes: Changes::default(),
             written: Written::default(),
@@ -160,7 +160,7 @@ impl Relay {
 
     fn end(&self) {
         self.ended.store(true, Ordering::SeqCst);
-        self.errands.end();
+        self.deferred.end();
     }
 
     fn has_ended(&self) -> bool {
@@ -328,7 +328,7 @@ impl Relay {
                             self.closed(self.held.remove(handle));
                             self.changes.closed(node, handle);
                         }
-                        self.errands.add(DeferredRequest::Withdraw(number));
+                        self.deferred.add(DeferredRequest::Withdraw(number));
                     }
                 }
                 Ok(Got::Later(at)) => {
@@ -336,7 +336,7 @@ impl Relay {
                     self.waiting.park(reply, envelope.pid, message, at);
                     // Who has claimed meanwhile did not see it wait.
                     if self.held.memory() != at {
-                        self.errands.add(DeferredRequest::Await(unique));
+                        self.deferred.add(DeferredRequest::Await(unique));
                     }
                 }
                 Ok(Got::Unsent | Got::Nothing | Got::Grace) => {
@@ -393,7 +393,7 @@ impl Relay {
         let tells = matches!(envelope.opcode, Some(Opcode::Release | Opcode::Releasedir));
         let gives = manner::locks(envelope, message).is_some() || envelope.opcode.is_some_and(Given::may_be);
         if unheard && gives && !self.has_ended() {
-            self.errands.add(DeferredRequest::Withdraw(number));
+            self.deferred.add(DeferredRequest::Withdraw(number));
             self.undo_lock(envelope.unique);
         } else {
             self.held.lock_ends(envelope.unique, LockOutcome::Refused);
@@ -405,7 +405,7 @@ impl Relay {
             return;
         }
         if unheard && tells {
-            self.errands.add(DeferredRequest::Release(message.to_vec()));
+            self.deferred.add(DeferredRequest::Release(message.to_vec()));
             return reply.done();
         }
         if !unheard {
@@ -462,7 +462,7 @@ impl Raw for Relay {
     fn forget(&self, node: NodeId, count: u64) {
         self.held.forgets(node, count, || {
             self.pages.forgotten(node);
-            self.errands.add(DeferredRequest::Forget(vec![(node, count)]));
+            self.deferred.add(DeferredRequest::Forget(vec![(node, count)]));
         });
     }
 
@@ -471,7 +471,7 @@ impl Raw for Relay {
     }
 
     fn interrupt(&self, unique: u64) {
-        self.errands.add(DeferredRequest::Interrupt(unique));
+        self.deferred.add(DeferredRequest::Interrupt(unique));
     }
 
     fn destroy(&self) {

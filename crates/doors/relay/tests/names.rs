@@ -71,8 +71,8 @@ impl Stand {
     }
 
     fn server_with_grace(&self, grace: Duration) -> Names<NoData> {
-        let lockers = RecoveryRecords::open(self.tree.path("lockers"), grace).unwrap();
-        Names::new(NoData, "", Arc::clone(&self.agent), lockers, 1)
+        let recovery_records = RecoveryRecords::open(self.tree.path("lockers"), grace).unwrap();
+        Names::new(NoData, "", Arc::clone(&self.agent), recovery_records, 1)
     }
 }
 

@@ -76,7 +76,7 @@ impl Service for Played {
                 self.attached.store(true, Ordering::SeqCst);
                 said(0, UNIQUE)
             }
-            Message::Life {} => Message::Lives { life: 1 },
+            Message::AskBootVerifier {} => Message::BootVerifierIs { boot_verifier: 1 },
             Message::AttachAgain { .. } if self.refuses => Message::failed(libc::EPROTO, "not this one"),
             Message::AttachAgain { .. } => {
                 self.claims.store(true, Ordering::SeqCst);

@@ -13,7 +13,6 @@ use parking_lot::{Mutex, MutexGuard};
 use types::{Identity, Version};
 
 use crate::api::TellChange;
-use crate::brands::Unbranded;
 use crate::busy::Busy;
 use crate::change_time::VisibleChangeTime;
 use crate::clock::Clock;
@@ -21,6 +20,7 @@ use crate::expiry::Expiry;
 use crate::fault;
 use crate::fetches::FetchQueue;
 use crate::file::{Body, Descriptors, File, Live};
+use crate::identity_attributes::Unmarked;
 use crate::limits::IDLE_FILES;
 use crate::medium::Medium;
 use crate::publish::Places;
@@ -56,7 +56,7 @@ pub(crate) struct CacheCounters {
     pub(crate) spilled: AtomicU64,
     pub(crate) full: AtomicU64,
     /// How often a global copy became the truth about a file again; counted before anybody can see it.
-    pub(crate) settled: AtomicU64,
+    pub(crate) staged_count: AtomicU64,
 }
 
 impl CacheCounters {
@@ -120,7 +120,7 @@ pub(crate) struct Inner {
     pub(crate) settling: AtomicBool,
     /// The burst buffer's file system keeps extended attributes, as far as anybody noticed.
     pub(crate) xattrs: AtomicBool,
-    pub(crate) unbranded: Mutex<Unbranded>,
+    pub(crate) unmarked: Mutex<Unmarked>,
     /// Descriptors of replicas that were kept since those of all files were closed last.
     pub(crate) kept: AtomicU64,
     pub(crate) threads: Threads,
@@ -295,14 +295,14 @@ impl Inner {
         };
         if had_record {
             // Whoever finds a brand takes the replica for dirty.
-            version.iter().for_each(|version| self.replicas.unbrand(*version));
+            version.iter().for_each(|version| self.replicas.remove_identity_attribute_of(*version));
             let durability = if unclean { Durability::Machine } else { self.leaving(clean_commit) };
             let nobodys = version.filter(|_| !unclean || unlinked).map(|version| (version, false));
             self.disown(&file.identity, nobodys, durability).inspect_err(|_| self.stays_dirty(file))?;
         }
         fault::point("evict.record");
         if unclean {
-            CacheCounters::add(&self.counters.settled, 1);
+            CacheCounters::add(&self.counters.staged_count, 1);
         }
         self.expiry.forget(&file.identity);
         // What its users have read they have read.

@@ -71,9 +71,10 @@ impl FileCache {
         })?;
         for version in without {
             let path = inner.replicas.path(version);
-            if inner.replicas.is_branded(version) {
-                let brand = inner.replicas.read_brand(version);
-                let whose = brand.map_or("an unknown file".into(), |brand| brand.hint.shown().to_string());
+            if inner.replicas.has_identity_attribute(version) {
+                let identity_attribute = inner.replicas.read_identity_attribute(version);
+                let whose = identity_attribute
+                    .map_or("an unknown file".into(), |identity_attribute| identity_attribute.hint.shown().to_string());
                 report.find(false, || format!("{} holds unsaved data of {whose} and has no record", path.shown()));
             } else {
                 let mended = repair && inner.replicas.remove(version).is_ok();

@@ -128,7 +128,7 @@ impl IdlePlace {
 
     /// What removing a replica would free; `None`: it must stay, or is not there.
     fn free_bytes_of(&self, version: Version) -> Option<u64> {
-        if self.replicas.is_branded(version) {
+        if self.replicas.has_identity_attribute(version) {
             return None;
         }
         let replica = self.replicas.open_as(version, How::Read).ok()?;

@@ -25,12 +25,12 @@ impl Inner {
     /// [`CONCLUDED_FILES`]: crate::limits::CONCLUDED_FILES
     pub(crate) fn conclude(
         &self,
-        mut settled: Vec<(usize, StageOutJob<'_>, Fingerprint)>,
+        mut staged_count: Vec<(usize, StageOutJob<'_>, Fingerprint)>,
         ends: &mut [Option<StageOutResult>],
     ) {
-        let gates: Vec<MutexGuard<'_, ()>> = settled.iter().map(|(_, job, _)| job.file.gate.lock()).collect();
+        let gates: Vec<MutexGuard<'_, ()>> = staged_count.iter().map(|(_, job, _)| job.file.gate.lock()).collect();
         let mut changes = Vec::new();
-        for (index, job, left) in settled.iter_mut() {
+        for (index, job, left) in staged_count.iter_mut() {
             let (current, unwanted) = {
                 let live = job.file.live.lock();
                 // Since it was settled the gate was free: our own utimens may have followed.
@@ -80,7 +80,7 @@ impl Inner {
         }
         let failure = if changes.is_empty() { None } else { self.commit(changes, Durability::Process).err() };
         fault::point("w7.committed");
-        for (index, job, left) in settled {
+        for (index, job, left) in staged_count {
             if matches!(ends[index], Some(StageOutResult::Nothing | StageOutResult::Stuck { .. })) {
                 continue;
             }
@@ -137,7 +137,7 @@ impl Inner {
 
     /// W7 is committed. Gate held.
     fn concluded(&self, job: StageOutJob<'_>, clean: bool) {
-        CacheCounters::add(&self.counters.settled, 1);
+        CacheCounters::add(&self.counters.staged_count, 1);
         {
             let mut live = job.file.live.lock();
             live.record = Some(job.record.clone());
@@ -159,7 +159,7 @@ impl Inner {
             return;
         }
         self.settle_reads(job.file);
-        Replicas::unbrand_open(job.replica.as_fd());
+        Replicas::remove_identity_attribute(job.replica.as_fd());
         let file = job.file;
         // Our own descriptor of the replica would pass for somebody's use of it.
         drop(job);

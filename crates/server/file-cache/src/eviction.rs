@@ -131,7 +131,7 @@ impl Inner {
             let live = file.live.lock();
             (live.version, live.clean_commit)
         };
-        version.iter().for_each(|version| self.replicas.unbrand(*version));
+        version.iter().for_each(|version| self.replicas.remove_identity_attribute_of(*version));
         self.disown(&file.identity, version.map(|version| (version, true)), self.leaving(clean_commit))?;
         file.live.lock().record = None;
         self.expiry.forget(&file.identity);
@@ -166,7 +166,7 @@ impl Inner {
             self.look_after_removals();
             self.drop_expired();
         }
-        self.look_after_brands();
+        self.retry_identity_attributes();
         self.look_after_growing();
         self.condense_catalogue();
         let excess = self.spaces.excess();

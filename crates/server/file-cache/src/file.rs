@@ -262,7 +262,7 @@ pub(crate) struct Live {
     /// Whether the medium took the replica's bytes.
     pub(crate) medium: Medium,
     /// Who syncs the replica's data has the brand on the medium too.
-    pub(crate) brand_synced: bool,
+    pub(crate) identity_attribute_synced: bool,
     /// New, and the name not known to be durable.
     pub(crate) name_unsynced: bool,
     /// What our last unfinished stage-out left below, if it could be read.
@@ -345,7 +345,7 @@ impl File {
                 intent_synced: false,
                 ended: false,
                 medium: Medium::default(),
-                brand_synced: false,
+                identity_attribute_synced: false,
                 name_unsynced: false,
                 left: None,
                 tried_time: None,

@@ -45,7 +45,7 @@ impl Inner {
             self.record_intent(file, anchor, how, (version, &fd), (found.fingerprint, None), false).and_then(|()| {
                 file.live.lock().untouched = Untouched::all(0);
                 // Every byte of an empty file changes its length or its blocks, after the brand.
-                file.live.lock().brand_synced = self.is_branded(file);
+                file.live.lock().identity_attribute_synced = self.has_identity_attribute(file);
                 self.secure_for_mappings(file, how)?;
                 if how.truncate { still_wanted() } else { Ok(()) }
             });
@@ -66,13 +66,13 @@ impl Inner {
     fn secure_for_mappings(&self, file: &File, how: &OpenHow) -> io::Result<()> {
         let record = {
             let live = file.live.lock();
-            let secured = live.brand_synced || live.intent_synced || live.unlinked;
+            let secured = live.identity_attribute_synced || live.intent_synced || live.unlinked;
             live.record.as_ref().filter(|_| how.read && how.write && !secured).cloned()
         };
         let Some(record) = record else { return Ok(()) };
         self.sync_replica(file, self.replicas.open_as(record.version, How::Read)?.as_fd(), false)?;
-        if self.is_branded(file) {
-            file.live.lock().brand_synced = true;
+        if self.has_identity_attribute(file) {
+            file.live.lock().identity_attribute_synced = true;
         } else {
             self.put(file, Record { synced: true, ..record }, Durability::Machine)?;
             file.live.lock().intent_synced = true;
@@ -191,7 +191,7 @@ impl Inner {
             }
             return Err(error);
         }
-        self.brand(file, replica.as_fd(), &record);
+        self.identity_attribute(file, replica.as_fd(), &record);
         {
             let mut live = file.live.lock();
             live.copied_bytes = if was_clean { base.size } else { 0 };
@@ -201,7 +201,7 @@ impl Inner {
                 live.untouched.unsummed();
             }
             live.intent_synced = how.sync;
-            live.brand_synced = false;
+            live.identity_attribute_synced = false;
             live.dirty_since = self.now();
             live.left = None;
         }

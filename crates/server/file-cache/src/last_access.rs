@@ -93,7 +93,7 @@ impl Inner {
             let live = file.live.lock();
             live.unlinked || live.retired
         };
-        let settle = || -> io::Result<()> {
+        let finish = || -> io::Result<()> {
             let Some(anchor) = self.anchor_of(file, false)? else { return Ok(()) };
             let before = anchor.attributes()?;
             if !file.counts(read, before.atime) {
@@ -103,10 +103,10 @@ impl Inner {
             self.follow_own(file, &before.fingerprint, anchor.attributes()?.fingerprint);
             Ok(())
         };
-        if !gone && let Err(error) = settle() {
+        if !gone && let Err(error) = finish() {
             tracing::debug!(%error, file = %file.identity, "a time of last access is lost");
         }
-        CacheCounters::add(&self.counters.settled, 1);
+        CacheCounters::add(&self.counters.staged_count, 1);
         let mut live = file.live.lock();
         // What was read meanwhile is not settled.
         live.read_at = live.read_at.filter(|read_at| Some(*read_at) != asked);
@@ -145,12 +145,12 @@ impl Inner {
         let settling = Settling(Arc::clone(self));
         let given_up = Arc::new(AtomicBool::new(false));
         let stop = Arc::clone(&given_up);
-        let settle = move || {
+        let finish = move || {
             let _end = end;
             settling.0.settle_open_reads(&stop);
             drop(settling);
         };
-        if let Err(error) = self.threads.start("reads", settle) {
+        if let Err(error) = self.threads.start("reads", finish) {
             tracing::debug!(%error, "times of last access wait for the close of their files");
         }
         while ended.recv_timeout(POLL) == Err(RecvTimeoutError::Timeout) && !interrupted() {}

@@ -156,7 +156,7 @@ pub const ROUND_SHORT: Duration = Duration::from_millis(50);
 
 /// Dirty replicas whose brand was refused that are tried again in one round: what refuses one for want of room refuses all, and each
 /// costs an open and up to two calls, together a few milliseconds.
-pub const BRANDS_ROUND: usize = 256;
+pub const IDENTITY_ATTRIBUTES_ROUND: usize = 256;
 
 /// How often a wait that can be interrupted looks whether it was.
 pub const POLL: Duration = Duration::from_millis(20);
@@ -170,10 +170,10 @@ pub const HINT_BYTES: usize = 1024;
 /// What a replica's extended attribute may hold, if hints are but a help for people: as much as fits beside an ext4 inode
 /// of the usual 256 bytes under its name. One byte more takes a block of its own, and the file system's journal has to hear of
 /// each.
-pub const BRAND_BYTES: usize = 56;
+pub const IDENTITY_ATTRIBUTE_BYTES: usize = 56;
 
 /// The same where files are found by their hints alone, and room to read what any version wrote.
-pub const BRAND_BYTES_MAX: usize = HINT_BYTES + 512;
+pub const IDENTITY_ATTRIBUTE_BYTES_MAX: usize = HINT_BYTES + 512;
 
 /// Dirty closed files whose anchors (one or two descriptors each) are kept; the others are found again by their handles.
 pub const ANCHORS_KEPT: usize = 1024;

@@ -235,7 +235,7 @@ impl Inner {
         let found = anchor.attributes()?;
         let size = found.fingerprint.size;
         if found.links == 0 && !how.created {
-            if self.may_have_lost_place(&file.identity) {
+            if self.replica_may_be_gone(&file.identity) {
                 return Err(io::Error::from_raw_os_error(libc::ESTALE));
             }
             // Its data is already dropped, or will be: there is nothing to keep.

@@ -41,10 +41,10 @@ use crate::copy::{Copy, CopyProgress, Extent};
 use crate::doubt::is_renamed;
 use crate::fault;
 use crate::file::{File, Live, NameHold};
+use crate::finish::date;
 use crate::lease::{self, Nobody};
 use crate::limits::{NAMES_TRIES, NAMES_WAIT, SMALL_BYTES};
 use crate::pace::CopyPace;
-use crate::settle::date;
 use crate::side::here;
 use crate::stage_out::{StageOutJob, StageOutResult};
 use crate::surface::FileCache;
@@ -131,8 +131,8 @@ impl FileCache {
 
     /// Of a file that has no name any more: whether that may be as another took it. Who asks for the file by this identity shall
     /// look its name up again, `ESTALE`. Not so of one that was removed through us while it is open.
-    pub fn may_have_lost_place(&self, identity: &Identity) -> bool {
-        self.inner.may_have_lost_place(identity)
+    pub fn replica_may_be_gone(&self, identity: &Identity) -> bool {
+        self.inner.replica_may_be_gone(identity)
     }
 
     /// To be held by who changes names or attributes below: no file takes another's place meanwhile. `None`: one does just now, and
@@ -161,7 +161,7 @@ impl Inner {
     }
 
     /// Of a file without a name: whether that may be as another took it. A file that was removed is known while it is open.
-    pub(crate) fn may_have_lost_place(&self, identity: &Identity) -> bool {
+    pub(crate) fn replica_may_be_gone(&self, identity: &Identity) -> bool {
         let in_use = |file: &File| {
             let live = file.live.lock();
             live.place != NameHold::Lost && (live.handles > 0 || live.unlinked)
@@ -313,7 +313,7 @@ impl Inner {
         }
         let (file, name) = (job.file, job.record.hint.shown());
         // Before nothing is told of the former file any more: who asked the store for it until now asks again.
-        CacheCounters::add(&self.counters.settled, 1);
+        CacheCounters::add(&self.counters.staged_count, 1);
         {
             let mut live = file.live.lock();
             live.place = NameHold::Lost;

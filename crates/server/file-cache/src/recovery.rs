@@ -115,7 +115,7 @@ pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
         notes_reads: AtomicBool::new(false),
         settling: AtomicBool::new(false),
         xattrs: AtomicBool::new(true),
-        unbranded: Default::default(),
+        unmarked: Default::default(),
         kept: Default::default(),
         threads: Default::default(),
         table: Mutex::new(Table::default()),
@@ -204,9 +204,13 @@ impl Inner {
                 tracing::error!(file = %record.hint.shown(), "the data of a dirty file is not in the burst buffer: it is lost");
             }
             // One that could not follow the record stands for nothing.
-            let brand = self.replicas.read_brand(record.version).filter(|_| there);
-            if there && brand.is_none_or(|brand| (brand.epoch, brand.base) != (record.epoch, record.base)) {
-                self.unbranded.lock().files.insert(identity.clone());
+            let identity_attribute = self.replicas.read_identity_attribute(record.version).filter(|_| there);
+            if there
+                && identity_attribute.is_none_or(|identity_attribute| {
+                    (identity_attribute.epoch, identity_attribute.base) != (record.epoch, record.base)
+                })
+            {
+                self.unmarked.lock().files.insert(identity.clone());
             }
             let conflict = record.state == State::Conflict;
             let file = self.adopt(identity, record, if there { Body::Whole } else { Body::Lost });
@@ -266,7 +270,7 @@ impl Inner {
             self.keep_from_before(identity.clone(), record.clone());
             return Ok(());
         }
-        self.replicas.unbrand(record.version);
+        self.replicas.remove_identity_attribute_of(record.version);
         self.catalogue.commit(vec![Change::Remove(identity.clone())], Durability::Process)?;
         // It is garbage now; a failure leaves it to the sweep.
         let _ = self.replicas.remove(record.version);
@@ -308,7 +312,7 @@ impl Inner {
                 break;
             }
             // What drops a replica takes its brand away first. A damaged record may be this one's, or the medium lost it.
-            if self.replicas.is_branded(version) {
+            if self.replicas.has_identity_attribute(version) {
                 tracing::error!(%version, "a replica holds unsaved data and has no record: it is left; see `forebay check`");
                 continue;
             }
@@ -367,7 +371,7 @@ impl Inner {
             let settled = self
                 .commit(Vec::new(), Durability::Machine)
                 .and_then(|()| self.replicas.sync_at_end())
-                .and_then(|()| self.superblock.settle());
+                .and_then(|()| self.superblock.finish());
             if let Err(error) = settled {
                 tracing::error!(%error, "the burst buffer could not be written to its medium");
             }

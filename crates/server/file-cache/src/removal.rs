@@ -183,7 +183,7 @@ impl Inner {
                 self.keep_removed(file, record);
                 return Ok(());
             }
-            version.iter().for_each(|version| self.replicas.unbrand(*version));
+            version.iter().for_each(|version| self.replicas.remove_identity_attribute_of(*version));
             // It was staged out since `removing`: the medium must not call it dirty once the replica is gone.
             let known = record.state != State::Clean || self.has_synced(clean_commit);
             let durability = if known && !left_over { Durability::Process } else { Durability::Machine };
@@ -347,8 +347,10 @@ impl Inner {
                 None => left.push((Arc::clone(file), *bytes)),
             }
         }
-        let unbrand = |file: &File| file.live.lock().version.iter().for_each(|version| self.replicas.unbrand(*version));
-        held.iter().for_each(|(file, _)| unbrand(file));
+        let remove_identity_attribute_of = |file: &File| {
+            file.live.lock().version.iter().for_each(|version| self.replicas.remove_identity_attribute_of(*version))
+        };
+        held.iter().for_each(|(file, _)| remove_identity_attribute_of(file));
         let changes = held.iter().map(|(file, _)| Change::Remove(file.identity.clone())).collect();
         if self.commit(changes, Durability::Process).is_err() {
             return files.to_vec();

@@ -16,8 +16,8 @@ use global_store::posix::is_kernel_from;
 use rustix::fs::{AtFlags, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, UTIME_OMIT, XattrFlags};
 use types::{ByteRange, Timestamp, Version};
 
-use crate::brand::IdentityAttribute;
-use crate::limits::{BRAND_BYTES_MAX, PIECE_BYTES};
+use crate::identity_attribute::IdentityAttribute;
+use crate::limits::{IDENTITY_ATTRIBUTE_BYTES_MAX, PIECE_BYTES};
 use crate::noting::{Noting, to_atime};
 
 /// From this kernel on `syncfs` tells that something was not written back.
@@ -25,7 +25,7 @@ const SYNCFS_TELLS: (u32, u32) = (5, 8);
 
 const REPLICAS: &str = "replicas";
 const SUMS: &str = "sums";
-const BRAND: &str = "user.forebay.identity";
+const IDENTITY_ATTRIBUTE: &str = "user.forebay.identity";
 
 /// Room for a replica's place without growing.
 const PLACE_BYTES: usize = 32;
@@ -56,7 +56,7 @@ pub(crate) struct Replicas {
     pub(crate) before_removal: OnceLock<Box<dyn Fn(Version) + Send + Sync>>,
     /// Brands of more bytes fail so.
     #[cfg(test)]
-    pub(crate) refused_brands: parking_lot::Mutex<Option<(usize, rustix::io::Errno)>>,
+    pub(crate) refused_identity_attributes: parking_lot::Mutex<Option<(usize, rustix::io::Errno)>>,
 }
 
 impl Replicas {
@@ -74,7 +74,7 @@ impl Replicas {
             noting: Noting::default(),
             before_removal: OnceLock::new(),
             #[cfg(test)]
-            refused_brands: Default::default(),
+            refused_identity_attributes: Default::default(),
         })
     }
 
@@ -172,35 +172,40 @@ impl Replicas {
 
     /// Marks a replica as holding somebody's dirt, in at most so many bytes if that can be; what it said before is replaced, or
     /// stays if it fails. `EOPNOTSUPP`: the file system has no such attributes.
-    pub(crate) fn brand(&self, replica: BorrowedFd<'_>, brand: &IdentityAttribute, most: usize) -> io::Result<()> {
-        let bytes = brand.encode(most);
+    pub(crate) fn identity_attribute(
+        &self,
+        replica: BorrowedFd<'_>,
+        identity_attribute: &IdentityAttribute,
+        most: usize,
+    ) -> io::Result<()> {
+        let bytes = identity_attribute.encode(most);
         #[cfg(test)]
-        if let Some((_, error)) = self.refused_brands.lock().filter(|(room, _)| bytes.len() > *room) {
+        if let Some((_, error)) = self.refused_identity_attributes.lock().filter(|(room, _)| bytes.len() > *room) {
             return Err(error.into());
         }
-        Ok(rustix::fs::fsetxattr(replica, BRAND, &bytes, XattrFlags::empty())?)
+        Ok(rustix::fs::fsetxattr(replica, IDENTITY_ATTRIBUTE, &bytes, XattrFlags::empty())?)
     }
 
     /// Takes the brand away.
-    pub(crate) fn unbrand(&self, version: Version) {
+    pub(crate) fn remove_identity_attribute_of(&self, version: Version) {
         // Not there, or no such attributes: nothing to take away.
-        let _ = rustix::fs::removexattr(self.path(version), BRAND);
+        let _ = rustix::fs::removexattr(self.path(version), IDENTITY_ATTRIBUTE);
     }
 
     /// The same through a descriptor.
-    pub(crate) fn unbrand_open(replica: BorrowedFd<'_>) {
-        let _ = rustix::fs::fremovexattr(replica, BRAND);
+    pub(crate) fn remove_identity_attribute(replica: BorrowedFd<'_>) {
+        let _ = rustix::fs::fremovexattr(replica, IDENTITY_ATTRIBUTE);
     }
 
     /// Reads the brand, if there is a sound one.
-    pub(crate) fn read_brand(&self, version: Version) -> Option<IdentityAttribute> {
-        let mut bytes = vec![0_u8; BRAND_BYTES_MAX];
-        let len = rustix::fs::getxattr(self.path(version), BRAND, &mut bytes[..]).ok()?;
+    pub(crate) fn read_identity_attribute(&self, version: Version) -> Option<IdentityAttribute> {
+        let mut bytes = vec![0_u8; IDENTITY_ATTRIBUTE_BYTES_MAX];
+        let len = rustix::fs::getxattr(self.path(version), IDENTITY_ATTRIBUTE, &mut bytes[..]).ok()?;
         IdentityAttribute::decode(bytes.get(..len)?)
     }
 
     /// Whether it has a brand, sound or not.
-    pub(crate) fn is_branded(&self, version: Version) -> bool {
+    pub(crate) fn has_identity_attribute(&self, version: Version) -> bool {
         holds_unsaved_data(&self.path(version))
     }
 
@@ -274,14 +279,17 @@ fn part_of(version: Version) -> String {
 pub fn holds_unsaved_data(replica: &Path) -> bool {
     use rustix::io::Errno;
     let mut none: [u8; 0] = [];
-    !matches!(rustix::fs::lgetxattr(replica, BRAND, &mut none), Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOENT))
+    !matches!(
+        rustix::fs::lgetxattr(replica, IDENTITY_ATTRIBUTE, &mut none),
+        Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOENT)
+    )
 }
 
 /// The replicas in a burst buffer that say themselves that they hold what the global store lacks.
-pub fn branded(burst_buffer: &Path) -> io::Result<Vec<Version>> {
+pub fn with_identity_attribute(burst_buffer: &Path) -> io::Result<Vec<Version>> {
     let (replicas, mut found) = (Replicas::open(burst_buffer)?, Vec::new());
     replicas.each(&mut |version| {
-        found.extend(replicas.is_branded(version).then_some(version));
+        found.extend(replicas.has_identity_attribute(version).then_some(version));
         true
     })?;
     Ok(found)
@@ -391,18 +399,18 @@ mod tests {
         let replicas = Replicas::open(dir.path()).unwrap();
         let version = Version(0x1234);
         let replica = replicas.create(version).unwrap();
-        assert_eq!(replicas.read_brand(version), None);
+        assert_eq!(replicas.read_identity_attribute(version), None);
         let time = Timestamp { seconds: -5, nanos: 7 };
-        let brand = IdentityAttribute {
+        let identity_attribute = IdentityAttribute {
             identity: types::Identity::new(vec![1, 2, 3]).unwrap(),
             epoch: types::Epoch(4),
             base: types::Fingerprint { size: 9, mtime: time, ctime: time, attributes: 0 },
             hint: "a/b".into(),
         };
-        replicas.brand(replica.as_fd(), &brand, BRAND_BYTES_MAX).unwrap();
-        assert_eq!(replicas.read_brand(version), Some(brand));
-        Replicas::unbrand_open(replica.as_fd());
-        assert_eq!(replicas.read_brand(version), None);
+        replicas.identity_attribute(replica.as_fd(), &identity_attribute, IDENTITY_ATTRIBUTE_BYTES_MAX).unwrap();
+        assert_eq!(replicas.read_identity_attribute(version), Some(identity_attribute));
+        Replicas::remove_identity_attribute(replica.as_fd());
+        assert_eq!(replicas.read_identity_attribute(version), None);
     }
 
     #[test]

@@ -65,10 +65,10 @@ impl Inner {
         let in_use = file.live.lock().handles > 0;
         if in_use {
             // Open files keep the version that they have.
-            self.replicas.unbrand(record.version);
+            self.replicas.remove_identity_attribute_of(record.version);
             let removed = self.commit(vec![catalogue::Change::Remove(file.identity.clone())], Durability::Machine);
             removed.inspect_err(|_| self.stays_dirty(file))?;
-            CacheCounters::add(&self.counters.settled, 1);
+            CacheCounters::add(&self.counters.staged_count, 1);
             file.live.lock().record = None;
             self.retire(file);
         } else {
@@ -82,11 +82,11 @@ impl Inner {
     pub(crate) fn stays_dirty(&self, file: &File) {
         let record = {
             let mut live = file.live.lock();
-            live.brand_synced = false;
+            live.identity_attribute_synced = false;
             live.record.clone().filter(|record| record.state != State::Clean && !record.removing && !live.unlinked)
         };
         if let Some(record) = record {
-            self.brand_again(file, &record);
+            self.update_identity_attribute(file, &record);
         }
     }
 
@@ -169,9 +169,9 @@ mod tests {
             let version = world.cache.inner.known(&identity).unwrap().live.lock().version.unwrap();
             world.catalogue.fail_commits(0, 1);
             assert!(world.cache.resolve(&identity, Keep::Global).is_err());
-            assert!(world.cache.inner.replicas.read_brand(version).is_some(), "in use: {in_use}");
+            assert!(world.cache.inner.replicas.read_identity_attribute(version).is_some(), "in use: {in_use}");
             world.cache.resolve(&identity, Keep::Global).unwrap();
-            assert!(world.cache.inner.replicas.read_brand(version).is_none());
+            assert!(world.cache.inner.replicas.read_identity_attribute(version).is_none());
             drop(reader);
         }
     }

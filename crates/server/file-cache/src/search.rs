@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use catalogue::{Change, Durability, Record, State};
 use types::{Fingerprint, Identity, Shown, Version};
 
-use crate::brand::IdentityAttribute;
 use crate::cache::{Inner, broken};
 use crate::clock;
+use crate::identity_attribute::IdentityAttribute;
 use crate::open::is_full;
 use crate::replica::mtime_of;
 use crate::withdrawal::is_void;
@@ -28,10 +28,10 @@ impl Inner {
         // The first record makes a lost catalogue look whole: who dies meanwhile must not leave the rest.
         match self.superblock.set_unsearched(true) {
             // One that has its records is whole without a word about it, which a full burst buffer has no room for.
-            Err(error) if is_full(&error) && !lost => return self.adopt_branded(),
+            Err(error) if is_full(&error) && !lost => return self.adopt_with_identity_attribute(),
             noted => noted?,
         }
-        self.adopt_branded()?;
+        self.adopt_with_identity_attribute()?;
         if crashed {
             self.forget_unsynced()?;
         }
@@ -71,13 +71,13 @@ impl Inner {
                 let _ = anchor.set_mark(None);
             }
             // What is left of an empty one is garbage.
-            self.replicas.unbrand(*version);
+            self.replicas.remove_identity_attribute_of(*version);
         }
         let changes = gone.into_iter().map(|(identity, ..)| Change::Remove(identity)).collect();
         self.catalogue.commit(changes, Durability::Machine).map_err(broken)
     }
 
-    fn adopt_branded(&self) -> io::Result<()> {
+    fn adopt_with_identity_attribute(&self) -> io::Result<()> {
         let mut versions = Vec::new();
         self.replicas.each(&mut |version| {
             versions.push(version);
@@ -91,33 +91,33 @@ impl Inner {
             }
             // Who made one void may have died before its brand was gone.
             let void = self.replicas.stat(version).is_ok_and(|stat| is_void(&stat));
-            if !void && let Some(brand) = self.replicas.read_brand(version) {
-                self.adopt_one(version, brand)?;
+            if !void && let Some(identity_attribute) = self.replicas.read_identity_attribute(version) {
+                self.adopt_one(version, identity_attribute)?;
             }
         }
         Ok(())
     }
 
-    fn adopt_one(&self, version: Version, brand: IdentityAttribute) -> io::Result<()> {
-        let old = self.catalogue.get(&brand.identity).map_err(broken)?;
+    fn adopt_one(&self, version: Version, identity_attribute: IdentityAttribute) -> io::Result<()> {
+        let old = self.catalogue.get(&identity_attribute.identity).map_err(broken)?;
         let outdated = match &old {
             Some(record) if record.version == version && record.state != State::Clean => return Ok(()),
             // A clean replica loses its brand after the record says so.
-            Some(record) if record.version == version => brand.epoch <= record.epoch,
-            Some(record) => record.version > version || self.is_staged_out(version, &brand),
-            None => self.is_staged_out(version, &brand),
+            Some(record) if record.version == version => identity_attribute.epoch <= record.epoch,
+            Some(record) => record.version > version || self.is_staged_out(version, &identity_attribute),
+            None => self.is_staged_out(version, &identity_attribute),
         };
-        if outdated || self.holds_nothing(&brand.identity, &brand.hint, version) {
-            self.replicas.unbrand(version);
+        if outdated || self.holds_nothing(&identity_attribute.identity, &identity_attribute.hint, version) {
+            self.replicas.remove_identity_attribute_of(version);
             return Ok(());
         }
-        let hint = self.hint_of(&brand);
+        let hint = self.hint_of(&identity_attribute);
         tracing::warn!(file = %hint.shown(), "a dirty replica is taken back into the catalogue");
         let record = Record {
             state: State::Dirty,
             version,
-            epoch: brand.epoch,
-            base: brand.base,
+            epoch: identity_attribute.epoch,
+            base: identity_attribute.base,
             was_clean: false,
             racy: false,
             sum: None,
@@ -133,7 +133,9 @@ impl Inner {
             used_s: clock::wall_s(),
             reason: String::new(),
         };
-        self.catalogue.commit(vec![Change::Put(brand.identity, record)], Durability::Machine).map_err(broken)
+        self.catalogue
+            .commit(vec![Change::Put(identity_attribute.identity, record)], Durability::Machine)
+            .map_err(broken)
     }
 
     /// Whether a replica without a byte is that of a file which is gone for good: one that was just made, say, whose name the crash took.
@@ -144,19 +146,29 @@ impl Inner {
     }
 
     /// Where the file is, or what is left of where it was.
-    fn hint_of(&self, brand: &IdentityAttribute) -> PathBuf {
-        let found = if brand.is_cut() { self.store.locate(&brand.identity, &brand.hint, false) } else { Ok(None) };
+    fn hint_of(&self, identity_attribute: &IdentityAttribute) -> PathBuf {
+        let found = if identity_attribute.is_cut() {
+            self.store.locate(&identity_attribute.identity, &identity_attribute.hint, false)
+        } else {
+            Ok(None)
+        };
         let found = found.ok().flatten().map(|anchor| anchor.path_hint());
-        found.filter(|hint| !hint.as_os_str().is_empty()).unwrap_or_else(|| brand.hint.clone())
+        found.filter(|hint| !hint.as_os_str().is_empty()).unwrap_or_else(|| identity_attribute.hint.clone())
     }
 
     /// Whether the global copy is not what the brand was made over, but what a stage-out of this replica leaves: the
     /// brand's removal did not reach the medium. What cannot be found out is taken for dirty.
-    fn is_staged_out(&self, version: Version, brand: &IdentityAttribute) -> bool {
-        let Ok(Some(anchor)) = self.store.locate(&brand.identity, &brand.hint, false) else { return false };
+    fn is_staged_out(&self, version: Version, identity_attribute: &IdentityAttribute) -> bool {
+        let Ok(Some(anchor)) = self.store.locate(&identity_attribute.identity, &identity_attribute.hint, false) else {
+            return false;
+        };
         let (Ok(found), Ok(stat)) = (anchor.attributes(), self.replicas.stat(version)) else { return false };
-        let ours =
-            Fingerprint { size: stat.st_size as u64, mtime: mtime_of(&stat), ctime: brand.base.ctime, attributes: 0 };
-        found.fingerprint.same_content(&ours) && !found.fingerprint.same_content(&brand.base)
+        let ours = Fingerprint {
+            size: stat.st_size as u64,
+            mtime: mtime_of(&stat),
+            ctime: identity_attribute.base.ctime,
+            attributes: 0,
+        };
+        found.fingerprint.same_content(&ours) && !found.fingerprint.same_content(&identity_attribute.base)
     }
 }

@@ -187,7 +187,7 @@ impl Inner {
         }
         let mut settled = Vec::new();
         for (index, mut job) in jobs {
-            match self.settle(&mut job, !batch, interrupted) {
+            match self.finish(&mut job, !batch, interrupted) {
                 Ok(Some(fingerprint)) => settled.push((index, job, fingerprint)),
                 Ok(None) => ends[index] = Some(self.conflict(&job, "the global copy changed during the stage-out")),
                 Err(error) => ends[index] = Some(self.failed(job, error)),

@@ -184,7 +184,7 @@ impl Superblock {
     }
 
     /// The last act of an orderly end, after everything was written to the medium.
-    pub(crate) fn settle(&self) -> io::Result<()> {
+    pub(crate) fn finish(&self) -> io::Result<()> {
         let mut state = self.state.lock();
         state.page.settled = true;
         write_page(&self.path, &state.page)
@@ -325,7 +325,7 @@ mod tests {
         let [page, spare] = files();
         let block = Superblock::open(dir.path(), "a", "agent").unwrap();
         assert_eq!(files(), [spare, page]);
-        block.settle().unwrap();
+        block.finish().unwrap();
         assert_eq!(files(), [page, spare]);
     }
 
@@ -409,7 +409,7 @@ mod tests {
         };
         let block = Superblock::open(dir.path(), "a", "agent").unwrap();
         let version = block.next_version().unwrap();
-        block.settle().unwrap();
+        block.finish().unwrap();
         drop(block);
         pretend_another_boot();
         let block = Superblock::open(dir.path(), "a", "agent").unwrap();

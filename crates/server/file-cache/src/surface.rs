@@ -75,7 +75,7 @@ impl FileCache {
     }
 
     /// What `stat` must say instead of the global copy's attributes; `None`: these are true. `below`: these, if nothing that is
-    /// settled ([`FileCache::settled`]) has come between. Never blocks on I/O of the global store.
+    /// settled ([`FileCache::staged_count`]) has come between. Never blocks on I/O of the global store.
     pub fn overlay(&self, identity: &Identity, below: Option<&Fingerprint>) -> Option<Overlay> {
         let file = self.inner.known(identity)?;
         below.iter().for_each(|below| self.inner.saw(&file, below));
@@ -116,8 +116,8 @@ impl FileCache {
 
     /// How often a global copy became the truth about its file again. If it moved since before a `stat` of the global
     /// copy, and `attributes` then says nothing, that `stat` may be from before the stage-out: ask again.
-    pub fn settled(&self) -> u64 {
-        Inner::read_counter(&self.inner.counters.settled)
+    pub fn staged_count(&self) -> u64 {
+        Inner::read_counter(&self.inner.counters.staged_count)
     }
 
     /// `truncate(2)`: like opening for writing, `FileHandle::set_len` and closing, which is the caller's: the handle keeps the
@@ -196,7 +196,7 @@ impl FileCache {
             }
             // It is a hint: the durable handle finds the file all the same.
             if self.inner.put(&file, record.clone(), Durability::Process).is_ok() {
-                self.inner.brand_again(&file, &record);
+                self.inner.update_identity_attribute(&file, &record);
             }
         }
     }

@@ -106,8 +106,8 @@ impl Inner {
             self.put(file, record.clone(), Durability::Process)?;
             match &replica {
                 _ if clean => {}
-                Some(replica) => self.brand(file, replica.as_fd(), &record),
-                None => self.brand_again(file, &record),
+                Some(replica) => self.identity_attribute(file, replica.as_fd(), &record),
+                None => self.update_identity_attribute(file, &record),
             }
         }
         Ok(())

@@ -69,7 +69,7 @@ impl Replicas {
     fn make_void(&self, version: Version) -> io::Result<()> {
         let replica = self.open_as(version, How::Read)?;
         rustix::fs::fchmod(&replica, VOID)?;
-        Replicas::unbrand_open(replica.as_fd());
+        Replicas::remove_identity_attribute(replica.as_fd());
         // A crash of the machine may leave the record and not this.
         Ok(rustix::fs::fsync(&replica)?)
     }

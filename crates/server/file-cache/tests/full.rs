@@ -432,18 +432,18 @@ fn who_was_given_up_while_a_file_that_outgrows_the_burst_buffer_is_staged_out_wa
             }
         })));
         let hangs = answers.lock().unwrap();
-        let errand = RequestId { asker: Store::mint(), number: 2 };
+        let request = RequestId { asker: Store::mint(), number: 2 };
         let cache = world.cache.clone();
         let drain = std::thread::spawn(move || cache.drain_all(&mut |_| {}, &|| false));
         wait_until("the stage-out hangs", PATIENCE, || reached.load(Ordering::Acquire) > 0);
         std::thread::scope(|scope| {
             let write = || {
-                errand.begin();
+                request.begin();
                 handle.write_at(&vec![2; 12 * MIB], 12 << 20, false).map(|_| ()).map_err(|error| error.raw_os_error())
             };
             let writer = scope.spawn(write);
-            wait_until("somebody writes", PATIENCE, || errand.working().is_some());
-            errand.give_up();
+            wait_until("somebody writes", PATIENCE, || request.working().is_some());
+            request.give_up();
             wait_until("the writer is let go", PATIENCE, || writer.is_finished());
             assert_eq!(writer.join().unwrap(), Err(Some(libc::EIO)));
             assert_eq!(world.cache.status().spilled, 0);

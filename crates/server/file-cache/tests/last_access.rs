@@ -185,7 +185,7 @@ fn nothing_but_a_programs_read_moves_the_time_of_last_access() {
         }
         // As with O_NOATIME, and under the rule that nothing is noted.
         let handle = world.open("f", false);
-        handle.leave_atime();
+        handle.keep_atime_unchanged();
         tick();
         read(&handle, 1);
         if atime == Atime::No {
@@ -198,7 +198,7 @@ fn nothing_but_a_programs_read_moves_the_time_of_last_access() {
         // Nor while it is being staged in.
         world.store.put("f", &vec![1; 3 * MIB]);
         let handle = world.open("f", false);
-        handle.leave_atime();
+        handle.keep_atime_unchanged();
         tick();
         read(&handle, 1);
         assert_eq!(told(&world), before, "{atime:?}");

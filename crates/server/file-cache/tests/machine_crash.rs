@@ -13,17 +13,17 @@ use global_store::memory::StoreOperation;
 use support::{MIB, Mapping, World, kernel_write, read};
 use types::Identity;
 
-const BRAND: &str = "user.forebay.identity";
+const IDENTITY_ATTRIBUTE: &str = "user.forebay.identity";
 
-fn brand_of(replica: &Path) -> Option<Vec<u8>> {
+fn identity_attribute_of(replica: &Path) -> Option<Vec<u8>> {
     let mut value = vec![0; 4096];
-    let len = rustix::fs::getxattr(replica, BRAND, &mut value[..]).ok()?;
+    let len = rustix::fs::getxattr(replica, IDENTITY_ATTRIBUTE, &mut value[..]).ok()?;
     value.truncate(len);
     Some(value)
 }
 
-fn set_brand(replica: &Path, value: &[u8]) {
-    rustix::fs::setxattr(replica, BRAND, value, rustix::fs::XattrFlags::empty()).unwrap();
+fn set_identity_attribute(replica: &Path, value: &[u8]) {
+    rustix::fs::setxattr(replica, IDENTITY_ATTRIBUTE, value, rustix::fs::XattrFlags::empty()).unwrap();
 }
 
 /// Everything that the catalogue was told so far is on the medium.
@@ -109,11 +109,11 @@ fn the_time_of_a_stage_out_is_on_the_medium_before_the_file_is_called_clean() {
 /// The medium of the burst buffer has the intent and not what followed; that of the global store has the time.
 fn set_a_time_that_only_the_global_store_keeps(world: &mut World, work: impl FnOnce(&World)) {
     make_durable(world);
-    let brand = brand_of(&world.replica()).unwrap();
+    let identity_attribute = identity_attribute_of(&world.replica()).unwrap();
     let time = types::Timestamp { seconds: 5, nanos: 0 };
     world.cache.set_times(&world.anchor("f"), SetMtime::To(time), &mut || world.store.set_mtime("f", time)).unwrap();
     work(world);
-    set_brand(&world.replica(), &brand);
+    set_identity_attribute(&world.replica(), &identity_attribute);
     world.machine_crash();
 }
 
@@ -187,14 +187,14 @@ fn a_truncation_that_the_crash_took_leaves_no_bytes_that_nobody_wrote() {
 fn a_brand_that_outlived_its_stage_out_makes_no_clean_file_dirty() {
     let mut world = World::new();
     world.write_new("f", b"data");
-    let brand = brand_of(&world.replica()).expect("a brand while it is dirty");
+    let identity_attribute = identity_attribute_of(&world.replica()).expect("a brand while it is dirty");
     world.drain();
     make_durable(&world);
-    assert_eq!(brand_of(&world.replica()), None);
-    set_brand(&world.replica(), &brand);
+    assert_eq!(identity_attribute_of(&world.replica()), None);
+    set_identity_attribute(&world.replica(), &identity_attribute);
     world.machine_crash();
     assert_eq!(world.state("f"), Residency::Clean);
-    assert_eq!(brand_of(&world.replica()), None);
+    assert_eq!(identity_attribute_of(&world.replica()), None);
     world.drain();
 }
 
@@ -202,16 +202,16 @@ fn a_brand_that_outlived_its_stage_out_makes_no_clean_file_dirty() {
 fn a_replica_that_came_back_after_its_eviction_is_garbage() {
     let mut world = World::new();
     world.write_new("f", b"data");
-    let (replica, brand) = (world.replica(), brand_of(&world.replica()).unwrap());
+    let (replica, identity_attribute) = (world.replica(), identity_attribute_of(&world.replica()).unwrap());
     let kept = world.dir.path().join("kept");
     std::fs::hard_link(&replica, &kept).unwrap();
     world.drain();
     world.cache.evict(&world.identity("f")).unwrap();
     make_durable(&world);
-    assert_eq!(brand_of(&kept), None);
+    assert_eq!(identity_attribute_of(&kept), None);
     // The medium had neither the end of its name nor that of its brand.
     std::fs::rename(&kept, &replica).unwrap();
-    set_brand(&replica, &brand);
+    set_identity_attribute(&replica, &identity_attribute);
     world.machine_crash();
     world.cache.sweep().unwrap();
     assert_eq!((world.state("f"), world.replicas()), (Residency::Absent, 0));
@@ -222,7 +222,7 @@ fn a_replica_that_came_back_after_its_eviction_is_garbage() {
 fn an_older_replica_does_not_replace_what_is_recorded() {
     let mut world = World::new();
     world.write_new("f", b"older");
-    let (old, brand) = (world.replica(), brand_of(&world.replica()).unwrap());
+    let (old, identity_attribute) = (world.replica(), identity_attribute_of(&world.replica()).unwrap());
     let kept = world.dir.path().join("kept");
     std::fs::hard_link(&old, &kept).unwrap();
     world.drain();
@@ -230,7 +230,7 @@ fn an_older_replica_does_not_replace_what_is_recorded() {
     world.open("f", true).write_at(b"newer", 0, false).unwrap();
     make_durable(&world);
     std::fs::rename(&kept, &old).unwrap();
-    set_brand(&old, &brand);
+    set_identity_attribute(&old, &identity_attribute);
     world.machine_crash();
     world.cache.sweep().unwrap();
     assert_eq!(read(&world.open("f", false), 10), b"newer");
@@ -307,7 +307,7 @@ fn a_sweep_leaves_what_calls_itself_dirty() {
         let mut world = World::new();
         world.write_new("f", b"data");
         if unknown {
-            set_brand(&world.replica(), b"\xffsomething else");
+            set_identity_attribute(&world.replica(), b"\xffsomething else");
         }
         world.cache.abandon();
         world.catalogue.crash();

@@ -17,11 +17,11 @@ const TIME: Timestamp = Timestamp { seconds: 5, nanos: 6 };
 /// What `stat` tells, asked as the agent asks.
 fn told(cache: &FileCache, store: &MemoryStore, path: &str) -> Timestamp {
     let identity = store.identity(path).unwrap();
-    let before = cache.settled();
+    let before = cache.staged_count();
     let mut mtime = store.attributes(path).unwrap().fingerprint.mtime;
     match cache.attributes(&identity) {
         Some(overlay) => mtime = overlay.mtime,
-        None if cache.settled() != before => mtime = store.attributes(path).unwrap().fingerprint.mtime,
+        None if cache.staged_count() != before => mtime = store.attributes(path).unwrap().fingerprint.mtime,
         None => {}
     }
     mtime

@@ -31,11 +31,11 @@ pub(crate) fn residency(state: Residency) -> u8 {
     }
 }
 
-pub(crate) fn overlay(settled: u64, overlay: Option<Overlay>) -> Message {
+pub(crate) fn overlay(staged_count: u64, overlay: Option<Overlay>) -> Message {
     let Overlay { ahead, size, blocks, mtime, ctime, below } = overlay.unwrap_or_default();
     // Of a file that is not ahead, what its time of change is below takes the place of mtime.
     let mtime = if ahead { mtime } else { below.unwrap_or_default() };
-    Message::Overlay { settled, known: ahead, size, blocks, mtime, ctime }
+    Message::Overlay { staged_count, known: ahead, size, blocks, mtime, ctime }
 }
 
 pub(crate) fn stuck(stuck: &Stuck) -> Message {

@@ -20,7 +20,7 @@ use wire::limits::DATA_BYTES_MAX;
 
 use self::kept::{DepartureEvent, DepartureLog};
 use self::windowed::Windowed;
-use crate::life::BootVerifier;
+use crate::boot_verifier::BootVerifier;
 use crate::limits::{DEPARTED_FILES_MAX, DEPARTED_RANGES_MAX};
 
 /// A client's session, as it names itself.
@@ -60,8 +60,8 @@ pub(crate) struct Departed {
 
 impl Departed {
     /// What an earlier server knew in the same life of the machine, and where it is kept.
-    pub fn open(path: &Path, life: &BootVerifier) -> Departed {
-        let (kept, events) = DepartureLog::open(path, (life.believed(), life.number()));
+    pub fn open(path: &Path, boot_verifier: &BootVerifier) -> Departed {
+        let (kept, events) = DepartureLog::open(path, (boot_verifier.believed(), boot_verifier.number()));
         let mut table = Table::default();
         events.into_iter().for_each(|event| table.learn(event));
         let all: Vec<u64> = table.windowed.keys().copied().collect();

@@ -29,8 +29,8 @@ impl Files {
             Message::Attributes { identity } => {
                 let overlay = self.cache.overlay(&identity, None);
                 // The count afterwards: if there is nothing because it settled just now, the agent asks its own mount again.
-                let settled = self.start.wrapping_add(self.cache.settled());
-                Ok(convert::overlay(settled, overlay))
+                let staged_count = self.start.wrapping_add(self.cache.staged_count());
+                Ok(convert::overlay(staged_count, overlay))
             }
             Message::Truncate { identity, hint, policy, len } => {
                 let policy = self.policies.get(policy.as_str())?;

@@ -52,7 +52,7 @@ impl Files {
         if let Some(open) = handles.get(number) {
             // Sent again.
             return if open.identity == *identity {
-                Ok(Message::Opened { version: open.version, life: self.life })
+                Ok(Message::Opened { version: open.version, boot_verifier: self.boot_verifier })
             } else {
                 errno(libc::EEXIST)
             };
@@ -79,7 +79,7 @@ impl Files {
         if handles.0.write().insert(number, Arc::new(open)).is_none() && windows {
             self.departed.opened(&session.client, number, identity);
         }
-        Ok(Message::Opened { version, life: self.life })
+        Ok(Message::Opened { version, boot_verifier: self.boot_verifier })
     }
 
     pub(crate) fn close(&self, session: &AgentSession, number: u64) {

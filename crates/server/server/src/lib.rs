@@ -7,17 +7,17 @@
 //! 2. A handle is a client's own: no client reaches another one's.
 //! 3. Whatever a client asks for is bounded: handles, jobs, bytes of an answer.
 
+mod boot_verifier;
 mod convert;
 mod departed;
 pub mod fault;
 mod files;
 mod handles;
 mod jobs;
-mod life;
 pub mod limits;
 mod policies;
 mod service;
 mod versions;
 
-pub use life::BootVerifier;
+pub use boot_verifier::BootVerifier;
 pub use service::Files;

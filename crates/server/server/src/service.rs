@@ -12,12 +12,12 @@ use transport::{InFile, Service, Targets};
 use types::{ByteRange, Identity};
 use wire::Message;
 
+use crate::boot_verifier::BootVerifier;
 use crate::convert;
 use crate::departed::{ClientSessionId, Departed, mark_of};
 use crate::fault;
 use crate::handles::ClientHandles;
 use crate::jobs::Jobs;
-use crate::life::BootVerifier;
 use crate::policies::Policies;
 use crate::versions::VersionNumbers;
 
@@ -30,7 +30,7 @@ pub struct Files {
     pub(crate) departed: Arc<Departed>,
     /// Far above every number that an earlier server can have given.
     pub(crate) start: u64,
-    pub(crate) life: u64,
+    pub(crate) boot_verifier: u64,
     store_id: String,
 }
 
@@ -63,16 +63,16 @@ impl Files {
         store: PosixStore,
         store_id: impl Into<String>,
         departed: &Path,
-        life: &BootVerifier,
+        boot_verifier: &BootVerifier,
     ) -> Files {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let start = now.map_or(0, |now| now.as_nanos()) as u64;
         let (policies, versions) = (Policies::default(), VersionNumbers::beginning_at(start));
-        let departed = Arc::new(Departed::open(departed, life));
+        let departed = Arc::new(Departed::open(departed, boot_verifier));
         let of = Arc::clone(&departed);
         cache.on_changes(Box::new(move |identity, range, by| of.changed(identity, range, by)));
-        let (life, store_id) = (life.number(), store_id.into());
-        Files { cache, store, policies, versions, departed, start, life, store_id }
+        let (boot_verifier, store_id) = (boot_verifier.number(), store_id.into());
+        Files { cache, store, policies, versions, departed, start, boot_verifier, store_id }
     }
 
     /// The file below, which has lost its name perhaps while a client has it open. `ESTALE`: it is not there any more.

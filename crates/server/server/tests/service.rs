@@ -162,18 +162,18 @@ fn the_close_of_a_handle_waits_for_its_open() {
 fn what_settled_is_told_and_never_the_same_after_another_start() {
     let (first, second) = (Stand::new(), Stand::new());
     let identity = first.create("file");
-    let settled = |stand: &Stand| match stand.ask(Message::Attributes { identity: identity.clone() }, &[]).0 {
-        Message::Overlay { settled, known, .. } => (settled, known),
+    let staged_count = |stand: &Stand| match stand.ask(Message::Attributes { identity: identity.clone() }, &[]).0 {
+        Message::Overlay { staged_count, known, .. } => (staged_count, known),
         other => panic!("{other:?}"),
     };
-    assert_ne!(settled(&first).0, settled(&second).0);
+    assert_ne!(staged_count(&first).0, staged_count(&second).0);
     first.open(1, &identity, BOTH | open::CREATED);
     first.ask(Message::Write { handle: 1, offset: 0 }, b"abc");
-    let (before, known) = settled(&first);
+    let (before, known) = staged_count(&first);
     assert!(known);
     first.ask(Message::Close { handle: 1 }, &[]);
     assert!(first.cache.drain_all(&mut |_| {}, &|| false).is_empty());
-    let (after, known) = settled(&first);
+    let (after, known) = staged_count(&first);
     assert!(!known && after != before, "whoever looked below before must look again");
 }
 

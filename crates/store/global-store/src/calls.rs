@@ -274,11 +274,11 @@ mod tests {
     #[test] // S51
     fn a_call_that_does_not_come_back_is_seen_and_what_was_given_up_changes_nothing() {
         let store = Store::new();
-        let errand = RequestId { asker: Store::mint(), number: 2 };
+        let request = RequestId { asker: Store::mint(), number: 2 };
         let (inside, entered) = mpsc::channel();
         let (go, on) = mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
-            errand.begin();
+            request.begin();
             store.call(StoreCall::Lookup, || {
                 inside.send(()).unwrap();
                 on.recv().unwrap();
@@ -293,28 +293,28 @@ mod tests {
             (refused, changed, after)
         });
         entered.recv().unwrap();
-        assert_eq!(errand.working().unwrap().call, Some("lookup"));
+        assert_eq!(request.working().unwrap().call, Some("lookup"));
         assert_eq!(store.outstanding().len(), 1);
         assert!(Store::new().outstanding().is_empty(), "another store's");
-        errand.label("a/file");
+        request.label("a/file");
         assert_eq!(store.outstanding()[0].label.as_deref(), Some("a/file"));
-        errand.give_up();
+        request.give_up();
         go.send(()).unwrap();
         assert_eq!(thread.join().unwrap(), (Err(rustix::io::Errno::IO), false, Ok(())));
-        assert!(store.outstanding().is_empty() && errand.working().is_none());
+        assert!(store.outstanding().is_empty() && request.working().is_none());
         assert_eq!(store.silence(), Duration::ZERO);
     }
 
     #[test] // S51
     fn an_errand_that_is_over_is_not_given_up() {
-        let errand = RequestId { asker: Store::mint(), number: 4 };
-        errand.begin();
-        assert!(errand.working().is_some_and(|working| working.call.is_none()));
+        let request = RequestId { asker: Store::mint(), number: 4 };
+        request.begin();
+        assert!(request.working().is_some_and(|working| working.call.is_none()));
         RequestId::end();
-        errand.give_up();
-        RequestId { number: 6, ..errand }.begin();
+        request.give_up();
+        RequestId { number: 6, ..request }.begin();
         assert!(!is_given_up() && still_wanted().is_ok());
-        let given_up = RequestId { number: 8, ..errand };
+        let given_up = RequestId { number: 8, ..request };
         given_up.begin();
         given_up.give_up();
         assert!(is_given_up());

@@ -12,7 +12,7 @@ use crate::{left, shell};
 
 /// After an error about what was noted in `noted`: how it can be given up. Empty if that would help nobody.
 pub fn words(noted: &Path, error: &io::Error) -> String {
-    let Some(gone) = OutOfSight::behind(error).filter(|gone| gone.may_be_gone) else { return String::new() };
+    let Some(gone) = OutOfSight::cause_of(error).filter(|gone| gone.may_be_gone) else { return String::new() };
     let (noted, path) = (shell::word(noted), shell::word(&gone.path));
     format!("; if that is gone for good with what it held: forebay recover {noted} --forget-windows {path}")
 }
@@ -59,7 +59,7 @@ pub fn windows_at_server(dir: &Path, paths: &[PathBuf]) -> Result<(), Failure> {
 fn cannot(noted: &Path, paths: &[PathBuf], error: &io::Error) -> Failure {
     let named: Vec<String> = paths.iter().map(|path| path.shown().to_string()).collect();
     let failure = Failure::io(format_args!("give up the windows in {}", named.join(", ")), error);
-    let Some(gone) = OutOfSight::behind(error).filter(|gone| gone.may_be_gone) else { return failure };
+    let Some(gone) = OutOfSight::cause_of(error).filter(|gone| gone.may_be_gone) else { return failure };
     let all = paths.iter().chain([&gone.path]).map(|path| format!(" --forget-windows {}", shell::word(path)));
     failure.remedy(format!(
         "nothing was given up: mend that, or if it is gone for good too: forebay recover {}{}",

@@ -127,7 +127,7 @@ fn waiting(place: &Path) -> Result<Waiting, Failure> {
         listed.map_err(|e| unsure(e.to_string()))?;
     }
     let known: HashSet<Version> = waiting.files.iter().map(|(version, _)| *version).collect();
-    let branded = file_cache::branded(place).map_err(|e| unsure(e.to_string()))?;
+    let branded = file_cache::with_identity_attribute(place).map_err(|e| unsure(e.to_string()))?;
     waiting
         .files
         .extend(branded.into_iter().filter(|version| !known.contains(version)).map(|one| (one, PathBuf::new())));

@@ -17,9 +17,9 @@
 mod address;
 mod client;
 mod data;
+mod duplicate_requests;
 mod frame;
 mod handshake;
-mod ledger;
 pub mod limits;
 mod link;
 mod listener;

@@ -16,9 +16,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 use wire::Message;
 
 use crate::address::Address;
+use crate::duplicate_requests::Verdict;
 use crate::frame::{Frame, Framed, WaitLimit};
 use crate::handshake::{self, HandshakeFailure, Refused};
-use crate::ledger::Verdict;
 use crate::limits::{CONNECTIONS_MAX, FRAME, HANDSHAKE, IDLE, OPEN_MAX, STACK_BYTES, THREADS_ENDING_MAX, TICK};
 use crate::link::{self, Link, Peer};
 use crate::secret::Secret;
@@ -344,7 +344,7 @@ impl<V: Service> Shared<V> {
         let Some(targets) = self.service.targets(&held.state, &message) else {
             return Some(self.handle(held, message, data, out));
         };
-        match held.ledger.enter(header.request, header.oldest, targets) {
+        match held.duplicate_requests.enter(header.request, header.oldest, targets) {
             Verdict::Execute => {}
             Verdict::Answer(answer) => return Some(answer),
             Verdict::Stale | Verdict::Late => return None,
@@ -352,7 +352,7 @@ impl<V: Service> Shared<V> {
         }
         let remembers = self.service.remembers(&message);
         let answer = self.handle(held, message, data, out);
-        held.ledger.leave(header.request, remembers.then_some(&answer));
+        held.duplicate_requests.leave(header.request, remembers.then_some(&answer));
         Some(answer)
     }
 
@@ -394,6 +394,6 @@ fn done_with<S>(held: &ClientEntry<S>, below: u64, open: &[u8]) -> Message {
         return Message::failed(libc::EINVAL, "more requests than may be open");
     }
     let (numbers, _) = open.as_chunks::<8>();
-    held.ledger.done_with(below, numbers.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect());
+    held.duplicate_requests.done_with(below, numbers.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect());
     Message::Done {}
 }

@@ -10,8 +10,8 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use wire::Message;
 
+use crate::duplicate_requests::DuplicateRequestCache;
 use crate::handshake::{Greeting, Refused};
-use crate::ledger::DuplicateRequestCache;
 use crate::limits::{SESSION_IDLE, SESSIONS_MAX};
 use crate::secret::random;
 
@@ -69,7 +69,7 @@ pub trait Service: Send + Sync + 'static {
 /// One client.
 pub(crate) struct ClientEntry<S> {
     pub(crate) memory: SessionInstance,
-    pub(crate) ledger: DuplicateRequestCache,
+    pub(crate) duplicate_requests: DuplicateRequestCache,
     pub(crate) state: S,
     /// A request whose answer broke off in a file: the next time it is answered, or refused, without.
     broken_off: AtomicU64,
@@ -125,7 +125,7 @@ impl<S: Send + Sync> Sessions<S> {
         let failed = |error: io::Error| Refused { errno: libc::EAGAIN, reason: error.to_string() };
         let held = Arc::new(ClientEntry {
             memory: random().map_err(failed)?,
-            ledger: DuplicateRequestCache::default(),
+            duplicate_requests: DuplicateRequestCache::default(),
             state,
             broken_off: AtomicU64::new(0),
         });
@@ -156,7 +156,7 @@ impl<S: Send + Sync> Sessions<S> {
             slots.extract_if(is_gone).map(|(_, slot)| slot).collect()
         };
         for slot in gone {
-            slot.held.ledger.close();
+            slot.held.duplicate_requests.close();
         }
     }
 

@@ -316,8 +316,8 @@ messages! {
         /// Its session.
         session: [u8; 16],
     }
-    /// Which life the server's machine lives; answered by `Lives`.
-    Life = 73 { }
+    /// Which life the server's machine lives; answered by `BootVerifierIs`.
+    AskBootVerifier = 73 { }
     /// Of the session's own requests: all below are done with, answered or given up, but those whose numbers are the frame's data, eight bytes
     /// little-endian each. Answered by `Done`.
     DoneWith = 74 {
@@ -341,7 +341,7 @@ messages! {
         /// Which version of its data: equal numbers are one version.
         version: u64,
         /// Another number than before, and what was not synced may be lost: the server's machine has crashed.
-        life: u64,
+        boot_verifier: u64,
     }
     /// All of the data was written.
     Written = 132 {
@@ -358,7 +358,7 @@ messages! {
     /// What the replica knows better than the global store.
     Overlay = 135 {
         /// How often a global copy became the truth about a file again.
-        settled: u64,
+        staged_count: u64,
         /// Whether the replica is ahead. If not, `ctime` is what is shown while the global copy's is `mtime`; zeros: itself.
         known: bool,
         /// Bytes.
@@ -420,9 +420,9 @@ messages! {
     /// Locks of a former server are being claimed: a request for one is sent again in a moment.
     Grace = 143 { }
     /// Which life the server's machine lives.
-    Lives = 144 {
+    BootVerifierIs = 144 {
         /// Another number than before: it has crashed, and what was not synced may be lost.
-        life: u64,
+        boot_verifier: u64,
     }
 }
 

@@ -27,7 +27,7 @@ pub trait OpenData: Send + Sync {
         Atime::No
     }
     /// Reads through it move no time of last access, whatever the policy says.
-    fn leave_atime(&self) {}
+    fn keep_atime_unchanged(&self) {}
     /// Reads; fewer bytes than asked only at the end of the file.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
     /// Before a read of `range`: what will be read next may be fetched first. Nothing where that is for somebody else to see.
@@ -87,11 +87,11 @@ pub trait OpenData: Send + Sync {
     /// What comes through it is kept elsewhere until it is synced: where that is lost with a server's machine, nothing is lost.
     fn retains(&self) {}
     /// Another number than before: what was not synced may be lost, with a server's machine.
-    fn life(&self) -> u64 {
+    fn boot_verifier(&self) -> u64 {
         0
     }
     /// `EIO`, once for each loss that no sync has told: who writes is told sooner, and of a part of a write does not hear it.
-    fn tell_writer(&self) -> io::Result<()> {
+    fn report_error_to_writer(&self) -> io::Result<()> {
         Ok(())
     }
     /// Whether nobody else has the file open or mapped; false where nobody can tell.
@@ -173,8 +173,8 @@ impl OpenData for FileHandle {
     fn atime(&self) -> Atime {
         FileHandle::atime(self)
     }
-    fn leave_atime(&self) {
-        FileHandle::leave_atime(self);
+    fn keep_atime_unchanged(&self) {
+        FileHandle::keep_atime_unchanged(self);
     }
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         FileHandle::read_at(self, buffer, offset)

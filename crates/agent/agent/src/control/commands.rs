@@ -130,7 +130,7 @@ impl Commands {
             let staging = Staging { agent: self.agent.clone(), verb: super::Verb::Out, recursive: true, patient: true };
             return staging.run(&[path], wait, say, gone);
         }
-        self.agent.settle_all()?;
+        self.agent.apply_windows()?;
         let cache = Arc::clone(self.agent.cache());
         if !wait {
             let drain = move || report_stuck(&cache.drain_all(&mut |_| {}, &|| false));

@@ -133,7 +133,7 @@ impl Staging {
             let anchor = node.anchor_found(&self.agent.store, &inside(&path).map_err(refused)?)?;
             cache.stage_in(&anchor, &self.agent.policy_for(node))
         };
-        let outcome = self.agent.settle(node).and_then(|()| match self.verb {
+        let outcome = self.agent.apply_window(node).and_then(|()| match self.verb {
             Verb::In => stage_in(),
             Verb::Pin => stage_in().and_then(|()| cache.pin(identity, true)),
             Verb::Unpin => ignore_absent(cache.pin(identity, false)),

@@ -78,17 +78,17 @@ impl RemoteHandle {
             match answer.message {
                 Message::Unknown {} => self.opened.open_anew(within, self.patience)?,
                 message => {
-                    let done_in = || self.opened.life_in(answer.memory, within, self.patience);
-                    let life = if asked.changes { done_in() } else { None };
-                    return Ok((message, answer.data_bytes, life));
+                    let done_in = || self.opened.boot_verifier_of(answer.memory, within, self.patience);
+                    let boot_verifier = if asked.changes { done_in() } else { None };
+                    return Ok((message, answer.data_bytes, boot_verifier));
                 }
             }
         }
     }
 
     /// Something that is not known to be on the server's medium was made.
-    pub fn made(&self, life: Option<u64>) {
-        if !self.retained.load(Ordering::Acquire) && self.opened.mates().unsynced.changed(life) {
+    pub fn made(&self, boot_verifier: Option<u64>) {
+        if !self.retained.load(Ordering::Acquire) && self.opened.mates().unsynced.changed(boot_verifier) {
             self.opened.tell_loss();
         }
     }
@@ -115,14 +115,14 @@ impl RemoteHandle {
     /// The life of the server's machine in which it was done, if that is known.
     pub fn done(&self, message: Message) -> io::Result<Option<u64>> {
         match self.ask(PendingRequest::new(message, true))? {
-            (Message::Done {}, _, life) => Ok(life),
+            (Message::Done {}, _, boot_verifier) => Ok(boot_verifier),
             (other, ..) => Err(unexpected(&other)),
         }
     }
 
     /// The same of what changes the file.
     pub fn changes(&self, message: Message) -> io::Result<()> {
-        self.done(message).map(|life| self.made(life))
+        self.done(message).map(|boot_verifier| self.made(boot_verifier))
     }
 
     pub fn sync_there(&self, data_only: bool, acknowledged: bool) -> io::Result<()> {
@@ -143,8 +143,8 @@ impl RemoteHandle {
 
     pub fn written(&self, asked: PendingRequest<'_>) -> Result<u64, CallError> {
         match self.ask(asked)? {
-            (Message::Written { offset }, _, life) => {
-                self.made(life);
+            (Message::Written { offset }, _, boot_verifier) => {
+                self.made(boot_verifier);
                 Ok(offset)
             }
             (other, ..) => Err(CallError::Failed { errno: libc::EPROTO, reason: unexpected(&other).to_string() }),

@@ -95,7 +95,7 @@ impl RemoteHandle {
         let before = handle.opened.mates().unsynced.losses();
         [&handle.told, &handle.refused].into_iter().for_each(|mark| mark.store(before, Ordering::Release));
         if how.truncate {
-            handle.made(Some(handle.opened.life()));
+            handle.made(Some(handle.opened.boot_verifier()));
         }
         fault::point("remote.opened");
         Ok(handle)
@@ -378,11 +378,11 @@ impl OpenData for RemoteHandle {
         self.retained.store(true, Ordering::Release);
     }
 
-    fn life(&self) -> u64 {
-        self.opened.life()
+    fn boot_verifier(&self) -> u64 {
+        self.opened.boot_verifier()
     }
 
-    fn tell_writer(&self) -> io::Result<()> {
+    fn report_error_to_writer(&self) -> io::Result<()> {
         self.refuse_once()
     }
 
@@ -393,8 +393,8 @@ impl OpenData for RemoteHandle {
         }
         let unsynced = &self.opened.mates().unsynced;
         let changes = unsynced.changes();
-        let life = self.done(Message::Flush { handle: self.opened.number })?;
-        if self.durable_at_close && life.is_some() {
+        let boot_verifier = self.done(Message::Flush { handle: self.opened.number })?;
+        if self.durable_at_close && boot_verifier.is_some() {
             unsynced.synced(changes);
         }
         // Nobody may look at what a close says, as of a child that begins its program: who syncs hears it all the same.

@@ -25,7 +25,7 @@ struct KnownVersion {
     memory: SessionInstance,
     version: u64,
     /// Of the server's machine.
-    life: u64,
+    boot_verifier: u64,
 }
 
 /// An open file at the server.
@@ -85,15 +85,21 @@ impl RemoteFile {
     }
 
     /// The life of the server's machine in which it was opened last.
-    pub fn life(&self) -> u64 {
-        self.told.lock().life
+    pub fn boot_verifier(&self) -> u64 {
+        self.told.lock().boot_verifier
     }
 
     /// The life of the server's machine in which an answer was given, by who remembers this node so. It may be that others had the file
     /// opened there, and are about to hear so: then it is opened once more. `None`: nobody knows any more.
-    pub fn life_in(&self, memory: SessionInstance, within: Option<Duration>, patience: Duration) -> Option<u64> {
-        let by =
-            |told: &Mutex<KnownVersion>| Some(*told.lock()).filter(|told| told.memory == memory).map(|told| told.life);
+    pub fn boot_verifier_of(
+        &self,
+        memory: SessionInstance,
+        within: Option<Duration>,
+        patience: Duration,
+    ) -> Option<u64> {
+        let by = |told: &Mutex<KnownVersion>| {
+            Some(*told.lock()).filter(|told| told.memory == memory).map(|told| told.boot_verifier)
+        };
         let known = || by(&self.told).or_else(|| by(&self.before));
         known().or_else(|| {
             let _ = self.open_anew(within, patience);
@@ -101,8 +107,8 @@ impl RemoteFile {
         })
     }
 
-    fn meets(&self, life: u64) {
-        if self.mates.get().is_some_and(|mates| mates.unsynced.meets(life)) {
+    fn meets(&self, boot_verifier: u64) {
+        if self.mates.get().is_some_and(|mates| mates.unsynced.meets(boot_verifier)) {
             self.tell_loss();
         }
     }
@@ -133,10 +139,10 @@ impl RemoteFile {
         let call = Call { within, once, interrupted: &is_interrupted, ..Call::new(&message) };
         let answer = self.inner.client.call(call)?;
         match answer.message {
-            Message::Opened { version, life } => {
+            Message::Opened { version, boot_verifier } => {
                 // First: who finds it opened there knows that what was lost before is counted.
-                self.meets(life);
-                let now = KnownVersion { memory: answer.memory, version, life };
+                self.meets(boot_verifier);
+                let now = KnownVersion { memory: answer.memory, version, boot_verifier };
                 let former = std::mem::replace(&mut *self.told.lock(), now);
                 if former.memory != now.memory {
                     *self.before.lock() = former;
@@ -158,7 +164,7 @@ impl RemoteFile {
         mates.admit(self);
         mates.follow(told.memory, within);
         let _ = self.mates.set(mates);
-        self.meets(told.life);
+        self.meets(told.boot_verifier);
     }
 
     /// The server does not know it any more: it is opened anew, and so are those that have the same bytes.
@@ -205,9 +211,9 @@ impl Mates {
         let all: Vec<Weak<RemoteFile>> = self.members.lock().clone();
         let is_open = |one: &Arc<RemoteFile>| !one.closed.load(Ordering::SeqCst);
         let Some(one) = all.iter().filter_map(Weak::upgrade).find(is_open) else { return };
-        let life = one.life_in(memory, Some(within), within);
+        let boot_verifier = one.boot_verifier_of(memory, Some(within), within);
         one.close_again();
-        if self.unsynced.changed(life) {
+        if self.unsynced.changed(boot_verifier) {
             one.tell_loss();
         }
     }

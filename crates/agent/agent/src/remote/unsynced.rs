@@ -11,16 +11,16 @@ pub struct Unsynced {
     /// As many of them are on the server's medium, or written off.
     synced: AtomicU64,
     /// The life of the server's machine, as it was told last; 0: never yet.
-    life: AtomicU64,
+    boot_verifier: AtomicU64,
     /// How often something may have been lost.
     losses: AtomicU64,
 }
 
 impl Unsynced {
     /// The file was opened at a server whose machine lives this life. Whether something may be lost that was acknowledged in another.
-    pub fn meets(&self, life: u64) -> bool {
-        let before = self.life.swap(life, Ordering::SeqCst);
-        before != 0 && before != life && self.writes_off()
+    pub fn meets(&self, boot_verifier: u64) -> bool {
+        let before = self.boot_verifier.swap(boot_verifier, Ordering::SeqCst);
+        before != 0 && before != boot_verifier && self.writes_off()
     }
 
     fn writes_off(&self) -> bool {
@@ -32,10 +32,10 @@ impl Unsynced {
 
     /// A change was acknowledged in this life of the server's machine, or nobody knows in which. Whether that, or another, may be lost by
     /// now.
-    pub fn changed(&self, life: Option<u64>) -> bool {
+    pub fn changed(&self, boot_verifier: Option<u64>) -> bool {
         self.changes.fetch_add(1, Ordering::SeqCst);
         // Whoever met the next one before this was counted has not seen it.
-        Some(self.life.load(Ordering::SeqCst)) != life && self.writes_off()
+        Some(self.boot_verifier.load(Ordering::SeqCst)) != boot_verifier && self.writes_off()
     }
 
     /// What a sync that begins now will have synced, for [`synced`](Unsynced::synced).

@@ -53,7 +53,7 @@ impl Agent {
     /// Before everything is staged out: what was acknowledged is in the burst buffer, or it is said that it is not. Errors are
     /// those of the first file for which it cannot be.
     pub fn drain_windows(&self) -> io::Result<()> {
-        self.settle_all()
+        self.apply_windows()
     }
 
     /// Ends the service of windows, after the last file was closed.
@@ -102,8 +102,8 @@ impl Agent {
     }
 
     /// Before an answer about a file: what was acknowledged is in the burst buffer.
-    pub(crate) fn settle(&self, node: &Node) -> io::Result<()> {
-        self.windows.get().map_or(Ok(()), |windows| windows.settle(node.identity()))
+    pub(crate) fn apply_window(&self, node: &Node) -> io::Result<()> {
+        self.windows.get().map_or(Ok(()), |windows| windows.apply(node.identity()))
     }
 
     /// What is to be seen of a file after what was acknowledged before: with what of that could not be brought to the burst
@@ -128,13 +128,13 @@ impl Agent {
     }
 
     /// The same for all files.
-    pub(crate) fn settle_all(&self) -> io::Result<()> {
-        self.windows.get().map_or(Ok(()), |windows| windows.settle_all())
+    pub(crate) fn apply_windows(&self) -> io::Result<()> {
+        self.windows.get().map_or(Ok(()), |windows| windows.apply_all())
     }
 
     /// `syncfs`: returns when what was written to any file, and every name, survives a crash of the machine.
     pub fn sync_all(&self) -> io::Result<()> {
-        self.settle_all()?;
+        self.apply_windows()?;
         self.cache.sync_all()?;
         self.store.sync_point()?.sync()
     }

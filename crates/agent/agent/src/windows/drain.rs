@@ -11,13 +11,13 @@
 //! 4. while nothing can be brought to the burst buffer, all rings of the file have ended, and whoever looks at it finds what
 //!    they hold laid over the replica. A truncation then is written down before it is made, and applies to what they hold.
 
-mod behind;
+mod apply;
 mod bring;
 mod pending;
-mod settle;
+mod write_back;
 
-use behind::KernelWriteBack;
 pub(crate) use pending::Pending;
+use write_back::KernelWriteBack;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -97,7 +97,7 @@ pub(super) struct Drain {
     /// Where rings and marks lie.
     medium: WindowMedium,
     /// What was drained is written back. It ends before the handle does.
-    behind: KernelWriteBack,
+    write_back: KernelWriteBack,
     /// Writes what is drained. It keeps the file open for writing as long as there are windows.
     handle: Box<dyn OpenData>,
     sequence: Sequence<Arc<Mapping>>,
@@ -143,14 +143,14 @@ impl Drain {
         let queue = super::tests::small_batches().unwrap_or(queue);
         let rings = BTreeMap::new();
         // Elsewhere each batch is synced, or on its way to a server.
-        let behind = KernelWriteBack::new(if medium.is_durable() { None } else { handle.write_behind() });
+        let write_back = KernelWriteBack::new(if medium.is_durable() { None } else { handle.write_behind() });
         let (next, buffer, failing, unsynced, cut) = (0, Vec::new(), false, false, None);
         let (kept, counters) = (Arc::default(), Arc::clone(counters));
         Ok(Drain {
             place,
             medium,
             hint,
-            behind,
+            write_back,
             handle,
             sequence,
             counter,
@@ -204,7 +204,7 @@ impl Drain {
         fault::point("window.granted");
         let slot = RingSlot(number);
         self.queue.join(slot);
-        self.behind.goes_on();
+        self.write_back.goes_on();
         let now = Instant::now();
         self.rings.insert(
             slot,
@@ -227,13 +227,13 @@ impl Drain {
     }
 
     /// `EIO`, once: what came past the windows may have been lost with the server's machine before it was synced.
-    pub fn tell_writer(&self) -> io::Result<()> {
-        self.handle.tell_writer()
+    pub fn report_error_to_writer(&self) -> io::Result<()> {
+        self.handle.report_error_to_writer()
     }
 
     /// What is written back early is left to the kernel; nobody waits long for what is on its way.
     pub fn end_behind(&mut self) {
-        self.behind.end();
+        self.write_back.end();
     }
 
     /// The size of the ring that an open file has now.
@@ -289,7 +289,7 @@ impl Drain {
         queue.leave(slot);
         self.tell_kept();
         if self.windows() == 0 {
-            self.behind.ends();
+            self.write_back.ends();
         }
         fault::point("window.revoked");
     }
@@ -316,7 +316,7 @@ impl Drain {
                 ring.empty = looked;
             }
             ring.count_waits(counters);
-            queue.settle(slot, ring.reader.known_below(sequence));
+            queue.advance_known(slot, ring.reader.known_below(sequence));
             if stop == Stop::Revoke || ring.reader.memory().is_broken() {
                 self.end_ring(slot, false);
             }
@@ -382,7 +382,7 @@ impl Drain {
         }
         WindowCounters::add(&self.counters.drained, batch.writes.iter().map(|write| write.range.len()).sum());
         WindowCounters::add(&self.counters.superseded, batch.superseded);
-        batch.writes.iter().for_each(|write| self.behind.wrote(write.range));
+        batch.writes.iter().for_each(|write| self.write_back.wrote(write.range));
         fault::point("window.written");
         self.drained.advance(batch.progress);
         fault::point("window.marked");

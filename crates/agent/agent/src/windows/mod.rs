@@ -1,7 +1,7 @@
 //! Windows, the agent's side: who may have one, the rings of each file, and draining them.
 //!
 //! What programs do is in `docs/window.md`. The rule here is short: **whoever asks the agent about a file that has windows
-//! is answered after everything that was acknowledged before is in the burst buffer** ([`Windows::settle`]), but for a sync where
+//! is answered after everything that was acknowledged before is in the burst buffer** ([`Windows::apply`]), but for a sync where
 //! windows survive a crash themselves ([`Windows::keeps`]), and whoever could look past the agent ends them first ([`Windows::end`]). So nothing else of the agent needs to know about rings.
 //!
 //! Locks, in the order in which they are taken: a file's `drain`; the turn of the files; the table. `drain` is
@@ -243,13 +243,13 @@ impl Windows {
     }
 
     /// Everything acknowledged before this call is in the burst buffer when it returns. Errors as writing there gives them.
-    pub fn settle(&self, identity: &Identity) -> io::Result<()> {
-        self.settle_within(identity, ByteRange::new(0, u64::MAX))
+    pub fn apply(&self, identity: &Identity) -> io::Result<()> {
+        self.apply_within(identity, ByteRange::new(0, u64::MAX))
     }
 
     /// The same of what was acknowledged of `range`: before it is written otherwise, which does not change what lies beside it.
-    pub fn settle_within(&self, identity: &Identity, range: ByteRange) -> io::Result<()> {
-        self.with_window(identity, |drain| drain.settle_within(range)).map(drop)
+    pub fn apply_within(&self, identity: &Identity, range: ByteRange) -> io::Result<()> {
+        self.with_window(identity, |drain| drain.apply_within(range)).map(drop)
     }
 
     /// Settles, and looks at the file: with what could not be brought to the burst buffer, or with nothing. Errors are those of
@@ -259,7 +259,7 @@ impl Windows {
         identity: &Identity,
         look: &mut dyn FnMut(Option<Pending<'_>>) -> io::Result<T>,
     ) -> io::Result<T> {
-        let over_pending = self.with_window(identity, |drain| match drain.settle() {
+        let over_pending = self.with_window(identity, |drain| match drain.apply() {
             Ok(()) => Ok(None),
             Err(_) if drain.is_failing() => look(Some(Pending(drain))).map(Some),
             Err(error) => Err(error),
@@ -270,23 +270,23 @@ impl Windows {
     /// Settles, and cuts the file to `len` bytes by `act`: whether or not what was acknowledged could be brought to the burst
     /// buffer, what of it lies behind never comes back.
     pub fn cut<T>(&self, identity: &Identity, len: u64, act: &mut dyn FnMut() -> io::Result<T>) -> io::Result<T> {
-        let over_pending = self.with_window(identity, |drain| match drain.settle() {
+        let over_pending = self.with_window(identity, |drain| match drain.apply() {
             Ok(()) => {
                 // That was others'.
-                let _ = drain.tell_writer();
+                let _ = drain.report_error_to_writer();
                 Ok(None)
             }
             Err(_) if drain.is_failing() => {
                 let done = drain.cut(len, act)?;
                 // Perhaps there is room now, or nothing left to bring. Its thread tries again if not.
-                let _ = drain.settle();
+                let _ = drain.apply();
                 Ok(Some(done))
             }
             Err(error) => Err(error),
         })?;
         let done = over_pending.flatten().map_or_else(act, Ok)?;
         if self.medium.is_durable() {
-            self.with_window(identity, |drain| drain.sync().and_then(|()| drain.tell_writer()))?;
+            self.with_window(identity, |drain| drain.sync().and_then(|()| drain.report_error_to_writer()))?;
         }
         Ok(done)
     }
@@ -314,10 +314,10 @@ impl Windows {
         }
     }
 
-    /// [`settle`](Windows::settle) for every file.
-    pub fn settle_all(&self) -> io::Result<()> {
+    /// [`apply`](Windows::apply) for every file.
+    pub fn apply_all(&self) -> io::Result<()> {
         let all: Vec<_> = self.table.lock().keys().cloned().collect();
-        all.iter().map(|identity| self.settle(identity)).fold(Ok(()), Result::and)
+        all.iter().map(|identity| self.apply(identity)).fold(Ok(()), Result::and)
     }
 
     /// Ends the windows of a file, or of one open file of it, drained. On an error they have ended all the same, what
@@ -330,7 +330,7 @@ impl Windows {
         self.tokens.lock().retain(|_, token| !mine(token));
         self.with_window(identity, |drain| {
             drain.end(open);
-            drain.settle()
+            drain.apply()
         })
         .map(drop)
     }

@@ -25,7 +25,7 @@ impl OutOfSight {
     }
 
     /// The one that an error of this crate is about.
-    pub fn behind(error: &io::Error) -> Option<&OutOfSight> {
+    pub fn cause_of(error: &io::Error) -> Option<&OutOfSight> {
         error.get_ref()?.downcast_ref()
     }
 }
@@ -67,7 +67,7 @@ pub fn forget_windows(noted: &Path, paths: &[PathBuf], tell: &mut dyn FnMut(&Pat
     for session in &sessions {
         let named = is_named(session);
         let seen = match session.is_whole() {
-            Err(error) if named && OutOfSight::behind(&error).is_some_and(|gone| gone.may_be_gone) => {
+            Err(error) if named && OutOfSight::cause_of(&error).is_some_and(|gone| gone.may_be_gone) => {
                 gone.push(session);
                 continue;
             }
@@ -127,7 +127,7 @@ mod tests {
         fs::write(noted.join("windows"), lines).unwrap();
         for (named, other) in [("/gone", "/other/two"), ("/other", "/gone/one")] {
             let refused = forget(noted, Path::new(named)).unwrap_err();
-            assert_eq!(OutOfSight::behind(&refused).unwrap().path, Path::new(other));
+            assert_eq!(OutOfSight::cause_of(&refused).unwrap().path, Path::new(other));
             assert_eq!(fs::read_to_string(noted.join("windows")).unwrap(), lines);
         }
         forget_windows(noted, &["/gone".into(), "/other/two".into()], &mut |_| {}).unwrap();
@@ -157,7 +157,7 @@ mod tests {
         note(&format!("ours {boot}:1 {OWN_TMPFS}\n"));
         if !super::super::own_tmpfs::sees_mounts_of_the_machine() {
             let refused = forget(noted, Path::new(OWN_TMPFS)).unwrap_err();
-            assert!(OutOfSight::behind(&refused).is_some_and(|seen| !seen.may_be_gone), "{refused}");
+            assert!(OutOfSight::cause_of(&refused).is_some_and(|seen| !seen.may_be_gone), "{refused}");
         }
     }
 }

@@ -70,7 +70,7 @@ struct ToReplica<'a> {
     place: &'a FilePlace,
     durable: bool,
     /// That of the server's machine when this began.
-    life: u64,
+    boot_verifier: u64,
     replayed: &'a mut Replayed,
     /// What others have changed, as it is known by now.
     newer: &'a dyn Fn() -> io::Result<Vec<ByteRange>>,
@@ -114,7 +114,7 @@ impl Replay for ToReplica<'_> {
             return Ok(());
         }
         self.handle.sync_acknowledged(false)?;
-        if self.handle.life() == self.life { Ok(()) } else { Err(io::Error::other(Crashed)) }
+        if self.handle.boot_verifier() == self.boot_verifier { Ok(()) } else { Err(io::Error::other(Crashed)) }
     }
 
     fn tell(&mut self, report: &RecoveryReport) {
@@ -319,7 +319,7 @@ fn file(
     let bounds = Bounds { cut: keep, fences: &fences };
     let mut to = ToReplica {
         since: handle.backdating(),
-        life: handle.life(),
+        boot_verifier: handle.boot_verifier(),
         handle,
         place,
         durable,

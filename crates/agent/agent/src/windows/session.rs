@@ -177,10 +177,10 @@ impl AgentRun {
             let word = String::from_utf8(words.next()?.to_vec()).ok()?;
             (!word.is_empty() && !word.contains('/')).then_some(word)
         };
-        let (name, life) = (word()?, word()?);
-        let (boot, device) = match life.split_once(':') {
+        let (name, boot_verifier) = (word()?, word()?);
+        let (boot, device) = match boot_verifier.split_once(':') {
             Some((boot, device)) => (boot.to_owned(), Some(device.parse().ok()?)),
-            None => (life, None),
+            None => (boot_verifier, None),
         };
         let dir = PathBuf::from(std::ffi::OsString::from_vec(words.next()?.to_vec()));
         dir.is_absolute().then_some(AgentRun { name, boot, device, dir })

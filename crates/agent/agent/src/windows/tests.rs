@@ -1,6 +1,6 @@
 //! Windows over a real agent and a real file cache, with the program's half in the same process or in killed ones.
 
-mod behind;
+mod apply;
 mod bring;
 mod denied;
 mod durable;
@@ -9,13 +9,13 @@ mod killed;
 mod number;
 mod recorder;
 mod replay;
-mod settle;
 #[cfg(feature = "shuttle")]
 mod stories;
 mod stuck;
 mod switched;
 mod times;
 mod turns;
+mod write_back;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -276,7 +276,7 @@ fn a_full_ring_makes_its_writer_wait_and_loses_nothing() {
 fn a_lazy_close_does_not_wait_and_whoever_looks_does() {
     let tree = tempfile::tempdir().unwrap();
     let stand = Stand::new(tree.path(), &["close=lazy"]);
-    let mut behind = 0;
+    let mut write_back = 0;
     for number in 0..50u8 {
         let open = stand.windowed(&format!("{number}"));
         let window = stand.attach(&open);
@@ -285,14 +285,14 @@ fn a_lazy_close_does_not_wait_and_whoever_looks_does() {
         open.flush().unwrap();
         drop(open);
         assert!(window.is_revoked(), "closed");
-        behind += u64::from(stand.agent.window_status().unwrap().waiting_bytes > 0);
+        write_back += u64::from(stand.agent.window_status().unwrap().waiting_bytes > 0);
         match number % 3 {
             0 => assert_eq!(stand.agent.attributes(&node).unwrap().size, 50_000),
             1 => assert_eq!(stand.content(&stand.windowed(&format!("{number}"))), [number; 50_000]),
             _ => {} // drained in its own time
         }
     }
-    assert!(behind > 25, "{behind} of 50 were not drained when close returned");
+    assert!(write_back > 25, "{write_back} of 50 were not drained when close returned");
     wait_until("the drain", PATIENCE, || stand.agent.window_status().unwrap().waiting_bytes == 0);
     assert!(stand.agent.drain_windows().is_ok());
     assert!(stand.agent.cache().drain_all(&mut |_| {}, &|| false).is_empty());

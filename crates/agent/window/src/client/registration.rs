@@ -13,7 +13,7 @@ use rustix::net::{
     SocketAddrUnix, SocketFlags, SocketType, connect, recvmsg, sendmsg, socket_with, sockopt,
 };
 
-use super::home::ForkGuard;
+use super::fork_guard::ForkGuard;
 use super::window::Window;
 use crate::attach::{
     CONTROL, CONTROL_BYTES, Command, Control, MESSAGE_BYTES, MessageKind, NotAMessage, WindowMessage, page,
@@ -29,7 +29,7 @@ use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 #[derive(Debug)]
 pub(super) struct AgentLink {
     socket: OwnedFd,
-    pub(super) home: ForkGuard,
+    pub(super) fork_guard: ForkGuard,
     /// One question at a time.
     asking: Mutex<Asking>,
 }
@@ -58,7 +58,7 @@ impl AgentLink {
     /// answer has come: `WouldBlock`, at once.
     fn ask(&self, question: &WindowMessage, within: Duration) -> io::Result<(WindowMessage, Vec<OwnedFd>)> {
         let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
-        if asking.is_broken || !self.home.is_here() {
+        if asking.is_broken || !self.fork_guard.is_here() {
             return Err(io::ErrorKind::NotConnected.into());
         }
         let answer = self.exchange(&mut asking, question, within);
@@ -155,7 +155,7 @@ impl Registration {
         if !peer.is_root() && peer != rustix::process::geteuid() {
             return Err(io::Error::from_raw_os_error(libc::EPERM));
         }
-        let link = Arc::new(AgentLink { socket, home: ForkGuard::here()?, asking: Mutex::default() });
+        let link = Arc::new(AgentLink { socket, fork_guard: ForkGuard::here()?, asking: Mutex::default() });
         let (answer, mut descriptors) = link.ask(&WindowMessage::new(MessageKind::Hello), AGENT_ANSWERS_WITHIN)?;
         let (MessageKind::Welcome, 1, Some(page)) = (answer.kind, descriptors.len(), descriptors.pop()) else {
             return Err(io::Error::from_raw_os_error(libc::EPROTO));
@@ -224,7 +224,7 @@ impl Registration {
 
     /// Whether this is the process that registered, not a forked child of it.
     pub fn is_here(&self) -> bool {
-        self.link.home.is_here()
+        self.link.fork_guard.is_here()
     }
 
     /// Whether the agent still answers. A program that sees false registers anew, not more than now and then.

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use rustix::thread::{Timespec, nanosleep};
 
-use super::home::ForkGuard;
+use super::fork_guard::ForkGuard;
 use super::registration::AgentLink;
 use crate::mapping::Mapping;
 use crate::ring::{AppendRefused, Writer};
@@ -51,19 +51,19 @@ impl Window {
         &self,
         append: impl FnOnce(&mut dyn FnMut() -> bool) -> Result<(), AppendRefused>,
     ) -> Result<(), AppendRefused> {
-        if !self.home().is_here() {
+        if !self.fork_guard().is_here() {
             return Err(AppendRefused::Revoked);
         }
         let mut waiting_since = None;
         let appended = append(&mut || {
             waiting_since.get_or_insert_with(Instant::now);
-            self.home().is_here() && self.link.is_alive()
+            self.fork_guard().is_here() && self.link.is_alive()
         });
         if let Some(since) = waiting_since {
             self.writer.note_wait(since.elapsed().as_micros() as u64);
         }
         // A child that was forked meanwhile, by a handler of signals, may have published the same record as its parent.
-        if self.home().is_here() { appended } else { Err(AppendRefused::Revoked) }
+        if self.fork_guard().is_here() { appended } else { Err(AppendRefused::Revoked) }
     }
 
     /// Before a handler of signals forks that interrupted [`Window::append_where`]: the agent is to end the window, so that the child, which
@@ -89,7 +89,7 @@ impl Window {
 
     /// Whether every further write will be refused: the agent ended the window, or this is a forked child.
     pub fn is_revoked(&self) -> bool {
-        !self.home().is_here() || self.writer.is_ending()
+        !self.fork_guard().is_here() || self.writer.is_ending()
     }
 
     /// Bytes of the longest write that fits; a longer one goes to the kernel.
@@ -97,7 +97,7 @@ impl Window {
         self.writer.payload_max()
     }
 
-    fn home(&self) -> &ForkGuard {
-        &self.link.home
+    fn fork_guard(&self) -> &ForkGuard {
+        &self.link.fork_guard
     }
 }

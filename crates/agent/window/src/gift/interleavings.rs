@@ -7,7 +7,7 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::*;
-use crate::life::{EntryUse, Word};
+use crate::entry_use::{EntryUse, Word};
 
 /// In the place of an entry's address, and of none.
 const HERE: usize = 8;
@@ -74,7 +74,7 @@ fn one_thread_asks_at_a_time_and_all_find_the_whole_of_what_it_was_given() {
 
 struct Open {
     words: [Word; 2],
-    life: EntryUse,
+    entry_use: EntryUse,
     window: Gift<Window>,
 }
 
@@ -85,17 +85,17 @@ impl Open {
     }
 
     fn write(&self, word: usize, file: u32) -> Option<Written> {
-        if self.words[word].look() != HERE || !self.life.enter(&self.words[word], HERE, || self.empty()) {
+        if self.words[word].look() != HERE || !self.entry_use.enter(&self.words[word], HERE, || self.empty()) {
             return None;
         }
         let written = write(&self.window, Some(file));
-        self.life.exit(|| self.empty());
+        self.entry_use.exit(|| self.empty());
         Some(written)
     }
 
     fn close(&self, word: usize) {
         if self.words[word].replace(NOTHING) == HERE {
-            self.life.leave(|| self.empty());
+            self.entry_use.leave(|| self.empty());
         }
     }
 }
@@ -104,13 +104,14 @@ impl Open {
 fn a_window_goes_with_its_open_file_and_the_next_has_its_own() {
     static WAYS: Mutex<BTreeSet<(Option<Written>, bool)>> = Mutex::new(BTreeSet::new());
     model(|| {
-        let open = Open { words: [Word::new(HERE), Word::new(NOTHING)], life: EntryUse::new(), window: Gift::none() };
-        assert!(open.life.occupy());
+        let open =
+            Open { words: [Word::new(HERE), Word::new(NOTHING)], entry_use: EntryUse::new(), window: Gift::none() };
+        assert!(open.entry_use.occupy());
         let open = Arc::new(open);
         let others = Arc::clone(&open);
         let writer = thread::spawn(move || others.write(0, 1));
         open.close(0);
-        let adopted = open.life.occupy();
+        let adopted = open.entry_use.occupy();
         if adopted {
             open.words[1].replace(HERE);
             assert_eq!(open.write(1, 2), Some(Ok(2)), "the second file's");

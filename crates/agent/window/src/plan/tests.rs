@@ -56,7 +56,7 @@ fn a_missing_number_stops_the_drain_until_every_ring_has_passed_it() {
     // The room of the second is not given back.
     assert_eq!(queue.done(&first), [(a, 2 * 64)]);
     assert_eq!(queue.batch(true), None);
-    queue.settle(a, 3);
+    queue.advance_known(a, 3);
     assert_eq!(queue.batch(true), None, "b may still bring it");
     queue.leave(b);
     assert_eq!(queue.batch(true).unwrap().progress, AppliedProgress::all_below(3));
@@ -105,7 +105,7 @@ fn programs_apart_by_what_their_rings_hold_travel_together() {
     let (bytes, records) = (DRAIN_ALIGN / 4, 3 * MERGE_BYTES_MIN / DRAIN_ALIGN * 4);
     let offer = |queue: &mut ApplyQueue, ring: RingSlot, sequence, number: u64| {
         queue.offer(ring, record(sequence, (2 * number + ring.0 as u64) * bytes, bytes));
-        [ahead, behind].into_iter().for_each(|ring| queue.settle(ring, sequence + 1));
+        [ahead, behind].into_iter().for_each(|ring| queue.advance_known(ring, sequence + 1));
     };
     (0..records).for_each(|number| offer(&mut queue, ahead, number, number));
     assert_eq!(queue.batch(false), None, "its neighbours are to come");
@@ -158,14 +158,14 @@ fn a_sweep_that_nothing_can_join_any_more_ends_though_little_is_left_of_it() {
     queue.join(ring);
     let end = MERGE_BYTES_MIN + 100;
     queue.offer(ring, record(0, 0, end));
-    queue.settle(ring, 1);
+    queue.advance_known(ring, 1);
     let first = queue.batch(false).unwrap();
     assert_eq!(ranges(&first), [(0, MERGE_BYTES_MIN)]);
     assert!(queue.done(&first).is_empty(), "the record goes on");
     for (sequence, offset) in [(1, end), (2, 0)] {
         queue.offer(ring, record(sequence, offset, MERGE_BYTES_MIN / 2));
     }
-    queue.settle(ring, 3);
+    queue.advance_known(ring, 3);
     let rest = queue.batch(false).unwrap();
     assert_eq!((ranges(&rest), rest.progress.below), (vec![(MERGE_BYTES_MIN, end + MERGE_BYTES_MIN / 2)], 2));
 }

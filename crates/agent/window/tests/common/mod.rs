@@ -164,7 +164,7 @@ impl<M: Memory> Drain<M> {
         };
         let stop = self.readers[ring].take(&mut found);
         let known = self.readers[ring].known_below(&self.sequence);
-        self.queue.settle(slot, known);
+        self.queue.advance_known(slot, known);
         stop
     }
 

@@ -65,10 +65,10 @@ impl Relay {
 
     /// Before the kernel may ask: whether the server's machine has crashed, and what it had not synced may be lost.
     fn meet(&self, interrupted: &dyn Fn() -> bool) -> Result<(), CallError> {
-        let asked = Message::Life {};
+        let asked = Message::AskBootVerifier {};
         let answer = self.client.call(Call { within: Some(ATTACH), interrupted, ..Call::new(&asked) })?;
-        let Message::Lives { life } = answer.message else { return Err(unexpected(&answer.message)) };
-        let lost = self.changes.meets(answer.memory, life);
+        let Message::BootVerifierIs { boot_verifier } = answer.message else { return Err(unexpected(&answer.message)) };
+        let lost = self.changes.meets(answer.memory, boot_verifier);
         if lost > 0 {
             tracing::error!(
                 files = lost,

@@ -10,7 +10,7 @@ use transport::{Answer, Call, CallError, SessionInstance};
 use wire::{Message, Piece, pace};
 
 use super::{Relay, piece};
-use crate::errands::DeferredRequest;
+use crate::deferred::DeferredRequest;
 use crate::limits::{ANSWER_BYTES, ERRAND, ERRAND_POLL, GRACE_POLL, INTERRUPT_AGAIN};
 use crate::locked::LockOutcome;
 use crate::manner::is_success;
@@ -77,15 +77,15 @@ impl Relay {
 
     /// Whoever asked for a lock was killed, or for the end of one: whatever the server has done of it, he has none.
     pub(super) fn undo_lock(&self, unique: u64) {
-        self.unlock_of(unique).into_iter().for_each(|errand| self.errands.add(errand));
+        self.unlock_of(unique).into_iter().for_each(|deferred_request| self.deferred.add(deferred_request));
     }
 
     /// As `undo_lock`, for a caller that lives: it may ask again as soon as it hears, and what it gets then is not to be undone.
     fn undo_lock_now(&self, unique: u64) {
-        if let Some(errand) = self.unlock_of(unique)
-            && !self.run(&errand)
+        if let Some(deferred_request) = self.unlock_of(unique)
+            && !self.run(&deferred_request)
         {
-            self.errands.put_back(errand);
+            self.deferred.put_back(deferred_request);
         }
     }
 
@@ -97,19 +97,19 @@ impl Relay {
     }
 
     pub(super) fn run_errands(&self) {
-        while let Ok(next) = self.errands.next() {
-            let Some(errand) = next else { continue };
-            let ran = self.run(&errand);
+        while let Ok(next) = self.deferred.next() {
+            let Some(deferred_request) = next else { continue };
+            let ran = self.run(&deferred_request);
             if !ran && !self.has_ended() {
-                self.errands.put_back(errand);
+                self.deferred.put_back(deferred_request);
                 std::thread::sleep(ERRAND_POLL);
             }
         }
     }
 
     /// Runs one; false: the server has not heard it.
-    fn run(&self, errand: &DeferredRequest) -> bool {
-        match errand {
+    fn run(&self, deferred_request: &DeferredRequest) -> bool {
+        match deferred_request {
             DeferredRequest::Interrupt(unique) => self.tell_interrupt(*unique),
             DeferredRequest::Withdraw(number) => {
                 let told = self.tell(&Message::Withdraw { number: *number }).is_some();
@@ -148,7 +148,7 @@ impl Relay {
         }
         if self.waiting.is_open(unique) {
             let again = if early { INTERRUPT_AGAIN } else { ERRAND_POLL };
-            self.errands.add_at(DeferredRequest::Interrupt(unique), Instant::now() + again);
+            self.deferred.add_at(DeferredRequest::Interrupt(unique), Instant::now() + again);
         }
         true
     }
@@ -161,7 +161,7 @@ impl Relay {
             Some((Message::Pending {}, memory)) => self.waiting.waits_at(unique, memory),
             // Not claimed yet, or no lock yet.
             Some((Message::Unknown {} | Message::Grace {}, _)) => {
-                self.errands.add_at(DeferredRequest::Await(unique), Instant::now() + GRACE_POLL)
+                self.deferred.add_at(DeferredRequest::Await(unique), Instant::now() + GRACE_POLL)
             }
             Some((Message::Relayed { head }, memory)) => self.answer_late(unique, head.as_slice(), memory),
             Some((other, _)) => {

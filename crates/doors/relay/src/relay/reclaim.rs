@@ -5,7 +5,7 @@ use transport::{Call, CallError, SessionInstance};
 use wire::Message;
 
 use super::{Relay, piece, unexpected};
-use crate::errands::DeferredRequest;
+use crate::deferred::DeferredRequest;
 use crate::held::{FileReclaim, LockedFile};
 use crate::limits::ATTACH;
 use crate::locked::LockChange;
@@ -31,10 +31,10 @@ impl Relay {
     pub(super) fn reclaim(&self, memory: SessionInstance, interrupted: &dyn Fn() -> bool) -> Result<(), CallError> {
         let mut withdrawn = Vec::new();
         // Whatever was to be told meant something to the former memory alone.
-        let claims = self.held.claims(memory, || withdrawn = self.errands.clear());
+        let claims = self.held.claims(memory, || withdrawn = self.deferred.clear());
         withdrawn.into_iter().for_each(|number| self.open.end(number));
         // They wait on, also where this is broken off after the server opened its door: it forgets nothing then, and nobody would claim again.
-        self.waiting.parked().into_iter().for_each(|unique| self.errands.add(DeferredRequest::Await(unique)));
+        self.waiting.parked().into_iter().for_each(|unique| self.deferred.add(DeferredRequest::Await(unique)));
         let (mut claimed, mut lost) = (0, claims.lost.len());
         claims.lost.into_iter().for_each(|held| self.closed(Some(held)));
         // First: other nodes wait for it, and not for ever.

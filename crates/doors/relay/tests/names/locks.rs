@@ -160,12 +160,12 @@ fn the_locks_of_a_node_that_is_gone_are_kept_while_it_cannot_be_crossed_out() {
     assert_eq!((node.locks(file, libc::F_WRLCK), other.locks(beside, libc::F_WRLCK)), (Some(0), Some(0)));
     let listen =
         |other: &mut Node<'_>| assert!(matches!(other.ask(Message::Listen { after: 0 }), Message::Heard { .. }));
-    let (lockers, away) = (stand.tree.path("lockers"), stand.tree.path("away"));
-    std::fs::rename(&lockers, &away).unwrap();
+    let (recovery_records, away) = (stand.tree.path("lockers"), stand.tree.path("away"));
+    std::fs::rename(&recovery_records, &away).unwrap();
     drop(node);
     listen(&mut other);
     assert_eq!(other.locks(its, libc::F_WRLCK), Some(libc::EAGAIN), "the next server would let it claim them");
-    std::fs::rename(&away, &lockers).unwrap();
+    std::fs::rename(&away, &recovery_records).unwrap();
     testkit::wait_until("it is crossed out", Duration::from_secs(30), || {
         listen(&mut other);
         other.locks(its, libc::F_WRLCK) == Some(0)

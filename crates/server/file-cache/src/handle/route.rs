@@ -34,7 +34,7 @@ impl Route {
 
 impl FileHandle {
     /// What is open by this handle is read without moving the time of last access, whatever the policy says (`O_NOATIME`).
-    pub fn leave_atime(&self) {
+    pub fn keep_atime_unchanged(&self) {
         self.unnoted.store(true, Ordering::Relaxed);
     }
 

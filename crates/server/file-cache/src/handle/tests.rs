@@ -9,14 +9,14 @@ use crate::world::World;
 
 /// Does `call` for somebody who is given up while it waits for what `guard` is.
 fn given_up<G>(guard: G, call: impl FnOnce() -> io::Result<()> + Send) -> Option<i32> {
-    let errand = RequestId { asker: Store::mint(), number: 2 };
+    let request = RequestId { asker: Store::mint(), number: 2 };
     std::thread::scope(|scope| {
         let caller = scope.spawn(move || {
-            errand.begin();
+            request.begin();
             call().map_err(|error| error.raw_os_error().unwrap())
         });
-        wait_until("it is begun", PATIENCE, || errand.working().is_some());
-        errand.give_up();
+        wait_until("it is begun", PATIENCE, || request.working().is_some());
+        request.give_up();
         drop(guard);
         caller.join().unwrap().err()
     })

@@ -96,14 +96,14 @@ impl DepartureEvent {
     }
 }
 
-fn first(life: u64) -> String {
-    format!("{FORMAT} {life}")
+fn first(boot_verifier: u64) -> String {
+    format!("{FORMAT} {boot_verifier}")
 }
 
 /// The file.
 pub(super) struct DepartureLog {
     path: PathBuf,
-    life: u64,
+    boot_verifier: u64,
     /// `None` while it is to be written anew, which was tried at that time.
     file: Option<File>,
     tried: Instant,
@@ -115,11 +115,11 @@ pub(super) struct DepartureLog {
 }
 
 impl DepartureLog {
-    /// What an earlier server has written in the life `believed` of the machine, if any. It is to be written anew, under `life`, before
+    /// What an earlier server has written in the life `believed` of the machine, if any. It is to be written anew, under `boot_verifier`, before
     /// anything is appended; if that fails what was found in full goes on if that is the same.
-    pub fn open(path: &Path, (believed, life): (u64, u64)) -> (DepartureLog, Vec<DepartureEvent>) {
+    pub fn open(path: &Path, (believed, boot_verifier): (u64, u64)) -> (DepartureLog, Vec<DepartureEvent>) {
         let (path, tried) = (path.to_owned(), Instant::now());
-        let mut kept = DepartureLog { path, life, file: None, tried, failing: false, bytes: 0, bytes_max: 0 };
+        let mut kept = DepartureLog { path, boot_verifier, file: None, tried, failing: false, bytes: 0, bytes_max: 0 };
         let found = match fs::read(&kept.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return (kept, Vec::new()),
             Err(error) => {
@@ -143,7 +143,7 @@ impl DepartureLog {
         if lost > 0 {
             let path = kept.path.shown();
             tracing::warn!(%path, bytes = lost, "what windows clients had is not known in full: a machine has crashed, or another version wrote it");
-        } else if known && believed == life {
+        } else if known && believed == boot_verifier {
             kept.file = OpenOptions::new().write(true).open(&kept.path).ok();
             kept.bytes = found.len() as u64;
             kept.bytes_max = 4 * kept.bytes.max(KEPT_BYTES_MIN);
@@ -188,7 +188,7 @@ impl DepartureLog {
         let mut writer = BufWriter::new(&file);
         let mut bytes = 0;
         let lines = events.map(|event| event.line());
-        for line in std::iter::once(format!("{}\n", first(self.life))).chain(lines) {
+        for line in std::iter::once(format!("{}\n", first(self.boot_verifier))).chain(lines) {
             writer.write_all(line.as_bytes())?;
             bytes += line.len() as u64;
         }

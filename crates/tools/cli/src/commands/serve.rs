@@ -78,12 +78,12 @@ pub fn run(args: &ServeArgs) -> Result<u8, Failure> {
     let control = ControlListener::start(Arc::clone(&prepared.agent), &place.burst_buffer, on_shutdown)
         .map_err(|e| Failure::io("listen for commands", &e))?;
     // For nodes that see the global store, and for those that do not.
-    let lockers = RecoveryRecords::open(place.burst_buffer.join(serving::LOCKERS), relay::limits::GRACE)
+    let recovery_records = RecoveryRecords::open(place.burst_buffer.join(serving::LOCKERS), relay::limits::GRACE)
         .map_err(|e| Failure::io("read which nodes had locks", &e))?;
-    let life = BootVerifier::begin(&place.burst_buffer);
+    let boot_verifier = BootVerifier::begin(&place.burst_buffer);
     let departed = place.burst_buffer.join(serving::DEPARTED);
-    let files = Files::new(cache, store, identity.clone(), &departed, &life);
-    let service = Names::new(files, identity, Arc::clone(&prepared.agent), lockers, life.number());
+    let files = Files::new(cache, store, identity.clone(), &departed, &boot_verifier);
+    let service = Names::new(files, identity, Arc::clone(&prepared.agent), recovery_records, boot_verifier.number());
     let server = Server::start(service, &args.listen, access).map_err(|e| cannot_listen(&e))?;
     for address in server.addresses() {
         say!("forebay: serving {} at {address}", place.dir.shown());
@@ -100,7 +100,7 @@ pub fn run(args: &ServeArgs) -> Result<u8, Failure> {
     // While a request may be under way it may be acknowledged yet.
     let end = || {
         let dir = place.dir.clone();
-        requests.unless(move |_| life.end(&dir))
+        requests.unless(move |_| boot_verifier.end(&dir))
     };
     let synced = closed.map(|()| end()).transpose().map_err(|e| Failure::io("start a thread", &e))?.flatten();
     if let Some(Err(error)) = &synced {

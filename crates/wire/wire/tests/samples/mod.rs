@@ -103,7 +103,7 @@ fn file_requests() -> Vec<Message> {
         Message::LocksReclaimed {},
         Message::Since { identity: identity(), session: [28; 16] },
         Message::Gone { session: [29; 16] },
-        Message::Life {},
+        Message::AskBootVerifier {},
         Message::DoneWith { below: 1 << 40 },
     ]
 }
@@ -113,11 +113,11 @@ fn answers() -> Vec<Message> {
         Message::Done {},
         Message::Failed { code: Code::NoSpace, reason: Text::cut("no space") },
         Message::Unknown {},
-        Message::Opened { version: 13, life: 14 },
+        Message::Opened { version: 13, boot_verifier: 14 },
         Message::Written { offset: 14 },
         Message::Position { offset: 15 },
         Message::Bytes {},
-        Message::Overlay { settled: 16, known: true, size: 17, blocks: 8, mtime: time(18), ctime: time(19) },
+        Message::Overlay { staged_count: 16, known: true, size: 17, blocks: 8, mtime: time(18), ctime: time(19) },
         Message::Resides { state: 3, dirty: true },
         Message::Pending {},
         Message::Stuck {
@@ -134,6 +134,6 @@ fn answers() -> Vec<Message> {
         Message::Heard { last: 23 },
         Message::RelayedOf { head: piece(), identity: identity(), hint: hint() },
         Message::Grace {},
-        Message::Lives { life: 15 },
+        Message::BootVerifierIs { boot_verifier: 15 },
     ]
 }

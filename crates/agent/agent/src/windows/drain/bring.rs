@@ -23,11 +23,11 @@ impl Drain {
     pub(super) fn write(&mut self, batch: &Batch) -> io::Result<()> {
         self.look(batch);
         loop {
-            let life = self.handle.life();
+            let boot_verifier = self.handle.boot_verifier();
             self.write_once(batch)?;
             self.sync()?;
             // Else what was written before the server's machine crashed was not there to be synced.
-            if !self.medium.is_durable() || self.handle.life() == life {
+            if !self.medium.is_durable() || self.handle.boot_verifier() == boot_verifier {
                 break;
             }
         }

@@ -51,7 +51,7 @@ fn writes_that_overlap_in_rings_that_wrap_come_out_of_them_in_their_order() {
                 drain.batch(random.below(2) == 0, None).unwrap();
             }
         }
-        drain.settle().unwrap();
+        drain.apply().unwrap();
         assert!(std::fs::read(tree.path().join("replica")).unwrap() == model, "seed {seed}, {capacity} bytes");
         let copied = recorder.events.lock().iter().filter(|event| matches!(event, Event::Copied(_))).count();
         assert_eq!(copied > 0, fails, "seed {seed}: {copied} were copied");
@@ -79,11 +79,11 @@ fn a_ring_that_is_cut_while_it_is_drained_loses_what_was_cut_off_and_that_is_not
         OpenOptions::new().write(true).open(drain.place().ring(0)).unwrap().set_len(cut).unwrap();
         std::mem::forget(bad); // its memory is gone
         assert_eq!(taken, drain.batch(true, None).unwrap(), "there is an end");
-        drain.settle().unwrap();
+        drain.apply().unwrap();
         assert!(drain.damages() > 0, "cut to {cut}, taken {taken}");
         assert_eq!(drain.windows(), 1, "that of the other program goes on");
         good.append(160_000, &[5; 40_000], &mut || false).unwrap();
-        drain.settle().unwrap();
+        drain.apply().unwrap();
         let replica = std::fs::read(tree.path().join("replica")).unwrap();
         for (number, part) in (1..).zip(replica.chunks(40_000)) {
             let lost = number < 4;
@@ -122,7 +122,7 @@ fn a_program_that_publishes_for_ever_keeps_nobody_waiting() {
         let (told, tells) = std::sync::mpsc::channel();
         let settles = std::thread::spawn(move || {
             while drain.windows() > 0 {
-                told.send(drain.settle().is_ok()).unwrap();
+                told.send(drain.apply().is_ok()).unwrap();
             }
         });
         tells.recv_timeout(PATIENCE).expect("an end");

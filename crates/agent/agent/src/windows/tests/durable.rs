@@ -25,7 +25,7 @@ fn on_persistent_memory_the_replica_is_synced_before_the_mark_says_that_it_has_s
     for number in 0..3u64 {
         writer.append(number * 100_000, &[7; 5000], &mut || true).unwrap();
         writer.append(number * 200_000, &[7; 5000], &mut || true).unwrap();
-        drain.settle().unwrap();
+        drain.apply().unwrap();
         let events = std::mem::take(&mut *events.lock());
         let mark = number * 2;
         let (last, before) = events.split_last().unwrap();
@@ -35,10 +35,10 @@ fn on_persistent_memory_the_replica_is_synced_before_the_mark_says_that_it_has_s
     // What cannot be synced stays in the ring.
     *full.lock() = true;
     writer.append(0, b"more", &mut || true).unwrap();
-    assert_eq!(drain.settle().unwrap_err().raw_os_error(), Some(libc::ENOSPC));
+    assert_eq!(drain.apply().unwrap_err().raw_os_error(), Some(libc::ENOSPC));
     assert!(!drain.is_drained() && drain.is_failing() && !kept(&drain), "a sync is to tell");
     *full.lock() = false;
-    drain.settle().unwrap();
+    drain.apply().unwrap();
     assert!(drain.is_over() && !kept(&drain));
 }
 
@@ -50,7 +50,7 @@ fn a_batch_that_a_servers_machine_may_have_lost_before_it_was_synced_is_brought_
     writer.append(0, &[7; 5000], &mut || true).unwrap();
     *recorder.crashes.lock() = 2;
     recorder.events.lock().clear();
-    drain.settle().unwrap();
+    drain.apply().unwrap();
     let (written, synced) = (Event::Written(0), Event::Synced(0));
     assert_eq!(*recorder.events.lock(), [written, synced, written, synced, written, synced]);
 }
@@ -150,7 +150,7 @@ fn on_a_tmpfs_nothing_is_synced_and_nothing_flushed() {
     let (mut drain, recorder) = drain_on(tree.path(), WindowMedium::Volatile);
     let writer = ring(&mut drain, 1, 256 << 10);
     writer.append(0, &[7; 5000], &mut || true).unwrap();
-    drain.settle().unwrap();
+    drain.apply().unwrap();
     assert_eq!(*recorder.events.lock(), [Event::Written(0)]);
 }
 

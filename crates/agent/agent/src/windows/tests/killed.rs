@@ -46,13 +46,13 @@ fn program() {
     // Rings that are full again and again.
     let stand = Stand::new(root, &["window=64KiB"]);
     let mut number = acknowledged.word(0).load(SeqCst);
-    for life in 0.. {
+    for boot_verifier in 0.. {
         // Two programs, for all that the agent can tell.
         let opens = [stand.windowed("file"), stand.windowed("file")];
         let windows = opens.each_ref().map(|open| stand.attach(open));
         for _ in 0..50 + seed % 100 {
             let (offset, bytes) = write(seed, number);
-            if (number + life).is_multiple_of(17) {
+            if (number + boot_verifier).is_multiple_of(17) {
                 acknowledged.word(THROUGH_KERNEL).store(number, SeqCst);
                 stand.agent.write(&opens[0], &bytes, offset, WriteHow::default()).unwrap();
             } else {
@@ -150,8 +150,8 @@ fn what_was_acknowledged_survives_a_kill_of_program_and_agent_at_random_moments(
     let mut acknowledged = 0;
     for seed in 0..8 {
         let story = Story::new();
-        for life in 0..2 {
-            let target = story.acknowledged() + 1 + Random(seed + life).below(1500);
+        for boot_verifier in 0..2 {
+            let target = story.acknowledged() + 1 + Random(seed + boot_verifier).below(1500);
             let mut child = start(story.tree.path(), seed, None);
             wait_until("writes", PATIENCE, || {
                 assert!(child.try_wait().unwrap().is_none(), "the program ended");
@@ -171,12 +171,12 @@ fn what_was_acknowledged_survives_a_kill_at_every_fault_point() {
     for (number, point) in fault::POINTS.iter().enumerate() {
         let story = Story::new();
         let seed = 100 + number as u64;
-        for (life, nth) in [1, 3].into_iter().enumerate() {
+        for (boot_verifier, nth) in [1, 3].into_iter().enumerate() {
             let mut child = start(story.tree.path(), seed, Some(&format!("{point}:{nth}")));
             assert_eq!(wait(&mut child).signal(), Some(libc::SIGKILL), "{point} was not reached");
             let log = std::fs::read_to_string(story.tree.path().join("faults")).unwrap();
-            assert_eq!(log.lines().filter(|line| line == point).count(), life + 1);
-            if life == 1 {
+            assert_eq!(log.lines().filter(|line| line == point).count(), boot_verifier + 1);
+            if boot_verifier == 1 {
                 story.check(seed);
             }
         }

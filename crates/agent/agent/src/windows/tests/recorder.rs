@@ -163,7 +163,7 @@ impl OpenData for Arc<Recorder> {
     fn seek(&self, offset: u64, _: SeekFor) -> io::Result<u64> {
         Ok(offset)
     }
-    fn life(&self) -> u64 {
+    fn boot_verifier(&self) -> u64 {
         *self.crashes.lock()
     }
     fn sync(&self, _: bool) -> io::Result<()> {

@@ -146,7 +146,7 @@ impl Story {
 
     /// Writes through the kernel.
     fn write(&self, at: u64, bytes: &[u8]) -> bool {
-        let settled = self.windows.settle_within(&self.identity, ByteRange::at(at, bytes.len() as u64));
+        let settled = self.windows.apply_within(&self.identity, ByteRange::at(at, bytes.len() as u64));
         settled.is_ok() && self.replica.put(bytes, at).is_ok()
     }
 
@@ -234,7 +234,7 @@ impl Opened<'_> {
             0..8 => self.write(cell, below(2) == 0),
             8..10 => self.story.look(registers(cell, true)[below(3)]),
             10 => self.switch(),
-            11 => drop(self.story.windows.settle(&self.story.identity)),
+            11 => drop(self.story.windows.apply(&self.story.identity)),
             12 if below(3) == 0 => drop(self.story.windows.bar(&self.story.identity)),
             13 => self.story.truncate(head(cell)),
             14 => self.story.replica.set_full(below(FULL) == 0),

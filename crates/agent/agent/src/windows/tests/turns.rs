@@ -146,7 +146,7 @@ fn who_asks_about_a_file_with_nothing_to_bring_does_not_wait_for_the_turns_of_ot
     let (window, began) = (stage.window(&b), Instant::now());
     // Its thread looks for something to bring meanwhile.
     b.program.append(0, b"little", &mut || false).unwrap();
-    stage.windows.settle(&b.identity).unwrap();
+    stage.windows.apply(&b.identity).unwrap();
     while began.elapsed() < 2 * limits::WINDOW_DRAIN_AFTER {
         assert!(window.drain.try_lock_for(Duration::from_secs(5)).is_some());
     }

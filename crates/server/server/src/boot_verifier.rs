@@ -41,7 +41,7 @@ fn noted(path: &Path) -> io::Result<Option<(u64, String)>> {
     let text = String::from_utf8_lossy(&bytes);
     let number = |text: &str| text.parse().ok().filter(|number| *number != 0);
     let parts = text.strip_suffix('\n').and_then(|line| line.split_once(' '));
-    Ok(parts.and_then(|(digits, life)| Some((number(digits)?, life.to_owned()))))
+    Ok(parts.and_then(|(digits, boot_verifier)| Some((number(digits)?, boot_verifier.to_owned()))))
 }
 
 impl BootVerifier {
@@ -56,25 +56,25 @@ impl BootVerifier {
             tracing::warn!(%error, "this life of the machine cannot be noted: clients will take it that the machine has crashed");
         };
         let number = fresh();
-        let mut life = BootVerifier { burst_buffer: burst_buffer.to_owned(), number, believed: number };
-        let Ok(boot) = boot.map_err(unnoted) else { return life };
+        let mut boot_verifier = BootVerifier { burst_buffer: burst_buffer.to_owned(), number, believed: number };
+        let Ok(boot) = boot.map_err(unnoted) else { return boot_verifier };
         let found = noted(&burst_buffer.join(NAME)).map_err(unnoted).unwrap_or_default();
-        let found = found.filter(|(_, life)| [&*boot, SYNCED].contains(&life.as_str()));
+        let found = found.filter(|(_, boot_verifier)| [&*boot, SYNCED].contains(&boot_verifier.as_str()));
         if let Some((number, _)) = found {
-            (life.number, life.believed) = (number, number);
+            (boot_verifier.number, boot_verifier.believed) = (number, number);
         }
         let done = match found {
             // It needs no room. Who noted it may not have come to make it durable.
             Some((_, of)) if of == boot => File::open(burst_buffer).and_then(|dir| dir.sync_all()),
-            _ => life.note(&boot),
+            _ => boot_verifier.note(&boot),
         };
         if let Err(error) = done {
             unnoted(error);
-            life.number = number;
+            boot_verifier.number = number;
             // A crash from now on must not find that all is synced.
             let _ = fs::remove_file(burst_buffer.join(NAME)).and_then(|()| File::open(burst_buffer)?.sync_all());
         }
-        life
+        boot_verifier
     }
 
     /// One that was noted.
@@ -101,12 +101,12 @@ impl BootVerifier {
         self.note(SYNCED)
     }
 
-    fn note(&self, life: &str) -> io::Result<()> {
+    fn note(&self, boot_verifier: &str) -> io::Result<()> {
         let path = self.burst_buffer.join(NAME);
         let new = path.with_extension("new");
         let _ = fs::remove_file(&new);
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-        writeln!(file, "{} {life}", self.number)?;
+        writeln!(file, "{} {boot_verifier}", self.number)?;
         file.sync_all()?;
         fs::rename(&new, &path)?;
         File::open(&self.burst_buffer)?.sync_all()
@@ -134,8 +134,8 @@ mod tests {
         assert_ne!(BootVerifier::begin(tree.root()).number(), third);
         for damaged in ["", "0 five\n", "7", "x five\n", "7 six\n", "\u{0}\u{0}"] {
             fs::write(tree.path(NAME), damaged).unwrap();
-            let life = begin("five").number();
-            assert!(![0, 7, third].contains(&life), "{damaged:?}");
+            let boot_verifier = begin("five").number();
+            assert!(![0, 7, third].contains(&boot_verifier), "{damaged:?}");
         }
     }
 

@@ -66,15 +66,15 @@ fn answer(number: u64) -> Message {
     Message::Written { offset: number }
 }
 
-fn connection(ledger: &DuplicateRequestCache, world: &Mutex<World>) {
+fn connection(duplicate_requests: &DuplicateRequestCache, world: &Mutex<World>) {
     for _ in 0..DEEDS {
         let (number, oldest, targets, done_with) = world.lock().request();
         if let Some((below, open)) = done_with.clone() {
-            ledger.done_with(below, open.clone());
+            duplicate_requests.done_with(below, open.clone());
             world.lock().told.extend((1..below).filter(|number| !open.contains(number)));
         }
         let stale = world.lock().told.contains(&number);
-        match ledger.enter(number, oldest, targets) {
+        match duplicate_requests.enter(number, oldest, targets) {
             Verdict::Execute => {
                 {
                     let mut world = world.lock();
@@ -96,7 +96,7 @@ fn connection(ledger: &DuplicateRequestCache, world: &Mutex<World>) {
                     world.running.remove(&number);
                     world.done.insert(number);
                 }
-                ledger.leave(number, Some(&answer(number)));
+                duplicate_requests.leave(number, Some(&answer(number)));
                 // The connection may break before the client has it.
                 if below(3) > 0 {
                     world.lock().answered.insert(number);
@@ -118,12 +118,13 @@ fn connection(ledger: &DuplicateRequestCache, world: &Mutex<World>) {
 }
 
 fn told(closes: bool) {
-    let (ledger, world) = (Arc::new(DuplicateRequestCache::default()), Arc::new(Mutex::new(World::default())));
+    let (duplicate_requests, world) =
+        (Arc::new(DuplicateRequestCache::default()), Arc::new(Mutex::new(World::default())));
     world.lock().left = CONNECTIONS;
     for _ in 0..CONNECTIONS {
-        let (ledger, world) = (Arc::clone(&ledger), Arc::clone(&world));
+        let (duplicate_requests, world) = (Arc::clone(&duplicate_requests), Arc::clone(&world));
         let run = move || {
-            connection(&ledger, &world);
+            connection(&duplicate_requests, &world);
             world.lock().left -= 1;
         };
         spawn("connection", run).unwrap();
@@ -131,7 +132,7 @@ fn told(closes: bool) {
     if closes {
         (0..below(20)).for_each(|_| yield_now());
         world.lock().closing = true;
-        ledger.close();
+        duplicate_requests.close();
         let mut world = world.lock();
         assert!(world.running.is_empty(), "{:?} run after the end", world.running);
         world.closed = true;

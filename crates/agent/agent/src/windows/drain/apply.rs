@@ -14,12 +14,12 @@ impl Drain {
     /// Everything that was acknowledged before this call is in the burst buffer when it returns. A writer in the midst of an
     /// append may stand before acknowledged records of others: it is waited for, then its ring ends. Errors are those of
     /// writing the replica.
-    pub fn settle(&mut self) -> io::Result<()> {
-        self.settle_within(ByteRange::new(0, u64::MAX))
+    pub fn apply(&mut self) -> io::Result<()> {
+        self.apply_within(ByteRange::new(0, u64::MAX))
     }
 
     /// The same of what was acknowledged of `range`; of the rest it may be.
-    pub fn settle_within(&mut self, range: ByteRange) -> io::Result<()> {
+    pub fn apply_within(&mut self, range: ByteRange) -> io::Result<()> {
         let goals: Vec<_> = self.rings.iter().map(|(slot, ring)| (*slot, ring.reader.head())).collect();
         let capacity: u64 = self.rings.values().map(|ring| ring.reader.grant().capacity).sum();
         let (mut patience, mut rushed) = (Instant::now() + limits::WINDOW_HOLE_WAIT, false);
@@ -85,10 +85,10 @@ impl Drain {
 
     /// The rings of which not all is taken that had been reserved when they were at `goals`.
     fn late<'a>(&'a self, goals: &'a [(RingSlot, u64)]) -> impl Iterator<Item = RingSlot> + 'a {
-        let behind = |(slot, goal): &&(RingSlot, u64)| {
+        let write_back = |(slot, goal): &&(RingSlot, u64)| {
             self.rings.get(slot).is_some_and(|ring| !ring.ended && ring.reader.is_behind(*goal))
         };
-        goals.iter().filter(behind).map(|(slot, _)| *slot)
+        goals.iter().filter(write_back).map(|(slot, _)| *slot)
     }
 
     /// Bytes of rings that were looked at, of those that have not ended.

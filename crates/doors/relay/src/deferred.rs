@@ -44,10 +44,10 @@ pub(crate) struct DeferredRequests {
 impl Todo {
     fn next(&mut self) -> Option<DeferredRequest> {
         if self.timed.front().is_some_and(|(_, due)| *due <= Instant::now()) {
-            return self.timed.pop_front().map(|(errand, _)| errand);
+            return self.timed.pop_front().map(|(deferred_request, _)| deferred_request);
         }
-        if let Some(errand) = self.others.pop_front() {
-            return Some(errand);
+        if let Some(deferred_request) = self.others.pop_front() {
+            return Some(deferred_request);
         }
         if self.forgets.is_empty() {
             return None;
@@ -59,15 +59,15 @@ impl Todo {
 }
 
 impl DeferredRequests {
-    pub fn add(&self, errand: DeferredRequest) {
-        self.add_at(errand, Instant::now());
+    pub fn add(&self, deferred_request: DeferredRequest) {
+        self.add_at(deferred_request, Instant::now());
     }
 
     /// As `add`; an interrupt or a wait is not due before.
-    pub fn add_at(&self, errand: DeferredRequest, due: Instant) {
+    pub fn add_at(&self, deferred_request: DeferredRequest, due: Instant) {
         let mut todo = self.todo.lock();
-        match errand {
-            DeferredRequest::Interrupt(_) | DeferredRequest::Await(_) => todo.timed.push_back((errand, due)),
+        match deferred_request {
+            DeferredRequest::Interrupt(_) | DeferredRequest::Await(_) => todo.timed.push_back((deferred_request, due)),
             DeferredRequest::Forget(ones) => {
                 for (node, count) in ones {
                     let known = todo.forgets.entry(node).or_default();
@@ -81,8 +81,8 @@ impl DeferredRequests {
     }
 
     /// It could not be run: it is the next of its kind again.
-    pub fn put_back(&self, errand: DeferredRequest) {
-        match errand {
+    pub fn put_back(&self, deferred_request: DeferredRequest) {
+        match deferred_request {
             other @ (DeferredRequest::Withdraw(_) | DeferredRequest::Unlock(..) | DeferredRequest::Release(_)) => {
                 self.todo.lock().others.push_front(other)
             }
@@ -96,8 +96,8 @@ impl DeferredRequests {
         if todo.ended {
             return Err(());
         }
-        if let Some(errand) = todo.next() {
-            return Ok(Some(errand));
+        if let Some(deferred_request) = todo.next() {
+            return Ok(Some(deferred_request));
         }
         match todo.timed.front().map(|(_, due)| *due) {
             Some(due) => _ = self.more.wait_until(&mut todo, due),
@@ -112,14 +112,14 @@ impl DeferredRequests {
     /// the requests that were to be withdrawn.
     pub fn clear(&self) -> Vec<u64> {
         let mut todo = self.todo.lock();
-        todo.timed.retain(|(errand, _)| matches!(errand, DeferredRequest::Interrupt(_)));
+        todo.timed.retain(|(deferred_request, _)| matches!(deferred_request, DeferredRequest::Interrupt(_)));
         todo.forgets.clear();
-        let (kept, gone) = std::mem::take(&mut todo.others)
-            .into_iter()
-            .partition(|errand| matches!(errand, DeferredRequest::Unlock(..) | DeferredRequest::Release(_)));
+        let (kept, gone) = std::mem::take(&mut todo.others).into_iter().partition(|deferred_request| {
+            matches!(deferred_request, DeferredRequest::Unlock(..) | DeferredRequest::Release(_))
+        });
         todo.others = kept;
         let gone: VecDeque<DeferredRequest> = gone;
-        let number = |errand| match errand {
+        let number = |deferred_request| match deferred_request {
             DeferredRequest::Withdraw(number) => Some(number),
             _ => None,
         };
@@ -139,24 +139,24 @@ mod tests {
 
     #[test]
     fn interrupts_come_first_and_lookups_are_given_back_together() {
-        let errands = DeferredRequests::default();
-        errands.add(DeferredRequest::Forget(vec![(7, 1)]));
-        errands.add(DeferredRequest::Release(vec![1]));
-        errands.add(DeferredRequest::Withdraw(3));
-        errands.add(DeferredRequest::Forget(vec![(7, 2)]));
-        errands.add(DeferredRequest::Interrupt(2));
-        let next = || errands.next().unwrap().unwrap();
+        let deferred = DeferredRequests::default();
+        deferred.add(DeferredRequest::Forget(vec![(7, 1)]));
+        deferred.add(DeferredRequest::Release(vec![1]));
+        deferred.add(DeferredRequest::Withdraw(3));
+        deferred.add(DeferredRequest::Forget(vec![(7, 2)]));
+        deferred.add(DeferredRequest::Interrupt(2));
+        let next = || deferred.next().unwrap().unwrap();
         assert_eq!(next(), DeferredRequest::Interrupt(2));
         let release = next();
         assert_eq!(release, DeferredRequest::Release(vec![1]));
-        errands.put_back(release);
+        deferred.put_back(release);
         assert_eq!((next(), next()), (DeferredRequest::Release(vec![1]), DeferredRequest::Withdraw(3)));
         assert_eq!(next(), DeferredRequest::Forget(vec![(7, 3)]));
     }
 
     #[test] // S49
     fn what_is_to_be_undone_or_ended_is_told_the_next_server_and_nothing_else_is() {
-        let errands = DeferredRequests::default();
+        let deferred = DeferredRequests::default();
         let all = [
             DeferredRequest::Await(4),
             DeferredRequest::Interrupt(6),
@@ -165,14 +165,14 @@ mod tests {
             DeferredRequest::Release(vec![2]),
             DeferredRequest::Forget(vec![(7, 1)]),
         ];
-        all.into_iter().for_each(|errand| errands.add(errand));
-        assert_eq!(errands.clear(), [9]);
-        let told: Vec<_> = std::iter::from_fn(|| errands.todo.lock().next()).collect();
+        all.into_iter().for_each(|deferred_request| deferred.add(deferred_request));
+        assert_eq!(deferred.clear(), [9]);
+        let told: Vec<_> = std::iter::from_fn(|| deferred.todo.lock().next()).collect();
         assert_eq!(
             told,
             [DeferredRequest::Interrupt(6), DeferredRequest::Unlock(4, vec![]), DeferredRequest::Release(vec![2])]
         );
-        errands.end();
-        assert!(errands.next().is_err());
+        deferred.end();
+        assert!(deferred.next().is_err());
     }
 }

@@ -24,7 +24,7 @@ const EMPTY: u32 = 0;
 /// Two words and one entry, as the tables of the preload library have more of them.
 struct Table {
     words: [Word; 2],
-    life: EntryUse,
+    entry_use: EntryUse,
     holds: UnsafeCell<u32>,
     emptied: Count,
 }
@@ -39,7 +39,7 @@ impl Table {
     fn new() -> Arc<Table> {
         let table = Table {
             words: [Word::new(NOTHING), Word::new(NOTHING)],
-            life: EntryUse::new(),
+            entry_use: EntryUse::new(),
             holds: UnsafeCell::new(EMPTY),
             emptied: Count::new(0),
         };
@@ -69,7 +69,7 @@ impl Table {
 
     /// A descriptor is opened. False: the entry is not free.
     fn adopt(&self, word: usize, what: u32) -> bool {
-        let free = self.life.occupy();
+        let free = self.entry_use.occupy();
         if free {
             assert_eq!(self.get(), EMPTY);
             self.put(what);
@@ -81,18 +81,18 @@ impl Table {
     /// It is closed.
     fn forget(&self, word: usize) {
         if self.words[word].replace(NOTHING) == HERE {
-            self.life.leave(|| self.empty());
+            self.entry_use.leave(|| self.empty());
         }
     }
 
     /// A call on it: what it saw, if it entered.
     fn call(&self, word: usize) -> Option<u32> {
         let found = self.words[word].look();
-        if found != HERE || !self.life.enter(&self.words[word], found, || self.empty()) {
+        if found != HERE || !self.entry_use.enter(&self.words[word], found, || self.empty()) {
             return None;
         }
         let seen = self.get();
-        self.life.exit(|| self.empty());
+        self.entry_use.exit(|| self.empty());
         Some(seen)
     }
 }
@@ -121,8 +121,8 @@ fn an_entry_is_emptied_once_when_neither_its_word_nor_a_call_uses_it() {
         table.forget(0);
         let seen = calls.map(|call| call.join().unwrap());
         assert!(seen.iter().flatten().all(|seen| *seen == FIRST), "{seen:?}");
-        assert_eq!((table.emptied(), table.life.entered()), (1, 0));
-        assert!(table.life.occupy(), "it is free");
+        assert_eq!((table.emptied(), table.entry_use.entered()), (1, 0));
+        assert!(table.entry_use.occupy(), "it is free");
         went(&WAYS, seen);
     });
     assert_eq!(WAYS.lock().unwrap().len(), 4, "not all was tried");

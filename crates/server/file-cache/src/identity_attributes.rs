@@ -21,76 +21,76 @@ use std::sync::atomic::Ordering;
 use catalogue::{Record, State};
 use types::Identity;
 
-use crate::brand::IdentityAttribute;
 use crate::cache::{Inner, errno};
 use crate::file::File;
-use crate::limits::{BRAND_BYTES, BRAND_BYTES_MAX, BRANDS_ROUND};
+use crate::identity_attribute::IdentityAttribute;
+use crate::limits::{IDENTITY_ATTRIBUTE_BYTES, IDENTITY_ATTRIBUTE_BYTES_MAX, IDENTITY_ATTRIBUTES_ROUND};
 use crate::replica::How;
 
 /// Dirty files whose replicas do not say so, or not as it is now. As many as there are dirty files, at most, but for those that became
 /// clean since the last round.
 #[derive(Default)]
-pub(crate) struct Unbranded {
+pub(crate) struct Unmarked {
     pub(crate) files: BTreeSet<Identity>,
     /// The last that was tried again: where the next round goes on.
     tried: Option<Identity>,
 }
 
-impl Unbranded {
+impl Unmarked {
     /// Those of the next round.
     fn next(&mut self) -> Vec<Identity> {
         let from = self.tried.clone().map_or(Bound::Unbounded, Bound::Excluded);
         let rest = self.files.range((from, Bound::Unbounded));
-        let next: Vec<Identity> = rest.take(BRANDS_ROUND).cloned().collect();
+        let next: Vec<Identity> = rest.take(IDENTITY_ATTRIBUTES_ROUND).cloned().collect();
         // After the last the first.
-        self.tried = next.last().filter(|_| next.len() == BRANDS_ROUND).cloned();
+        self.tried = next.last().filter(|_| next.len() == IDENTITY_ATTRIBUTES_ROUND).cloned();
         next
     }
 }
 
 impl Inner {
     /// Marks a dirty replica with its identity, as its record says. Gate held.
-    pub(crate) fn brand(&self, file: &File, replica: BorrowedFd<'_>, record: &Record) {
+    pub(crate) fn identity_attribute(&self, file: &File, replica: BorrowedFd<'_>, record: &Record) {
         if !self.xattrs.load(Ordering::Relaxed) {
             return;
         }
-        let brand = IdentityAttribute {
+        let identity_attribute = IdentityAttribute {
             identity: file.identity.clone(),
             epoch: record.epoch,
             base: record.base,
             hint: record.hint.clone(),
         };
-        let most = if self.store.finds_by_identity() { BRAND_BYTES } else { BRAND_BYTES_MAX };
-        let branded = self.replicas.brand(replica, &brand, most);
+        let most = if self.store.finds_by_identity() { IDENTITY_ATTRIBUTE_BYTES } else { IDENTITY_ATTRIBUTE_BYTES_MAX };
+        let with_identity_attribute = self.replicas.identity_attribute(replica, &identity_attribute, most);
         // A cut hint finds no file, but what is left of it tells a person whose the data is.
-        let branded = branded.or_else(|error| match most {
-            BRAND_BYTES => Err(error),
-            _ => self.replicas.brand(replica, &brand, BRAND_BYTES),
+        let with_identity_attribute = with_identity_attribute.or_else(|error| match most {
+            IDENTITY_ATTRIBUTE_BYTES => Err(error),
+            _ => self.replicas.identity_attribute(replica, &identity_attribute, IDENTITY_ATTRIBUTE_BYTES),
         });
-        match branded {
-            Ok(()) => _ = self.unbranded.lock().files.remove(&file.identity),
+        match with_identity_attribute {
+            Ok(()) => _ = self.unmarked.lock().files.remove(&file.identity),
             Err(error) if errno(&error) == libc::EOPNOTSUPP => {
                 tracing::warn!(%error, "the burst buffer keeps no extended attributes: a lost catalogue could not be rebuilt");
                 self.xattrs.store(false, Ordering::Relaxed);
-                self.unbranded.lock().files.clear();
+                self.unmarked.lock().files.clear();
             }
-            Err(error) => self.lacks_brand(file, &error),
+            Err(error) => self.note_missing_identity_attribute(file, &error),
         }
     }
 
-    /// `brand` for a replica that nobody holds open for it.
-    pub(crate) fn brand_again(&self, file: &File, record: &Record) {
+    /// `identity_attribute` for a replica that nobody holds open for it.
+    pub(crate) fn update_identity_attribute(&self, file: &File, record: &Record) {
         match self.replicas.open_as(record.version, How::Read) {
-            Ok(replica) => self.brand(file, replica.as_fd(), record),
-            Err(error) => self.lacks_brand(file, &error),
+            Ok(replica) => self.identity_attribute(file, replica.as_fd(), record),
+            Err(error) => self.note_missing_identity_attribute(file, &error),
         }
     }
 
-    fn lacks_brand(&self, file: &File, error: &io::Error) {
-        let mut unbranded = self.unbranded.lock();
-        let first = unbranded.files.is_empty();
-        let fresh = unbranded.files.insert(file.identity.clone());
-        drop(unbranded);
+    fn note_missing_identity_attribute(&self, file: &File, error: &io::Error) {
+        let mut unmarked = self.unmarked.lock();
+        let first = unmarked.files.is_empty();
+        let fresh = unmarked.files.insert(file.identity.clone());
+        drop(unmarked);
         if first {
             tracing::warn!(
                 %error,
@@ -104,31 +104,31 @@ impl Inner {
     }
 
     /// Whether the brand of a dirty file that was branded says what its record does.
-    pub(crate) fn is_branded(&self, file: &File) -> bool {
-        self.xattrs.load(Ordering::Relaxed) && !self.unbranded.lock().files.contains(&file.identity)
+    pub(crate) fn has_identity_attribute(&self, file: &File) -> bool {
+        self.xattrs.load(Ordering::Relaxed) && !self.unmarked.lock().files.contains(&file.identity)
     }
 
     /// Tries again what was refused. Waits for no gate.
-    pub(crate) fn look_after_brands(&self) {
-        let next = self.unbranded.lock().next();
+    pub(crate) fn retry_identity_attributes(&self) {
+        let next = self.unmarked.lock().next();
         for identity in &next {
             // Who makes it dirty and is refused its brand comes before this, or after it.
-            let mut unbranded = self.unbranded.lock();
+            let mut unmarked = self.unmarked.lock();
             let Some(file) = self.known(identity) else {
-                unbranded.files.remove(identity);
+                unmarked.files.remove(identity);
                 continue;
             };
-            drop(unbranded);
+            drop(unmarked);
             let Some(_gate) = file.gate.try_lock() else { continue };
             let record = file.live.lock().record.clone().filter(|record| record.state != State::Clean);
             match record {
-                None => _ = self.unbranded.lock().files.remove(identity),
+                None => _ = self.unmarked.lock().files.remove(identity),
                 // A file that goes must not say that it is somebody's. If it stays it is tried then.
                 Some(record) if record.removing => {}
-                Some(record) => self.brand_again(&file, &record),
+                Some(record) => self.update_identity_attribute(&file, &record),
             }
         }
-        if !next.is_empty() && self.unbranded.lock().files.is_empty() && self.xattrs.load(Ordering::Relaxed) {
+        if !next.is_empty() && self.unmarked.lock().files.is_empty() && self.xattrs.load(Ordering::Relaxed) {
             tracing::info!("all dirty replicas say whose they are again");
         }
     }
@@ -145,17 +145,17 @@ mod tests {
 
     /// Brands of more bytes fail from now on.
     fn refuse(world: &World, room: usize, error: Errno) {
-        *world.cache.inner.replicas.refused_brands.lock() = Some((room, error));
+        *world.cache.inner.replicas.refused_identity_attributes.lock() = Some((room, error));
     }
 
     fn refuse_none(world: &World) {
-        *world.cache.inner.replicas.refused_brands.lock() = None;
+        *world.cache.inner.replicas.refused_identity_attributes.lock() = None;
     }
 
-    fn brand_of(world: &World, name: &str) -> Option<IdentityAttribute> {
+    fn identity_attribute_of(world: &World, name: &str) -> Option<IdentityAttribute> {
         let file = world.cache.inner.known(&world.store.identity(name).unwrap()).unwrap();
         let version = file.live.lock().version.unwrap();
-        world.cache.inner.replicas.read_brand(version)
+        world.cache.inner.replicas.read_identity_attribute(version)
     }
 
     fn written(names: &[&str]) -> World {
@@ -172,14 +172,14 @@ mod tests {
     fn a_brand_that_was_refused_is_written_later_and_those_of_other_files_at_once() {
         let mut world = written(&["f"]);
         world.cache.housekeep();
-        assert_eq!((brand_of(&world, "f"), world.cache.status().unbranded), (None, 1));
+        assert_eq!((identity_attribute_of(&world, "f"), world.cache.status().unmarked), (None, 1));
         refuse_none(&world);
         world.store.put("g", b"old");
         world.open_named("g", true, true).unwrap().write_at(b"NEW", 0, false).unwrap();
-        assert!(brand_of(&world, "g").is_some(), "one failure made an end of it");
+        assert!(identity_attribute_of(&world, "g").is_some(), "one failure made an end of it");
         assert!(world.cache.status().xattrs);
         world.cache.housekeep();
-        assert_eq!(world.cache.status().unbranded, 0);
+        assert_eq!(world.cache.status().unmarked, 0);
         world.lose_catalogue();
         assert_eq!(world.state(), Residency::Queued, "nothing tells that it is dirty");
         assert_eq!(world.drain(), 0);
@@ -190,7 +190,7 @@ mod tests {
     fn a_dirty_file_without_a_brand_gets_one_in_the_next_life_of_the_agent() {
         let mut world = written(&["f"]);
         world.crash();
-        assert_eq!(world.cache.status().unbranded, 1);
+        assert_eq!(world.cache.status().unmarked, 1);
         world.cache.housekeep();
         world.lose_catalogue();
         assert_eq!(world.drain(), 0);
@@ -225,7 +225,7 @@ mod tests {
             let _writer = world.open(true, truncate).unwrap();
             let file = world.cache.inner.known(&world.store.identity("f").unwrap()).unwrap();
             let live = file.live.lock();
-            assert!(live.intent_synced && !live.brand_synced, "truncate: {truncate}");
+            assert!(live.intent_synced && !live.identity_attribute_synced, "truncate: {truncate}");
             assert!(live.record.as_ref().is_some_and(|record| record.synced), "truncate: {truncate}");
         }
     }
@@ -234,10 +234,10 @@ mod tests {
     fn what_is_clean_or_unknown_wants_no_brand_any_more() {
         let world = written(&["f", "g", "h"]);
         assert_eq!(world.drain(), 0);
-        assert_eq!(world.cache.status().unbranded, 3);
+        assert_eq!(world.cache.status().unmarked, 3);
         world.cache.inner.table.lock().files.remove(&world.store.identity("h").unwrap());
         world.cache.housekeep();
-        assert_eq!(world.cache.status().unbranded, 0);
+        assert_eq!(world.cache.status().unmarked, 0);
     }
 
     #[test]
@@ -246,11 +246,12 @@ mod tests {
         let name = "a/path/of/many/parts/which/fits/beside/no/inode/run-17/output.h5";
         world.store.set_finds_by_identity(false);
         world.store.put(name, b"old");
-        refuse(&world, BRAND_BYTES, Errno::NOSPC);
+        refuse(&world, IDENTITY_ATTRIBUTE_BYTES, Errno::NOSPC);
         let _writer = world.open_named(name, true, false).unwrap();
-        let brand = brand_of(&world, name).expect("a long path costs the file its brand");
-        assert!(brand.encode(BRAND_BYTES_MAX).len() <= BRAND_BYTES);
-        assert_eq!(world.cache.status().unbranded, 0);
+        let identity_attribute =
+            identity_attribute_of(&world, name).expect("a long path costs the file its identity_attribute");
+        assert!(identity_attribute.encode(IDENTITY_ATTRIBUTE_BYTES_MAX).len() <= IDENTITY_ATTRIBUTE_BYTES);
+        assert_eq!(world.cache.status().unmarked, 0);
     }
 
     #[test]
@@ -260,17 +261,20 @@ mod tests {
         refuse(&world, 0, Errno::OPNOTSUPP);
         world.write(b"new");
         let status = world.cache.status();
-        assert_eq!((status.xattrs, status.unbranded), (false, 0));
+        assert_eq!((status.xattrs, status.unmarked), (false, 0));
     }
 
     #[test]
     fn each_of_more_than_a_round_takes_has_its_turn() {
-        let mut unbranded = Unbranded::default();
+        let mut unmarked = Unmarked::default();
         let file = |number: usize| Identity::new(number.to_be_bytes()).unwrap();
-        unbranded.files.extend((0..BRANDS_ROUND + 3).map(file));
-        let rounds: Vec<_> = (0..3).map(|_| unbranded.next()).collect();
-        assert_eq!(rounds.iter().map(Vec::len).collect::<Vec<_>>(), [BRANDS_ROUND, 3, BRANDS_ROUND]);
-        assert_eq!((&rounds[1][0], &rounds[2][0]), (&file(BRANDS_ROUND), &file(0)));
-        assert_eq!(Unbranded::default().next(), []);
+        unmarked.files.extend((0..IDENTITY_ATTRIBUTES_ROUND + 3).map(file));
+        let rounds: Vec<_> = (0..3).map(|_| unmarked.next()).collect();
+        assert_eq!(
+            rounds.iter().map(Vec::len).collect::<Vec<_>>(),
+            [IDENTITY_ATTRIBUTES_ROUND, 3, IDENTITY_ATTRIBUTES_ROUND]
+        );
+        assert_eq!((&rounds[1][0], &rounds[2][0]), (&file(IDENTITY_ATTRIBUTES_ROUND), &file(0)));
+        assert_eq!(Unmarked::default().next(), []);
     }
 }

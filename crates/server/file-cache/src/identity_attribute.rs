@@ -132,9 +132,9 @@ fn unsigned(number: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::{BRAND_BYTES, BRAND_BYTES_MAX};
+    use crate::limits::{IDENTITY_ATTRIBUTE_BYTES, IDENTITY_ATTRIBUTE_BYTES_MAX};
 
-    fn brand(identity: &[u8], hint: &str) -> IdentityAttribute {
+    fn identity_attribute(identity: &[u8], hint: &str) -> IdentityAttribute {
         let mtime = Timestamp { seconds: 1_795_000_000, nanos: 999_999_999 };
         let ctime = Timestamp { seconds: mtime.seconds + 1, nanos: 987_654_321 };
         let base = Fingerprint { size: 0, mtime, ctime, attributes: 0 };
@@ -148,8 +148,12 @@ mod tests {
         for (mtime, ctime) in times.iter().flat_map(|mtime| times.iter().map(move |ctime| (*mtime, *ctime))) {
             for number in [0, 1, 127, 128, 1 << 40, u64::MAX] {
                 let base = Fingerprint { size: number, mtime, ctime, attributes: 0 };
-                let brand = IdentityAttribute { epoch: Epoch(number), base, ..brand(&[1, 2, 3], "a/b") };
-                assert_eq!(IdentityAttribute::decode(&brand.encode(BRAND_BYTES_MAX)), Some(brand));
+                let identity_attribute =
+                    IdentityAttribute { epoch: Epoch(number), base, ..identity_attribute(&[1, 2, 3], "a/b") };
+                assert_eq!(
+                    IdentityAttribute::decode(&identity_attribute.encode(IDENTITY_ATTRIBUTE_BYTES_MAX)),
+                    Some(identity_attribute)
+                );
             }
         }
     }
@@ -157,14 +161,14 @@ mod tests {
     /// With the handle of an ext4 file.
     #[test]
     fn a_new_files_brand_with_a_short_path_fits_beside_the_inode_and_a_longer_path_is_cut() {
-        let fits = brand(&[7; 12], "run-17/output.h5");
-        assert!(fits.encode(BRAND_BYTES_MAX).len() <= BRAND_BYTES);
-        assert_eq!(IdentityAttribute::decode(&fits.encode(BRAND_BYTES)), Some(fits.clone()));
+        let fits = identity_attribute(&[7; 12], "run-17/output.h5");
+        assert!(fits.encode(IDENTITY_ATTRIBUTE_BYTES_MAX).len() <= IDENTITY_ATTRIBUTE_BYTES);
+        assert_eq!(IdentityAttribute::decode(&fits.encode(IDENTITY_ATTRIBUTE_BYTES)), Some(fits.clone()));
         assert!(!fits.is_cut());
-        let long = brand(&[7; 12], "a/path/of/many/parts/run-17/output.h5");
-        assert_eq!(IdentityAttribute::decode(&long.encode(BRAND_BYTES_MAX)), Some(long.clone()));
-        let cut = long.encode(BRAND_BYTES);
-        assert_eq!(cut.len(), BRAND_BYTES);
+        let long = identity_attribute(&[7; 12], "a/path/of/many/parts/run-17/output.h5");
+        assert_eq!(IdentityAttribute::decode(&long.encode(IDENTITY_ATTRIBUTE_BYTES_MAX)), Some(long.clone()));
+        let cut = long.encode(IDENTITY_ATTRIBUTE_BYTES);
+        assert_eq!(cut.len(), IDENTITY_ATTRIBUTE_BYTES);
         let cut = IdentityAttribute::decode(&cut).unwrap();
         assert!(cut.is_cut() && cut.hint.to_str().unwrap().ends_with("7/output.h5"), "{cut:?}");
         assert_eq!(IdentityAttribute { hint: long.hint.clone(), ..cut }, long);
@@ -172,22 +176,26 @@ mod tests {
 
     #[test]
     fn a_brand_of_a_former_format_is_read_and_an_unknown_or_short_one_is_not() {
-        let brand = IdentityAttribute { epoch: Epoch(4), ..brand(&[7], "a") };
+        let identity_attribute = IdentityAttribute { epoch: Epoch(4), ..identity_attribute(&[7], "a") };
         let mut bytes = vec![FORMAT_2, 1, 7];
-        bytes.extend_from_slice(&brand.epoch.0.to_le_bytes());
-        bytes.extend_from_slice(&brand.base.size.to_le_bytes());
-        for time in [brand.base.mtime, brand.base.ctime] {
+        bytes.extend_from_slice(&identity_attribute.epoch.0.to_le_bytes());
+        bytes.extend_from_slice(&identity_attribute.base.size.to_le_bytes());
+        for time in [identity_attribute.base.mtime, identity_attribute.base.ctime] {
             bytes.extend_from_slice(&time.seconds.to_le_bytes());
             bytes.extend_from_slice(&time.nanos.to_le_bytes());
         }
         bytes.extend_from_slice(b"a");
-        assert_eq!(IdentityAttribute::decode(&bytes), Some(brand.clone()));
+        assert_eq!(IdentityAttribute::decode(&bytes), Some(identity_attribute.clone()));
         bytes.drain(3..11);
         bytes[0] = FORMAT_1;
-        assert_eq!(IdentityAttribute::decode(&bytes), Some(IdentityAttribute { epoch: Epoch(0), ..brand.clone() }));
+        assert_eq!(
+            IdentityAttribute::decode(&bytes),
+            Some(IdentityAttribute { epoch: Epoch(0), ..identity_attribute.clone() })
+        );
         bytes[0] = FORMAT + 1;
         assert_eq!(IdentityAttribute::decode(&bytes), None);
-        let whole = IdentityAttribute { hint: PathBuf::new(), ..brand }.encode(BRAND_BYTES_MAX);
+        let whole =
+            IdentityAttribute { hint: PathBuf::new(), ..identity_attribute }.encode(IDENTITY_ATTRIBUTE_BYTES_MAX);
         for len in 0..whole.len() {
             assert_eq!(IdentityAttribute::decode(&whole[..len]), None, "{len}");
         }

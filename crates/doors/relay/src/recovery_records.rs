@@ -290,14 +290,14 @@ mod tests {
     fn a_node_that_was_forgotten_and_has_come_back_waits_until_it_is_crossed_out_and_is_not_crossed_out_again() {
         let tree = TempTree::new();
         let open = || RecoveryRecords::open(tree.path("lockers"), LONG).unwrap();
-        let (lockers, again) = (open(), Locker { client: 3, ..A });
-        assert!(lockers.admit(&A).unwrap());
-        assert!(!lockers.may_claim(&again) && !lockers.has_claimed(&again), "that was another");
-        assert!(!lockers.admit(&again).unwrap());
-        lockers.gone(&A, None);
-        assert!(lockers.admit(&again).unwrap() && !lockers.admit(&A).unwrap());
-        lockers.gone(&A, None);
-        lockers.try_again();
+        let (recovery_records, again) = (open(), Locker { client: 3, ..A });
+        assert!(recovery_records.admit(&A).unwrap());
+        assert!(!recovery_records.may_claim(&again) && !recovery_records.has_claimed(&again), "that was another");
+        assert!(!recovery_records.admit(&again).unwrap());
+        recovery_records.gone(&A, None);
+        assert!(recovery_records.admit(&again).unwrap() && !recovery_records.admit(&A).unwrap());
+        recovery_records.gone(&A, None);
+        recovery_records.try_again();
         let next = open();
         assert!(next.is_grace() && next.may_claim(&A), "it is written down, and the numbers are others now");
         assert!(!next.may_claim(&again) && !next.has_claimed(&again) && next.has_claimed(&A) && !next.is_grace());
@@ -306,25 +306,25 @@ mod tests {
     #[test] // S49
     fn who_is_gone_keeps_its_locks_until_it_can_be_crossed_out() {
         let tree = TempTree::new();
-        let lockers = RecoveryRecords::open(tree.path("lockers"), LONG).unwrap();
-        assert!(lockers.admit(&A).unwrap() && lockers.admit(&B).unwrap());
+        let recovery_records = RecoveryRecords::open(tree.path("lockers"), LONG).unwrap();
+        assert!(recovery_records.admit(&A).unwrap() && recovery_records.admit(&B).unwrap());
         let (held, again): (LockHold, _) = (Arc::new(()), Locker { client: 3, ..A });
         let is_held = || Arc::strong_count(&held) > 1;
         fs::rename(tree.path("lockers"), tree.path("away")).unwrap();
-        lockers.gone(&A, Some(Arc::clone(&held)));
-        lockers.gone(&A, None);
-        lockers.try_again();
-        assert!(is_held() && !lockers.admit(&again).unwrap() && lockers.admit(&B).unwrap());
+        recovery_records.gone(&A, Some(Arc::clone(&held)));
+        recovery_records.gone(&A, None);
+        recovery_records.try_again();
+        assert!(is_held() && !recovery_records.admit(&again).unwrap() && recovery_records.admit(&B).unwrap());
         fs::rename(tree.path("away"), tree.path("lockers")).unwrap();
         testkit::wait_until("it is crossed out", LONG, || {
-            lockers.try_again();
+            recovery_records.try_again();
             !is_held()
         });
-        assert!(lockers.admit(&again).unwrap());
+        assert!(recovery_records.admit(&again).unwrap());
         fs::rename(tree.path("lockers"), tree.path("away")).unwrap();
-        lockers.gone(&again, Some(Arc::clone(&held)));
+        recovery_records.gone(&again, Some(Arc::clone(&held)));
         assert!(is_held());
-        lockers.end();
+        recovery_records.end();
         assert!(!is_held(), "nobody gets anything from a server that has ended");
     }
 

@@ -86,7 +86,7 @@ impl Inner {
     }
 
     /// W6: syncs and checks. The fingerprint of what we left, or `None` if somebody else wrote.
-    pub(crate) fn settle(
+    pub(crate) fn finish(
         &self,
         job: &mut StageOutJob<'_>,
         sync: bool,

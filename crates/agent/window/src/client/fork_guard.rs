@@ -26,11 +26,11 @@ impl ForkGuard {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
         let page = unsafe { mmap_anonymous(std::ptr::null_mut(), BYTES, access, MapFlags::PRIVATE)? };
-        let home = ForkGuard(NonNull::new(page.cast()).ok_or(std::io::ErrorKind::OutOfMemory)?);
+        let fork_guard = ForkGuard(NonNull::new(page.cast()).ok_or(std::io::ErrorKind::OutOfMemory)?);
         // SAFETY: the page just mapped; wiping it in a child changes no byte here.
         unsafe { madvise(page, BYTES, Advice::LinuxWipeOnFork)? };
-        home.word().store(1, Relaxed);
-        Ok(home)
+        fork_guard.word().store(1, Relaxed);
+        Ok(fork_guard)
     }
 
     /// False in a forked child.
@@ -57,18 +57,18 @@ mod tests {
 
     #[test]
     fn a_forked_child_is_not_at_home() {
-        let home = ForkGuard::here().unwrap();
-        assert!(home.is_here());
+        let fork_guard = ForkGuard::here().unwrap();
+        assert!(fork_guard.is_here());
         // SAFETY: the child makes no call but _exit.
         let child = unsafe { libc::fork() };
         if child == 0 {
             // SAFETY: ends the child at once.
-            unsafe { libc::_exit(i32::from(home.is_here())) };
+            unsafe { libc::_exit(i32::from(fork_guard.is_here())) };
         }
         let mut status = 0;
         // SAFETY: waits for the child made above.
         unsafe { libc::waitpid(child, &raw mut status, 0) };
         assert_eq!((libc::WIFEXITED(status), libc::WEXITSTATUS(status)), (true, 0));
-        assert!(home.is_here());
+        assert!(fork_guard.is_here());
     }
 }

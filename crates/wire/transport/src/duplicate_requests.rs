@@ -159,23 +159,23 @@ mod tests {
 
     #[test]
     fn what_was_answered_is_answered_again_and_not_done_again() {
-        let ledger = DuplicateRequestCache::default();
-        assert_eq!(ledger.enter(1, 1, FILE), Verdict::Execute);
-        ledger.leave(1, Some(&Message::Written { offset: 5 }));
-        assert_eq!(ledger.enter(1, 1, FILE), Verdict::Answer(Message::Written { offset: 5 }));
-        assert_eq!(ledger.enter(2, 2, FILE), Verdict::Execute);
-        assert_eq!(ledger.enter(1, 1, FILE), Verdict::Stale, "the client was done with it");
+        let duplicate_requests = DuplicateRequestCache::default();
+        assert_eq!(duplicate_requests.enter(1, 1, FILE), Verdict::Execute);
+        duplicate_requests.leave(1, Some(&Message::Written { offset: 5 }));
+        assert_eq!(duplicate_requests.enter(1, 1, FILE), Verdict::Answer(Message::Written { offset: 5 }));
+        assert_eq!(duplicate_requests.enter(2, 2, FILE), Verdict::Execute);
+        assert_eq!(duplicate_requests.enter(1, 1, FILE), Verdict::Stale, "the client was done with it");
     }
 
     #[test]
     fn a_request_waits_for_a_lost_one_that_still_runs_on_its_file_and_for_no_other() {
-        let ledger = Arc::new(DuplicateRequestCache::default());
-        assert_eq!(ledger.enter(1, 1, FILE), Verdict::Execute);
+        let duplicate_requests = Arc::new(DuplicateRequestCache::default());
+        assert_eq!(duplicate_requests.enter(1, 1, FILE), Verdict::Execute);
         // A neighbour that the client sent beside it does not wait, nor does another file's request.
-        assert_eq!(ledger.enter(2, 1, FILE), Verdict::Execute);
-        assert_eq!(ledger.enter(3, 3, [8, 9]), Verdict::Execute);
-        ledger.leave(2, None);
-        let (other, entered) = (Arc::clone(&ledger), Arc::new(AtomicBool::new(false)));
+        assert_eq!(duplicate_requests.enter(2, 1, FILE), Verdict::Execute);
+        assert_eq!(duplicate_requests.enter(3, 3, [8, 9]), Verdict::Execute);
+        duplicate_requests.leave(2, None);
+        let (other, entered) = (Arc::clone(&duplicate_requests), Arc::new(AtomicBool::new(false)));
         let flag = Arc::clone(&entered);
         let waiter = std::thread::spawn(move || {
             let verdict = other.enter(4, 4, FILE);
@@ -183,86 +183,86 @@ mod tests {
             verdict
         });
         assert!(!entered.load(Ordering::SeqCst));
-        ledger.leave(1, None);
+        duplicate_requests.leave(1, None);
         assert_eq!(waiter.join().unwrap(), Verdict::Execute);
     }
 
     #[test]
     fn what_the_client_says_that_it_is_done_with_counts_also_while_an_older_one_is_open() {
-        let ledger = DuplicateRequestCache::default();
-        assert_eq!(ledger.enter(1, 1, FILE), Verdict::Execute);
-        assert_eq!(ledger.enter(2, 1, FILE), Verdict::Execute);
-        assert_eq!(ledger.enter_until(4, 1, FILE, Instant::now()), Verdict::Execute, "a neighbour");
-        ledger.leave(4, None);
-        ledger.done_with(6, [1, 5].into());
+        let duplicate_requests = DuplicateRequestCache::default();
+        assert_eq!(duplicate_requests.enter(1, 1, FILE), Verdict::Execute);
+        assert_eq!(duplicate_requests.enter(2, 1, FILE), Verdict::Execute);
+        assert_eq!(duplicate_requests.enter_until(4, 1, FILE, Instant::now()), Verdict::Execute, "a neighbour");
+        duplicate_requests.leave(4, None);
+        duplicate_requests.done_with(6, [1, 5].into());
         // An older word, that came late.
-        ledger.done_with(5, [1, 2, 4].into());
-        assert_eq!(ledger.enter_until(5, 1, FILE, Instant::now()), Verdict::Late, "the second runs");
+        duplicate_requests.done_with(5, [1, 2, 4].into());
+        assert_eq!(duplicate_requests.enter_until(5, 1, FILE, Instant::now()), Verdict::Late, "the second runs");
         for lost in [2, 3, 4] {
-            assert_eq!(ledger.enter(lost, 1, FILE), Verdict::Stale);
+            assert_eq!(duplicate_requests.enter(lost, 1, FILE), Verdict::Stale);
         }
-        ledger.leave(2, None);
-        assert_eq!(ledger.enter(5, 1, FILE), Verdict::Execute, "not for the first, which is waited for");
-        ledger.done_with(6, [1].into());
-        assert_eq!(ledger.enter_until(7, 1, FILE, Instant::now()), Verdict::Late, "the fifth runs");
+        duplicate_requests.leave(2, None);
+        assert_eq!(duplicate_requests.enter(5, 1, FILE), Verdict::Execute, "not for the first, which is waited for");
+        duplicate_requests.done_with(6, [1].into());
+        assert_eq!(duplicate_requests.enter_until(7, 1, FILE, Instant::now()), Verdict::Late, "the fifth runs");
     }
 
     #[test]
     fn a_request_waits_for_one_with_which_it_has_one_of_two_targets_in_common() {
-        let ledger = DuplicateRequestCache::default();
-        assert_eq!(ledger.enter(1, 1, [7, 100]), Verdict::Execute);
+        let duplicate_requests = DuplicateRequestCache::default();
+        assert_eq!(duplicate_requests.enter(1, 1, [7, 100]), Verdict::Execute);
         for targets in [[7, 8], [8, 7], [100, 100], [9, 100]] {
-            assert_eq!(ledger.enter_until(2, 2, targets, Instant::now()), Verdict::Late, "{targets:?}");
+            assert_eq!(duplicate_requests.enter_until(2, 2, targets, Instant::now()), Verdict::Late, "{targets:?}");
         }
-        assert_eq!(ledger.enter(2, 2, [8, 101]), Verdict::Execute);
+        assert_eq!(duplicate_requests.enter(2, 2, [8, 101]), Verdict::Execute);
     }
 
     #[test]
     fn a_request_that_waits_too_long_has_not_failed() {
-        let ledger = DuplicateRequestCache::default();
-        assert_eq!(ledger.enter(1, 1, FILE), Verdict::Execute);
+        let duplicate_requests = DuplicateRequestCache::default();
+        assert_eq!(duplicate_requests.enter(1, 1, FILE), Verdict::Execute);
         // A copy of it, and another one after it was given up.
-        assert_eq!(ledger.enter_until(1, 1, FILE, Instant::now()), Verdict::Late);
-        assert_eq!(ledger.enter_until(2, 2, FILE, Instant::now()), Verdict::Late);
-        ledger.leave(1, None);
-        assert_eq!(ledger.enter(2, 2, FILE), Verdict::Execute);
+        assert_eq!(duplicate_requests.enter_until(1, 1, FILE, Instant::now()), Verdict::Late);
+        assert_eq!(duplicate_requests.enter_until(2, 2, FILE, Instant::now()), Verdict::Late);
+        duplicate_requests.leave(1, None);
+        assert_eq!(duplicate_requests.enter(2, 2, FILE), Verdict::Execute);
     }
 
     #[test]
     fn forgotten_answers_are_errors_and_never_done_again() {
-        let ledger = DuplicateRequestCache::default();
+        let duplicate_requests = DuplicateRequestCache::default();
         for request in 1..=ANSWERS_MAX as u64 + 1 {
-            assert_eq!(ledger.enter(request, 1, FILE), Verdict::Execute);
-            ledger.leave(request, Some(&Message::Done {}));
+            assert_eq!(duplicate_requests.enter(request, 1, FILE), Verdict::Execute);
+            duplicate_requests.leave(request, Some(&Message::Done {}));
         }
-        assert_eq!(ledger.enter(1, 1, FILE), Verdict::Fail(libc::EIO));
-        assert_eq!(ledger.enter(2, 1, FILE), Verdict::Answer(Message::Done {}));
+        assert_eq!(duplicate_requests.enter(1, 1, FILE), Verdict::Fail(libc::EIO));
+        assert_eq!(duplicate_requests.enter(2, 1, FILE), Verdict::Answer(Message::Done {}));
     }
 
     #[test]
     fn one_that_hangs_while_answers_are_forgotten_is_answered_and_makes_none_of_them_new() {
-        let ledger = DuplicateRequestCache::default();
+        let duplicate_requests = DuplicateRequestCache::default();
         let last = ANSWERS_MAX as u64 + 100;
-        assert_eq!(ledger.enter(1, 1, FILE), Verdict::Execute);
+        assert_eq!(duplicate_requests.enter(1, 1, FILE), Verdict::Execute);
         for request in 2..=last {
-            assert_eq!(ledger.enter(request, 1, [8, 8]), Verdict::Execute);
-            ledger.leave(request, Some(&Message::Done {}));
+            assert_eq!(duplicate_requests.enter(request, 1, [8, 8]), Verdict::Execute);
+            duplicate_requests.leave(request, Some(&Message::Done {}));
         }
-        assert_eq!(ledger.enter(90, 1, [8, 8]), Verdict::Fail(libc::EIO));
-        assert_eq!(ledger.enter_until(1, 1, FILE, Instant::now()), Verdict::Late, "it runs");
-        ledger.leave(1, Some(&Message::Written { offset: 5 }));
-        assert_eq!(ledger.enter(1, 1, FILE), Verdict::Answer(Message::Written { offset: 5 }));
-        assert_eq!(ledger.enter(90, 1, [8, 8]), Verdict::Fail(libc::EIO));
-        assert_eq!(ledger.enter(last, 1, [8, 8]), Verdict::Answer(Message::Done {}));
+        assert_eq!(duplicate_requests.enter(90, 1, [8, 8]), Verdict::Fail(libc::EIO));
+        assert_eq!(duplicate_requests.enter_until(1, 1, FILE, Instant::now()), Verdict::Late, "it runs");
+        duplicate_requests.leave(1, Some(&Message::Written { offset: 5 }));
+        assert_eq!(duplicate_requests.enter(1, 1, FILE), Verdict::Answer(Message::Written { offset: 5 }));
+        assert_eq!(duplicate_requests.enter(90, 1, [8, 8]), Verdict::Fail(libc::EIO));
+        assert_eq!(duplicate_requests.enter(last, 1, [8, 8]), Verdict::Answer(Message::Done {}));
         // What its client is done with is in nobody's way.
-        ledger.done_with(last, [1, 1000].into());
-        assert_eq!(ledger.inner.lock().answers.len(), 3);
+        duplicate_requests.done_with(last, [1, 1000].into());
+        assert_eq!(duplicate_requests.inner.lock().answers.len(), 3);
     }
 
     #[test]
     fn a_closed_session_executes_nothing() {
-        let ledger = DuplicateRequestCache::default();
-        ledger.close();
-        assert_eq!(ledger.enter(1, 1, FILE), Verdict::Stale);
+        let duplicate_requests = DuplicateRequestCache::default();
+        duplicate_requests.close();
+        assert_eq!(duplicate_requests.enter(1, 1, FILE), Verdict::Stale);
     }
 }

@@ -22,10 +22,10 @@ fn what_is_written_beside_what_windows_hold_waits_for_none_of_it() {
     program.append(0, &[1; 1000], &mut || false).unwrap();
     program.append(5000, &[2; 1000], &mut || false).unwrap();
     for beside in [ByteRange::new(1000, 5000), ByteRange::new(6000, 1 << 40)] {
-        drain.settle_within(beside).unwrap();
+        drain.apply_within(beside).unwrap();
         assert_eq!(writes(&recorder.events.lock()), 0, "{beside:?}");
     }
-    drain.settle_within(ByteRange::new(5999, 6000)).unwrap();
+    drain.apply_within(ByteRange::new(5999, 6000)).unwrap();
     assert!(drain.is_drained() && writes(&recorder.events.lock()) == 2);
 }
 
@@ -39,9 +39,9 @@ fn nobody_waits_for_a_program_that_has_no_room_or_for_what_others_write_meanwhil
     while beside.is_none() {
         let waits = &mut || {
             let began = Instant::now();
-            drain.settle_within(ByteRange::new(1 << 30, 1 << 31)).unwrap();
+            drain.apply_within(ByteRange::new(1 << 30, 1 << 31)).unwrap();
             beside = Some((began.elapsed(), writes(&recorder.events.lock())));
-            drain.settle().unwrap();
+            drain.apply().unwrap();
             true
         };
         program.append(at, &[7; 10_000], waits).unwrap();
@@ -50,7 +50,7 @@ fn nobody_waits_for_a_program_that_has_no_room_or_for_what_others_write_meanwhil
     let (waited, written) = beside.unwrap();
     assert!(waited < limits::WINDOW_HOLE_WAIT && written == 0, "{waited:?}, {written} writes");
     assert_eq!(drain.windows(), 1, "its window goes on");
-    drain.settle().unwrap();
+    drain.apply().unwrap();
     assert!(std::fs::read(tree.path().join("replica")).unwrap() == vec![7; at as usize]);
 }
 
@@ -71,7 +71,7 @@ fn programs_that_write_one_file_in_turn_travel_together_although_one_is_a_whole_
     assert_eq!(writes(&recorder.events.lock()), 0, "its neighbours are to come");
     (0..ahead).for_each(|number| append(&mut drain, 1, number));
     let pieces = (2 * ahead * RECORD).div_ceil(256 * KIB) as usize;
-    drain.settle().unwrap();
+    drain.apply().unwrap();
     let written = writes(&recorder.events.lock());
     assert!(written <= pieces + 1, "{written} writes of at least {pieces}");
     let file = std::fs::read(tree.path().join("replica")).unwrap();
@@ -88,11 +88,11 @@ fn a_write_beside_waits_for_all_where_a_truncation_is_to_be_made_again_by_a_repl
         program.append(number << 20, &[number as u8; 1 << 20], &mut || false).unwrap();
     }
     *recorder.full.lock() = true;
-    assert!(drain.settle().is_err() && drain.is_failing());
+    assert!(drain.apply().is_err() && drain.is_failing());
     drain.cut(11 << 20, &mut || Ok(())).unwrap();
     *recorder.full.lock() = false;
     assert!(drain.batch(true, None).unwrap() && !drain.is_failing() && !drain.is_drained());
-    drain.settle_within(ByteRange::new(20 << 20, 21 << 20)).unwrap();
+    drain.apply_within(ByteRange::new(20 << 20, 21 << 20)).unwrap();
     assert!(drain.is_drained() && drain.is_over());
 }
 
