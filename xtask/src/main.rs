@@ -5,6 +5,7 @@ mod dependencies;
 mod knots;
 mod layers;
 mod lengths;
+mod lines;
 mod modules;
 mod names;
 mod product;
@@ -21,10 +22,12 @@ use report::Report;
 use sources::Sources;
 
 const USAGE: &str = "usage: cargo xtask tidy [--list CHECK]
+       cargo xtask lines
 
   tidy    checks what the compiler cannot: layers, lengths, names, clauses and their tests,
           the decisions behind dependencies, where unsafe code may be, and the counted checks
-          whose bounds are in tidy.toml; --list prints every finding of one of these";
+          whose bounds are in tidy.toml; --list prints every finding of one of these
+  lines   prints how many lines the product has, without tests, per crate";
 
 /// A check that fails at its first error: a pure function of the repository's text.
 type Check = fn(&Sources) -> Report;
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
     match arguments[..] {
         ["tidy"] => tidy(&sources),
         ["tidy", "--list", name] => list(&sources, name),
+        ["lines"] => lines(&sources),
         _ => {
             eprintln!("{USAGE}");
             ExitCode::from(2)
@@ -101,5 +105,14 @@ fn list(sources: &Sources, name: &str) -> ExitCode {
     for note in &findings.notes {
         println!("note: {note}");
     }
+    ExitCode::SUCCESS
+}
+
+fn lines(sources: &Sources) -> ExitCode {
+    let lines = lines::of_crates(sources);
+    for (krate, lines) in &lines {
+        println!("{lines:>7} {krate}");
+    }
+    println!("{:>7} in all", lines.values().sum::<usize>());
     ExitCode::SUCCESS
 }
