@@ -9,6 +9,7 @@ mod lengths;
 mod lines;
 mod modules;
 mod names;
+mod offsets;
 mod product;
 mod ratchet;
 mod report;
@@ -46,11 +47,12 @@ const CHECKS: [(&str, Check); 7] = [
 ];
 
 /// Checks that may have as many findings as `tidy.toml` allows.
-const COUNTED: [(&str, Count); 4] = [
+const COUNTED: [(&str, Count); 5] = [
     ("modules_form_no_knots", knots::check),
     ("traits_at_seams_are_narrow", traits::check),
     ("type_names_mean_one_thing", type_names::check),
     ("comments_stand_alone", comments::check),
+    ("fuse_offsets_are_named", offsets::check),
 ];
 
 fn main() -> ExitCode {
