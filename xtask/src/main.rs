@@ -3,6 +3,7 @@
 mod clauses;
 mod comments;
 mod dependencies;
+mod docs;
 mod knots;
 mod layers;
 mod lengths;
@@ -11,8 +12,10 @@ mod modules;
 mod names;
 mod offsets;
 mod product;
+mod prose;
 mod ratchet;
 mod report;
+mod sentences;
 mod sources;
 mod traits;
 mod type_names;
@@ -47,11 +50,12 @@ const CHECKS: [(&str, Check); 7] = [
 ];
 
 /// Checks that may have as many findings as `tidy.toml` allows.
-const COUNTED: [(&str, Count); 5] = [
+const COUNTED: [(&str, Count); 6] = [
     ("modules_form_no_knots", knots::check),
     ("traits_at_seams_are_narrow", traits::check),
     ("type_names_mean_one_thing", type_names::check),
     ("comments_stand_alone", comments::check),
+    ("sentences_are_short", sentences::check),
     ("fuse_offsets_are_named", offsets::check),
 ];
 
