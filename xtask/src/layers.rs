@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::report::Report;
 use crate::sources::{Sources, crate_name, dependencies};
 
-const FILE: &str = "layers.toml";
+pub const FILE: &str = "layers.toml";
 const BASE: &str = "base";
 const PROOF: &str = "proof";
 /// The crate of these checks: it belongs to no layer and imports none.
@@ -82,7 +82,7 @@ fn parse(sources: &Sources, report: &mut Report) -> Option<Layers> {
     Some(layers)
 }
 
-fn list<'a>(table: &'a toml::Table, key: &str) -> impl Iterator<Item = &'a toml::Value> {
+pub fn list<'a>(table: &'a toml::Table, key: &str) -> impl Iterator<Item = &'a toml::Value> {
     table.get(key).and_then(|list| list.as_array()).into_iter().flatten()
 }
 

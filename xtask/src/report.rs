@@ -1,4 +1,4 @@
-//! What a check found.
+//! Result of one check: its errors and warnings.
 
 use std::fmt;
 

@@ -1,24 +1,34 @@
 //! The repository's text, read once; the checks are pure functions of it.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::{fs, io};
 
+use crate::product::Product;
+
 /// Where text of ours lies, from the root.
-const ROOTS: [&str; 5] = ["crates", "docs", "tests", "xtask", "layers.toml"];
+const ROOTS: [&str; 6] = ["crates", "docs", "tests", "xtask", "layers.toml", "tidy.toml"];
 
 /// Path from the root, with `/`, to content.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Sources {
     files: BTreeMap<String, String>,
+    product: OnceCell<Product>,
 }
 
 impl Sources {
-    /// Reads every `.rs`, `.toml`, `.md`, `.sh` and `.expected` file below `root` that belongs to the project.
+    /// Reads every `.rs`, `.toml`, `.md`, `.sh` and `.expected` file below `root` that belongs to the project. Of the files in `root`
+    /// itself, the Markdown files and the tables of these checks are read.
     pub fn read(root: &Path) -> io::Result<Sources> {
         let mut sources = Sources::default();
         for start in ROOTS {
             sources.walk(root, start)?;
+        }
+        for entry in fs::read_dir(root)? {
+            if let Some(name) = entry?.file_name().to_str().filter(|name| name.ends_with(".md")) {
+                sources.walk(root, name)?;
+            }
         }
         Ok(sources)
     }
@@ -26,7 +36,8 @@ impl Sources {
     /// A tree for a test.
     #[cfg(test)]
     pub fn of(files: &[(&str, &str)]) -> Sources {
-        Sources { files: files.iter().map(|(path, text)| (path.to_string(), text.to_string())).collect() }
+        let files = files.iter().map(|(path, text)| (path.to_string(), text.to_string())).collect();
+        Sources { files, product: OnceCell::new() }
     }
 
     /// The content of one file.
@@ -40,6 +51,17 @@ impl Sources {
             .iter()
             .filter(move |(path, _)| path.starts_with(start) && path.ends_with(end))
             .map(|(path, text)| (path.as_str(), text.as_str()))
+    }
+
+    /// The product's Rust code, parsed at the first call.
+    pub fn product(&self) -> &Product {
+        self.product.get_or_init(|| Product::parse(self))
+    }
+
+    /// The content of one TOML file; an empty table if the file is missing.
+    pub fn toml(&self, path: &str) -> toml::Table {
+        let text = self.file(path).unwrap_or_default();
+        text.parse().unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
     /// Directory, from the root, of each workspace crate and its parsed manifest.
