@@ -3,7 +3,7 @@
 //!
 //! Code that uses only these primitives can be tested as a scenario of a few threads. The scenario is run in thousands
 //! of thread orders, each of which can be reproduced. With the feature enabled, the primitives work only inside
-//! [`explore`].
+//! `explore`.
 //!
 //! Orders between two uses of these primitives are not explored, for example those of atomics. For atomics there is
 //! `loom` (crate `window`).
