@@ -13,7 +13,7 @@ pub const IDENTITY_BYTES_MAX: usize = 132;
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Identity(Box<[u8]>);
 
-/// Error for bytes that cannot be an identity: none, or more than [`IDENTITY_BYTES_MAX`].
+/// Error for bytes that cannot be an identity: none, or more than `IDENTITY_BYTES_MAX`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IdentityError {
     /// Number of bytes given.
@@ -29,7 +29,7 @@ impl fmt::Display for IdentityError {
 impl std::error::Error for IdentityError {}
 
 impl Identity {
-    /// Creates an identity from its bytes. Errors: [`IdentityError`] unless there are 1 to [`IDENTITY_BYTES_MAX`]
+    /// Creates an identity from its bytes. Errors: [`IdentityError`] unless there are 1 to `IDENTITY_BYTES_MAX`
     /// bytes.
     pub fn new(bytes: impl Into<Box<[u8]>>) -> Result<Identity, IdentityError> {
         let bytes = bytes.into();
