@@ -1,8 +1,12 @@
-//! Locks, threads and time: the system's, or, with the feature `shuttle`, those of a scheduler that runs a test's threads in many orders.
+//! Locks, threads and time: those of the system or, with the feature `shuttle`, those of a scheduler that runs a test's
+//! threads in many orders.
 //!
-//! What takes these and no others can be told as a story of a few threads, and the story be run in thousands of orders, each of which can be
-//! had again. With the feature only what runs inside of [`explore`] may use them. Not seen are orders between two uses of them, as of
-//! atomics: for these there is `loom` (crate `window`).
+//! Code that uses only these primitives can be tested as a scenario of a few threads. The scenario is run in thousands
+//! of thread orders, each of which can be reproduced. With the feature enabled, the primitives work only inside
+//! `explore`.
+//!
+//! Orders between two uses of these primitives are not explored, for example those of atomics. For atomics there is
+//! `loom` (crate `window`).
 
 #[cfg(not(feature = "shuttle"))]
 mod system;

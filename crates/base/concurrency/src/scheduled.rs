@@ -1,7 +1,8 @@
-//! The same, as a scheduler has them.
+//! Implementation on `shuttle`'s scheduler.
 //!
-//! Time is a number of the story. It moves on a little whenever somebody looks at it, and whoever sleeps, or waits for a bounded time, moves it on by
-//! all of that, as if everybody else had been kept from running meanwhile: so what is bounded by time ends early as well as late.
+//! Time is a simulated number. Each look at the clock advances it a little. A sleep, or a wait that is bounded in time,
+//! advances it by its full length, as if all other threads had been stopped meanwhile. So bounded waits end early as
+//! well as late.
 
 use std::cell::Cell;
 use std::io;
@@ -12,17 +13,18 @@ use shuttle::rand::Rng;
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::sync as inner;
 
-/// What a look at the time takes.
+/// Simulated time that one look at the clock takes.
 const LOOK: Duration = Duration::from_micros(10);
-/// How often a bounded wait for a lock looks before its time is over.
+/// Attempts of a bounded wait for a lock before the wait times out.
 const TRIES: u32 = 3;
-/// Bytes of a thread's stack: drains are deep.
+/// Bytes of a thread's stack; draining needs deep stacks.
 const STACK_BYTES: usize = 1 << 20;
-/// Threads that are held up at some point for long, in the second half of the orders: `PctScheduler`'s depth.
+/// Depth of `PctScheduler`, used for the second half of the orders: the number of points at which a thread is held up
+/// for long.
 const DEPTH: usize = 3;
 
 thread_local! {
-    /// Of the story that this thread of the system runs.
+    /// Simulated time of the scenario that runs on this system thread.
     static NOW: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
@@ -30,8 +32,12 @@ fn pass(time: Duration) -> Duration {
     NOW.replace(NOW.get().saturating_add(time)).saturating_add(time)
 }
 
-/// Runs a story in so many orders of its threads, half of them at random, half with some thread held up for long. Panics with what is needed
-/// to have the order again if one fails, if all its threads wait for each other, or if it does not end.
+/// Runs a scenario in `orders` orders of its threads: half of them random, half with some thread held up for long.
+///
+/// # Panics
+///
+/// If the scenario panics, if all its threads wait for each other, or if it does not end. The message contains what is
+/// needed to reproduce the order.
 pub fn explore(orders: usize, story: impl Fn() + Send + Sync + 'static) {
     let story = std::sync::Arc::new(move || {
         NOW.set(Duration::ZERO);
@@ -47,22 +53,22 @@ pub fn explore(orders: usize, story: impl Fn() + Send + Sync + 'static) {
     shuttle::Runner::new(PctScheduler::new(DEPTH, orders / 2), settings()).run(move || again());
 }
 
-/// A number below `bound` that the story draws.
+/// Returns a random number below `bound`, chosen by the scheduler.
 pub fn below(bound: usize) -> usize {
     shuttle::rand::thread_rng().gen_range(0..bound)
 }
 
-/// A moment of the story.
+/// A moment of simulated time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Instant(Duration);
 
 impl Instant {
-    /// This moment.
+    /// Returns the current simulated time.
     pub fn now() -> Instant {
         Instant(pass(LOOK))
     }
 
-    /// Time since then.
+    /// Returns the simulated time since this moment.
     pub fn elapsed(&self) -> Duration {
         Instant::now() - *self
     }
@@ -90,52 +96,53 @@ impl Sub for Instant {
     }
 }
 
-/// Others may run.
+/// Lets the scheduler run other threads.
 pub fn yield_now() {
     shuttle::thread::yield_now();
 }
 
-/// Others may run, and so much time is over.
+/// Lets the scheduler run other threads, and advances the simulated time by `time`.
 pub fn sleep(time: Duration) {
     yield_now();
     pass(time);
 }
 
-/// The same: nobody wakes it.
+/// Sleeps for `most`, the case that no wake-up arrives. `_wait` is not called.
 pub fn wait(most: Duration, _wait: impl FnOnce()) {
     sleep(most);
 }
 
-/// Starts a thread that nobody joins.
+/// Starts a thread that is never joined.
 pub fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
     shuttle::thread::Builder::new().name(name.into()).spawn(run).map(drop)
 }
 
-/// As `parking_lot`'s.
+/// A mutex with the interface of `parking_lot::Mutex`.
 #[derive(Debug, Default)]
 pub struct Mutex<T>(inner::Mutex<T>);
 
-/// What a lock gives.
+/// Access to the value of a locked [`Mutex`].
 #[derive(Debug)]
 pub struct MutexGuard<'a, T>(Option<inner::MutexGuard<'a, T>>);
 
 impl<T> Mutex<T> {
-    /// With that in it.
+    /// Creates an unlocked mutex that contains `value`.
     pub fn new(value: T) -> Mutex<T> {
         Mutex(inner::Mutex::new(value))
     }
 
-    /// Waits for it.
+    /// Waits for the mutex and locks it.
     pub fn lock(&self) -> MutexGuard<'_, T> {
         MutexGuard(Some(self.0.lock().unwrap()))
     }
 
-    /// If it is free.
+    /// Locks the mutex if it is free; otherwise returns `None`.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         self.0.try_lock().ok().map(|guard| MutexGuard(Some(guard)))
     }
 
-    /// If it becomes free soon.
+    /// Locks the mutex if it becomes free within a few attempts. Otherwise advances the time by `time` and returns
+    /// `None`.
     pub fn try_lock_for(&self, time: Duration) -> Option<MutexGuard<'_, T>> {
         for _ in 0..TRIES {
             if let Some(guard) = self.try_lock() {
@@ -147,19 +154,19 @@ impl<T> Mutex<T> {
         None
     }
 
-    /// Whether somebody has it.
+    /// Returns whether the mutex is locked.
     pub fn is_locked(&self) -> bool {
         self.try_lock().is_none()
     }
 
-    /// Without a lock.
+    /// Consumes the mutex and returns its value without locking.
     pub fn into_inner(self) -> T {
         self.0.into_inner().unwrap()
     }
 }
 
 impl<T> MutexGuard<'_, T> {
-    /// Gives it to whoever waits, which the scheduler decides.
+    /// Unlocks the mutex and lets the scheduler choose the next thread.
     pub fn unlock_fair(guard: Self) {
         drop(guard);
         yield_now();
@@ -180,28 +187,30 @@ impl<T> DerefMut for MutexGuard<'_, T> {
     }
 }
 
-/// As `parking_lot`'s.
+/// A condition variable with the interface of `parking_lot::Condvar`.
 #[derive(Debug, Default)]
 pub struct Condvar(inner::Condvar);
 
-/// How a bounded wait ended.
+/// Result of a bounded wait.
 #[derive(Debug, Clone, Copy)]
 pub struct WaitTimeoutResult(bool);
 
 impl WaitTimeoutResult {
-    /// Its time was over.
+    /// Returns whether the wait ended because its time was over.
     pub fn timed_out(&self) -> bool {
         self.0
     }
 }
 
 impl Condvar {
-    /// Until it is notified.
+    /// Unlocks the mutex and waits for a notification.
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
         guard.0 = guard.0.take().map(|guard| self.0.wait(guard).unwrap());
     }
 
-    /// The same. Its time is over only if that was so before: a notification that is lost is a story that does not end.
+    /// Waits for a notification. Times out only if `until` had passed before the call.
+    ///
+    /// A scenario that depends on the timeout of a lost notification therefore never ends, and the test fails.
     pub fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, until: Instant) -> WaitTimeoutResult {
         if Instant::now() >= until {
             return WaitTimeoutResult(true);
@@ -210,35 +219,35 @@ impl Condvar {
         WaitTimeoutResult(false)
     }
 
-    /// Wakes one.
+    /// Wakes one waiting thread.
     pub fn notify_one(&self) {
         self.0.notify_one();
     }
 
-    /// Wakes all.
+    /// Wakes all waiting threads.
     pub fn notify_all(&self) {
         self.0.notify_all();
     }
 }
 
-/// As `parking_lot`'s.
+/// A reader-writer lock with the interface of `parking_lot::RwLock`.
 #[derive(Debug, Default)]
 pub struct RwLock<T>(inner::RwLock<T>);
 
 pub use inner::{RwLockReadGuard, RwLockWriteGuard};
 
 impl<T> RwLock<T> {
-    /// With that in it.
+    /// Creates an unlocked lock that contains `value`.
     pub fn new(value: T) -> RwLock<T> {
         RwLock(inner::RwLock::new(value))
     }
 
-    /// To look at it.
+    /// Waits for shared access to the value.
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         self.0.read().unwrap()
     }
 
-    /// To change it.
+    /// Waits for exclusive access to the value.
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         self.0.write().unwrap()
     }

@@ -1,4 +1,4 @@
-//! The system's own.
+//! Implementation by `parking_lot` and the standard library.
 
 use std::io;
 use std::time::Duration;
@@ -7,12 +7,12 @@ pub use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLoc
 pub use std::thread::{sleep, yield_now};
 pub use std::time::Instant;
 
-/// Starts a thread that nobody joins.
+/// Starts a thread that is never joined. Errors: the system has no more threads.
 pub fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
     std::thread::Builder::new().name(name.into()).spawn(run).map(drop)
 }
 
-/// Waits by `wait`, which ends by itself after `most`.
+/// Calls `wait`, which must end by itself after at most `_most`.
 pub fn wait(_most: Duration, wait: impl FnOnce()) {
     wait();
 }

@@ -1,10 +1,11 @@
-//! The page of documentation that the table of keys makes.
+//! The documentation page generated from the table of keys.
 
 use std::fmt::Write;
 
 use crate::keys::{ABSENT, KEYS};
 
-/// `docs/policies.md`, whole. A test compares the file with it; `FOREBAY_WRITE_DOCS=1 cargo test -p config` rewrites it.
+/// Returns the complete text of `docs/policies.md`. A test compares it with the file; `FOREBAY_WRITE_DOCS=1 cargo test
+/// -p config` rewrites the file.
 pub fn policies_page() -> String {
     let mut page = String::from(
         "# Policies\n\n\
@@ -16,7 +17,6 @@ pub fn policies_page() -> String {
     );
     for key in &KEYS {
         let values: Vec<String> = key.syntax.split('|').map(|value| format!("`{value}`")).collect();
-        // Writing to a String cannot fail.
         let _ = writeln!(page, "| `{}` | {} | `{}` | {} |", key.name, values.join(", "), key.default, key.meaning);
     }
     let absent: Vec<String> = ABSENT.iter().map(|name| format!("`{name}`")).collect();

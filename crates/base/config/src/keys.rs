@@ -1,4 +1,4 @@
-//! The table of policy keys: name, syntax, default, meaning, how a value is read and how it is written.
+//! The table of policy keys: name, syntax, default, meaning, and the functions that parse and format a value.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,47 +9,47 @@ use crate::units::{format_duration, format_size, parse_duration, parse_size};
 /// One key of a policy.
 #[derive(Debug)]
 pub struct Key {
-    /// As written in `KEY=VALUE`.
+    /// Name, as written in `KEY=VALUE`.
     pub name: &'static str,
-    /// The values it takes; `T` is a duration, `N` a size.
+    /// Accepted values, separated by `|`; `T` is a duration, `N` a size in bytes.
     pub syntax: &'static str,
-    /// The value that holds where nobody says otherwise.
+    /// Value that applies if no directory and no option sets the key.
     pub default: &'static str,
-    /// One line.
+    /// Meaning, in one line.
     pub meaning: &'static str,
-    /// Reads a value into a policy; the error is a sentence for a person.
+    /// Parses a value into a policy. Errors: a sentence for the user.
     pub(crate) read: fn(&mut Policy, &str) -> Result<(), String>,
-    /// Writes the policy's value, in the form that `read` takes.
+    /// Formats the policy's value in the syntax that `read` accepts.
     pub(crate) write: fn(&Policy) -> String,
 }
 
-/// Why a key or its value was not taken.
+/// Reason why a key or its value was rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyError {
-    /// There is no such key.
+    /// No key has this name.
     Unknown {
-        /// What was written.
+        /// Name as the user wrote it.
         name: String,
-        /// The key that looks most like it, if one does.
+        /// Key with the most similar name, if one is similar enough.
         nearest: Option<&'static str>,
     },
-    /// The key is planned and does nothing yet; taking it would promise what is not there.
+    /// The key is planned but has no effect yet, so accepting it would be misleading.
     Absent {
-        /// Which.
+        /// Name of the planned key.
         name: String,
     },
-    /// The value is not one of the key's.
+    /// The value is not valid for the key.
     Value {
-        /// Which key.
+        /// Name of the key.
         name: &'static str,
-        /// A sentence.
+        /// Reason, as a sentence.
         reason: String,
-        /// What it takes.
+        /// Accepted values, as in [`Key::syntax`].
         syntax: &'static str,
     },
-    /// `KEY=VALUE` without the equals sign.
+    /// The equals sign of `KEY=VALUE` is missing.
     Shape {
-        /// What was written.
+        /// Text as the user wrote it.
         text: String,
     },
 }
@@ -72,13 +72,13 @@ impl fmt::Display for KeyError {
 
 impl std::error::Error for KeyError {}
 
-/// Planned keys, which are refused rather than ignored.
+/// Planned keys, which are rejected rather than ignored.
 pub(crate) const ABSENT: [&str; 3] = ["small_file", "hot_extents", "redundancy"];
 
-/// Largest edit distance at which another key is offered for a mistyped one.
+/// Largest edit distance at which a mistyped key is answered with a suggestion.
 const TYPO_DISTANCE_MAX: usize = 3;
 
-/// Finds a key by name.
+/// Finds a key by name. Errors: [`KeyError::Absent`] for a planned key, [`KeyError::Unknown`] for any other name.
 pub fn key(name: &str) -> Result<&'static Key, KeyError> {
     if let Some(found) = KEYS.iter().find(|key| key.name == name) {
         return Ok(found);
@@ -93,7 +93,7 @@ pub fn key(name: &str) -> Result<&'static Key, KeyError> {
     Err(KeyError::Unknown { name: name.to_string(), nearest: nearest.and_then(close) })
 }
 
-/// Levenshtein's edit distance, in characters.
+/// Returns Levenshtein's edit distance, in characters.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -109,13 +109,13 @@ fn distance(a: &str, b: &str) -> usize {
     row[b.len()]
 }
 
-/// Reads one of a few words.
+/// Parses a value that is one of a few words. Errors: a sentence for the user.
 fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, String> {
     let found = words.iter().find(|(name, _)| *name == text);
     found.map(|(_, value)| *value).ok_or_else(|| format!("`{text}` is not one of its values"))
 }
 
-/// Writes the word for a value; every value is in its list.
+/// Returns the word for a value. `words` must contain the value.
 fn name<T: Copy + PartialEq>(value: T, words: &[(&str, T)]) -> String {
     words.iter().find(|(_, v)| *v == value).map_or_else(String::new, |(name, _)| (*name).to_string())
 }
@@ -159,7 +159,7 @@ fn write_stage_out(value: StageOut) -> String {
     }
 }
 
-/// A key that has one value: `$why` every other is refused.
+/// Defines a key with only one value; `$why` is the reason why every other value is rejected.
 macro_rules! only {
     ($name:literal = $value:literal, $meaning:literal, $why:literal) => {
         Key {
@@ -176,7 +176,8 @@ macro_rules! only {
     };
 }
 
-/// Shorter waits would fail calls of a store that is only slow: its own retries take that long.
+/// Shortest accepted wait. The store's own retries take this long, so shorter waits would fail calls to a store that is
+/// merely slow.
 const UNAVAILABLE_MIN: Duration = Duration::from_secs(1);
 
 fn read_unavailable(text: &str) -> Result<Option<Duration>, String> {
@@ -219,7 +220,7 @@ fn write_rate(bytes: u64) -> String {
     if bytes == 0 { "unlimited".to_string() } else { format!("{}/s", format_size(bytes)) }
 }
 
-/// Every key, in the order of the documentation.
+/// All keys, in the order of the documentation.
 pub static KEYS: [Key; 24] = [
     Key {
         name: "cache",

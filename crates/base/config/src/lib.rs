@@ -1,7 +1,9 @@
-//! Policies: the rules of directories, inherited downwards, live for new opens.
+//! Policies: the rules of directories. Subdirectories inherit them, and files opened after a change follow the new
+//! rules.
 //!
 //! [`KEYS`] is the one table behind the parser, the help, `forebay policy list --keys` and `docs/policies.md`. A
-//! [`PolicySet`] is what somebody said (any subset of the keys); a [`Policy`] is what holds for one file.
+//! [`PolicySet`] contains the keys that were set in one place (any subset). A [`Policy`] contains the values in force
+//! for one file.
 
 mod document;
 mod keys;

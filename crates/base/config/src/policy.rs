@@ -1,104 +1,105 @@
-//! What a directory's rules say, resolved for one file.
+//! The policy in force for one file, with every key resolved.
 
 use std::time::Duration;
 
 use crate::units::{format_size, parse_size};
 
-/// Which data is accelerated.
+/// Data that is accelerated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cache {
-    /// Writes land in the burst buffer and reads are copied up.
+    /// Writes go to the burst buffer, and data that is read is copied into it.
     Both,
-    /// Only writes land in the burst buffer.
+    /// Writes go to the burst buffer; reads do not copy data into it.
     WriteCache,
-    /// Only reads are copied up; writes go to the global store.
+    /// Data that is read is copied into the burst buffer; writes go to the global store.
     Preload,
-    /// Nothing: every byte goes to and comes from the global store.
+    /// No data: all reads and writes use the global store.
     Through,
-    /// Written data stays in the burst buffer and is never staged out by itself.
+    /// Writes go to the burst buffer and data that is read is copied into it. Stage-out happens only by a command or at
+    /// the end of the mount.
     Scratch,
 }
 
-/// What starts a stage-out.
+/// The event that starts a stage-out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StageOut {
-    /// The last close.
+    /// The last close of the file.
     Close,
-    /// The file was not used for this long.
+    /// No use of the file for this long.
     Idle(Duration),
-    /// This long after the first undrained change.
+    /// Expiry of this time after the first change that is not staged out.
     Age(Duration),
-    /// More than this many undrained bytes in the directory's files.
+    /// More than this many bytes not staged out in the directory's files.
     Size(u64),
-    /// Only a command.
+    /// Only a command (`forebay`).
     Manual,
     /// The end of the mount.
     Exit,
 }
 
-/// How long a clean replica is kept.
+/// Retention of a clean replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeepAfter {
-    /// This long after its last use.
+    /// This long after the last use of the replica.
     For(Duration),
-    /// Not at all: dropped once clean.
+    /// No time: the replica is deleted as soon as it is clean.
     Delete,
 }
 
-/// How a stage-out is checked.
+/// Verification of a stage-out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verify {
-    /// Bytes written, fsync and a final stat.
+    /// The number of bytes written, the result of `fsync` and a final `stat`.
     Counts,
-    /// The global copy is read back and compared.
+    /// Reading the global copy back and comparing it.
     Full,
 }
 
-/// What to do when the global copy changed under a dirty replica.
+/// Reaction to a global copy that somebody changed while the replica was dirty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnConflict {
-    /// Keep both, stop and report.
+    /// Keep both copies, stop staging out, and report the conflict.
     Keep,
     /// The replica replaces the global copy.
     DirtyWins,
 }
 
-/// Whether reading a file moves its time of last access.
+/// Whether reading a file updates its access time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Atime {
-    /// It does not.
+    /// Reading never updates the access time.
     No,
-    /// As on a file system mounted with `relatime`.
+    /// Access times are updated as on a file system mounted with `relatime`.
     Relative,
-    /// It does.
+    /// Every read updates the access time.
     Strict,
 }
 
-/// Which programs the locks of a file (`fcntl`, `flock`) exclude.
+/// Which processes the locks of a file (`fcntl`, `flock`) exclude.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lock {
-    /// Those of all nodes where the global store can keep that, else those of this node.
+    /// Processes on all nodes if the global store supports that, otherwise processes of this node.
     Auto,
-    /// Those of this node.
+    /// Processes of this node.
     Local,
-    /// Those of all nodes; where that cannot be kept, a lock is refused with `ENOLCK`.
+    /// Processes on all nodes; if the global store does not support that, a lock is refused with `ENOLCK`.
     Refuse,
 }
 
-/// The window of an open file, for its writes where the agent serves windows or ahead of its reads.
+/// The write window or the read-ahead of an open file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WindowPolicy {
-    /// As the agent chooses.
+    /// Size chosen by the agent.
     #[default]
     Auto,
-    /// None.
+    /// No window.
     Off,
-    /// About so many bytes.
+    /// Approximate size in bytes.
     Size(u64),
 }
 
 impl WindowPolicy {
-    /// Bytes wanted, 0 for the agent's choice; `None`: none.
+    /// Returns the wanted size in bytes, 0 for the agent's choice, or `None` for no window.
     pub fn wish(self) -> Option<u64> {
         match self {
             WindowPolicy::Auto => Some(0),
@@ -127,14 +128,14 @@ impl WindowPolicy {
     }
 }
 
-/// A file's rules: its directory's, with what that inherits.
+/// The values of all keys in force for one file: those set on its directory and those inherited.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
-    /// `cache`
+    /// `cache`.
     pub cache: Cache,
-    /// `stage_out`
+    /// `stage_out`.
     pub stage_out: StageOut,
-    /// `keep_after`
+    /// `keep_after`.
     pub keep_after: KeepAfter,
     /// `close`: true for `lazy`, false for `drain`.
     pub close_lazy: bool,
@@ -146,29 +147,29 @@ pub struct Policy {
     pub rename_commits: bool,
     /// `publish`: true for `atomic`, false for `in-place`.
     pub publish_atomic: bool,
-    /// `verify`
+    /// `verify`.
     pub verify: Verify,
-    /// `revalidate`: how long attributes and a clean replica are trusted.
+    /// `revalidate`: how long attributes and a clean replica are used without checking the global copy.
     pub revalidate: Duration,
-    /// `negative_timeout`: how long a name that was not there is trusted not to be.
+    /// `negative_timeout`: how long a name that did not exist is assumed not to exist.
     pub negative_timeout: Duration,
-    /// `on_conflict`
+    /// `on_conflict`.
     pub on_conflict: OnConflict,
-    /// `remote_wait`: how long an open waits for another agent's mark to go.
+    /// `remote_wait`: how long an open waits until another agent removes its dirty mark.
     pub remote_wait: Duration,
-    /// `io_timeout`: how long what changes nothing waits for a server of the burst buffer.
+    /// `io_timeout`: how long an operation that changes nothing waits for a server of the burst buffer.
     pub io_timeout: Duration,
-    /// `passthrough_reserve`: share of the burst buffer kept free for kernel writes, in thousandths.
+    /// `passthrough_reserve`: share of the burst buffer kept free for writes by the kernel, in thousandths.
     pub reserve_thousandths: u32,
-    /// `rate`: most bytes a second staged out, 0 for no limit.
+    /// `rate`: limit of the stage-out rate in bytes per second; 0: no limit.
     pub rate_bytes_per_s: u64,
-    /// `atime`
+    /// `atime`.
     pub atime: Atime,
-    /// `lock`
+    /// `lock`.
     pub lock: Lock,
-    /// `window`
+    /// `window`.
     pub window: WindowPolicy,
-    /// `read_ahead`: bytes of the burst buffer, for each open file.
+    /// `read_ahead`: bytes of the burst buffer for each open file.
     pub read_ahead: WindowPolicy,
     /// `unavailable`: how long a call waits for a global store that does not answer; `None`: for ever.
     pub unavailable: Option<Duration>,

@@ -1,4 +1,4 @@
-//! What somebody said about some of the keys: a command line, one directory's rules, a file.
+//! The keys that were set in one place: on a command line, for one directory, or in a file.
 
 use std::collections::BTreeMap;
 
@@ -7,18 +7,19 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::keys::{KEYS, KeyError, key};
 use crate::policy::Policy;
 
-/// A subset of the keys with valid values, kept in the form that the values are written back in. Its TOML form is a
-/// table of strings, for example `cache = "preload"`.
+/// A subset of the keys with valid values, stored as canonical text. Serialised as a TOML table of strings, for example
+/// `cache = "preload"`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PolicySet(BTreeMap<&'static str, String>);
 
 impl PolicySet {
-    /// Nothing said.
+    /// Creates a set that contains no key.
     pub fn new() -> PolicySet {
         PolicySet::default()
     }
 
-    /// Reads `KEY=VALUE` items, later ones winning.
+    /// Parses `KEY=VALUE` items; a later item overrides an earlier one. Errors: [`KeyError`] for the first invalid
+    /// item.
     pub fn parse<'a>(items: impl IntoIterator<Item = &'a str>) -> Result<PolicySet, KeyError> {
         let mut set = PolicySet::new();
         for item in items {
@@ -28,7 +29,7 @@ impl PolicySet {
         Ok(set)
     }
 
-    /// Sets a key; what was said of it before is forgotten. On an error the set is unchanged.
+    /// Sets a key and replaces its previous value. On an error the set is unchanged.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), KeyError> {
         let key = key(name)?;
         let mut policy = Policy::default();
@@ -41,54 +42,55 @@ impl PolicySet {
         Ok(())
     }
 
-    /// Forgets a key; true if anything had been said of it. Unknown keys are an error, so that typing errors show.
+    /// Removes a key and returns whether the set contained it. Errors: an unknown name, so that a mistyped key is
+    /// noticed.
     pub fn unset(&mut self, name: &str) -> Result<bool, KeyError> {
         Ok(self.0.remove(key(name)?.name).is_some())
     }
 
-    /// The value of a key, if this set has one.
+    /// Returns the value of a key, if this set contains one.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
 
-    /// True if nothing is said.
+    /// Returns whether the set contains no key.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The keys and values, in the order of [`KEYS`].
+    /// Returns the keys and values, in the order of [`KEYS`].
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, &str)> {
         KEYS.iter().filter_map(|key| self.get(key.name).map(|value| (key.name, value)))
     }
 
-    /// Puts `other` on top: what it says wins.
+    /// Adds the keys of `other`; the values of `other` override those of this set.
     pub fn extend(&mut self, other: &PolicySet) {
         self.0.extend(other.0.iter().map(|(name, value)| (*name, value.clone())));
     }
 
-    /// `base` with what this set says put over it.
+    /// Returns `base` with the values of this set put over it.
     pub fn apply(&self, base: Policy) -> Policy {
         let mut policy = base;
         for key in &KEYS {
             if let Some(value) = self.get(key.name) {
-                // Values were read once before they came in; a failure here would leave the base's value.
+                // Values were parsed before they were stored. If one failed now, `base`'s value would remain.
                 let _ = (key.read)(&mut policy, value);
             }
         }
         policy
     }
 
-    /// Every key with the value that `policy` has.
+    /// Creates a set of every key with its value in `policy`.
     pub fn of(policy: &Policy) -> PolicySet {
         PolicySet(KEYS.iter().map(|key| (key.name, (key.write)(policy))).collect())
     }
 
-    /// The set as a TOML table.
+    /// Formats the set as a TOML table.
     pub fn to_toml(&self) -> String {
         self.iter().map(|(name, value)| format!("{name} = {}\n", toml::Value::String(value.to_string()))).collect()
     }
 
-    /// Reads a TOML table of strings (plain numbers are taken too). The error is a sentence.
+    /// Parses a TOML table of strings; plain numbers are accepted too. Errors: a sentence for the user.
     pub fn from_toml(text: &str) -> Result<PolicySet, String> {
         let table: toml::Table = text.parse().map_err(|e: toml::de::Error| e.message().to_string())?;
         let mut set = PolicySet::new();

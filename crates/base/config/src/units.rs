@@ -1,4 +1,5 @@
-//! Durations (`250ms`, `10s`, `5m`, `1h`, `2d`) and sizes (`4096`, `64KiB`, `1.5GiB`, `10MB`) as people write them.
+//! Parsing and formatting of durations (`250ms`, `10s`, `5m`, `1h`, `2d`) and sizes (`4096`, `64KiB`, `1.5GiB`,
+//! `10MB`).
 
 use std::time::Duration;
 
@@ -21,10 +22,10 @@ const SIZES: [(&str, u64); 14] = [
     ("TB", 1_000_000_000_000),
 ];
 
-/// Longest duration that can be written: a hundred years, so that sums with clocks cannot overflow.
+/// Longest accepted duration in milliseconds: a hundred years, so that adding one to a clock cannot overflow.
 const DURATION_MS_MAX: u64 = 100 * 366 * 86_400_000;
 
-/// Splits `12.5MiB` into its number and its unit.
+/// Splits `12.5MiB` into the number and the unit.
 fn split(text: &str) -> Option<(f64, &str)> {
     let text = text.trim();
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -32,7 +33,8 @@ fn split(text: &str) -> Option<(f64, &str)> {
     Some((number, text[end..].trim()))
 }
 
-/// Reads a duration: a number and a unit of `ms`, `s`, `m`, `h`, `d`; plain `0` needs none. The error is a sentence.
+/// Parses a duration: a number and a unit of `ms`, `s`, `m`, `h`, `d`; plain `0` needs none. Errors: a sentence for the
+/// user.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("`{text}` is no duration: write for example 10s, 5m, 1h or 2d");
     let (number, unit) = split(text).ok_or_else(wrong)?;
@@ -47,7 +49,8 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_millis(total.round() as u64))
 }
 
-/// Writes a duration, in milliseconds at the finest, in the largest unit that is exact: what [`parse_duration`] reads.
+/// Formats a duration in the largest unit that is exact, at the finest in milliseconds. [`parse_duration`] reads the
+/// result.
 pub fn format_duration(duration: Duration) -> String {
     let ms = duration.as_millis() as u64;
     if ms == 0 {
@@ -57,8 +60,10 @@ pub fn format_duration(duration: Duration) -> String {
     format!("{}{unit}", ms / size)
 }
 
-/// Reads a size in bytes: a number and a unit (`KiB`, `MiB`, `GiB`, `TiB`; `K` to `T` mean the same; `KB` to `TB`
-/// are powers of ten; none means bytes). The error is a sentence.
+/// Parses a size in bytes: a number and a unit. Errors: a sentence for the user.
+///
+/// `KiB`, `MiB`, `GiB`, `TiB` and their short forms `K` to `T` are powers of 1024. `KB` to `TB` are powers of 1000. A
+/// number without a unit is in bytes.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let wrong = || format!("`{text}` is no size: write for example 4096, 64KiB, 16MiB or 1GiB");
     let (number, unit) = split(text).ok_or_else(wrong)?;
@@ -70,7 +75,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     Ok(total.round() as u64)
 }
 
-/// Writes a size in the largest binary unit that is exact: what [`parse_size`] reads.
+/// Formats a size in the largest binary unit that is exact. [`parse_size`] reads the result.
 pub fn format_size(bytes: u64) -> String {
     let exact = SIZES[2..6].iter().rev().find(|(_, size)| bytes > 0 && bytes.is_multiple_of(*size));
     exact.map_or_else(|| bytes.to_string(), |(unit, size)| format!("{}{unit}", bytes / size))

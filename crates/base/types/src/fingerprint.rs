@@ -1,4 +1,4 @@
-//! Telling one content of a file from another without reading it.
+//! Fingerprints: recognising that a file's content changed, without reading the content.
 
 /// A moment as file systems store it: seconds since 1970-01-01 UTC (negative before) and 0..1e9 nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -10,12 +10,12 @@ pub struct Timestamp {
 }
 
 impl Timestamp {
-    /// So many nanoseconds after 1970-01-01 UTC.
+    /// Returns the moment `ns` nanoseconds after 1970-01-01 UTC.
     pub const fn from_nanos(ns: u64) -> Timestamp {
         Timestamp { seconds: (ns / 1_000_000_000) as i64, nanos: (ns % 1_000_000_000) as u32 }
     }
 
-    /// The next moment that a file system can tell from this one.
+    /// Returns the next representable moment: one nanosecond later.
     #[must_use]
     pub fn next(self) -> Timestamp {
         if self.nanos < 999_999_999 {
@@ -29,32 +29,34 @@ impl Timestamp {
 /// Difference between two fingerprints of one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moved {
-    /// None.
+    /// No difference.
     Nothing,
-    /// Only ctime differs: attributes or names were changed, or content was changed and its size and mtime were kept. Only the
-    /// bytes tell.
+    /// Only ctime differs. Either attributes or names were changed, or content was changed and then size and mtime were
+    /// set back. Only a comparison of the bytes can tell.
     ChangeTime,
-    /// Size or mtime differ.
+    /// Size or mtime differs.
     Content,
 }
 
-/// Everything that `stat` tells of one content of a file of the global store. Taken after our own last change to it; a later
-/// difference means that somebody else changed the file. The birth time is not part of it: a file with another one has another
-/// [`Identity`](crate::Identity). Kernels do not show their change counters to programs.
+/// Everything that `stat` says about one content of a file in the global store.
+///
+/// Taken after our own last change to the file; a later difference means that somebody else changed the file. The birth
+/// time is not included: a file with another birth time has another [`Identity`](crate::Identity). Kernel change
+/// counters are not included, because kernels do not show them to programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Fingerprint {
-    /// Bytes.
+    /// Size of the file in bytes.
     pub size: u64,
-    /// Last change of the content.
+    /// Time of the last change of the content.
     pub mtime: Timestamp,
-    /// Last change of content or attributes.
+    /// Time of the last change of content or attributes.
     pub ctime: Timestamp,
-    /// Hash of mode, owner, group and number of names ([`Fingerprint::attributes_of`]); 0: not known.
+    /// Hash of mode, owner, group and link count ([`Fingerprint::attributes_of`]); 0: unknown.
     pub attributes: u32,
 }
 
 impl Fingerprint {
-    /// Returns the hash of these attributes. Durable: records hold it.
+    /// Returns the hash of these attributes, never 0. The hash function must not change: hashes are stored in records.
     pub fn attributes_of(mode: u32, uid: u32, gid: u32, links: u64) -> u32 {
         let fields = [mode, uid, gid, links as u32];
         // FNV-1a.
@@ -62,12 +64,12 @@ impl Fingerprint {
         hash.fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)).max(1)
     }
 
-    /// Whether size and mtime agree. Equal ones may still be of different contents: see [`Fingerprint::moved`].
+    /// Returns whether size and mtime agree. Contents may still differ: see [`Fingerprint::moved`].
     pub fn same_content(&self, other: &Fingerprint) -> bool {
         self.size == other.size && self.mtime == other.mtime
     }
 
-    /// Returns what differs in `found`, a later fingerprint of the file.
+    /// Compares with `found`, a later fingerprint of this file, and returns the kind of difference.
     pub fn moved(&self, found: &Fingerprint) -> Moved {
         match self.same_content(found) {
             false => Moved::Content,
@@ -76,8 +78,10 @@ impl Fingerprint {
         }
     }
 
-    /// Returns `found`, with the time of change and the attributes of this one if only they moved: what is doubtful stays so for
-    /// whoever compares next.
+    /// Returns the fingerprint to store after `found` was seen.
+    ///
+    /// That is `found`, but with ctime and attributes of this fingerprint if only those differ. The next comparison
+    /// then finds the difference again: nobody has shown yet that the content is unchanged.
     #[must_use]
     pub fn doubting(&self, found: Fingerprint) -> Fingerprint {
         match self.moved(&found) {
@@ -105,7 +109,7 @@ mod tests {
         assert_eq!(was.doubting(written), written);
     }
 
-    /// Records hold it.
+    /// Records store the hash, so its function must not change.
     #[test]
     fn the_hash_of_attributes_stays_what_it_is_and_tells_each_of_them() {
         let hash = Fingerprint::attributes_of(0o100_644, 1, 2, 1);

@@ -1,4 +1,4 @@
-//! What names a file whatever its path becomes.
+//! The identity of a file, which stays valid when the file is renamed.
 
 use std::fmt;
 
@@ -7,16 +7,16 @@ pub const IDENTITY_BYTES_MAX: usize = 132;
 
 /// A file of one global store, named independently of its path.
 ///
-/// Minted by `global-store` from a durable file handle (`name_to_handle_at`) or, where the store has none that
-/// outlives a remount, from inode number and birth time. It dies with the inode. The bytes are opaque: they are
-/// compared and stored, never interpreted outside `global-store`.
+/// Minted by `global-store` from a durable file handle (`name_to_handle_at`). If the store's handles do not survive a
+/// remount, inode number and birth time are used instead. An identity dies with its inode. The bytes are opaque: they
+/// are compared and stored, never interpreted outside `global-store`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Identity(Box<[u8]>);
 
-/// Bytes that cannot be an identity: none, or more than [`IDENTITY_BYTES_MAX`].
+/// Error for bytes that cannot be an identity: none, or more than `IDENTITY_BYTES_MAX`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IdentityError {
-    /// How many bytes there were.
+    /// Number of bytes given.
     pub bytes: usize,
 }
 
@@ -29,7 +29,8 @@ impl fmt::Display for IdentityError {
 impl std::error::Error for IdentityError {}
 
 impl Identity {
-    /// Takes over the bytes of an identity: 1 to [`IDENTITY_BYTES_MAX`].
+    /// Creates an identity from its bytes. Errors: [`IdentityError`] unless there are 1 to `IDENTITY_BYTES_MAX`
+    /// bytes.
     pub fn new(bytes: impl Into<Box<[u8]>>) -> Result<Identity, IdentityError> {
         let bytes = bytes.into();
         if bytes.is_empty() || bytes.len() > IDENTITY_BYTES_MAX {
@@ -38,7 +39,7 @@ impl Identity {
         Ok(Identity(bytes))
     }
 
-    /// The one that prints so: two hexadecimal digits for each byte. `None`: none does.
+    /// Parses the form that `Display` prints: two hexadecimal digits for each byte. Returns `None` for any other text.
     pub fn from_hex(text: &str) -> Option<Identity> {
         let digit = |byte: &u8| char::from(*byte).to_digit(16);
         let byte = |pair: &[u8]| match pair {
@@ -48,7 +49,7 @@ impl Identity {
         Identity::new(text.as_bytes().chunks(2).map(byte).collect::<Option<Vec<u8>>>()?).ok()
     }
 
-    /// The bytes, for storing and comparing.
+    /// Returns the bytes, for storing and comparing.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }

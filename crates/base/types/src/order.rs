@@ -1,21 +1,24 @@
-//! Numbers that put things in order.
+//! Counters that order changes and name replica files.
 
-/// Orders the committed changes of one file: a fence against the past.
+/// Number of a committed change of one file; a larger epoch is later. Used to reject work that was started before the
+/// newest change.
 ///
-/// Minted by the file cache each time a clean or draining file begins to change; it grows for the life of the
-/// replica's record.
+/// Minted by the file cache each time a clean or draining file begins to change. Grows as long as the replica has a
+/// record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Epoch(pub u64);
 
 impl Epoch {
-    /// The epoch that follows this one.
+    /// Returns the following epoch.
     pub fn next(self) -> Epoch {
         Epoch(self.0 + 1)
     }
 }
 
-/// Names one replica file in a burst buffer: a counter that is never used twice, so that a new version of a file is a
-/// new replica and old descriptors keep theirs.
+/// Number of one replica file in a burst buffer.
+///
+/// The counter never repeats. A new version of a file is therefore a new replica, and descriptors that are already open
+/// keep the old one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(pub u64);
 

@@ -12,40 +12,41 @@ pub struct ByteRange {
 }
 
 impl ByteRange {
-    /// The bytes `start..end`.
+    /// Creates the range `start..end`.
     pub fn new(start: u64, end: u64) -> ByteRange {
         ByteRange { start, end }
     }
 
-    /// `len` bytes from `start`; the end is cut at `u64::MAX`.
+    /// Creates the range of `len` bytes from `start`; the end is capped at `u64::MAX`.
     pub fn at(start: u64, len: u64) -> ByteRange {
         ByteRange { start, end: start.saturating_add(len) }
     }
 
-    /// Bytes in the range.
+    /// Returns the number of bytes in the range.
     pub fn len(&self) -> u64 {
         self.end.saturating_sub(self.start)
     }
 
-    /// Whether the range holds no byte.
+    /// Returns whether the range contains no byte.
     pub fn is_empty(&self) -> bool {
         self.end <= self.start
     }
 
-    /// The bytes in both ranges; empty when they do not meet.
+    /// Returns the bytes that are in both ranges; empty if the ranges do not overlap.
     pub fn intersection(&self, other: &ByteRange) -> ByteRange {
         ByteRange { start: self.start.max(other.start), end: self.end.min(other.end) }
     }
 }
 
-/// A set of bytes kept as sorted, disjoint, non-touching ranges. Every operation costs O(log n + ranges touched).
+/// A set of bytes, stored as sorted ranges that neither overlap nor touch. Every operation costs O(log n + ranges
+/// touched).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RangeSet {
     ends: BTreeMap<u64, u64>,
 }
 
 impl RangeSet {
-    /// The empty set.
+    /// Creates an empty set.
     pub fn new() -> RangeSet {
         RangeSet::default()
     }
@@ -67,7 +68,7 @@ impl RangeSet {
         self.ends.insert(start, end);
     }
 
-    /// Takes every byte of `range` out.
+    /// Removes every byte of `range`.
     pub fn remove(&mut self, range: ByteRange) {
         if range.is_empty() {
             return;
@@ -87,12 +88,12 @@ impl RangeSet {
         }
     }
 
-    /// Whether every byte of `range` is in the set. The empty range always is.
+    /// Returns whether every byte of `range` is in the set; true for an empty range.
     pub fn contains(&self, range: ByteRange) -> bool {
         range.is_empty() || self.ends.range(..=range.start).next_back().is_some_and(|(_, &e)| e >= range.end)
     }
 
-    /// The parts of `range` that are not in the set, in order.
+    /// Returns the parts of `range` that are not in the set, in ascending order.
     pub fn missing(&self, range: ByteRange) -> Vec<ByteRange> {
         let mut gaps = Vec::new();
         let mut at = range.start;
@@ -112,17 +113,17 @@ impl RangeSet {
         gaps
     }
 
-    /// Bytes in the set.
+    /// Returns the number of bytes in the set.
     pub fn len(&self) -> u64 {
         self.ends.iter().map(|(s, e)| e - s).sum()
     }
 
-    /// Whether the set holds no byte.
+    /// Returns whether the set contains no byte.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// The ranges, in order.
+    /// Returns the ranges in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = ByteRange> + '_ {
         self.ends.iter().map(|(&s, &e)| ByteRange::new(s, e))
     }
@@ -151,7 +152,7 @@ mod tests {
         assert!(set.missing(ByteRange::new(12, 18)).is_empty());
     }
 
-    /// The model: one bool a byte.
+    /// Naive model: one bool per byte.
     #[test]
     fn random_operations_agree_with_one_flag_a_byte() {
         let mut seed = 0x9e37_79b9_7f4a_7c15_u64;

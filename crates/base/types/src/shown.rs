@@ -1,30 +1,34 @@
-//! Names of files as people are shown them: in what commands print, and in lines of a log. Whoever may make a file says what it is
-//! called, and a terminal or a log takes some of that for orders and for lines of ours. What programs read (`--json`) has names as they
-//! are.
+//! File names in a form that is safe to print, for the output of commands and for log lines.
+//!
+//! Whoever may create a file chooses its name. A terminal could obey control characters in that name, and a reader of
+//! the log could take it for log lines. Output for programs (`--json`) is not escaped.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Characters that mean nothing to a shell, wherever in a word.
+/// Returns whether a byte has no special meaning to a shell, wherever in a word.
 fn is_plain(byte: &u8) -> bool {
     byte.is_ascii_alphanumeric() || b"_-+=:,./@%".contains(byte)
 }
 
-/// Whether a terminal does something else with a character than show it where it stands: controls, breaks of lines, and what turns the
-/// direction of a text or is not seen in it.
+/// Returns whether a terminal may do something else with a character than print it in place.
+///
+/// That holds for control characters, line breaks, characters that change the direction of text, and invisible
+/// characters.
 fn is_unseen(of: char) -> bool {
     of.is_control()
         || matches!(of, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
-/// Bytes as text, if a terminal shows all of it.
+/// Returns the bytes as text, or `None` if a terminal would not show every character.
 fn seen(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok().filter(|text| !text.contains(is_unseen))
 }
 
-/// A path or other value as a shell takes it for one word. Bytes that no terminal shows are written out, in the way of bash.
+/// Quotes a path or other value as one word for a shell. Bytes that a terminal does not show are escaped in bash's
+/// `$'...'` syntax.
 pub fn word(value: impl AsRef<OsStr>) -> String {
     let value = value.as_ref();
     if !value.is_empty() && value.as_bytes().iter().all(is_plain) {
@@ -43,9 +47,9 @@ pub fn word(value: impl AsRef<OsStr>) -> String {
     }
 }
 
-/// What is shown to people.
+/// Values that can be printed for people.
 pub trait Shown {
-    /// As it is, if a terminal shows all of it; else as the [`word`] that it is to a shell.
+    /// Returns the text unchanged if a terminal shows all of it, otherwise quoted by [`word`].
     fn shown(&self) -> Cow<'_, str>;
 }
 

@@ -1,4 +1,5 @@
-//! FUSE connections whose server hangs: whoever waits in such a mount can only be freed by aborting its connection.
+//! FUSE connections of a server that hangs. A process waiting in such a mount can only be freed by aborting the
+//! connection.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -9,7 +10,7 @@ use rustix::mount::{MountFlags, mount};
 const FUSECTL: &str = "/sys/fs/fuse/connections";
 
 /// Aborts every FUSE connection mounted in the mount namespace of process `pid`, except those that this process sees
-/// too. Never fails: what is gone already needs no abort.
+/// too. Errors are ignored: a connection that is gone needs no abort.
 pub fn abort_connections_of(pid: u32) {
     let theirs = || fuse_devices(&format!("/proc/{pid}/mountinfo"));
     let ours = fuse_devices("/proc/self/mountinfo");
@@ -19,19 +20,20 @@ pub fn abort_connections_of(pid: u32) {
             let _ = mount("none", FUSECTL, "fusectl", MountFlags::empty(), None);
         }
         let Ok(mut abort) = File::options().write(true).open(abort) else { continue };
-        // The file is that of one connection. Theirs, if it is mounted there still: else the number may be another test's by now.
+        // The open file belongs to one connection. Check again that it is the child's: the number may have been reused
+        // by another test.
         if theirs().contains(minor) {
             let _ = abort.write_all(b"1");
         }
     }
 }
 
-/// The device minors, which are the connections' names, of the FUSE mounts in a mountinfo file.
+/// Returns the device minors of the FUSE mounts in a mountinfo file. A minor is the connection's name.
 fn fuse_devices(mountinfo: &str) -> Vec<String> {
     fs::read_to_string(mountinfo).map(|text| text.lines().filter_map(fuse_device).collect()).unwrap_or_default()
 }
 
-/// `36 35 0:52 / /mnt rw,nosuid - fuse.forebay source rw` gives `52`.
+/// Returns the device minor of a FUSE mount: `36 35 0:52 / /mnt rw,nosuid - fuse.forebay source rw` gives `52`.
 fn fuse_device(line: &str) -> Option<String> {
     let (before, after) = line.split_once(" - ")?;
     let kind = after.split(' ').next()?;

@@ -1,4 +1,4 @@
-//! A disk of its own for a test: an image with ext4, which can be made to fail as a bad disk makes it fail.
+//! An ext4 image as a private disk for one test, which can be made to fail as a bad disk does.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,33 +8,35 @@ use rustix::mount::{UnmountFlags, unmount};
 
 use crate::wait::{PATIENCE, wait_until};
 
-/// How a disk is mounted that an error makes read-only.
+/// Mount options of a disk that becomes read-only on an error.
 const FAILING: &str = "loop,errors=remount-ro";
 
-/// An image with ext4, mounted. Only for a test in a private mount namespace.
+/// A mounted ext4 image. Only for a test in a private mount namespace.
 pub struct Disk {
     image: PathBuf,
     place: PathBuf,
 }
 
 impl Disk {
-    /// Makes `bytes` of it at the new file `image`, mounted at the directory `place`. `None`, which is said, where there are no loop
-    /// devices or tools for it.
+    /// Creates the image file `image` of `bytes` and mounts it at the directory `place`. Returns `None` after printing
+    /// a message if loop devices or tools are missing.
     pub fn new(image: PathBuf, place: PathBuf, bytes: u64) -> Option<Disk> {
         let disk = Disk { image, place };
         let made = disk.make(bytes, &[], FAILING) && disk.trigger().exists();
         disk.or_skipped(made)
     }
 
-    /// One of which more is promised than the file system of `image` has: it finds out when it writes back. It has no journal, which
-    /// would take room.
+    /// Creates a disk that claims more space than the file system of `image` has. The shortage shows only at
+    /// write-back. The disk has no journal, which would need space.
+    ///
+    /// Returns `None` like [`Disk::new`].
     pub fn without_room(image: PathBuf, place: PathBuf, bytes: u64) -> Option<Disk> {
         let disk = Disk { image, place };
         let made = disk.make(bytes, &["-O", "^has_journal"], "loop");
         disk.or_skipped(made)
     }
 
-    /// What is on `image`, which somebody else has made, mounted at the directory `place`.
+    /// Mounts the existing image `image` at the directory `place`. Returns `None` like [`Disk::new`].
     pub fn again(image: PathBuf, place: PathBuf) -> Option<Disk> {
         let disk = Disk { image, place };
         let mounted = disk.mount("loop");
@@ -49,12 +51,12 @@ impl Disk {
 
     fn or_skipped(self, made: bool) -> Option<Disk> {
         if !made {
-            eprintln!("skipped: it takes a loop device, and mkfs.ext4");
+            eprintln!("skipped: this test needs loop devices and mkfs.ext4");
         }
         made.then_some(self)
     }
 
-    /// Where it is mounted.
+    /// Returns the directory where the disk is mounted.
     pub fn place(&self) -> &Path {
         &self.place
     }
@@ -63,7 +65,7 @@ impl Disk {
         run(Command::new("mount").args(["-o", options]).arg(&self.image).arg(&self.place))
     }
 
-    /// What tells its file system of an error.
+    /// Returns the sysfs file that reports an error to the disk's file system.
     fn trigger(&self) -> PathBuf {
         let found = Command::new("findmnt").args(["-n", "-o", "SOURCE"]).arg(&self.place).output().expect("findmnt");
         let device = String::from_utf8(found.stdout).expect("the name of a device");
@@ -71,13 +73,13 @@ impl Disk {
         PathBuf::from(format!("/sys/fs/ext4/{name}/trigger_fs_error"))
     }
 
-    /// The file system finds an error in itself and becomes read-only, whoever has files open for writing; nothing that is not on the
-    /// medium reaches it any more.
+    /// Makes the file system detect an error and become read-only, even with files open for writing. Data that is not
+    /// yet on the medium never reaches it.
     pub fn become_read_only(&self) {
         fs::write(self.trigger(), "a test").expect("an error of ext4");
     }
 
-    /// When nobody has anything open there any more it is checked, and takes writes again.
+    /// Waits until nobody has a file open on the disk, then checks the file system and mounts it writable again.
     pub fn mend(&self) {
         wait_until("nobody uses the disk", PATIENCE, || unmount(&self.place, UnmountFlags::empty()).is_ok());
         let checked = Command::new("e2fsck").args(["-fp"]).arg(&self.image).output().expect("e2fsck");

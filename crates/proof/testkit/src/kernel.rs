@@ -1,11 +1,11 @@
-//! What the kernel is too old for.
+//! Skipping tests that the running kernel is too old for.
 
-/// Whether this is Linux `since` or newer, which `what` takes; if not, that it is skipped is said.
+/// Returns whether the kernel is Linux `since` or newer, as `what` requires. If not, prints that the test is skipped.
 pub fn kernel_has(since: (u32, u32), what: &str) -> bool {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     let has = version(&release) >= since;
     if !has {
-        eprintln!("skipped: {what} takes Linux {}.{}, and this is {release}", since.0, since.1);
+        eprintln!("skipped: {what} needs Linux {}.{}, but this is {release}", since.0, since.1);
     }
     has
 }

@@ -1,5 +1,5 @@
-//! What tests of several crates need: a private mount namespace, a bounded wait, processes that die with their test,
-//! and scratch trees. A dev-dependency only; everything here panics with a sentence when the test cannot go on.
+//! Shared test tools: a private mount namespace, a bounded wait, processes that die with their test, and scratch trees.
+//! A dev-dependency only. Every function panics with a sentence when the test cannot go on.
 //!
 //! ```no_run
 //! use std::time::Duration;

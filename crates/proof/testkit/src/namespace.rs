@@ -14,26 +14,28 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 use crate::connections::abort_connections_of;
 use crate::process::ProcessGuard;
 
-/// Names the test whose body is to run; set in the child only.
+/// Environment variable with the name of the test whose body is to run; set only in the child.
 const INSIDE: &str = "TESTKIT_INSIDE";
 
-/// How long a body may take before it counts as hung.
+/// Time after which a body counts as hung.
 const BOUND: Duration = Duration::from_secs(120);
 
-/// Runs the body of a test in a child process with a private mount namespace, so that no mount outlives or leaves the
-/// test. Call it with a closure, once, straight from the `#[test]` function: the child is this test binary, told to
-/// run this one test, whose name is read from the closure's type.
+/// Runs the body of a test in a child process with a private mount namespace, so that no mount outlives the test or is
+/// seen outside.
+///
+/// Call it with a closure, once, directly from the `#[test]` function. The child is this test binary, told to run this
+/// one test. The name of the test is taken from the closure's type.
 ///
 /// # Panics
 ///
-/// With the child's output if the body panics or takes longer than two minutes (then the FUSE connections of its
-/// namespace are aborted first, so that nothing stays stuck), and without root.
+/// If the body panics or takes longer than two minutes; the message contains the child's output. After a timeout the
+/// FUSE connections of the namespace are aborted first, so that no process stays stuck. Panics also if not run as root.
 #[track_caller]
 pub fn in_private_namespace<F: FnOnce()>(body: F) {
     in_private_namespace_within(BOUND, body);
 }
 
-/// [`in_private_namespace`] with a bound of its own.
+/// Runs like [`in_private_namespace`], with `bound` instead of two minutes.
 #[track_caller]
 pub fn in_private_namespace_within<F: FnOnce()>(bound: Duration, body: F) {
     let test = test_name(type_name::<F>());
@@ -64,7 +66,7 @@ pub fn in_private_namespace_within<F: FnOnce()>(bound: Duration, body: F) {
             None => panic!("{test} hung for {bound:?} in its namespace:\n{text}"),
         }
     }
-    // A name that matched no test would pass without having run anything.
+    // A name that matches no test would pass without running anything.
     let text = read_back(&mut output);
     assert!(text.contains("1 passed"), "{test} is not the name of a test; output:\n{text}");
 }
@@ -77,8 +79,8 @@ fn spawn(test: &str, output: &File) -> ProcessGuard {
         .stdin(Stdio::null())
         .stdout(output.try_clone().expect("dup"))
         .stderr(output.try_clone().expect("dup"));
-    // SAFETY: between fork and exec two system calls are made; nothing is allocated and no lock is taken. The child
-    // has one thread, so leaving the shared mount namespace concerns nobody else.
+    // SAFETY: between fork and exec only two system calls are made; nothing is allocated and no lock is taken. The
+    // child has one thread, so leaving the shared mount namespace affects no other thread.
     unsafe {
         command.pre_exec(|| {
             unshare_unsafe(UnshareFlags::NEWNS)?;
@@ -92,11 +94,11 @@ fn spawn(test: &str, output: &File) -> ProcessGuard {
 fn read_back(output: &mut File) -> String {
     let mut bytes = Vec::new();
     output.seek(SeekFrom::Start(0)).and_then(|_| output.read_to_end(&mut bytes)).expect("read the output");
-    // Indented, so that nobody counts the child's result beside the parent's.
+    // Indent the child's output so that its test result is not counted as one of the parent's.
     String::from_utf8_lossy(&bytes).lines().map(|line| format!("    {line}\n")).collect()
 }
 
-/// `crate::module::test::{{closure}}` is the test `module::test`.
+/// Returns the name of the test: `crate::module::test::{{closure}}` is the test `module::test`.
 fn test_name(closure: &str) -> String {
     let path = closure.split("::{{closure}}").next().unwrap_or(closure);
     path.split_once("::").map_or(path, |(_, inside)| inside).to_owned()

@@ -8,10 +8,10 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group, set_parent_
 
 use crate::wait::wait_for;
 
-/// How long a killed process is waited for; one that is stuck in the kernel is then left behind.
+/// How long to wait for a killed process. A process that is stuck in the kernel is then left behind.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
 
-/// A child process, leader of its own process group, killed with the group when the guard is dropped or the test dies.
+/// A child process that leads its own process group. The group is killed when the guard is dropped or the test dies.
 pub struct ProcessGuard {
     child: Child,
 }
@@ -21,7 +21,7 @@ impl ProcessGuard {
     ///
     /// # Panics
     ///
-    /// If it cannot be started.
+    /// If the process cannot be started.
     pub fn spawn(command: &mut Command) -> ProcessGuard {
         command.process_group(0);
         // SAFETY: between fork and exec only one system call is made; nothing is allocated and no lock is taken.
@@ -32,38 +32,38 @@ impl ProcessGuard {
         ProcessGuard { child }
     }
 
-    /// Its process id.
+    /// Returns the process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// The process, for its pipes.
+    /// Returns the process, for access to its pipes.
     pub fn child(&mut self) -> &mut Child {
         &mut self.child
     }
 
     /// Sends a signal to the process alone.
     pub fn signal(&self, signal: Signal) {
-        // A process that has ended already is what the caller wants or will see from its status.
+        // Failing because the process has already ended is fine: the caller sees that in its status.
         let _ = kill_process(self.os_pid(), signal);
     }
 
-    /// How it ended, if it has.
+    /// Returns the exit status if the process has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().expect("wait for a child")
     }
 
-    /// Waits for its end.
+    /// Waits until the process ends and returns its exit status.
     ///
     /// # Panics
     ///
-    /// If it still runs after `bound`.
+    /// If the process still runs after `bound`.
     #[track_caller]
     pub fn wait(&mut self, bound: Duration) -> ExitStatus {
         wait_for("the end of a child process", bound, || self.child.try_wait().expect("wait for a child"))
     }
 
-    /// Kills it and its group with SIGKILL, as a crash would, and waits until it is gone.
+    /// Kills the process and its group with SIGKILL, as a crash would, and waits until the process is gone.
     pub fn kill(&mut self) {
         if self.ended().is_none() {
             let _ = kill_process_group(self.os_pid(), Signal::KILL);
@@ -78,10 +78,10 @@ impl ProcessGuard {
 
 impl Drop for ProcessGuard {
     fn drop(&mut self) {
-        // The group, although the leader may be gone: what it started in the background goes too.
+        // Kill the group even if the leader is gone, so that background processes end too.
         let _ = kill_process_group(self.os_pid(), Signal::KILL);
         if std::thread::panicking() {
-            // A second panic would abort the test binary; the status is of no interest now.
+            // A second panic would abort the test binary, so the status is ignored.
             let _ = self.child.try_wait();
             return;
         }
@@ -89,10 +89,10 @@ impl Drop for ProcessGuard {
     }
 }
 
-/// The value that a variable has in what a command prints for a shell (`export NAME=value`).
+/// Returns the value of a variable in the shell commands that a program printed (`export NAME=value`).
 pub fn exported(said: &str, variable: &str) -> Option<String> {
     let (_, rest) = said.split_once(&format!("{variable}="))?;
-    // Quoted only where a shell needs that, and perhaps with what it adds to the variable.
+    // The value is quoted only if a shell needs that. The old value of the variable may follow it.
     let (value, _) = match rest.strip_prefix('\'') {
         Some(quoted) => quoted.split_once('\'')?,
         None => rest.split_once(['\'', '"', ' ', '\n'])?,

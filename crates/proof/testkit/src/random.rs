@@ -1,10 +1,10 @@
-//! Numbers for stories.
+//! Reproducible random numbers for randomised tests.
 
-/// A generator (SplitMix64) that is the same for the same seed: a failure is told again by its seed.
+/// A SplitMix64 generator. Equal seeds give equal numbers, so a failure is reproduced by its seed.
 pub struct Random(pub u64);
 
 impl Random {
-    /// The next number.
+    /// Returns the next number.
     #[expect(clippy::should_implement_trait, reason = "it never ends")]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -14,12 +14,12 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// One below `limit`, which is not 0.
+    /// Returns a number below `limit`, which must not be 0.
     pub fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit
     }
 
-    /// So many bytes.
+    /// Returns `len` random bytes.
     pub fn bytes(&mut self, len: usize) -> Vec<u8> {
         (0..len).map(|_| self.next() as u8).collect()
     }

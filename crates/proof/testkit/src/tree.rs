@@ -7,19 +7,21 @@ use std::path::{Path, PathBuf};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use tempfile::TempDir;
 
-/// Mounts on one another that are taken away.
+/// Most mounts stacked on one another that are unmounted.
 const MOUNTS_OVER_EACH_OTHER_MAX: usize = 16;
 
-/// A directory of its own for one test, removed with everything below at the end. What is mounted below, by whomever, is unmounted first, and
-/// if anything stays mounted there nothing is removed: it may be a directory of the machine.
+/// A scratch directory for one test, removed with everything below it at the end.
 ///
-/// It lies in the directory that `FOREBAY_TEST_DIR` names, else in the system's temporary directory.
+/// Whatever is mounted below is unmounted first, whoever mounted it. If any mount remains, nothing is removed: it may
+/// be a directory of the machine.
+///
+/// The directory lies in the directory that `FOREBAY_TEST_DIR` names, otherwise in the system's temporary directory.
 pub struct TempTree {
     root: TempDir,
 }
 
 impl TempTree {
-    /// A new empty directory.
+    /// Creates a new empty directory.
     #[expect(clippy::new_without_default, reason = "a default that touches the disk would surprise")]
     pub fn new() -> TempTree {
         let parent = std::env::var_os("FOREBAY_TEST_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
@@ -28,24 +30,24 @@ impl TempTree {
         TempTree { root }
     }
 
-    /// The directory itself.
+    /// Returns the path of the scratch directory.
     pub fn root(&self) -> &Path {
         self.root.path()
     }
 
-    /// A path below it; nothing is created.
+    /// Returns a path below the scratch directory; nothing is created.
     pub fn path(&self, relative: impl AsRef<Path>) -> PathBuf {
         self.root().join(relative)
     }
 
-    /// A directory below it, created with its parents if missing.
+    /// Creates a directory below the scratch directory, with its parents if missing, and returns its path.
     pub fn dir(&self, relative: impl AsRef<Path>) -> PathBuf {
         let path = self.path(relative);
         fs::create_dir_all(&path).unwrap_or_else(|error| panic!("create {}: {error}", path.display()));
         path
     }
 
-    /// A file below it with `content`, its directories created if missing.
+    /// Writes a file with `content` below the scratch directory, creates its parents if missing, and returns its path.
     pub fn file(&self, relative: impl AsRef<Path>, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.path(relative);
         self.dir(path.parent().expect("a file is in a directory"));
@@ -53,8 +55,9 @@ impl TempTree {
         path
     }
 
-    /// A tmpfs of `bytes` mounted at a new directory below: a store that can be filled. Only for a test in a private
-    /// mount namespace; unmounted with the tree.
+    /// Mounts a tmpfs of `bytes` at a new directory below, as a store that can be filled. Unmounted with the tree.
+    ///
+    /// Only for a test in a private mount namespace.
     pub fn mount_tmpfs(&self, relative: impl AsRef<Path>, bytes: u64) -> PathBuf {
         let path = self.dir(relative);
         let options = std::ffi::CString::new(format!("size={bytes},mode=0755")).expect("no zero byte");
@@ -66,10 +69,10 @@ impl TempTree {
 
 impl Drop for TempTree {
     fn drop(&mut self) {
-        // Some may be seen only when those over them have gone.
+        // A mount can be hidden until the mounts above it are gone.
         for _ in 0..MOUNTS_OVER_EACH_OTHER_MAX {
             let Some(mounts) = mounts_below(self.root()).filter(|mounts| !mounts.is_empty()) else { break };
-            // The outer ones take those within with them, whose paths nobody needs to walk.
+            // Unmounting an outer mount detaches the inner ones too, without walking their paths.
             mounts.iter().for_each(|path| _ = unmount(path, UnmountFlags::DETACH));
         }
         if mounts_below(self.root()).is_none_or(|mounts| !mounts.is_empty()) {
@@ -78,7 +81,7 @@ impl Drop for TempTree {
     }
 }
 
-/// What this process sees mounted below `root`, or there; `None` if nobody can tell.
+/// Returns the mount points at or below `root` that this process sees; `None` if that cannot be determined.
 fn mounts_below(root: &Path) -> Option<Vec<PathBuf>> {
     let root = fs::canonicalize(root).ok()?;
     let table = fs::read("/proc/self/mountinfo").ok()?;
@@ -87,7 +90,7 @@ fn mounts_below(root: &Path) -> Option<Vec<PathBuf>> {
     Some(points.filter(|point| point.starts_with(&root)).collect())
 }
 
-/// A path as the table writes it, with `\040` for a space and the like.
+/// Decodes a path as mountinfo encodes it, with `\040` for a space and so on.
 fn unescaped(field: &[u8]) -> PathBuf {
     let mut bytes = Vec::new();
     let mut rest = field;

@@ -1,18 +1,19 @@
-//! Waiting for a condition, never for a time.
+//! Waiting for conditions instead of fixed times.
 
 use std::time::{Duration, Instant};
 
-/// How long a test waits for what should happen at once: generous, because a busy machine may stand still for seconds.
+/// How long a test waits for an event that should happen at once. Generous, because a busy machine may pause for
+/// seconds.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Between two looks at the condition.
+/// Pause between two checks of a condition.
 const POLL: Duration = Duration::from_millis(2);
 
 /// Waits until `condition` holds.
 ///
 /// # Panics
 ///
-/// Names `what` when it does not hold within `bound`.
+/// If `condition` does not hold within `bound`; the message contains `what`.
 #[track_caller]
 pub fn wait_until(what: &str, bound: Duration, mut condition: impl FnMut() -> bool) {
     wait_for(what, bound, || condition().then_some(()));
@@ -22,7 +23,7 @@ pub fn wait_until(what: &str, bound: Duration, mut condition: impl FnMut() -> bo
 ///
 /// # Panics
 ///
-/// Names `what` when nothing is found within `bound`.
+/// If nothing is found within `bound`; the message contains `what`.
 #[track_caller]
 pub fn wait_for<T>(what: &str, bound: Duration, mut look: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();

@@ -1,8 +1,11 @@
-//! Which threads are in a call to a store, and since when.
+//! Registry of threads that are in a call to a store, and since when.
 //!
-//! A store that hangs holds its callers in the kernel, where no signal reaches them. All that can be done is to know of
-//! them: to answer those who wait for them, and to do nothing more for who was answered so. Each thread has a slot that
-//! only it writes, but for `given_up`; whoever looks at slots sees each value as it was a moment ago.
+//! A store that hangs blocks its callers in the kernel, where no signal reaches them. We can only know which calls
+//! hang. Requests that wait for such a call are then answered with an error, and the blocked thread changes nothing
+//! more for them.
+//!
+//! Each thread has a slot. Only the thread itself writes the slot, except for `given_up`. Readers see each value as it
+//! was a moment ago.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -11,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// What a call does.
+/// Kind of a call to a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 #[allow(missing_docs, reason = "the names say it")]
@@ -57,45 +60,46 @@ impl StoreCall {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Store(u64);
 
-/// For whom a thread works: a request of one of several askers. Never zero.
+/// One request that threads work on: the requester and the request number. Numbers are never zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestId {
-    /// Whose; minted by [`Store::mint`].
+    /// Number of the requester, minted by [`Store::mint`].
     pub asker: u64,
-    /// Which of his.
+    /// Number of the request, unique for the requester.
     pub number: u64,
 }
 
-/// A thread that works for somebody.
+/// State of the thread that works on an errand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Working {
-    /// The call it is in; `None`: it is in none, and may wait for who is.
+    /// Name of the store call in progress. `None`: the thread is outside any call, perhaps waiting for another thread's
+    /// call.
     pub call: Option<&'static str>,
-    /// Since it went into that call, or came out of the last one.
+    /// Time since that call began, or since the last one ended.
     pub since: Duration,
 }
 
-/// A call that has not come back.
+/// A call that has not returned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutstandingCall {
-    /// What it does.
+    /// Name of the call.
     pub call: &'static str,
-    /// For how long.
+    /// Time since the call began.
     pub since: Duration,
-    /// What the one who asked calls the file, where he has said so.
+    /// Name of the file as the requester sees it, if set with [`RequestId::label`].
     pub label: Option<Arc<str>>,
 }
 
 #[derive(Default)]
 struct Slot {
-    /// The store it is in a call to; 0: none.
+    /// Number of the store whose call is in progress; 0: none.
     store: AtomicU64,
     call: AtomicU8,
-    /// When that changed last, in milliseconds of [`now_ms`].
+    /// Time of the last change of `store`, in milliseconds of [`now_ms`].
     moved_ms: AtomicU64,
     asker: AtomicU64,
     number: AtomicU64,
-    /// The number of the errand that was answered by somebody else.
+    /// Number of the errand that was given up, because the requester has already been answered.
     given_up: AtomicU64,
     labelled: AtomicBool,
     label: Mutex<Option<Arc<str>>>,
@@ -123,7 +127,7 @@ fn since(then_ms: u64) -> Duration {
     Duration::from_millis(now_ms().saturating_sub(then_ms))
 }
 
-/// Ends a call however it ends.
+/// Guard that marks a call as ended, even if the call panics.
 struct End<'a>(&'a Slot);
 
 impl Drop for End<'_> {
@@ -134,7 +138,7 @@ impl Drop for End<'_> {
 }
 
 impl Store {
-    /// A number that nobody else in this process has.
+    /// Returns a number that is unique in this process.
     pub fn mint() -> u64 {
         LAST.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -143,7 +147,7 @@ impl Store {
         Store(Store::mint())
     }
 
-    /// Runs something that calls the store. Within another such call it is a part of that.
+    /// Runs a function that calls the store. Inside another call this is part of the outer call.
     pub fn call<T>(self, call: StoreCall, run: impl FnOnce() -> T) -> T {
         MINE.with(|slot| {
             if slot.store.load(Ordering::Relaxed) != 0 {
@@ -157,7 +161,8 @@ impl Store {
         })
     }
 
-    /// The same for what changes the store: `EIO`, and nothing done, for an errand that was given up.
+    /// Runs a function that changes the store, like [`Store::call`]. Errors: `EIO`, without running it, if the request
+    /// was given up.
     pub fn change<T, E: From<rustix::io::Errno>>(
         self,
         call: StoreCall,
@@ -166,7 +171,7 @@ impl Store {
         if is_given_up() { Err(rustix::io::Errno::IO.into()) } else { self.call(call, run) }
     }
 
-    /// The calls that have not come back, the oldest first.
+    /// Returns the calls that have not returned, oldest first.
     pub fn outstanding(self) -> Vec<OutstandingCall> {
         let mut found = Vec::new();
         each(|slot| {
@@ -180,7 +185,7 @@ impl Store {
         found
     }
 
-    /// For how long the store has not answered the call that waits longest; zero if none waits.
+    /// Returns the age of the oldest call that has not returned; zero if there is none.
     pub fn silence(self) -> Duration {
         let mut longest = Duration::ZERO;
         each(|slot| {
@@ -199,18 +204,18 @@ fn each(mut look: impl FnMut(&Slot)) {
 }
 
 impl RequestId {
-    /// This thread works for it until [`RequestId::end`].
+    /// Assigns this thread to the errand until [`RequestId::end`].
     pub fn begin(self) {
         MINE.with(|slot| {
             slot.moved_ms.store(now_ms(), Ordering::Relaxed);
             slot.asker.store(self.asker, Ordering::Relaxed);
-            // Numbers are an asker's own: another's may have been given up here.
+            // Numbers are unique only within a requester, so a given-up number of another requester must not match.
             slot.given_up.store(0, Ordering::Relaxed);
             slot.number.store(self.number, Ordering::Release);
         });
     }
 
-    /// This thread works for nobody.
+    /// Ends the assignment of this thread.
     pub fn end() {
         MINE.with(|slot| {
             slot.number.store(0, Ordering::Release);
@@ -229,7 +234,7 @@ impl RequestId {
         slots.find(mine).map(|slot| look(&slot))
     }
 
-    /// How far it is; `None`: no thread works for it.
+    /// Returns the state of the thread that works on the errand; `None`: no thread does.
     pub fn working(self) -> Option<Working> {
         self.with(|slot| {
             let (call, moved_ms) = (slot.call.load(Ordering::Relaxed), slot.moved_ms.load(Ordering::Relaxed));
@@ -238,12 +243,12 @@ impl RequestId {
         })
     }
 
-    /// Whoever asked has been answered: the thread that works for it changes nothing more.
+    /// Marks the errand as given up after the requester was answered. The working thread then changes nothing more.
     pub fn give_up(self) {
         self.with(|slot| slot.given_up.store(self.number, Ordering::Release));
     }
 
-    /// What the file is called, for people.
+    /// Sets the name of the file, for messages.
     pub fn label(self, label: &str) {
         self.with(|slot| {
             *slot.label.lock() = Some(label.into());
@@ -252,7 +257,7 @@ impl RequestId {
     }
 }
 
-/// Whether who asked for what this thread does has been answered by somebody else.
+/// Returns whether the errand of this thread was given up.
 pub fn is_given_up() -> bool {
     MINE.with(|slot| {
         let number = slot.number.load(Ordering::Relaxed);
@@ -260,7 +265,7 @@ pub fn is_given_up() -> bool {
     })
 }
 
-/// `EIO` for an errand that was given up: before something is begun that could not be taken back.
+/// Returns `EIO` if the errand of this thread was given up. Call this before a step that cannot be undone.
 pub fn still_wanted() -> io::Result<()> {
     if is_given_up() { Err(io::Error::from_raw_os_error(libc::EIO)) } else { Ok(()) }
 }

@@ -1,10 +1,14 @@
-//! Clones of mounts: the same file system, reached by a mount of our own that shows in no namespace.
+//! Clones of mounts: a private mount of a file system that is visible in no namespace.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Takes a clone that open_tree(2) made out of its peer group - otherwise what is mounted over the original appears over the clone too -
-/// and changes its attributes: of `MOUNT_ATTR_*`, `clear` go and `set` come. `ENOSYS` before Linux 5.12, `EPERM` without privilege.
+/// Makes a clone by open_tree(2) private and changes its mount attributes.
+///
+/// Without the private propagation, later mounts over the original would appear over the clone too. Of `MOUNT_ATTR_*`,
+/// `clear` is removed and `set` is added.
+///
+/// Errors: `ENOSYS` before Linux 5.12, `EPERM` without privilege.
 pub fn make_own(clone: BorrowedFd<'_>, clear: u64, set: u64) -> io::Result<()> {
     // SAFETY: mount_attr is plain data, for which zero is valid.
     let mut attr: libc::mount_attr = unsafe { std::mem::zeroed() };

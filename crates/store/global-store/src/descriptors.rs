@@ -1,8 +1,8 @@
-//! The process's descriptors: who may have another file open, and what is left for all that is not an open file.
+//! Accounting of the process's descriptors: limits on open files, and a reserve for everything else.
 //!
-//! Each open file costs one descriptor for as long as it is open. All others are opened when they are needed, and kept for the next time
-//! only while there are plenty ([`spare`]). The kernel gives the lowest number that is free: one as high as [`is_last`] says means that
-//! all below are in use.
+//! Each open file costs one descriptor as long as it is open. All other descriptors are opened when needed. They are
+//! cached only while there are plenty ([`spare`]). The kernel assigns the lowest free number. A number as high as
+//! [`is_last`] says therefore means that all lower ones are in use.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd};
@@ -18,16 +18,16 @@ use crate::limits::{
     DESCRIPTORS_CREATED, DESCRIPTORS_LAST, DESCRIPTORS_OWN, DESCRIPTORS_RESERVE, DESCRIPTORS_UNLIMITED,
 };
 
-/// For whom a file is open.
+/// The party that a file is open for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DescriptorOwner {
-    /// A user of this machine.
+    /// A user of this machine, by user id.
     User(u32),
-    /// Another machine.
+    /// Another machine, by node number.
     Node(u64),
 }
 
-/// Open files, of all owners and of each.
+/// Descriptor counts of open files, in total and for each owner.
 struct Shares {
     limit: u64,
     all: AtomicU64,
@@ -40,35 +40,36 @@ fn limit_of_process() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(DESCRIPTORS_UNLIMITED).min(DESCRIPTORS_UNLIMITED)
 }
 
-/// The process's limit, as it was when this module was first used.
+/// Returns the process's descriptor limit, read when this module is first used.
 pub fn limit() -> u64 {
     SHARES.limit
 }
 
-/// Descriptors that open files hold now.
+/// Returns the number of descriptors that open files hold now.
 pub fn of_open_files() -> u64 {
     SHARES.all.load(Ordering::Relaxed)
 }
 
-/// Descriptors that are left for what is not open: names that the kernel knows, batches of a stage-out, files that wait for one.
+/// Returns the number of descriptors available for uses other than open files. These are entries that the kernel has
+/// looked up, batches of a stage-out, and files that wait for a stage-out.
 pub fn spare() -> u64 {
     let own = DESCRIPTORS_OWN + share(limit(), DESCRIPTORS_CREATED);
     limit().saturating_sub(of_open_files() + own)
 }
 
-/// Whether there are plenty for the descriptors that creations give.
+/// Returns whether a descriptor that a creation gave may be kept, because plenty are free.
 pub(crate) fn may_keep_created(fd: impl AsFd) -> bool {
     number(fd) < share(limit(), DESCRIPTORS_CREATED)
 }
 
-/// Whether a descriptor is one of the last, which only requests that end soon may have.
+/// Returns whether a descriptor is one of the last, which are reserved for requests that end soon.
 pub fn is_last(fd: impl AsFd) -> bool {
     number(fd) >= share(limit(), DESCRIPTORS_LAST)
 }
 
-/// Whether only the last are left, or none.
+/// Returns whether only the last descriptors are free, or none.
 pub fn are_scarce() -> bool {
-    // The lowest that is free.
+    // The number of a new descriptor is the lowest free one.
     rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_or(true, is_last)
 }
 
@@ -80,7 +81,7 @@ fn share(limit: u64, (part, of): (u64, u64)) -> u64 {
     limit / of * part + limit % of * part / of
 }
 
-/// One open file of an owner; given back when dropped.
+/// One open file charged to an owner; the charge ends on drop.
 #[derive(Debug)]
 pub struct Charge {
     shares: &'static Shares,
@@ -89,12 +90,15 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// Another open file. `ENFILE`: the owner has more than an equal share, and the rest is for others; or there is none left.
+    /// Charges an open file to `owner`.
+    ///
+    /// Errors: `ENFILE` if no descriptor is left for open files. Also if descriptors are scarce and the owner already
+    /// has an equal share.
     pub fn take(owner: DescriptorOwner) -> Result<Charge, Errno> {
         SHARES.take(owner)
     }
 
-    /// Counts so many descriptors more for the same file. They are open already, so nothing refuses them.
+    /// Charges `descriptors` more for the same open file. Never refused, because these descriptors are already open.
     pub fn grow(&mut self, descriptors: u64) {
         self.descriptors += descriptors;
         self.shares.all.fetch_add(descriptors, Ordering::Relaxed);
@@ -131,7 +135,7 @@ impl Shares {
         let (all, own) = (self.all.load(Ordering::Relaxed), each.get(&owner).copied().unwrap_or(0));
         let reserve = DESCRIPTORS_OWN + share(self.limit, DESCRIPTORS_RESERVE);
         let is_one_too_many = all + reserve >= self.limit;
-        // While there are plenty, whoever comes first has them.
+        // While there are plenty, no owner is limited.
         let is_contended = all + 2 * reserve >= self.limit;
         let owners = each.len() as u64 + u64::from(own == 0);
         if is_one_too_many || (is_contended && own >= self.limit / owners.max(2)) {

@@ -1,22 +1,23 @@
-//! Names of files that are not yet what they are to be, and that nobody shall see who looks through us.
+//! Names of temporary files, which are still being written. They are hidden in the mount.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 const PREFIX: &[u8] = b".forebay-new-";
-/// Digits of each of the two numbers, which a dash parts.
+/// Digits of each of the two numbers, which a dash separates.
 const DIGITS: usize = 16;
 
-/// The name of one. `owner`: an agent, by what no other agent is called; `number`: one that it uses once at a time.
+/// Returns the name of a temporary file. `owner` is an agent's unique name. `number` is one that the agent does not use
+/// for two files at a time.
 pub fn name(owner: &str, number: u64) -> OsString {
-    // FNV-1a: it must be the same in every version of this program.
+    // FNV-1a; it must not change between versions of this program.
     let owner = owner
         .bytes()
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
     format!(".forebay-new-{owner:016x}-{number:016x}").into()
 }
 
-/// Whether it is such a name, of whatever agent.
+/// Returns whether `name` is a temporary file of any agent.
 pub fn is_hidden(name: &OsStr) -> bool {
     let Some(digits) = name.as_bytes().strip_prefix(PREFIX) else { return false };
     let is_number = |part: &[u8]| part.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));

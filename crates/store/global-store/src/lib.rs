@@ -1,8 +1,8 @@
 //! The global store: the existing file system below, reached by descriptor and never by a path under our own mount.
 //!
-//! Two parts. [`GlobalStore`], [`Anchor`] and [`StoreFile`] are what the file cache copies data through; they have a
-//! POSIX and a memory implementation. The namespace (names, links, permissions) belongs to the agent, which works on
-//! the POSIX implementation's directory descriptors directly.
+//! [`GlobalStore`], [`Anchor`] and [`StoreFile`] are the traits through which the file cache copies data. They have a
+//! POSIX and a memory implementation. The namespace (names, links, permissions) belongs to the agent, which works
+//! directly on the directory descriptors of the POSIX implementation.
 
 pub mod calls;
 pub mod clones;
@@ -19,178 +19,192 @@ use std::sync::Arc;
 
 use types::{Fingerprint, Identity, Timestamp};
 
-/// What `stat` says of a file, as far as the file cache needs it.
+/// The part of a file's `stat` that the file cache needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoreAttributes {
-    /// Size and times.
+    /// Size, times, and a hash of the other attributes.
     pub fingerprint: Fingerprint,
-    /// Last access.
+    /// Time of the last access.
     pub atime: Timestamp,
-    /// Names the file has; 0 once unlinked.
+    /// Number of names; 0 after the last unlink.
     pub links: u64,
-    /// Mode bits including the file type.
+    /// Mode bits, including the file type.
     pub mode: u32,
-    /// Owner.
+    /// Owner's user id.
     pub uid: u32,
-    /// Group.
+    /// Group id.
     pub gid: u32,
-    /// The store takes nothing but appends to it (`chattr +a`), and no other time.
+    /// Whether the store accepts only appends to the file (`chattr +a`), and no changes of times.
     pub append_only: bool,
 }
 
-/// How an anchored file is opened.
+/// The mode in which an anchored file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// For reading; never moves atime where the store allows it.
+    /// Reading. The access time stays unchanged if the store permits that.
     Read,
-    /// For reading and writing; reading moves no atime either.
+    /// Reading and writing. Reads do not change the access time either.
     Write,
-    /// For reading and appending: a write anywhere but at the end fails with `EPERM`.
+    /// Reading and appending. A write anywhere but at the end fails with `EPERM`.
     Append,
 }
 
-/// One mounted global store, from the directory that is accelerated downwards.
+/// One mounted global store, from the accelerated directory downwards.
 pub trait GlobalStore: Send + Sync {
-    /// Finds a file by identity: by durable handle, else at `hint` (a path relative to the root), else - if `scan` -
-    /// by a walk of the whole tree. `None` means that it is not there.
+    /// Finds a file by identity and returns its anchor, or `None` if the file does not exist.
+    ///
+    /// Tries the durable handle and `hint` (a path relative to the root) first, then - if `scan` - a walk of the whole
+    /// tree.
     fn locate(&self, identity: &Identity, hint: &Path, scan: bool) -> io::Result<Option<Arc<dyn Anchor>>>;
 
-    /// A point before some writes, one for many small files.
+    /// Opens a sync point. Open it before the writes whose errors [`SyncPoint::sync`] is to report; one can serve many
+    /// small files.
     fn sync_point(&self) -> io::Result<Box<dyn SyncPoint>>;
 
-    /// Makes everything written so far durable. What could not be written before this call may have been told to somebody else.
+    /// Makes everything written so far durable. An error of a write before this call may already have been reported to
+    /// another descriptor.
     fn sync(&self) -> io::Result<()> {
         self.sync_point()?.sync()
     }
 
-    /// Makes the names as they are now durable: what was taken away stays away. An error about data, which `sync` is to tell, is not
-    /// kept from it.
+    /// Makes the present names durable: removed names stay removed. Does not consume data errors, which the next `sync`
+    /// reports.
     fn sync_names(&self) -> io::Result<()>;
 
-    /// Whether other machines may change the store: then dirty files carry a mark (`user.forebay.dirty`).
+    /// Returns whether other machines may change the store. If so, dirty files carry a mark (`user.forebay.dirty`).
     fn is_shared(&self) -> bool;
 
-    /// Whether a change of a file never leaves the time of change that a look before it found: the clock of the store never stands
-    /// still between the two.
+    /// Returns whether every change of a file after a `stat` gives the file a new ctime. That is so if the store's
+    /// clock never stands still between the two.
     fn tells_changes_apart(&self) -> bool {
         false
     }
 
-    /// Whether `locate` finds a file by its identity alone, wherever it was moved. Where it does not, who needs the file
-    /// later keeps its anchor.
+    /// Returns whether `locate` finds a file by identity alone, wherever it was moved. If not, code that needs the file
+    /// later must keep its anchor.
     fn finds_by_identity(&self) -> bool;
 
-    /// Bytes that may still be written; `None` where nobody can tell.
+    /// Returns the number of bytes that may still be written; `None` if unknown.
     fn free_bytes(&self) -> Option<u64> {
         None
     }
 
-    /// Removes a hidden file ([`hidden`]) at a path relative to the root; whether there was one. One that may not be removed stays.
+    /// Removes a hidden file ([`hidden`]) at a path relative to the root. Returns whether the file existed. A file that
+    /// may not be removed stays, and counts as existing.
     fn remove_hidden(&self, _path: &Path) -> io::Result<bool> {
         Ok(false)
     }
 }
 
-/// A point in time. The system tells each descriptor of an error of writing back once: this has one of its own, opened before the
-/// writes, so that nobody else who syncs hears in its stead that they failed.
+/// A point in time from which write-back errors are collected.
+///
+/// The kernel reports a write-back error once to each open descriptor. This type owns a descriptor that was opened
+/// before the writes, so no other caller of sync can consume its errors.
 pub trait SyncPoint: Send {
-    /// Makes what was written so far durable (`syncfs`). An error tells that something that was written since the point was made, or
-    /// before, may be lost.
+    /// Makes everything written so far durable (`syncfs`). Errors: data written since the point was opened, or before,
+    /// may be lost.
     fn sync(&self) -> io::Result<()>;
 }
 
-/// A regular file that stays findable whatever becomes of its name: an `O_PATH` descriptor.
+/// A regular file that stays reachable whatever happens to its name: an `O_PATH` descriptor.
 pub trait Anchor: Send + Sync {
-    /// Who it is.
+    /// Returns the file's identity.
     fn identity(&self) -> &Identity;
-    /// Its attributes now.
+    /// Returns the file's current attributes.
     fn attributes(&self) -> io::Result<StoreAttributes>;
-    /// Its attributes, asked past the caches of the store's client (`AT_STATX_FORCE_SYNC`).
+    /// Returns the attributes from the server, bypassing caches of the store's client (`AT_STATX_FORCE_SYNC`).
     fn attributes_now(&self) -> io::Result<StoreAttributes> {
         self.attributes()
     }
-    /// Its attributes as this machine learnt them last, with no request to the store where that has a cache of them here.
+    /// Returns the attributes cached on this machine, without a request to the store where the store's client has a
+    /// cache.
     fn attributes_in_memory(&self) -> io::Result<StoreAttributes> {
         self.attributes()
     }
-    /// Opens it. `EACCES` cannot come for a file that was created through us by an agent without privilege: the
-    /// anchor keeps the descriptor that creation gave.
+    /// Opens the file. Succeeds without permission (`EACCES`) if an agent without privilege created the file through
+    /// us. The anchor then still has the descriptor from the creation.
     fn open(&self, access: Access) -> io::Result<Box<dyn StoreFile>>;
-    /// Its present path relative to the store's root; a hint, empty if it has none.
+    /// Returns the present path relative to the store's root, as a hint; empty if there is none.
     fn path_hint(&self) -> PathBuf;
-    /// Sets atime and leaves mtime alone. Changes ctime. `EPERM`: only its owner and root may.
+    /// Sets the access time and leaves mtime alone. Changes ctime. Errors: `EPERM` unless the caller is the owner or
+    /// root.
     fn set_atime(&self, atime: Timestamp) -> io::Result<()>;
-    /// Sets its times, as this process.
+    /// Sets the times, with the credentials of this process.
     fn set_times(&self, _times: &rustix::fs::Timestamps) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
-    /// Makes its name durable: fsync of the file and of its directory.
+    /// Makes the name durable: fsync of the file and of its directory.
     fn sync_name(&self) -> io::Result<()>;
-    /// Reads the mark that an agent left on it, if any.
+    /// Returns the dirty mark that an agent left on the file, if any.
     fn mark(&self) -> io::Result<Option<Vec<u8>>>;
     /// Sets (`Some`) or removes (`None`) the mark. Changes ctime.
     fn set_mark(&self, mark: Option<&[u8]>) -> io::Result<()>;
-    /// Begins a file that is to take this one's place, beside it under the name `hidden`, where another may be that was left so.
-    /// `None`: it cannot have one, for it has several names or none, is not where it was last, its directory refuses, or the store
-    /// cannot do it in one step.
+    /// Creates a file that is to replace this one, in the same directory under the name `hidden`. A leftover file of
+    /// that name is replaced.
+    ///
+    /// Returns `None` if this file cannot have a successor. It has several names or none, is no longer where it was
+    /// last seen, its directory refuses, or the store cannot replace a file in one step.
     fn begin_successor(&self, _hidden: &OsStr) -> io::Result<Option<Box<dyn Successor>>> {
         Ok(None)
     }
 }
 
-/// What giving a file the attributes of another came to.
+/// Outcome of [`Successor::dress`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Dressed {
-    /// It had them.
+    /// The attributes were already equal.
     Same,
-    /// It has them now.
+    /// The attributes were changed and are now equal.
     Changed,
-    /// It cannot have them.
+    /// The file cannot have these attributes.
     Unfit,
 }
 
-/// A file that is to take an anchored file's place: empty, hidden, and removed when it is dropped before.
+/// A new file that is to replace an anchored file: empty, hidden, and removed if dropped before the replacement.
 pub trait Successor: Send + Sync {
-    /// Its data.
+    /// Returns the new file, for writing its data.
     fn file(&self) -> &dyn StoreFile;
-    /// Gives it the owner, the mode, the attributes and the time of last access that the other file has now; after the last
-    /// write. `ENOSPC`, `EDQUOT`, `EIO`: there is no room for that, or it failed.
+    /// Copies owner, mode, extended attributes and access time from the file to be replaced. Call after the last write.
+    ///
+    /// Errors: `ENOSPC`, `EDQUOT`, `EIO` if there is no room or the store failed.
     fn dress(&self) -> io::Result<Dressed>;
-    /// Takes the other file's name and place, at once. False, and nothing done: that file is not where it was, or has other
-    /// names too.
+    /// Replaces the other file in one step (rename). Returns false, without a change, if that file has moved or has
+    /// other names too.
     fn take_place(&mut self) -> io::Result<bool>;
-    /// Whether it has the name; `None` after an error that leaves this open.
+    /// Returns whether the new file has the name; `None` after an error that leaves this open.
     fn is_placed(&self) -> Option<bool>;
-    /// Makes that durable.
+    /// Makes the replacement durable.
     fn sync_name(&self) -> io::Result<()>;
 }
 
 /// An open file of the global store.
 pub trait StoreFile: Send + Sync {
-    /// Reads at `offset`; fewer bytes than asked only at the end of the file.
+    /// Reads at `offset` and returns the number of bytes. Fewer than requested only at the end of the file.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
     /// Writes all of `data` at `offset`.
     fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()>;
-    /// The first data range at or after `offset` (`SEEK_DATA`, `SEEK_HOLE`); `None` when only a hole follows. A store
-    /// that cannot tell says that everything is data.
+    /// Returns the first data range at or after `offset` (`SEEK_DATA`, `SEEK_HOLE`); `None` if only a hole follows. A
+    /// store that cannot tell reports everything as data.
     fn next_data(&self, offset: u64) -> io::Result<Option<types::ByteRange>>;
-    /// Turns a range into a hole, or zeros where the store has no holes. Never changes the size.
+    /// Turns a range into a hole, or into zeros if the store has no holes. Never changes the size.
     fn punch(&self, range: types::ByteRange) -> io::Result<()>;
-    /// `fallocate(2)` with any other mode than punching: room for the range (0, `FALLOC_FL_KEEP_SIZE`), or zeros in it
-    /// (`FALLOC_FL_ZERO_RANGE`). `EOPNOTSUPP` for what the store cannot do.
+    /// Calls `fallocate(2)` in a mode other than punching. Modes: allocation (0, `FALLOC_FL_KEEP_SIZE`) or zeros
+    /// (`FALLOC_FL_ZERO_RANGE`). Errors: `EOPNOTSUPP` if the store does not support the mode.
     fn allocate(&self, mode: u32, range: types::ByteRange) -> io::Result<()>;
-    /// Cuts or extends.
+    /// Truncates or extends the file to `len` bytes.
     fn set_len(&self, len: u64) -> io::Result<()>;
-    /// Sets mtime and leaves atime alone.
+    /// Sets mtime and leaves the access time alone.
     fn set_mtime(&self, mtime: Timestamp) -> io::Result<()>;
-    /// Its attributes now.
+    /// Returns the current attributes.
     fn attributes(&self) -> io::Result<StoreAttributes>;
-    /// Makes its content durable.
+    /// Makes the content durable.
     fn sync(&self) -> io::Result<()>;
-    /// Has the store begin to write a range to its medium, so that a later `sync` waits for less. A hint, without promise.
+    /// Starts writing a range to the store's medium, so that a later `sync` takes less time. A hint without guarantee.
     fn begin_sync(&self, _range: types::ByteRange) {}
-    /// Waits until a range is where `begin_sync` sends it, and leaves no copy of it in this machine's memory. That does not
-    /// make it durable; but an error says what one of `sync` says, which may not say it again: what was written may be lost.
+    /// Waits until a range is written as by `begin_sync`, and drops the range from this machine's page cache. Does not
+    /// make the range durable.
+    ///
+    /// Errors: like those of `sync`, written data may be lost. A later `sync` may not report that error again.
     fn leave_behind(&self, _range: types::ByteRange) -> io::Result<()> {
         Ok(())
     }

@@ -1,4 +1,5 @@
-//! What every global store does, shown on the POSIX and on the memory store, and random operations that compare them.
+//! Properties of every global store, tested on the POSIX and the memory store, and random operations that compare the
+//! two.
 
 use std::fs::{self, File};
 use std::os::fd::OwnedFd;
@@ -95,7 +96,7 @@ impl Bed for MemoryStore {
     }
 }
 
-/// Runs a fact on both stores.
+/// Runs a test on both stores.
 fn on_both(fact: impl Fn(&dyn Bed)) {
     fact(&Posix::new());
     fact(&MemoryStore::new());
@@ -235,13 +236,13 @@ impl Random {
         self.0 % bound
     }
 
-    /// Often at a border of a block.
+    /// Returns an offset, often at a block boundary.
     fn offset(&mut self) -> u64 {
         if self.below(2) == 0 { self.below(16) * 4096 } else { self.below(1 << 16) }
     }
 }
 
-/// Every byte outside of data is zero, and ranges are in order, not empty, and end within the file.
+/// Checks that every byte outside data ranges is zero. Ranges must be in order, not empty, and end within the file.
 fn data_covers_everything(file: &dyn StoreFile, bytes: &[u8]) {
     let mut at = 0;
     while let Some(data) = file.next_data(at).unwrap() {

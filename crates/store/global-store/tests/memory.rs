@@ -1,4 +1,4 @@
-//! What tests may ask of the memory store.
+//! Tests of the memory store's own functions for tests.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What only a real file system can show.
+//! Tests that need a real file system.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -36,7 +36,7 @@ fn content(anchor: &dyn Anchor) -> Vec<u8> {
     bytes
 }
 
-/// Inode numbers and birth times serve where handles do not.
+/// Options for identities without handles: inode numbers and birth times.
 const NO_HANDLES: StoreOptions = StoreOptions { shared: None, durable_handles: Some(false) };
 
 #[test]
@@ -95,7 +95,7 @@ fn a_file_that_moved_is_found_by_handle_or_by_walk() {
     }
 }
 
-/// The kernel has no memory for an inode whose number a new file is just being given (`iget_locked`), it says.
+/// While an inode number is being given to a new file, the kernel returns ENOMEM for it (`iget_locked`).
 #[test]
 fn a_file_that_is_gone_is_gone_also_while_another_gets_its_number() {
     let directory = tempfile::tempdir().unwrap();
@@ -237,7 +237,7 @@ fn a_detached_clone_gives_relative_hints_handles_and_syncs() {
     let directory = tempfile::tempdir().unwrap();
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     let Ok(root) = rustix::mount::open_tree(CWD, directory.path(), flags) else {
-        eprintln!("skipped: it takes CAP_SYS_ADMIN to clone a mount");
+        eprintln!("skipped: cloning a mount needs CAP_SYS_ADMIN");
         return;
     };
     fs::create_dir(directory.path().join("d")).unwrap();
@@ -266,7 +266,7 @@ fn reading_and_setting_mtime_leave_atime_alone() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a");
     let anchor = create(&store(directory.path(), StoreOptions::default()), &path);
-    // Older than mtime, so that even `relatime` would move it.
+    // Older than mtime, so that even `relatime` would update it.
     let long_ago = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1000);
     File::open(&path).unwrap().set_times(fs::FileTimes::new().set_accessed(long_ago)).unwrap();
     content(&*anchor);
@@ -287,7 +287,7 @@ fn the_owner_decides_whether_a_store_is_shared() {
     assert!(!shared(None) && !shared(Some(false)) && shared(Some(true)));
 }
 
-/// Runs on a thread of user 65534 without capabilities; as another user than root, on one of this user.
+/// Runs on a thread of user 65534 without capabilities. If this user is not root, runs on a thread of this user.
 fn without_privilege(run: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
         let thread = scope.spawn(move || {
@@ -321,10 +321,10 @@ fn the_descriptor_of_creation_serves_when_opening_is_refused() {
         assert_eq!(anchor.mark().unwrap().unwrap(), b"mine");
         anchor.set_mark(None).unwrap();
         anchor.sync_name().unwrap();
-        // Handles cannot be opened without privilege, or not of files like this; the hint and the walk serve.
+        // Handles cannot be opened without privilege, or not for files like this; the hint and the walk work.
         assert!(store.locate(anchor.identity(), Path::new("a"), false).unwrap().is_some());
         let found = store.locate(anchor.identity(), Path::new("gone"), true).unwrap().unwrap();
-        // After a restart there is no such descriptor, and what was acknowledged must still get out.
+        // After a restart there is no such descriptor, and acknowledged data must still be staged out.
         found.open(Access::Write).unwrap().write_at(b"5", 0).unwrap();
         assert_eq!(found.attributes().unwrap().mode & 0o7777, 0);
         assert!(found.open(Access::Read).is_err());
@@ -341,7 +341,7 @@ fn a_directory_that_cannot_be_read_makes_not_found_an_error() {
     let anchor = create(&store(directory.path(), NO_HANDLES), &closed.join("a"));
     fs::set_permissions(&closed, Permissions::from_mode(0o700)).unwrap();
     if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: it takes another user");
+        eprintln!("skipped: this test needs root");
         return;
     }
     without_privilege(|| {
@@ -352,7 +352,7 @@ fn a_directory_that_cannot_be_read_makes_not_found_an_error() {
 
 #[test]
 fn what_is_left_behind_is_in_the_file_and_not_in_memory() {
-    // Memory is all that a tmpfs has, and perhaps what is below an overlay.
+    // A tmpfs, and perhaps the layer below an overlay, has only memory.
     const TMPFS_MAGIC: i64 = 0x0102_1994;
     const OVERLAY_MAGIC: i64 = 0x794c_7630;
     let is_on_disk = |directory: &tempfile::TempDir| {
@@ -361,7 +361,7 @@ fn what_is_left_behind_is_in_the_file_and_not_in_memory() {
     };
     let places = [PathBuf::from(env!("CARGO_TARGET_TMPDIR")), std::env::temp_dir()];
     let Some(directory) = places.iter().map(|place| tempfile::tempdir_in(place).unwrap()).find(is_on_disk) else {
-        eprintln!("skipped: no file system of a disk");
+        eprintln!("skipped: no directory on a disk file system");
         return;
     };
     let path = directory.path().join("a");
@@ -377,7 +377,7 @@ fn what_is_left_behind_is_in_the_file_and_not_in_memory() {
         let mut buffers = [std::io::IoSliceMut::new(&mut bytes)];
         rustix::io::preadv2(&reader, &mut buffers, 1 << 19, rustix::io::ReadWriteFlags::NOWAIT)
     };
-    // A hint: what the kernel has in hand at the moment, as when it looks for memory, stays.
+    // A hint: pages that the kernel is using at the moment stay.
     let has_left = (0..100).any(|_| {
         file.leave_behind(all).unwrap();
         at_once() == Err(rustix::io::Errno::AGAIN)

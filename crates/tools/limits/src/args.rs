@@ -79,12 +79,12 @@ pub struct PlanArgs {
     pub output: Option<PathBuf>,
 }
 
-/// How long a phase of a sweep is.
+/// Length of a phase of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Length {
-    /// As long as was said.
+    /// A fixed time.
     Of(Duration),
-    /// Long enough for no cache of these machines to matter.
+    /// Long enough that no cache of these machines matters.
     Uncached,
 }
 

@@ -1,97 +1,101 @@
-//! Every bound of this crate, with the reason for the number.
+//! Every bound of this crate, with its reason.
 
 use std::time::Duration;
 
-/// Largest rate a document may give, bytes a second. The largest file systems move about 10 TB/s; a thousand times that
-/// is a slip of units.
+/// Largest rate accepted in a document, bytes per second. The largest file systems reach about 10 TB/s; a thousand
+/// times that is a wrong unit.
 pub const RATE_MAX_BYTES_PER_S: f64 = 1e16;
-/// Smallest rate of a link or a medium, bytes a second: 1 Mbit/s. Nobody buys less for a cluster; a prefix was forgotten.
+/// Smallest rate of a link or a medium, bytes per second: 1 Mbit/s. A cluster has nothing slower, so a prefix was
+/// forgotten.
 pub const PART_MIN_BYTES_PER_S: f64 = 125_000.0;
-/// A medium that gives as much is asked about: the fastest devices of today give a sixth of it, and GB/s is easily written for MB/s.
+/// Rate of a medium from which a warning is given, bytes per second. The fastest devices of today reach a sixth of it,
+/// and GB/s is easily written for MB/s.
 pub const MEDIUM_DOUBTED_BYTES_PER_S: f64 = 100e9;
-/// Largest count of anything in a cluster document: above it a digit too many was typed.
+/// Largest count accepted in a cluster document; above it a digit too many was typed.
 pub const COUNT_MAX: u64 = 10_000_000;
 /// Largest document that is read, in bytes.
 pub const DOCUMENT_MAX: u64 = 64 << 20;
-/// A documented figure that differs from the computed one by more than this share is reported.
+/// Relative difference between a documented and a computed figure that is reported.
 pub const DOCUMENTED_TOLERANCE: f64 = 0.01;
-/// Encodings take up to a fifth, so a ratio of eight within this share is a slip of bits and bytes.
+/// Tolerance for recognising a ratio of eight as a confusion of bits and bytes. Encodings take up to a fifth.
 pub const SLIP_TOLERANCE: f64 = 0.05;
-/// A component that gives less than this share of what its document promises is reported.
+/// Share of the documented rate below which a component is reported.
 pub const PROMISE_KEPT: f64 = 0.9;
-/// A component above its document by more than this share was answered by a cache, or the document is wrong.
+/// Share of the documented rate above which a component is reported: a cache answered, or the document is wrong.
 pub const PROMISE_EXCEEDED: f64 = 1.1;
-/// "Near the top": within this share of the best cell.
+/// Relative difference from the best cell that counts as "near the top".
 pub const NEAR_TOP: f64 = 0.05;
-/// Doubling the processes must give at least this factor, or the knee is reached.
+/// Least gain by doubling the processes; with less gain the knee is reached.
 pub const KNEE_GAIN: f64 = 1.25;
-/// A cell may exceed a limit by this share before it is rejected: the error of timing one phase.
+/// Relative excess of a cell over a limit that is tolerated: the timing error of one phase.
 pub const LIMIT_SLACK: f64 = 0.03;
-/// Groups whose rate lies below the median by more than this share are called slow.
+/// Relative difference below the median from which a group counts as slow.
 pub const SLOW_GROUP: f64 = 0.10;
 /// Most processes of one sweep cell: 64 x 64, the paper's largest.
 pub const PROCESSES_MAX: u64 = 4096;
-/// How long a process may take to start, prepare or clean up. Generous: the machine may stand still for seconds.
+/// Time limit for a process to start, prepare or clean up. Generous, because the machine may pause for seconds.
 pub const PATIENCE: Duration = Duration::from_secs(120);
-/// A phase may take this much longer than asked: its fsync and close are waited for.
+/// Time that a phase may take beyond its length, for the final fsync and close.
 pub const PHASE_PATIENCE: Duration = Duration::from_secs(300);
-/// Room between sending "go" and the common start, per phase: the message must have reached everybody.
+/// Time between sending "go" and the common start of a phase, in which the message must reach all processes.
 pub const START_SLACK: Duration = Duration::from_millis(5);
-/// The same for each process that has to be told.
+/// Additional time between "go" and the start for each process to be told.
 pub const START_SLACK_EACH: Duration = Duration::from_micros(50);
-/// How long the I/O nodes' interfaces are looked at before anything runs.
+/// Time for which the I/O nodes' interfaces are observed before anything runs.
 pub const QUIET_TIME: Duration = Duration::from_secs(1);
-/// What the load generator may add to an operation: more is told. A tenth of the fastest operation of a parallel file system.
+/// Largest time in nanoseconds that the load generator may add to an operation without a warning. A tenth of the
+/// fastest operation of a parallel file system.
 pub const GENERATOR_NS_MAX: f64 = 2000.0;
-/// Up to transfers of so many bytes, the largest of the presets.
+/// Largest transfer in bytes to which [`GENERATOR_NS_MAX`] applies: the largest of the presets.
 pub const GENERATOR_TRANSFER: u64 = 2 << 20;
-/// Longest line of the protocol between coordinator and processes, in bytes.
+/// Longest line in bytes of the protocol between coordinator and processes.
 pub const LINE_MAX: usize = 64 << 20;
 /// Share of the target's free space that one cell may fill.
 pub const FREE_SHARE: f64 = 0.5;
-/// Largest transfer, in bytes: each process holds a buffer of that size.
+/// Largest transfer in bytes; each process holds a buffer of that size.
 pub const TRANSFER_MAX: u64 = 1 << 30;
-/// A phase shorter than this says little; the cell is marked.
+/// Shortest meaningful phase; a cell with a shorter one is marked.
 pub const PHASE_MIN: Duration = Duration::from_millis(100);
-/// Samples that `watch` keeps; older ones are merged two by two so that a long run stays small.
+/// Most samples that `watch` keeps. Beyond, older ones are merged in pairs, so that a long run stays small.
 pub const WATCH_SAMPLES_MAX: usize = 2000;
-/// A part that is busy for at least this share of a load can bind it; below, somebody else makes it wait.
+/// Share of a load's time that a part must be busy to be the bottleneck; below, another part makes it wait.
 pub const BUSY: f64 = 0.85;
-/// One of a kind that gives less than this share of the middle one is slow alone. A third of the way between measurement
+/// Share of the median of its kind below which one part counts as slow alone. A third of the way between measurement
 /// error and the smallest difference that matters.
 pub const UNEQUAL: f64 = 0.87;
-/// A shared file that gets less than this share of what own files get has lost it to something.
+/// Share of the rate of separate files below which a shared file counts as slow.
 pub const LOST_TO_SHARING: f64 = 0.87;
-/// Connections that `peer` serves at once: the probe of one host has eight, and a few hosts may ask together.
+/// Most connections that `peer` serves at once. The probe of one host has eight, and a few hosts may probe together.
 pub const PEER_CONNECTIONS_MAX: u64 = 64;
-/// A peer that says nothing for so long has failed.
+/// Time without data after which a peer counts as failed.
 pub const PEER_SILENCE: Duration = Duration::from_secs(20);
-/// A connection to `peer` lasts no longer, whatever it says: longer than any measurement, so that nobody keeps its place.
+/// Longest duration of a connection to `peer`, even with traffic. Longer than any measurement, so that a slot is never
+/// occupied for ever.
 pub const PEER_LASTS: Duration = Duration::from_secs(3600);
-/// Least time between two looks at a watched program's threads.
+/// Shortest time between two samples of a watched program's threads.
 pub const WATCH_LOOK_MIN: Duration = Duration::from_millis(20);
-/// Most time between two looks that a long run brings about; their cost may bring more.
+/// Longest time between two samples due to a long run; the cost of sampling may lengthen it further.
 pub const WATCH_LOOK_MAX: Duration = Duration::from_millis(250);
-/// The time so far is divided by that for the time between two looks: the first second has fifty, the first minute 750. More
-/// would say nothing more.
+/// Divisor of the elapsed time that gives the time between two samples. The first second has fifty samples, the first
+/// minute 750. More would add no information.
 pub const WATCH_LOOKS: u32 = 200;
-/// Threads that one look takes in: beyond, a sample is as good.
+/// Most threads read in one sample; beyond, a part of them represents the rest.
 pub const WATCH_THREADS_MAX: usize = 512;
-/// Time between two questions to Forebay's agents: each starts a process.
+/// Time between two status requests to Forebay's agents; each starts a process.
 pub const WATCH_ASK: Duration = Duration::from_secs(2);
-/// Questions to a clock on another host; the quickest answer says most.
+/// Requests to the clock of another host; the fastest reply is used.
 pub const CLOCK_QUESTIONS: usize = 8;
-/// A phase must be so many times longer than what the clocks of the hosts leave open.
+/// Factor by which a phase must be longer than the uncertainty of the hosts' clocks.
 pub const CLOCK_SHARE: u32 = 50;
-/// Reads under way at once on a device: enough for an NVMe drive to show what it can, and 32 MiB of memory.
+/// Reads in progress at once on a device: enough for an NVMe drive at full speed, and 32 MiB of memory.
 pub const DEVICE_DEPTH: u32 = 32;
-/// A customary tool of the probe may take so much longer than it measures: its start, its end, a busy machine.
+/// Time that an external tool of the probe may take beyond its measurement: start, end, a busy machine.
 pub const TOOL_EXTRA: Duration = Duration::from_secs(10);
-/// The server of such a tool listens within that.
+/// Time limit for the server of such a tool to listen.
 pub const TOOL_START: Duration = Duration::from_secs(5);
-/// Between two tries whether it does.
+/// Pause between two attempts to connect to such a server.
 pub const TOOL_START_PAUSE: Duration = Duration::from_millis(20);
-/// Least block of a file system: a sector, so that a thirty-second of it is a file with something in it.
+/// Smallest block of a file system in bytes: a sector. A thirty-second of it is still a file with content.
 pub const BLOCK_MIN: u64 = 512;
-/// Largest: four times the largest that a parallel file system of today has.
+/// Largest block of a file system in bytes: four times the largest of any parallel file system of today.
 pub const BLOCK_MAX: u64 = 64 << 20;

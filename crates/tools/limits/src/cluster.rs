@@ -1,7 +1,7 @@
 //! A cluster as its data sheets describe it: the TOML document that `plan` and `probe` read.
 //!
-//! Each section is a list, because real clusters have several kinds of each (formula 1 of the method is a sum). Unknown
-//! keys are errors: a misspelt key must not silently mean its default.
+//! Each section is a list, because real clusters have several kinds of each part (formula 1 of the method is a sum).
+//! Unknown keys are errors: a misspelt key must not silently mean its default.
 
 mod link;
 mod measured;
@@ -19,33 +19,34 @@ pub use media::{Media, RedundancyAt};
 use crate::bounds::{COUNT_MAX, DOCUMENT_MAX};
 use crate::units::Rate;
 
-/// The whole document.
+/// The complete document.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cluster {
-    /// What the tables are headed with.
+    /// Title of the tables.
     #[serde(default)]
     pub name: String,
-    /// The unit of every `price`; default `units`.
+    /// Unit of every `price`; default `units`.
     #[serde(default = "default_currency")]
     pub currency: String,
     /// Nodes that run programs.
     pub clients: Vec<Clients>,
     /// Nodes that serve data.
     pub io_nodes: Vec<IoNodes>,
-    /// Cuts through the network between them; none means that every pair can talk at full rate (non-blocking).
+    /// Cuts through the network between clients and I/O nodes. None means non-blocking: every pair can communicate at
+    /// full rate.
     #[serde(default)]
     pub switches: Vec<Switches>,
-    /// What stores the data; none means that the media are taken as ideal.
+    /// Media that store the data. None means that the media are no limit.
     #[serde(default)]
     pub media: Vec<Media>,
-    /// How I/O nodes reach the media.
+    /// Connection between I/O nodes and media.
     #[serde(default)]
     pub storage_network: StorageNetwork,
-    /// Locks, metadata, monitoring: what the data shares the network with.
+    /// Service traffic, which shares the network with the data: locks, metadata, monitoring.
     #[serde(default)]
     pub service: Service,
-    /// What a test gave, for efficiency and measured parallelism.
+    /// Results of a test, for efficiency and measured parallelism.
     pub measured: Option<Measured>,
     /// Figures that a document or vendor states, to be checked against the computed ones.
     #[serde(default)]
@@ -56,10 +57,10 @@ pub struct Cluster {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Clients {
-    /// How `--what-if` names them.
+    /// Name for `--what-if`.
     #[serde(default)]
     pub name: String,
-    /// Nodes.
+    /// Number of nodes.
     pub count: u64,
     /// Processes that do I/O on each node.
     #[serde(default = "one")]
@@ -74,10 +75,10 @@ pub struct Clients {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IoNodes {
-    /// How `--what-if` names them.
+    /// Name for `--what-if`.
     #[serde(default)]
     pub name: String,
-    /// Nodes.
+    /// Number of nodes.
     pub count: u64,
     /// The transport-network interface of one node.
     pub link: Link,
@@ -91,27 +92,27 @@ pub struct IoNodes {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Switches {
-    /// How `--what-if` names it.
+    /// Name for `--what-if`.
     #[serde(default)]
     pub name: String,
-    /// Links, or switches, side by side in this cut.
+    /// Number of parallel links, or switches, in this cut.
     pub count: u64,
-    /// One of them.
+    /// One of these links.
     pub link: Link,
-    /// Price of one of them.
+    /// Price of one of these links.
     pub price: Option<f64>,
 }
 
-/// How the I/O nodes reach the media.
+/// Connection between the I/O nodes and the media.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StorageKind {
     /// The media are inside the I/O nodes.
     #[default]
     Direct,
-    /// Over the same interfaces as the clients' data.
+    /// The interfaces that also carry the clients' data.
     Shared,
-    /// Over a network of their own, `io_nodes.storage_link`.
+    /// A separate network, `io_nodes.storage_link`.
     Separate,
 }
 
@@ -119,10 +120,10 @@ pub enum StorageKind {
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StorageNetwork {
-    /// Which network carries it.
+    /// Network that carries the storage traffic.
     #[serde(default)]
     pub kind: StorageKind,
-    /// Share of an interface's raw rate that traffic against the data's direction takes while both share it, `0.0..1.0`.
+    /// Share of an interface's raw rate taken by traffic against the data's direction while both use it, `0.0..1.0`.
     #[serde(default)]
     pub reverse: f64,
 }
@@ -131,61 +132,61 @@ pub struct StorageNetwork {
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Service {
-    /// Flows all the time, whatever the load; of the whole network.
+    /// Traffic that is independent of the load, for the whole network.
     pub constant: Option<Rate>,
     /// Bytes of service traffic per byte of data.
     #[serde(default)]
     pub per_load: f64,
-    /// Whether it has a network of its own, and so costs the data nothing.
+    /// Whether service traffic has a separate network, and so does not reduce the data rate.
     #[serde(default)]
     pub separate: bool,
 }
 
-/// Stated figures to be checked; a ratio of eight is named as the slip it is.
+/// Stated figures to be checked; a ratio of eight is reported as a confusion of bits and bytes.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Documented {
-    /// Clients.
+    /// Limit of the clients.
     #[serde(rename = "B_c")]
     pub b_c: Option<Rate>,
-    /// I/O nodes.
+    /// Limit of the I/O nodes.
     #[serde(rename = "B_s")]
     pub b_s: Option<Rate>,
-    /// Network.
+    /// Limit of the network.
     #[serde(rename = "B_net")]
     pub b_net: Option<Rate>,
-    /// Storage.
+    /// Limit of the storage.
     #[serde(rename = "B_d")]
     pub b_d: Option<Rate>,
 }
 
-/// Why a document is refused.
+/// Reason why a document is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
     /// The file cannot be read.
     #[error("cannot read {path}: {source}")]
     Read {
-        /// The document.
+        /// Path of the document.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// It is no cluster document; the text names line and key.
+    /// The file is not a cluster document; the message names line and key.
     #[error("{path}: {message}")]
     Parse {
-        /// The document.
+        /// Path of the document.
         path: PathBuf,
-        /// Line, column, key and what is wrong.
+        /// Line, column, key and problem.
         message: String,
     },
-    /// A value that cannot be.
+    /// A value is impossible.
     #[error("{path}: {field} {problem}")]
     Value {
-        /// The document.
+        /// Path of the document.
         path: PathBuf,
-        /// The key.
+        /// Name of the key.
         field: String,
-        /// What is wrong and what to write.
+        /// Problem, and a correct example.
         problem: String,
     },
 }
@@ -194,7 +195,7 @@ fn one() -> u64 {
     1
 }
 
-/// The parser's words without its types.
+/// Replaces Rust type names in the parser's message with plain words.
 fn plain(message: &str) -> String {
     message
         .replace("expected u64", "expected a whole number that is not negative")
@@ -206,7 +207,7 @@ fn default_currency() -> String {
 }
 
 impl Cluster {
-    /// Reads and checks a document.
+    /// Reads and checks a document. Errors: [`ClusterError`].
     pub fn read(path: &Path) -> Result<Cluster, ClusterError> {
         let failed = |source| ClusterError::Read { path: path.to_path_buf(), source };
         if fs::metadata(path).map_err(failed)?.len() > DOCUMENT_MAX {
@@ -215,7 +216,7 @@ impl Cluster {
         Cluster::parse(&fs::read_to_string(path).map_err(failed)?, path)
     }
 
-    /// Checks the text of a document; `path` is for messages.
+    /// Checks the text of a document; `path` is used in messages.
     pub fn parse(text: &str, path: &Path) -> Result<Cluster, ClusterError> {
         let path = path.to_path_buf();
         let cluster: Cluster = toml::from_str(text)
@@ -226,7 +227,7 @@ impl Cluster {
         }
     }
 
-    /// The first value that cannot be: its key and what is wrong. Asked again after a what-if.
+    /// Returns the first impossible value: its key and the problem. Called again after a what-if.
     pub fn fault(&self) -> Option<(String, &'static str)> {
         if self.clients.is_empty() {
             return Some(("[[clients]]".to_string(), "is missing: who uses the storage?"));
@@ -296,7 +297,7 @@ impl Cluster {
         wrong.map(|(key, _)| (key.to_string(), "must be zero or more"))
     }
 
-    /// What everything with a price costs together, in `currency`.
+    /// Returns the total price of everything with a price, in `currency`.
     pub fn price(&self) -> f64 {
         let own = |price: Option<f64>| price.unwrap_or(0.0);
         let each = (self.clients.iter().map(|c| (c.count, own(c.price) + c.link.price())))
@@ -307,7 +308,7 @@ impl Cluster {
         each.map(|(count, price)| count as f64 * price).sum()
     }
 
-    /// How many of each kind of thing there are, with the names of the sections.
+    /// Returns the number of parts in each section, with the section's name.
     pub fn units(&self) -> [(&'static str, u64); 5] {
         let clients = self.clients.iter().map(|c| (c.count, &c.link));
         let nodes = self.io_nodes.iter().map(|node| (node.count, &node.link));
@@ -322,7 +323,7 @@ impl Cluster {
         ]
     }
 
-    /// The links of a storage network of its own; none where there is none.
+    /// Returns the links of a separate storage network; none without one.
     fn storage_links(&self) -> impl Iterator<Item = (u64, &Link)> {
         let separate = self.storage_network.kind == StorageKind::Separate;
         let nodes = self.io_nodes.iter().filter(move |_| separate);

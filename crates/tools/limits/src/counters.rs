@@ -1,4 +1,4 @@
-//! The kernel's counters of processors, devices and interfaces, and which of them a directory depends on.
+//! The kernel's counters of processors, devices and interfaces, and the ones that a directory depends on.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,26 +8,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::workload::now_ns;
 
-/// The kernel counts sectors of this many bytes, whatever the device's are.
+/// Bytes of a sector in the kernel's counters, whatever the device's sector size.
 const SECTOR: u64 = 512;
 
-/// Processor time of the whole machine, in ticks.
+/// Processor time of the complete machine, in ticks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cpu {
-    /// Programs.
+    /// Time in programs.
     pub user: u64,
-    /// The kernel, interrupts included.
+    /// Time in the kernel, including interrupts.
     pub system: u64,
-    /// Nothing to do, and no I/O waited for.
+    /// Idle time without I/O waits.
     pub idle: u64,
-    /// Nothing to do but wait for I/O.
+    /// Idle time while waiting for I/O.
     pub io_wait: u64,
-    /// Taken by the hypervisor.
+    /// Time taken by the hypervisor.
     pub stolen: u64,
 }
 
 impl Cpu {
-    /// All ticks.
+    /// Returns the sum of all ticks.
     pub fn total(&self) -> u64 {
         self.user + self.system + self.idle + self.io_wait + self.stolen
     }
@@ -46,34 +46,34 @@ impl Cpu {
 /// Traffic of a block device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Disk {
-    /// Bytes read.
+    /// Number of bytes read.
     pub read_bytes: u64,
-    /// Bytes written.
+    /// Number of bytes written.
     pub written_bytes: u64,
-    /// Requests completed, read and written.
+    /// Number of requests completed, reads and writes.
     pub requests: u64,
-    /// Milliseconds in which a request was in flight.
+    /// Milliseconds in which a request was in progress.
     pub busy_ms: u64,
 }
 
 /// Traffic of a network interface.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Interface {
-    /// Bytes received.
+    /// Number of bytes received.
     pub received_bytes: u64,
-    /// Bytes sent.
+    /// Number of bytes sent.
     pub sent_bytes: u64,
 }
 
-/// All counters at one instant, or their growth between two.
+/// All counters at one instant, or their growth between two instants.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Counters {
-    /// Monotonic clock, nanoseconds; of a growth, its length.
+    /// Monotonic clock in nanoseconds; for a growth, its length.
     pub at_ns: u64,
-    /// How many processors there are; 0 if that is not told.
+    /// Number of processors; 0 if unknown.
     #[serde(default)]
     pub processors: u64,
-    /// Their time.
+    /// Time of the processors.
     pub cpu: Cpu,
     /// Block devices by name, partitions included.
     pub disks: BTreeMap<String, Disk>,
@@ -82,7 +82,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Reads them. What this system does not have stays empty.
+    /// Reads all counters. Those that this system does not have stay empty.
     pub fn now() -> Counters {
         let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
         Counters {
@@ -94,13 +94,13 @@ impl Counters {
         }
     }
 
-    /// Those of the interfaces alone, of the network that this thread is in.
+    /// Reads the interface counters of the network namespace of this thread. Errors: those of reading `/proc`.
     pub fn of_this_thread() -> std::io::Result<Counters> {
         let text = fs::read_to_string("/proc/thread-self/net/dev")?;
         Ok(Counters { at_ns: now_ns(), interfaces: interfaces(&text), ..Counters::default() })
     }
 
-    /// Growth since `before`. What appeared meanwhile counts from zero.
+    /// Returns the growth since `before`. Devices that appeared meanwhile count from zero.
     pub fn since(&self, before: &Counters) -> Counters {
         let disks = self.disks.iter().map(|(name, now)| {
             let old = before.disks.get(name).copied().unwrap_or_default();
@@ -152,23 +152,23 @@ impl Counters {
         }
     }
 
-    /// Seconds that a growth took.
+    /// Returns the length of a growth in seconds.
     pub fn seconds(&self) -> f64 {
         self.at_ns as f64 / 1e9
     }
 
-    /// Bytes received and sent over all interfaces but loopback.
+    /// Returns the bytes received and sent over all interfaces except loopback.
     pub fn network_bytes(&self) -> (u64, u64) {
         let outside = self.interfaces.iter().filter(|(name, _)| *name != "lo");
         outside.fold((0, 0), |sum, (_, one)| (sum.0 + one.received_bytes, sum.1 + one.sent_bytes))
     }
 }
 
-/// Tables of the kernel, and what is missing without them.
+/// Tables of the kernel, and the information that is missing without them.
 const TABLES: [(&str, &str); 3] =
     [("stat", "the processors' time"), ("diskstats", "block devices' traffic"), ("net/dev", "interfaces' traffic")];
 
-/// Which counters cannot be had, each with the reason and what to do; nothing on a machine that shows all.
+/// Returns a message for each unreadable table, with the reason and the remedy; empty if all can be read.
 pub fn missing() -> Vec<String> {
     missing_in(Path::new("/proc"))
 }
@@ -222,34 +222,34 @@ fn interfaces(text: &str) -> BTreeMap<String, Interface> {
     lines.collect()
 }
 
-/// What stands behind a directory.
+/// The file system and device of a directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Behind {
     /// Type of the file system: `ext4`, `nfs4`, `fuse.forebay`.
     pub file_system: String,
-    /// Where it is mounted.
+    /// Mount point.
     pub mount: PathBuf,
-    /// Name of its block device in the counters; none for networks, memory and FUSE.
+    /// Name of the block device in the counters; none for networks, memory and FUSE.
     pub device: Option<String>,
 }
 
-/// How the bytes of a file system leave this machine.
+/// Path by which the bytes of a file system leave this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Medium {
     /// A block device of this machine.
     Device,
-    /// This machine's memory: there is nothing below to be faster than.
+    /// The memory of this machine: there is nothing faster below.
     Memory,
     /// The network.
     Network,
-    /// A process of this machine, and who knows what below.
+    /// A process of this machine, with unknown storage below.
     Fuse,
-    /// Not known.
+    /// Unknown.
     Unknown,
 }
 
 impl Behind {
-    /// Finds the mount that a directory lies in.
+    /// Finds the mount of a directory.
     pub fn of(directory: &Path) -> Behind {
         let path = directory.canonicalize().unwrap_or_else(|_| directory.to_path_buf());
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -262,7 +262,7 @@ impl Behind {
     }
 
     fn in_mounts(mounts: &str, path: &Path) -> Behind {
-        // The last match of the longest mount point wins: later mounts lie on top.
+        // The last match of the longest mount point wins, because later mounts cover earlier ones.
         let lines = mounts.lines().filter_map(|line| {
             let (left, right) = line.split_once(" - ")?;
             let words: Vec<&str> = left.split(' ').collect();
@@ -274,7 +274,7 @@ impl Behind {
         lines.max_by_key(|behind| behind.mount.as_os_str().len()).unwrap_or_default()
     }
 
-    /// How its bytes leave this machine.
+    /// Returns the path by which the bytes leave this machine.
     pub fn medium(&self) -> Medium {
         let name = self.file_system.as_str();
         if self.device.is_some() {
@@ -293,11 +293,11 @@ impl Behind {
     }
 }
 
-/// Names and speeds, bytes a second, of the interfaces that say one.
+/// Returns names and speeds in bytes per second of the interfaces that report a speed.
 pub fn interface_speeds() -> Vec<(String, f64)> {
     let entries = fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
     let speeds = entries.filter_map(|entry| {
-        // In Mbit/s; -1 where the link is down or virtual.
+        // In Mbit/s; -1 if the link is down or virtual.
         let text = fs::read_to_string(entry.path().join("speed")).ok()?;
         let megabits: f64 = text.trim().parse().ok().filter(|speed| *speed > 0.0)?;
         Some((entry.file_name().to_string_lossy().into_owned(), megabits * 1e6 / 8.0))
@@ -305,12 +305,12 @@ pub fn interface_speeds() -> Vec<(String, f64)> {
     speeds.collect()
 }
 
-/// Whether a block device is no partition: a disk's traffic holds that of its partitions.
+/// Returns whether a block device is not a partition. A disk's traffic includes that of its partitions.
 pub fn is_whole_disk(name: &str) -> bool {
     Path::new("/sys/block").join(name).exists()
 }
 
-/// Bytes of memory of this machine; 0 if it is not told.
+/// Returns the bytes of memory of this machine; 0 if unknown.
 pub fn memory_bytes() -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find(|line| line.starts_with("MemTotal:")).unwrap_or("");

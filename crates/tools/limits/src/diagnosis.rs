@@ -1,8 +1,8 @@
-//! Which limit binds, from what the stages measured of each part, and whether that is what the plan promises.
+//! Finds the limit that binds, from measurements of each part, and whether that limit is the planned one.
 //!
-//! D1. A cache is named first: when it answers, nothing else that was measured is true.
-//! D2. Only a part that is busy can bind; one that is below its plan but idle is told of and not blamed.
-//! D3. A part that binds as planned is no alarm.
+//! D1. A cache is reported first: if a cache answers, all other measurements are meaningless.
+//! D2. Only a part that is busy can bind. A part that is below its plan but idle is mentioned and not blamed.
+//! D3. A part that binds as planned raises no alarm.
 
 mod planted;
 mod uses;
@@ -17,7 +17,7 @@ pub use uses::reading;
 use crate::bounds::{BUSY, LIMIT_SLACK, LOST_TO_SHARING, PROMISE_KEPT, UNEQUAL};
 use crate::units::format_rate;
 
-/// What a part is.
+/// Kind of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Part {
@@ -25,7 +25,7 @@ pub enum Part {
     ClientCpu,
     /// The clients' links.
     ClientLink,
-    /// What all data crosses.
+    /// The core network, which all data crosses.
     Core,
     /// The servers' links.
     ServerLink,
@@ -33,17 +33,17 @@ pub enum Part {
     Target,
     /// The metadata server; its rates are operations a second.
     Metadata,
-    /// Who grants locks; its rates are requests a second.
+    /// The lock manager; its rates are requests per second.
     LockManager,
 }
 
-/// What is to blame.
+/// The part to blame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Culprit {
-    /// All of a kind.
+    /// All parts of a kind.
     All(Part),
-    /// One of a kind, by its number.
+    /// One part of a kind, by its number.
     One(Part, usize),
     /// The lock protocol.
     Locks,
@@ -76,57 +76,57 @@ impl fmt::Display for Culprit {
     }
 }
 
-/// One part under one load.
+/// Measurements of one part under one load.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Reading {
-    /// What it is.
+    /// Kind of the part.
     pub part: Part,
-    /// Which of its kind.
+    /// Number of the part among those of its kind.
     pub number: usize,
-    /// What its specification promises, bytes or operations a second.
+    /// Rate that the specification promises, bytes or operations per second.
     pub planned: f64,
-    /// What it gives when it works: what it moved over the time it was busy.
+    /// Rate while busy: amount moved divided by busy time.
     pub gives: f64,
-    /// Share of the load's time that it was busy.
+    /// Share of the load's time in which the part was busy.
     pub busy: f64,
-    /// What it moved.
+    /// Amount moved, bytes or operations.
     pub moved: f64,
 }
 
-/// One load and what all parts did under it.
+/// One load, and the activity of all parts under it.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Load {
-    /// What the programs got, bytes or operations a second.
+    /// Rate that the programs got, bytes or operations per second.
     pub rate: f64,
-    /// What they were told is done, bytes or operations.
+    /// Amount acknowledged to the programs, bytes or operations.
     pub acknowledged: f64,
-    /// The parts.
+    /// Measurements of the parts.
     pub readings: Vec<Reading>,
 }
 
-/// What the stages measured.
+/// Measurements of all stages.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Observed {
-    /// Each process with a file of its own.
+    /// Load of processes with separate files.
     pub own_files: Load,
-    /// All in one file, in turn; none if it was not tried.
+    /// Load of processes that write one file in turn; none if not measured.
     pub shared_file: Option<Load>,
-    /// Names; none if it was not tried.
+    /// Load of operations on names; none if not measured.
     pub names: Option<Load>,
 }
 
-/// What binds.
+/// Result of a diagnosis.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// What is below its promise and binds; none if all is as planned.
+    /// Part that is below its promise and binds; none if all is as planned.
     pub alarm: Option<Culprit>,
-    /// What binds, whether as planned or not; none if nothing was busy.
+    /// Part that binds, as planned or not; none if no part was busy.
     pub binds: Option<Culprit>,
-    /// In plain words, what is to blame first.
+    /// Sentences for the user; the part to blame comes first.
     pub words: Vec<String>,
 }
 
-/// Names the limit that binds.
+/// Finds the limit that binds.
 pub fn diagnose(observed: &Observed) -> Verdict {
     let mut verdict = Verdict { alarm: None, binds: None, words: Vec::new() };
     if let Some(why) = cache(&observed.own_files) {
@@ -159,14 +159,15 @@ impl Verdict {
     /// Judges the busiest part of a load.
     fn take(&mut self, load: &Load) {
         let full = || load.readings.iter().filter(|reading| reading.busy >= BUSY);
-        // Of several that are full, one below its plan holds up more than it was bought for; what is as planned may wait for it.
+        // Among several full parts, one below its plan limits more than it should; those as planned may be waiting for
+        // it.
         let busy = |a: &&Reading, b: &&Reading| a.busy.total_cmp(&b.busy);
         let below = full().filter(|reading| reading.gives < reading.planned * PROMISE_KEPT).max_by(busy);
         let Some(busiest) = below.or_else(|| full().max_by(busy)) else { return };
         let kind: Vec<&Reading> = load.readings.iter().filter(|reading| reading.part == busiest.part).collect();
         let mut gives: Vec<f64> = kind.iter().map(|reading| reading.gives).collect();
         gives.sort_by(f64::total_cmp);
-        // The lower of two in the middle: one slow of two is one, not all.
+        // The lower of two in the middle, so that one slow part of two counts as one and not as all.
         let middle = gives[gives.len() / 2];
         let lone = kind.len() > 1 && busiest.gives < middle * UNEQUAL;
         let culprit = if busiest.part == Part::LockManager {
@@ -191,7 +192,7 @@ impl Verdict {
         }
     }
 
-    /// What one file for all loses against files of their own, if no part explains it.
+    /// Blames the lock protocol if one shared file is slower than separate files and no part explains it.
     fn sharing(&mut self, own: &Load, shared: &Load) {
         let kept = shared.rate / own.rate.max(1.0);
         let busy = shared.readings.iter().map(|reading| reading.busy).fold(0.0, f64::max);
@@ -208,7 +209,8 @@ impl Verdict {
     }
 }
 
-/// Whether something answered before the disks did: their bytes are fewer, or the rate is more than any kind of part gives.
+/// Returns a sentence if a cache answered: the disks moved too few bytes, or the rate exceeds that of some kind of
+/// part.
 fn cache(load: &Load) -> Option<String> {
     let of = |part| load.readings.iter().filter(move |reading: &&Reading| reading.part == part);
     let arrived: f64 = of(Part::Target).map(|reading| reading.moved).sum();
@@ -221,7 +223,7 @@ fn cache(load: &Load) -> Option<String> {
     let kinds = [Part::ClientLink, Part::Core, Part::ServerLink, Part::Target];
     let sum = |part| of(part).next().map(|_| of(part).map(|reading| reading.gives).sum::<f64>());
     let limit = kinds.into_iter().filter_map(sum).fold(f64::INFINITY, f64::min);
-    // Two measurements meet here, each with its error.
+    // Two measurements are compared, each with its error.
     (load.rate > limit * (1.0 + 3.0 * LIMIT_SLACK)).then(|| {
         let (rate, limit) = (format_rate(load.rate), format_rate(limit));
         format!("{rate} is more than the {limit} that the hardware gives: a cache answers")

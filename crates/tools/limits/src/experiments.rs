@@ -1,9 +1,12 @@
-//! The experiment book: declarative files that say a bed, its caps, workloads, a baseline and a bar. Each run first measures
-//! what the bed gives, then the product on it, and is judged against the bar and beside the paper's figure.
+//! The experiment book: declarative files that state a bed, its rate limits, workloads, a baseline and a required
+//! result (bar).
 //!
-//! X1. Baseline and product use the same files, transfers and caps, turn about.
-//! X2. A rate above what the bed was measured to give is rejected, never averaged.
-//! X3. Every figure is kept with the machine's load at the time; nothing is overwritten.
+//! Each run first measures what the bed can deliver, then the product on it. The result is compared with the bar and
+//! with the paper's figure.
+//!
+//! X1. Baseline and product use equal files, transfers and rate limits, in alternating turns.
+//! X2. A rate above the measured limit of the bed is rejected, never averaged.
+//! X3. Every figure is stored with the machine's load at the time; nothing is overwritten.
 
 mod ablation;
 mod accelerate;
@@ -37,17 +40,17 @@ use crate::table::Table;
 use crate::units::format_seconds;
 use crate::workload::Launcher;
 
-/// Set for the process that is alone in its namespaces.
+/// Environment variable set for the process that runs in private namespaces.
 const INSIDE: &str = "FOREBAY_LIMITS_EXPERIMENTS";
 
-/// What a run of an experiment needs to know.
+/// Context of a run of an experiment.
 pub struct Run<'a> {
     pub book: &'a Book,
-    /// Smaller and shorter, for the continuous integration: figures say less.
+    /// Whether the run is smaller and shorter, for continuous integration; its figures say less.
     pub quick: bool,
 }
 
-/// Runs the chosen experiments; whether all kept their bars.
+/// Runs the chosen experiments and returns whether all met their bars.
 pub fn run(args: &ExperimentsArgs, print: &dyn Fn(&str)) -> Result<bool, Failure> {
     if let Some(output) = &args.report {
         let rows = row::read(&args.results)?;
@@ -105,13 +108,13 @@ impl Run<'_> {
     }
 }
 
-/// The wire of an experiment, until it is killed.
+/// Runs the wire of an experiment, until the process is killed.
 pub fn wire(words: &str) -> Result<(), Failure> {
     let wire: remote::Wire = serde_json::from_str(words).map_err(|error| Failure::usage(error.to_string()))?;
     remote::serve_wire(&wire).map_err(|error| Failure::unavailable(format!("the wire: {error}")))
 }
 
-/// The program of an experiment, or one process of it; what all of them took.
+/// Runs the program of an experiment, or one process of it. Returns the times of all processes.
 pub fn program(words: &str, rank: Option<u64>) -> Result<Option<impl serde::Serialize + use<>>, Failure> {
     let failed = |error: std::io::Error| Failure::unavailable(format!("the program: {error}"));
     let work: remote::Work = serde_json::from_str(words).map_err(|error| Failure::usage(error.to_string()))?;
@@ -134,7 +137,7 @@ fn chosen(args: &ExperimentsArgs) -> Result<Vec<Book>, Failure> {
         }
     }
     if !args.only.is_empty() {
-        // E4-1 is all of its pages: E4-1-eta as well.
+        // E4-1 selects all of its pages, including E4-1-eta.
         let is_of = |book: &Book, id: &str| {
             book.id.strip_prefix(id).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
         };
@@ -147,13 +150,14 @@ fn chosen(args: &ExperimentsArgs) -> Result<Vec<Book>, Failure> {
     Ok(books)
 }
 
-/// Runs this program again in mount and process namespaces of its own: nothing that it mounts or starts outlives it.
+/// Runs this program again in private mount and process namespaces, so that nothing it mounts or starts outlives it.
 fn alone() -> Result<bool, Failure> {
     if !geteuid().is_root() {
         return Err(Failure { code: 77, message: "experiments mount file systems: run them as root".to_string() });
     }
     let program = std::env::current_exe().map_err(|error| Failure::unavailable(error.to_string()))?;
-    // Whoever ends this process, with Ctrl-C for instance, ends all of it: process 1 in there hears no signal of its own.
+    // Killing this process, for example by Ctrl-C, must end everything: process 1 in the namespace receives no signal
+    // itself.
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "unshare"]).args([
         "--mount",
@@ -170,12 +174,12 @@ fn alone() -> Result<bool, Failure> {
     match status.code() {
         Some(0) => Ok(true),
         Some(1) => Ok(false),
-        // It has said why.
+        // The program has printed the reason.
         _ => Err(Failure { code: 69, message: format!("the experiments ended early ({status})") }),
     }
 }
 
-/// A program in the directory of this one.
+/// Returns the path of a program in the directory of this one.
 pub fn beside(name: &str) -> Result<PathBuf, Failure> {
     let own = std::env::current_exe().map_err(|error| Failure::unavailable(error.to_string()))?;
     let path = own.parent().unwrap_or(Path::new(".")).join(name);
@@ -203,7 +207,7 @@ fn table(rows: &[Row]) -> Table {
     table
 }
 
-/// To stderr, for what goes on behind the figures.
+/// Prints a message on stderr.
 fn warn(words: &str) {
     let _ = writeln!(std::io::stderr(), "forebay limits: {words}");
 }

@@ -1,4 +1,4 @@
-//! One software factor at a time: what does each setting of a program or mount change, everything else being equal?
+//! Effect of one software factor at a time: each setting of a program or mount, all else being equal.
 
 mod levels;
 mod show;
@@ -23,23 +23,23 @@ use crate::units::format_seconds;
 use crate::workload::{Task, small_file, together};
 use levels::{Plan, Setting};
 
-/// A factor whose best and worst levels differ by less than this ratio does not matter here.
+/// Ratio of the best to the worst level below which a factor does not matter.
 const MATTERS: f64 = 1.15;
-/// Filling a directory takes at most so many times the length of a measurement.
+/// Factor for the longest time of filling a directory, relative to a measurement.
 const FILL_TIMES: u32 = 5;
 
 /// One setting of one factor.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Level {
-    /// Its name: `64 KiB`.
+    /// Name of the setting: `64 KiB`.
     pub name: String,
-    /// Median rate, bytes or operations a second; none if this file system refuses the setting.
+    /// Median rate, bytes or operations per second; none if this file system refuses the setting.
     pub rate: Option<f64>,
-    /// Half the 95 % confidence interval as a share of the mean.
+    /// Half the 95 % confidence interval, as a share of the mean.
     pub spread: Option<f64>,
-    /// Why there is no rate.
+    /// Reason why there is no rate.
     pub refused: Option<String>,
-    /// What one file takes of the storage, bytes, where that was looked at.
+    /// Bytes of storage that one file takes, if measured.
     #[serde(default)]
     pub space_bytes: Option<u64>,
 }
@@ -47,64 +47,64 @@ pub struct Level {
 /// One factor.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Factor {
-    /// Its name: `block size, writing`.
+    /// Name of the factor: `block size, writing`.
     pub name: String,
-    /// Whether rates are bytes a second; else operations.
+    /// Whether rates are bytes per second; otherwise operations per second.
     pub data: bool,
-    /// Its settings.
+    /// Settings of the factor.
     pub levels: Vec<Level>,
-    /// Best over worst; none with fewer than two rates.
+    /// Best rate divided by the worst; none with fewer than two rates.
     pub effect: Option<f64>,
-    /// In words.
+    /// Result in words.
     pub words: String,
 }
 
-/// What `factors` finds.
+/// Results of `factors`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Factors {
-    /// The directory.
+    /// Directory that was tested.
     pub target: PathBuf,
-    /// What stands behind it.
+    /// File system and device of the directory.
     pub behind: Behind,
-    /// What was asked for; none in files of earlier versions.
+    /// Options of the run; none in files of earlier versions.
     #[serde(default)]
     pub options: Option<Options>,
     /// Names of the factors that are still to be measured.
     #[serde(default)]
     pub left: Vec<String>,
-    /// Directory that is being used; left behind if the run was killed.
+    /// Directory in use; left behind if the run was killed.
     #[serde(default)]
     pub scratch: Option<PathBuf>,
-    /// Those that were measured.
+    /// Factors that were measured.
     pub factors: Vec<Factor>,
 }
 
-/// What to measure: a run is gone on with only if all of it is the same.
+/// Options of a run. A run continues an earlier one only if all options are equal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Options {
-    /// The directory.
+    /// Directory to test.
     pub target: PathBuf,
     /// Length of one measurement.
     pub seconds: f64,
     /// Measurements of each level; the median counts.
     pub repeat: u64,
-    /// Most bytes that are written at one time.
+    /// Most bytes that are written at a time.
     pub size_max: u64,
-    /// The file system's block, bytes.
+    /// Block size of the file system in bytes.
     pub block: u64,
 }
 
-/// The block that a directory's file system tells, bytes.
+/// Returns the block size that the file system of a directory reports, in bytes.
 pub fn block_of(target: &Path) -> u64 {
     statvfs(target).map_or(BLOCK_MIN, |space| space.f_bsize).clamp(BLOCK_MIN, BLOCK_MAX)
 }
 
 impl Options {
-    /// How long it takes, for `--dry-run`.
+    /// Returns the expected time in words, for `--dry-run`.
     pub fn estimate(&self) -> String {
         let plans = levels::all(self.size_max, self.block);
         let measurements: usize = plans.iter().map(|plan| plan.settings.len()).sum();
-        // Levels that read write first.
+        // Levels that read need a write phase first.
         let phases: usize = plans.iter().flat_map(|plan| &plan.settings).map(|setting| setting.phases.len()).sum();
         let seconds = self.seconds * phases as f64 * self.repeat as f64;
         let factors = plans.len();
@@ -121,14 +121,14 @@ impl Options {
 }
 
 impl Factors {
-    /// None of them measured yet.
+    /// Creates a run with no factor measured.
     pub fn new(options: Options) -> Factors {
         let left = levels::all(options.size_max, options.block).iter().map(|plan| plan.name.to_string()).collect();
         let (target, behind) = (options.target.clone(), Behind::of(&options.target));
         Factors { target, behind, options: Some(options), left, scratch: None, factors: Vec::new() }
     }
 
-    /// Takes up what an earlier run left in a file.
+    /// Continues from the results of an earlier run; `None` if it had other options.
     pub fn resume(mut self, options: &Options) -> Option<Factors> {
         if self.options.as_ref() != Some(options) {
             return None;
@@ -139,8 +139,10 @@ impl Factors {
         Some(self)
     }
 
-    /// Measures every factor that is left, until interrupted. Repetitions are outermost, so that a drift meets all levels of a factor
-    /// alike. `save` is called after each factor; one that was interrupted stays left.
+    /// Measures every remaining factor, until interrupted.
+    ///
+    /// Repetitions are the outermost loop, so that a drift affects all levels of a factor equally. `save` is called
+    /// after each factor. An interrupted factor remains to be measured.
     pub fn run(
         &mut self,
         options: &Options,
@@ -178,7 +180,7 @@ impl Factors {
     }
 }
 
-/// One factor; none if it was interrupted.
+/// Measures one factor; `None` if interrupted.
 fn factor(plan: &Plan, scratch: &Path, options: &Options, interrupt: &Interrupt) -> Option<Factor> {
     let mut rates: Vec<Vec<f64>> = vec![Vec::new(); plan.settings.len()];
     let mut spaces: Vec<Option<u64>> = vec![None; plan.settings.len()];
@@ -220,7 +222,7 @@ fn factor(plan: &Plan, scratch: &Path, options: &Options, interrupt: &Interrupt)
     Some(factor)
 }
 
-/// One measurement in a directory of its own: the rate, and what a file takes where that is asked.
+/// Runs one measurement in a separate directory. Returns the rate, and the space that a file takes if requested.
 fn measure(setting: &Setting, scratch: &Path, time: Duration) -> io::Result<(f64, Option<u64>)> {
     let directory = scratch.join("level");
     fs::create_dir(&directory)?;
@@ -242,14 +244,14 @@ fn measure(setting: &Setting, scratch: &Path, time: Duration) -> io::Result<(f64
     outcome
 }
 
-/// What a file takes of the storage. Until it is durable, a file system may not have decided.
+/// Returns the bytes of storage that a file takes. Syncs the file first, because some file systems allocate late.
 fn space(path: &Path) -> io::Result<u64> {
     let file = File::open(path)?;
     file.sync_all()?;
     Ok(file.metadata()?.blocks() * 512)
 }
 
-/// Puts other files into the directory where small files are made.
+/// Creates other files in the directory where small files are created.
 fn fill(setting: &Setting, directory: &Path, time: Duration) -> io::Result<()> {
     let files = directory.join("files");
     if setting.filled > 0 {
@@ -337,7 +339,7 @@ mod tests {
         assert!(found.factors.iter().any(|factor| !factor.data && factor.name.contains("directory")));
     }
 
-    /// Memory comes in pages of 4 KiB: of a block of 64 KiB a thirty-second takes one, so it is no block.
+    /// Memory has pages of 4 KiB: a thirty-second of a 64 KiB block takes one page, so it is not a full block.
     #[test]
     fn what_a_small_file_and_the_end_of_a_file_take_is_told() {
         let target = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -364,7 +366,7 @@ mod tests {
         let target = tempfile::tempdir_in("/dev/shm").unwrap();
         let options = options(target.path());
         let mut found = Factors::new(options.clone());
-        // Killed after the second factor: what was saved then is all there is.
+        // Simulates a kill after the second factor: only the results saved then remain.
         let (mut saved, mut killed) = (0, None);
         let mut save = |now: &Factors| {
             saved += 1;

@@ -1,40 +1,44 @@
-//! Ctrl-C: what runs is ended by the terminal's own signal; this program stays to save and say what it has, and to tidy up. So it does
-//! when it is told to end (SIGTERM): what runs then comes to its end first, unless it was told too.
+//! Ctrl-C: the terminal's signal ends the running children. This program survives, saves and prints its results, and
+//! cleans up.
+//!
+//! SIGTERM has an equal effect on this program, but children then finish first unless they got the signal too.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-/// Whether SIGINT came.
+/// Flag that a signal has arrived.
 #[derive(Debug, Clone, Default)]
 pub struct Interrupt {
     came: Arc<AtomicBool>,
 }
 
 impl Interrupt {
-    /// From now on SIGINT does not end this program. Programs that it starts are ended as always: a handler, unlike
-    /// ignoring, is not inherited.
+    /// Catches SIGINT from now on, so that it does not end this program. Children are still ended: a handler, unlike an
+    /// ignored signal, is not inherited.
     pub fn expect() -> Interrupt {
         let interrupt = Interrupt::default();
-        // It fails for signals that cannot be caught; this one can.
+        // Registering fails only for signals that cannot be caught.
         let _ = signal_hook::flag::register(SIGINT, Arc::clone(&interrupt.came));
         interrupt
     }
 
-    /// The same for work that may go on for a while before it looks, of SIGTERM too: a second signal ends this program at once.
+    /// Catches SIGINT and SIGTERM from now on, for work that checks the flag only now and then. A second signal ends
+    /// this program at once.
     pub fn once() -> Interrupt {
         let interrupt = Interrupt::default();
         let came = &interrupt.came;
         for signal in [SIGINT, SIGTERM] {
-            // In this order: the first signal finds the flag down, the second finds it up. The status is as shells have it.
+            // In this order: the first signal finds the flag unset, the second finds it set. The exit status is that of
+            // shells.
             let _ = signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(came));
             let _ = signal_hook::flag::register(signal, Arc::clone(came));
         }
         interrupt
     }
 
-    /// Whether it came.
+    /// Returns whether a signal has arrived.
     pub fn came(&self) -> bool {
         self.came.load(Ordering::Relaxed)
     }

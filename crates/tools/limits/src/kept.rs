@@ -1,4 +1,4 @@
-//! The file that a stage keeps of itself while it runs, so that nothing is lost and the same command goes on with it.
+//! The results file that a stage updates while it runs, so that nothing is lost and a repeated command continues.
 
 use std::fs;
 use std::path::Path;
@@ -6,20 +6,23 @@ use std::path::Path;
 use crate::failure::Failure;
 use crate::results::{Results, Stage};
 
-/// The results of a stage, and where they are kept.
+/// The results of a stage, and the path of their file.
 pub struct Kept<'a> {
     path: Option<&'a Path>,
     results: Option<Results>,
 }
 
 impl<'a> Kept<'a> {
-    /// Nothing is kept yet; without a file nothing ever is, but for the text.
+    /// Creates a store without results. Without a path, results are kept only as text.
     pub fn new(path: Option<&'a Path>) -> Kept<'a> {
         Kept { path, results: None }
     }
 
-    /// What an earlier run left in the file; none if there is no file, or nothing in it. `take_up` says nothing of another stage, and
-    /// no stage of one with other options: nobody means to lose either, so they are refused. `what` they are, as in `a sweep`.
+    /// Returns the results of an earlier run in the file; `None` if there is no file or it is empty.
+    ///
+    /// `take_up` returns `None` for another stage, and `Some(None)` for results with other options. Both are refused
+    /// with an error, so that nobody overwrites results by accident. `what` names the results in messages, as in `a
+    /// sweep`.
     pub fn earlier<T>(
         &mut self,
         what: &str,
@@ -35,7 +38,7 @@ impl<'a> Kept<'a> {
             return Err(Failure::input(format!("{path} was begun on {host}, this is {here}: choose another file")));
         }
         let taken = take_up(results.stage.clone());
-        // It keeps the time when it was begun.
+        // The start time of the earlier run is kept.
         self.results = Some(results);
         match taken {
             Some(Some(earlier)) => Ok(Some(earlier)),
@@ -47,7 +50,8 @@ impl<'a> Kept<'a> {
         }
     }
 
-    /// Refuses a file that holds another stage's results: those of hours would be gone for those of a moment.
+    /// Refuses a file with another stage's results, which may have taken hours. Errors: a message to choose another
+    /// file.
     pub fn only(&self, same: impl FnOnce(&Stage) -> bool) -> Result<(), Failure> {
         let Some(path) = self.path else { return Ok(()) };
         match Results::load(path) {
@@ -56,7 +60,7 @@ impl<'a> Kept<'a> {
         }
     }
 
-    /// Keeps the state of now.
+    /// Saves the present state.
     pub fn save(&mut self, stage: Stage) -> Result<(), Failure> {
         let results = match self.results.take() {
             Some(results) => Results { stage, ..results },
@@ -67,7 +71,7 @@ impl<'a> Kept<'a> {
         saved
     }
 
-    /// What was saved last, as JSON.
+    /// Returns the last saved results as JSON.
     pub fn text(&self) -> Result<String, Failure> {
         self.results.as_ref().map_or_else(|| Err(Failure::defect("nothing was kept")), Results::text)
     }

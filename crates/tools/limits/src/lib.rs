@@ -1,8 +1,8 @@
-//! What this storage can do, what it does, and where it is lost: `forebay limits`.
+//! `forebay limits`: what a storage system can do, what it does, and where performance is lost.
 //!
-//! The method is that of Aladyshev et al., Software & Systems 37(4), 2024, pp. 472-486: limits from specifications, limits
-//! of each part alone, an ideal workload, and a watch over real ones; each stage can only lower the limit of the one
-//! before, and a result above it is a cache or a wrong test.
+//! The method is that of Aladyshev et al., Software & Systems 37(4), 2024, pp. 472-486. Its stages are limits from
+//! specifications, limits of each part alone, an ideal workload, and a watch over real programs. Each stage can only
+//! lower the limit of the previous one. A result above that limit means a cache or a wrong test.
 
 pub mod args;
 mod bounds;

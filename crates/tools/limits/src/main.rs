@@ -1,4 +1,4 @@
-//! `forebay limits` alone, for hosts where the rest of Forebay is not installed.
+//! `forebay limits` as a separate program, for hosts without the rest of Forebay.
 
 use std::process::ExitCode;
 

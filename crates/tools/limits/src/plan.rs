@@ -1,8 +1,10 @@
-//! Stage 1: what the hardware could do at most, from its data sheets alone.
+//! Stage 1: the limits of the hardware according to its data sheets alone.
 //!
-//! `B_c = sum C_i` (1), `B_s = N_s S` (2), `B_net` (3) less service traffic, `B_d` (4); efficiency
-//! `eta = B / min(B_c, B_s, B_net, B_d)` (5); parallelism `P = min(B_s, B_net, B_d) / C` (6). Formula (6) depends on how many
-//! processes share a link, so the measured `P_meas = B_max / B(1,1)` is given beside it.
+//! `B_c = sum C_i` (1), `B_s = N_s S` (2), `B_net` (3) less service traffic, `B_d` (4); efficiency `eta = B / min(B_c,
+//! B_s, B_net, B_d)` (5); parallelism `P = min(B_s, B_net, B_d) / C` (6).
+//!
+//! Formula (6) depends on the number of processes that share a link. The measured `P_meas = B_max / B(1,1)` is
+//! therefore given as well.
 
 mod ceiling;
 mod documented;
@@ -22,50 +24,51 @@ use crate::units::{Rate, format_rate};
 /// The limits in one direction.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Direction {
-    /// `write` or `read`, seen from the programs.
+    /// Name: `write` or `read`, seen from the programs.
     pub name: String,
-    /// B_c, B_s, B_net, B_d in this order.
+    /// Limits in the order B_c, B_s, B_net, B_d.
     pub ceilings: Vec<Ceiling>,
-    /// Which of them binds; the first of equals in data-path order from the I/O nodes outwards.
+    /// Limit that binds; the first of equal ones in data-path order from the I/O nodes outwards.
     pub binding: Symbol,
-    /// The smallest of them.
+    /// Smallest limit.
     pub minimum_bytes_per_s: f64,
-    /// The smallest less the known losses: reverse traffic on shared interfaces.
+    /// Smallest limit less known losses: reverse traffic on shared interfaces.
     pub attainable_bytes_per_s: f64,
-    /// Formula 6: how many processes at their share `C` of a link fill the smallest of B_s, B_net and B_d.
+    /// Formula 6: number of processes that fill the smallest of B_s, B_net and B_d, at their share `C` of a link.
     pub parallelism: f64,
-    /// Formula 5 for the figure that was measured in this direction, if the document holds one. Above 1 is a cache or a wrong test.
+    /// Formula 5 for the figure measured in this direction, if the document contains one. A value above 1 means a cache
+    /// or a wrong test.
     pub eta: Option<f64>,
-    /// `B_max / B(1,1)` of the figures that were measured in this direction.
+    /// Ratio `B_max / B(1,1)` of the figures measured in this direction.
     #[serde(default)]
     pub parallelism_measured: Option<f64>,
 }
 
 impl Direction {
-    /// One of the four.
+    /// Returns one of the four limits.
     pub fn ceiling(&self, symbol: Symbol) -> &Ceiling {
         &self.ceilings[symbol as usize]
     }
 }
 
-/// What `plan` finds.
+/// Results of `plan`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Plan {
-    /// The document's name.
+    /// Name of the document.
     pub name: String,
-    /// Unit of the prices.
+    /// Currency of the prices.
     pub currency: String,
-    /// What everything with a price costs; 0 without prices.
+    /// Total price of everything with a price; 0 without prices.
     pub price: f64,
-    /// Write, then read.
+    /// Limits for writing, then for reading.
     pub directions: Vec<Direction>,
-    /// `C`: one process's share of its client's link, bytes a second, averaged over all.
+    /// One process's share `C` of its client's link, bytes per second, averaged over all.
     pub per_process_bytes_per_s: f64,
-    /// One client node's link, bytes a second, averaged over all.
+    /// Rate of one client node's link, bytes per second, averaged over all.
     pub client_link_bytes_per_s: f64,
-    /// What deserves attention, in plain words.
+    /// Observations in plain words.
     pub findings: Vec<String>,
-    /// Each what-if that was asked.
+    /// Result of each what-if.
     pub scenarios: Vec<Scenario>,
 }
 
@@ -99,17 +102,17 @@ impl Plan {
         plan
     }
 
-    /// The limits for programs that write.
+    /// Returns the limits for programs that write.
     pub fn write(&self) -> &Direction {
         &self.directions[0]
     }
 
-    /// The limits for programs that read.
+    /// Returns the limits for programs that read.
     pub fn read(&self) -> &Direction {
         &self.directions[1]
     }
 
-    /// Whether both directions have the same limits.
+    /// Returns whether both directions have equal limits.
     pub fn is_alike(&self) -> bool {
         is_alike(&self.directions)
     }
@@ -120,7 +123,8 @@ fn is_alike(directions: &[Direction]) -> bool {
     directions.iter().all(|direction| rates(direction) == rates(&directions[0]))
 }
 
-/// What was measured beside what is possible: in its own direction. Figures without one are told only where it makes no difference.
+/// Adds measured figures to the limits of their direction. Figures without a direction are used only if both directions
+/// have equal limits.
 fn measure(cluster: &Cluster, directions: &mut [Direction]) {
     let Some(measured) = cluster.measured else { return };
     let unsaid = measured.unsaid().filter(|_| is_alike(directions));
@@ -134,7 +138,8 @@ fn measure(cluster: &Cluster, directions: &mut [Direction]) {
 fn direction(cluster: &Cluster, name: &str, per_process: f64) -> Direction {
     let ceilings = ceiling::ceilings(cluster, name == "write");
     let rate = |symbol: Symbol| ceilings[symbol as usize].bytes_per_s;
-    // Inside out: where the network is non-blocking B_net equals B_s or B_c, and the cause is worth more than the echo.
+    // From the inside out: in a non-blocking network B_net equals B_s or B_c, and the cause is more useful than its
+    // consequence.
     let order = [Symbol::Nodes, Symbol::Clients, Symbol::Storage, Symbol::Network];
     let binding = order.into_iter().fold(Symbol::Nodes, |best, next| if rate(next) < rate(best) { next } else { best });
     let minimum = rate(binding);
@@ -152,17 +157,17 @@ fn direction(cluster: &Cluster, name: &str, per_process: f64) -> Direction {
     }
 }
 
-/// The transport network's links.
+/// Returns the links of the transport network.
 fn links(cluster: &Cluster) -> impl Iterator<Item = &Link> {
     cluster.clients.iter().map(|clients| &clients.link).chain(cluster.io_nodes.iter().map(|node| &node.link))
 }
 
-/// Whether a rate has the number of a customary one in Gbit/s, but in GB/s.
+/// Returns whether a rate in GB/s has the number of a common link rate in Gbit/s.
 fn is_slip(bytes_per_s: f64) -> bool {
     [10.0, 40.0, 56.0, 100.0, 200.0, 400.0, 800.0].iter().any(|giga| (bytes_per_s / 1e9 - giga).abs() < 1e-6)
 }
 
-/// What may be, but is hardly meant.
+/// Returns warnings about values that are possible but unlikely.
 fn absurd(cluster: &Cluster, plan: &Plan) -> Vec<String> {
     let mut found = Vec::new();
     if plan.write().ceiling(Symbol::Network).bytes_per_s <= 0.0 {

@@ -1,4 +1,4 @@
-//! Stage 2: each component alone, with nothing else in its way, against what its document promises.
+//! Stage 2: measures each component alone, without other load, and compares it with the documented rate.
 
 mod checksum;
 mod crossing;
@@ -32,128 +32,128 @@ use crate::sweep::Scratch;
 use crate::units::format_seconds;
 use crate::workload::Launcher;
 
-/// How the finding begins that tells what was asked for and is not there.
+/// Prefix of a finding about a requested part that is missing.
 const MISSING: &str = "missing: ";
 
-/// What a number counts.
+/// Unit of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unit {
-    /// Bytes a second.
+    /// Bytes per second.
     BytesPerSecond,
-    /// Operations a second.
+    /// Operations per second.
     OperationsPerSecond,
     /// Nanoseconds of one operation, the median.
     Nanoseconds,
 }
 
-/// Which component was measured.
+/// Component that was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Component {
     /// Copying memory.
     Memory,
-    /// Checksums.
+    /// Computing checksums.
     Processor,
-    /// This machine's TCP, to itself.
+    /// TCP of this machine to itself.
     Network,
     /// The wire to another host.
     Peer,
-    /// Requests through FUSE, calls through the preload library.
+    /// Requests through FUSE, and calls through the preload library.
     Crossing,
-    /// A device itself; `directory` is its path.
+    /// The device itself; `directory` is its path.
     Device,
-    /// A directory's file system and device.
+    /// The file system and device of a directory.
     Media,
 }
 
 /// One number.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
-    /// Which component.
+    /// Component that was measured.
     pub component: Component,
-    /// The directory of a medium; none for others.
+    /// Directory of a medium; none for other components.
     pub directory: Option<PathBuf>,
-    /// What was done: `write 1 MiB, fsync, 1 stream`.
+    /// Operation that was measured: `write 1 MiB, fsync, 1 stream`.
     pub what: String,
-    /// The number.
+    /// Measured value.
     pub value: f64,
-    /// What it counts.
+    /// Unit of the value.
     pub unit: Unit,
 }
 
-/// A document's promise beside the measurement.
+/// Comparison of a documented rate with the measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Promise {
-    /// The document's field.
+    /// Field of the document.
     pub field: String,
-    /// What it promises, bytes a second.
+    /// Documented rate, bytes per second.
     pub promised_bytes_per_s: f64,
-    /// What was measured, bytes a second.
+    /// Measured rate, bytes per second.
     pub measured_bytes_per_s: f64,
-    /// In words, if they differ.
+    /// Difference in words, if there is one.
     pub finding: Option<String>,
 }
 
-/// A directory that was measured.
+/// Results for a directory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Medium {
-    /// The directory.
+    /// Path of the directory.
     pub directory: PathBuf,
-    /// What stands behind it.
+    /// File system and device of the directory.
     pub behind: Behind,
-    /// Best sequential write, durable at the end, bytes a second.
+    /// Best sequential write rate, durable at the end, bytes per second.
     pub write_bytes_per_s: f64,
-    /// Best sequential read past the page cache, bytes a second.
+    /// Best sequential read rate past the page cache, bytes per second.
     pub read_bytes_per_s: f64,
 }
 
-/// What `probe` finds.
+/// Results of `probe`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Probe {
-    /// What was asked for; none in files of earlier versions.
+    /// Options of the run; none in files of earlier versions.
     #[serde(default)]
     pub options: Option<Options>,
-    /// Names of the parts that are not measured, for they failed or their turn has not come.
+    /// Names of the parts that are not measured, because they failed or are still to come.
     #[serde(default)]
     pub left: Vec<String>,
-    /// Directory that is being used; left behind if the run was killed.
+    /// Directory in use; left behind if the run was killed.
     #[serde(default)]
     pub scratch: Option<PathBuf>,
-    /// Every number.
+    /// All measurements.
     pub measurements: Vec<Measurement>,
-    /// The directories' best rates: limits for `sweep`.
+    /// Best rates of the directories, which are limits for `sweep`.
     pub media: Vec<Medium>,
     /// Comparison with the document, if there is one.
     pub promises: Vec<Promise>,
-    /// Where the document and this machine differ, in words.
+    /// Differences between the document and this machine, in words.
     #[serde(default)]
     pub differences: Vec<String>,
-    /// What deserves attention, in words; also what could not be measured.
+    /// Observations in words, including parts that could not be measured.
     pub findings: Vec<String>,
 }
 
-/// What to measure: a run is gone on with only if all of it is the same.
+/// Options of a run. A run continues an earlier one only if all options are equal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Options {
-    /// Directories of media.
+    /// Directories to be measured.
     pub media: Vec<PathBuf>,
-    /// Devices, which are only read.
+    /// Devices to be measured; they are only read.
     pub devices: Vec<PathBuf>,
     /// Hosts where `forebay limits peer` runs.
     pub peers: Vec<String>,
     /// Length of each measurement.
     pub seconds: f64,
-    /// Most bytes that a medium's measurement writes at one time.
+    /// Most bytes that the measurement of a directory writes at a time.
     pub size_max: u64,
 }
 
 impl Options {
-    /// What would be done, for `--dry-run`.
+    /// Returns the plan of the run in words, for `--dry-run`.
     pub fn estimate(&self) -> String {
-        /// Memory, checksums, network, FUSE and the preload library: how many measurements of `time` each.
+        /// Number of measurements of `time` for memory, checksums, network, FUSE and the preload library.
         const ALWAYS: f64 = 2.0 + 2.0 + 3.0 + 3.0 + 1.0;
-        /// A round trip, one and four streams each way, and all at once.
+        /// Number of measurements for a peer: a round trip, one and four streams in each direction, and all at once.
         const PEER: f64 = 6.0;
         let parts = ALWAYS + self.media.len() as f64 * media::MEASUREMENTS + self.peers.len() as f64 * PEER;
         let parts = parts + self.devices.len() as f64 * device::MEASUREMENTS;
@@ -173,14 +173,14 @@ impl Options {
         parts.extend(self.media.iter().cloned().map(Part::Medium));
         parts.extend(self.devices.iter().cloned().map(Part::Device));
         parts.extend(self.peers.iter().cloned().map(Part::Peer));
-        // What is named twice is measured once.
+        // A part that is named twice is measured once.
         let mut names = BTreeSet::new();
         parts.retain(|part| names.insert(part.name()));
         parts
     }
 }
 
-/// What is measured on its own, and kept when the rest is not.
+/// Unit of measuring and saving: a finished part is kept even if others fail.
 enum Part {
     Memory,
     Checksums,
@@ -207,7 +207,7 @@ impl Part {
     }
 }
 
-/// What a part gives.
+/// Results of a part.
 #[derive(Default)]
 struct Found {
     measurements: Vec<Measurement>,
@@ -220,7 +220,7 @@ impl Found {
         Found { measurements, findings, medium: None }
     }
 
-    /// What was not asked for by name may be missing.
+    /// Turns the failure of a part that was not explicitly requested into a finding.
     fn or_note(found: Result<Vec<Measurement>, impl std::fmt::Display>, what: &str) -> Found {
         match found {
             Ok(measurements) => Found::new((measurements, Vec::new())),
@@ -230,13 +230,13 @@ impl Found {
 }
 
 impl Probe {
-    /// Of which nothing is measured.
+    /// Creates a run with nothing measured.
     pub fn new(options: Options) -> Probe {
         let left = options.parts().iter().map(Part::name).collect();
         Probe { left, options: Some(options), ..Probe::default() }
     }
 
-    /// Takes up what an earlier run left in a file; none if it had other options. What failed is tried again.
+    /// Continues from the results of an earlier run; `None` if it had other options. Failed parts are measured again.
     pub fn resume(mut self, options: &Options) -> Option<Probe> {
         if self.options.as_ref() != Some(options) {
             return None;
@@ -248,18 +248,18 @@ impl Probe {
         Some(self)
     }
 
-    /// What was asked for and could not be measured, in words.
+    /// Returns findings about requested parts that could not be measured.
     pub fn missing(&self) -> impl Iterator<Item = &str> {
         self.findings.iter().map(String::as_str).filter(|finding| finding.starts_with(MISSING))
     }
 
-    /// Whether everything that was asked for is there.
+    /// Returns whether all requested parts were measured.
     pub fn is_whole(&self) -> bool {
         self.left.is_empty() && self.missing().next().is_none()
     }
 
-    /// Measures all parts that are left, until interrupted; what cannot be measured is told, and the rest is kept. `save` is called
-    /// after each part, `progress` before.
+    /// Measures all remaining parts, until interrupted. A part that cannot be measured becomes a finding, and the
+    /// others are kept. `save` is called after each part, `progress` before.
     pub fn run(
         &mut self,
         options: &Options,
@@ -268,7 +268,7 @@ impl Probe {
         save: &mut dyn FnMut(&Probe) -> Result<(), Failure>,
         progress: &mut dyn FnMut(u64, u64, &str),
     ) -> Result<(), Failure> {
-        // A file that cannot be written is told before anything is measured.
+        // Detect an unwritable file before anything is measured.
         save(self)?;
         let parts = options.parts();
         for (number, part) in parts.iter().enumerate() {
@@ -280,7 +280,7 @@ impl Probe {
             let found = self.part(part, options, launcher, interrupt, save);
             self.scratch = None;
             if interrupt.came() {
-                // Programs that it started heard the signal too: what it says is not of the machine.
+                // Child programs received the signal too, so their results do not describe the machine.
                 break;
             }
             match found {
@@ -341,21 +341,22 @@ impl Probe {
         self.media.extend(found.medium);
     }
 
-    /// Compares what there is with a document.
+    /// Compares the measurements with a document.
     pub fn compare(&mut self, cluster: &Cluster) {
         self.promises.clear();
         self.differences.clear();
         promise::compare(self, cluster);
     }
 
-    /// The best rate of a component, bytes a second.
+    /// Returns the best rate of a component, bytes per second.
     fn best(&self, component: Component) -> Option<f64> {
         let rates = self.measurements.iter().filter(|m| m.component == component && m.unit == Unit::BytesPerSecond);
         rates.map(|measurement| measurement.value).reduce(f64::max)
     }
 }
 
-/// The wire to another host, by our own peer there or by iperf3. A host that does not answer is a hole: the rest is kept.
+/// Measures the wire to another host, by `forebay limits peer` there or by iperf3. Errors: neither answers; the other
+/// parts are kept.
 fn wire(peer: &str, time: Duration) -> Result<(Vec<Measurement>, Vec<String>), Failure> {
     let failure = match peer::measure(peer, time) {
         Ok(found) => return Ok(found),

@@ -1,11 +1,11 @@
-//! A bar on a terminal, a line now and then elsewhere, nothing with `--quiet`.
+//! Progress display: a bar on a terminal, occasional lines elsewhere, nothing with `--quiet`.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Without a terminal, one line in this time.
+/// Time between two lines without a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(30);
 
 /// Progress of a task that counts its steps.
@@ -16,7 +16,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Silent until something is to be told.
+    /// Creates a display that prints nothing until the first update.
     pub fn new(quiet: bool) -> Progress {
         let bar = (!quiet && std::io::stderr().is_terminal()).then(|| {
             let bar = ProgressBar::new(0);
@@ -27,7 +27,7 @@ impl Progress {
         Progress { bar, quiet, told: Instant::now() }
     }
 
-    /// Step `done` of `all` begins.
+    /// Shows that step `done` of `all` begins.
     pub fn update(&mut self, done: u64, all: u64, what: &str) {
         if let Some(bar) = &self.bar {
             bar.set_length(all);

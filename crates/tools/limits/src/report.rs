@@ -1,4 +1,4 @@
-//! The stages side by side, and a verdict in plain words.
+//! Report on the results of several stages, with a verdict in plain words.
 
 mod csv;
 mod html;
@@ -26,20 +26,20 @@ use verdict::Step;
 /// One file of results.
 #[derive(Debug, Clone, Serialize)]
 pub struct Source {
-    /// Where it came from.
+    /// Path of the file.
     pub path: PathBuf,
-    /// What it holds.
+    /// Content of the file.
     pub results: Results,
 }
 
-/// Everything that was given, and what it means.
+/// All given results, and their meaning.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// In plain words, the most important first.
+    /// Sentences in plain words, the most important first.
     pub verdict: Vec<String>,
-    /// From the specification to the program: what each stage left of the one before.
+    /// Stages from the specification to the program, with the share that each kept of the previous one.
     pub steps: Vec<Step>,
-    /// The files.
+    /// Files of results.
     pub sources: Vec<Source>,
 }
 
@@ -61,7 +61,7 @@ impl Report {
         Ok(Report { verdict: verdict::words(&sources, &steps), steps, sources })
     }
 
-    /// As terminal text.
+    /// Returns the report as terminal text.
     pub fn text(&self) -> String {
         let mut text = String::from("Verdict\n");
         self.verdict.iter().for_each(|words| text.push_str(&format!("  {words}\n")));
@@ -76,12 +76,12 @@ impl Report {
         text
     }
 
-    /// As JSON.
+    /// Returns the report as JSON.
     pub fn json(&self) -> Result<String, Failure> {
         serde_json::to_string_pretty(self).map_err(|error| Failure::defect(format!("cannot write a report: {error}")))
     }
 
-    /// Writes the form that the file's name asks for: `.html`, `.json`, `.csv`, `.txt`.
+    /// Returns the report in the format of the file name: `.html`, `.json`, `.csv`, `.txt`. Errors: another extension.
     pub fn form(&self, path: &Path) -> Result<String, Failure> {
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("html" | "htm") => Ok(html(self)),
@@ -120,7 +120,7 @@ fn stage_text(stage: &Stage) -> String {
     }
 }
 
-/// The limits of a plan among the sources, for tables that bring none.
+/// Returns the limits of a plan among the sources, for tables without limits.
 fn known(sources: &[Source]) -> Known {
     let plan = sources.iter().find_map(|source| match &source.results.stage {
         Stage::Plan(plan) => Some((plan, source)),

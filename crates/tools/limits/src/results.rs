@@ -1,4 +1,4 @@
-//! What a stage found, as a file: made anew and renamed into place, so that a reader never sees half of one.
+//! Results of a stage as a file, which is replaced by a rename, so that a reader never sees half of it.
 
 use std::fs;
 use std::io::Write;
@@ -15,28 +15,28 @@ use crate::probe::Probe;
 use crate::sweep::Sweep;
 use crate::watch::Watch;
 
-/// Version of the file's form; a reader refuses a newer one.
+/// Version of the file format; a reader rejects newer versions.
 const FORM: u32 = 1;
 
 /// One file of results.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Results {
-    /// Version of the form.
+    /// Version of the file format.
     pub forebay_limits: u32,
     /// Version of the program.
     pub version: String,
     /// Name of the machine.
     pub host: String,
-    /// Its kernel.
+    /// Kernel release of the machine.
     pub kernel: String,
-    /// When the stage began, seconds since 1970.
+    /// Start of the stage, seconds since 1970.
     pub started_unix_s: u64,
-    /// What was found.
+    /// Results of the stage.
     #[serde(flatten)]
     pub stage: Stage,
 }
 
-/// Which stage, and its findings.
+/// Kind of the stage, with its results.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[allow(clippy::large_enum_variant)] // One value a run: its size costs nothing.
 #[serde(tag = "stage", content = "results", rename_all = "lowercase")]
@@ -47,19 +47,19 @@ pub enum Stage {
     Sweep(Sweep),
     /// Each component alone.
     Probe(Probe),
-    /// A program's run.
+    /// A run of a program.
     Watch(Watch),
     /// One software factor at a time.
     Factors(Factors),
 }
 
 impl Results {
-    /// This machine's name.
+    /// Returns the name of this machine.
     pub fn host() -> String {
         rustix::system::uname().nodename().to_string_lossy().into_owned()
     }
 
-    /// Findings of this machine, now.
+    /// Creates results of this machine with the present time.
     pub fn new(stage: Stage) -> Results {
         let system = rustix::system::uname();
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -73,17 +73,17 @@ impl Results {
         }
     }
 
-    /// The text of the file.
+    /// Returns the text of the file.
     pub fn text(&self) -> Result<String, Failure> {
         serde_json::to_string_pretty(self).map_err(|error| Failure::defect(format!("cannot write results: {error}")))
     }
 
-    /// Writes the file whole or not at all.
+    /// Writes the file completely or not at all.
     pub fn save(&self, path: &Path) -> Result<(), Failure> {
         save(path, self.text()?.as_bytes())
     }
 
-    /// Reads a file that `save` wrote.
+    /// Reads a file that `save` wrote. Errors: the path and the problem.
     pub fn load(path: &Path) -> Result<Results, Failure> {
         let failed = |error: &dyn std::fmt::Display| Failure::input(format!("cannot read {}: {error}", path.display()));
         if fs::metadata(path).map_err(|error| failed(&error))?.len() > DOCUMENT_MAX {
@@ -100,11 +100,12 @@ impl Results {
     }
 }
 
-/// Replaces a file's content whole or not at all. What is no regular file, as a device or a pipe, is written to; a link leads on.
+/// Replaces a file's content completely or not at all. A device or pipe is written in place, and a symbolic link is
+/// followed.
 pub fn save(path: &Path, content: &[u8]) -> Result<(), Failure> {
     let failed = |error: &std::io::Error| Failure::output(format!("cannot write {}: {error}", path.display()));
     let target = match fs::canonicalize(path) {
-        // A link to nothing would be replaced.
+        // A dangling symbolic link would be replaced.
         Err(error) if fs::symlink_metadata(path).is_ok() => return Err(failed(&error)),
         found => found.unwrap_or_else(|_| path.to_owned()),
     };

@@ -1,4 +1,4 @@
-//! From words to results: each subcommand in a few lines.
+//! Execution of the subcommands.
 
 use std::io::Write;
 use std::path::Path;
@@ -23,7 +23,7 @@ use crate::wanted;
 use crate::watch;
 use crate::workload::{self, Launcher};
 
-/// Runs a subcommand, prints its results or what is wrong.
+/// Runs a subcommand and prints its results or the error.
 pub fn run(args: LimitsArgs) -> ExitCode {
     match execute(args) {
         Ok(code) => code,
@@ -130,7 +130,7 @@ fn probe(args: &ProbeArgs) -> Result<ExitCode, Failure> {
     Ok(if found.is_whole() { ExitCode::SUCCESS } else { ExitCode::from(Failure::INCOMPLETE) })
 }
 
-/// Whoever repeats a command may not expect that nothing is measured again.
+/// Prints that a finished run is not repeated, unless `silent`.
 fn tell_finished(silent: bool, output: Option<&Path>) {
     if let (false, Some(path)) = (silent, output) {
         let path = path.display();
@@ -141,7 +141,7 @@ fn tell_finished(silent: bool, output: Option<&Path>) {
     }
 }
 
-/// What a child measured, for its parent.
+/// Prints the measurements of a child process for its parent.
 fn told<T: serde::Serialize>(found: &T) -> Result<ExitCode, Failure> {
     print(&serde_json::to_string(found).map_err(|error| Failure::defect(error.to_string()))?);
     Ok(ExitCode::SUCCESS)
@@ -212,7 +212,7 @@ pub(crate) fn cluster(path: &Path) -> Result<Cluster, Failure> {
     Cluster::read(path).map_err(|error| Failure::input(error.to_string()))
 }
 
-/// A closed pipe (`| head`) is no error.
+/// Prints a text; a closed pipe (`| head`) is not an error.
 fn print(text: &str) {
     let _ = writeln!(std::io::stdout(), "{}", text.trim_end());
 }

@@ -1,4 +1,4 @@
-//! Stage 3: M groups x N processes run the ideal workload, over a grid of M and N, each with new files.
+//! Stage 3: M groups x N processes run the ideal workload with new files, over a grid of M and N.
 
 mod analysis;
 mod best;
@@ -29,19 +29,19 @@ use crate::interrupt::Interrupt;
 use crate::workload::{Kind, Launcher, Pattern, Task};
 use traffic::Observers;
 
-/// What was asked for: a run is resumed only if all of it is the same.
+/// Options of a sweep. A run continues an earlier one only if all options are equal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Options {
-    /// The directory to test.
+    /// Directory to test.
     pub target: PathBuf,
-    /// Directories in it that files are dealt out to in turn; empty: the target itself.
+    /// Subdirectories over which files are distributed; empty: the target itself.
     #[serde(default)]
     pub across: Vec<PathBuf>,
     /// Values of M.
     pub groups: Vec<u64>,
     /// Values of N.
     pub processes: Vec<u64>,
-    /// What the processes do.
+    /// Pattern of the processes.
     pub pattern: Pattern,
     /// Length of a phase.
     pub seconds: f64,
@@ -49,33 +49,33 @@ pub struct Options {
     pub repeat: u64,
     /// Runs of the largest cell before anything counts.
     pub warm_up: u64,
-    /// For the random data.
+    /// Seed of the random data.
     pub seed: u64,
-    /// What the hardware can do, if it is known.
+    /// Limits of the hardware, if known.
     pub known: Known,
-    /// Where the groups run, in turn; empty: here.
+    /// Hosts of the groups, in turn; empty: this machine.
     #[serde(default)]
     pub hosts: Vec<String>,
-    /// Hosts whose interfaces are looked at, and nothing else.
+    /// Hosts that are observed only: their interface counters are read.
     #[serde(default)]
     pub io_nodes: Vec<String>,
 }
 
-/// Limits from the plan, the probe or the command line; bytes a second.
+/// Limits from the plan, the probe or the command line, in bytes per second.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Known {
-    /// Most that can be written.
+    /// Limit for writing.
     pub write_bytes_per_s: Option<f64>,
-    /// Most that can be read.
+    /// Limit for reading.
     pub read_bytes_per_s: Option<f64>,
-    /// One client node's link.
+    /// Rate of one client node's link.
     pub client_bytes_per_s: Option<f64>,
-    /// Who says so.
+    /// Origin of the limits.
     pub source: String,
 }
 
 impl Known {
-    /// The limit that holds for a phase.
+    /// Returns the limit for a phase.
     pub fn limit(&self, kind: Kind) -> Option<f64> {
         match kind {
             Kind::Write => self.write_bytes_per_s,
@@ -92,96 +92,96 @@ pub struct Run {
     pub groups: u64,
     /// N.
     pub processes: u64,
-    /// Which repetition, from 0.
+    /// Number of the repetition, from 0.
     pub repetition: u64,
-    /// Which phase.
+    /// Kind of the phase.
     pub kind: Kind,
-    /// Bytes for data, operations for metadata.
+    /// Number of bytes for data, of operations for metadata.
     pub amount: u64,
-    /// Operations of both.
+    /// Number of operations, for data and metadata.
     pub operations: u64,
-    /// From the common start to the last close.
+    /// Time from the common start to the last close, seconds.
     pub seconds: f64,
-    /// Amount over seconds: bytes a second, or operations a second.
+    /// Rate: amount divided by seconds, bytes or operations per second.
     pub rate: f64,
-    /// Each group's own rate, in its own time.
+    /// Rate of each group, in its own time.
     pub group_rates: Vec<f64>,
-    /// The slowest and the fastest process's own rate.
+    /// Rates of the slowest and the fastest process.
     pub process_rates: (f64, f64),
     /// Median, 99th percentile and maximum of an operation's latency, nanoseconds.
     pub latency_ns: (u64, u64, u64),
-    /// Share of the machine's processor time that was used, by everybody.
+    /// Used share of the machine's processor time, including other programs.
     pub cpu_share: f64,
-    /// Share of the data that the page cache held before a read, if the file system tells.
+    /// Share of the data that was in the page cache before a read, if the file system reports it.
     pub resident: Option<f64>,
-    /// Growth of the counters of the device behind the target: bytes read and written. None without a device.
+    /// Bytes read and written by the device behind the target. None without a device.
     pub device_bytes: Option<(u64, u64)>,
-    /// How many processors the hosts with groups have; each number once.
+    /// Numbers of processors of the hosts with groups, without duplicates.
     #[serde(default)]
     pub processors: Vec<u64>,
-    /// Bytes received and sent over all interfaces of this machine but loopback.
+    /// Bytes received and sent over all interfaces of this machine except loopback.
     pub network_bytes: (u64, u64),
-    /// The same of each host with groups; empty without hosts.
+    /// Traffic of each host with groups; empty without hosts.
     #[serde(default)]
     pub clients: Vec<Traffic>,
-    /// The same of the I/O nodes that were named.
+    /// Traffic of the observed I/O nodes.
     #[serde(default)]
     pub io_nodes: Vec<Traffic>,
-    /// Whether the processes came to the end of their share before the deadline.
+    /// Whether the processes completed their share before the deadline.
     pub exhausted: bool,
-    /// Files whose size was not what was written when they were looked at.
+    /// Number of files whose `stat` showed another size than was written.
     #[serde(default)]
     pub odd: u64,
-    /// Why the run does not count; none if it does.
+    /// Reason why the run does not count; none if it does.
     pub rejected: Option<String>,
 }
 
-/// A run that could not be done.
+/// A run that failed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Hole {
     /// M.
     pub groups: u64,
     /// N.
     pub processes: u64,
-    /// Which repetition.
+    /// Number of the repetition.
     pub repetition: u64,
-    /// Why.
+    /// Reason for the failure.
     pub why: String,
 }
 
-/// What a sweep found so far.
+/// Results of a sweep so far.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Sweep {
-    /// What was asked for.
+    /// Options of the sweep.
     pub options: Options,
-    /// What stands behind the target.
+    /// File system and device of the target.
     pub behind: Behind,
-    /// Counters that could not be read: without them no cache can be told by what the devices moved.
+    /// Counters that could not be read. Without them a cache cannot be recognised by the devices' traffic.
     #[serde(default)]
     pub missing: Vec<String>,
-    /// What the generator itself costs, nanoseconds an operation.
+    /// Cost of the load generator itself, nanoseconds per operation.
     pub generator_ns: f64,
-    /// What crossed the I/O nodes' interfaces in a second before anything ran.
+    /// Traffic of the I/O nodes' interfaces in a second before anything ran.
     #[serde(default)]
     pub quiet: Vec<Traffic>,
-    /// Whether everything asked for was tried.
+    /// Whether every requested run was attempted.
     pub complete: bool,
-    /// Directory that is being used; left behind if the sweep was killed.
+    /// Directory in use; left behind if the sweep was killed.
     pub scratch: Option<PathBuf>,
-    /// The further ones of a sweep across several.
+    /// Further directories in use, for a sweep across several.
     #[serde(default)]
     pub further: Vec<PathBuf>,
-    /// Every run.
+    /// Completed runs.
     pub runs: Vec<Run>,
-    /// What is missing, and why.
+    /// Failed runs with their reasons.
     pub holes: Vec<Hole>,
 }
 
-/// Told after each cell: what is done, what there is to do, and words.
+/// Callback before each run: number of runs done, number of all runs, description.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64, &str);
 
 impl Options {
-    /// One run of one process at `target`: what tests begin with.
+    /// Returns options of one run of one process at `target`, as a base for tests.
     #[cfg(test)]
     pub(crate) fn one(target: &str) -> Options {
         Options {
@@ -200,7 +200,7 @@ impl Options {
         }
     }
 
-    /// What makes it impossible, in a sentence.
+    /// Returns the reason why the sweep is impossible, as a sentence; `None` if it is possible.
     pub fn fault(&self) -> Option<String> {
         if self.groups.is_empty() || self.processes.is_empty() || self.repeat == 0 {
             return Some("-M, -N and --repeat need at least one value above zero".to_string());
@@ -218,7 +218,7 @@ impl Options {
         self.pattern.fault()
     }
 
-    /// Where files are made.
+    /// Returns the directories in which files are created.
     pub fn bases(&self) -> Vec<PathBuf> {
         match self.across.is_empty() {
             true => vec![self.target.clone()],
@@ -226,13 +226,14 @@ impl Options {
         }
     }
 
-    /// How many machines M groups are on: without hosts all are on this one.
+    /// Returns the number of machines with M groups: one without hosts.
     pub fn nodes(&self, groups: u64) -> u64 {
         let first = self.hosts.iter().take(usize::try_from(groups).unwrap_or(usize::MAX));
         (first.collect::<BTreeSet<_>>().len() as u64).max(1)
     }
 
-    /// The limit that holds for a phase of M groups, and what it is of: their own links may be less than the whole.
+    /// Returns the limit for a phase of M groups, with its origin. The links of their clients may be slower than the
+    /// rest.
     pub fn limit(&self, kind: Kind, groups: u64) -> Option<(f64, String)> {
         let (whole, source) = (self.known.limit(kind)?, &self.known.source);
         let nodes = self.nodes(groups);
@@ -242,7 +243,7 @@ impl Options {
         Some((links, format!("{who}, {source}")))
     }
 
-    /// Every run: repetitions outside, so that a drift of the machine meets all cells alike.
+    /// Returns all runs. Repetitions are the outermost loop, so that a drift of the machine affects all cells equally.
     fn plan(&self) -> Vec<(u64, u64, u64)> {
         let cells = |repetition| {
             let cell = move |m: u64| self.processes.iter().map(move |n| (m, *n, repetition));
@@ -253,7 +254,7 @@ impl Options {
 }
 
 impl Sweep {
-    /// A sweep of which nothing is done.
+    /// Creates a sweep without runs.
     pub fn new(options: Options) -> Sweep {
         let behind = Behind::of(options.bases().first().unwrap_or(&options.target));
         Sweep {
@@ -270,7 +271,7 @@ impl Sweep {
         }
     }
 
-    /// Takes up an earlier one; none if it had other options. What failed is tried again.
+    /// Continues an earlier sweep; `None` if it had other options. Failed runs are repeated.
     pub fn resume(mut self, options: &Options) -> Option<Sweep> {
         if self.options != *options {
             return None;
@@ -283,18 +284,18 @@ impl Sweep {
         Some(self)
     }
 
-    /// The runs that are not done.
+    /// Returns the runs that are not done.
     fn left(&self) -> Vec<(u64, u64, u64)> {
         let done: BTreeSet<_> = self.runs.iter().map(|run| (run.groups, run.processes, run.repetition)).collect();
         self.options.plan().into_iter().filter(|run| !done.contains(run)).collect()
     }
 
-    /// Whether nothing is left to do.
+    /// Returns whether all runs are done.
     pub fn is_done(&self) -> bool {
         self.left().is_empty()
     }
 
-    /// Does what is not done yet, until interrupted. `save` is called after each run, so that nothing is lost.
+    /// Does the remaining runs, until interrupted. `save` is called after each run, so that nothing is lost.
     pub fn run(
         &mut self,
         launcher: &Launcher,
@@ -340,7 +341,7 @@ impl Sweep {
         Observers::start(launcher, &self.options.io_nodes, &task)
     }
 
-    /// What fails here fails again where it counts, and is a hole there.
+    /// Runs the warm-up. A failure here is only noted: it will recur in a run that counts.
     fn warm_up(&mut self, launcher: &Launcher, scratch: &[Scratch], observers: &mut Observers) {
         let most = |list: &[u64]| list.iter().max().copied().unwrap_or(1);
         let cell = (most(&self.options.groups), most(&self.options.processes), u64::MAX);
@@ -353,7 +354,7 @@ impl Sweep {
     }
 }
 
-/// Growth of the counters of a device, if there is one.
+/// Returns the growth of the counters of a device, if there is one.
 fn device_bytes(behind: &Behind, growth: &Counters) -> Option<(u64, u64)> {
     let disk = growth.disks.get(behind.device.as_ref()?)?;
     Some((disk.read_bytes, disk.written_bytes))

@@ -1,13 +1,13 @@
-//! Tables for the terminal: columns as wide as they need, numbers to the right.
+//! Tables for the terminal: columns as wide as necessary, numbers right-aligned.
 
-/// Rows of text under a heading.
+/// A table of text with a heading.
 #[derive(Debug, Clone, Default)]
 pub struct Table {
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// A table with this heading.
+    /// Creates a table with this heading.
     pub fn new<S: Into<String>>(heading: impl IntoIterator<Item = S>) -> Table {
         Table { rows: vec![heading.into_iter().map(Into::into).collect()] }
     }
@@ -17,7 +17,7 @@ impl Table {
         self.rows.push(cells.into_iter().map(Into::into).collect());
     }
 
-    /// The text, one line a row, a rule below the heading.
+    /// Returns the text: one line per row, and a rule below the heading.
     pub fn render(&self) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| self.rows.iter().filter_map(|row| row.get(column)).map(|c| c.chars().count()).max();

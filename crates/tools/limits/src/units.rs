@@ -1,4 +1,5 @@
-//! Rates as people write them, and never without a unit: bits and bytes differ by eight, and published tables confuse them.
+//! Parsing and formatting of rates, always with a unit: bits and bytes differ by eight, and published tables confuse
+//! them.
 
 use std::fmt;
 
@@ -19,13 +20,13 @@ const PREFIXES: [(&str, f64); 9] = [
     ("T", 1e12),
 ];
 
-/// Bytes a second, finite and above zero. Documents write it with a unit (`100 Gbit/s`, `12.5 GB/s`); results hold
-/// plain numbers whose names end in `_bytes_per_s`.
+/// A rate in bytes per second, finite and above zero. Documents state it with a unit (`100 Gbit/s`, `12.5 GB/s`).
+/// Results contain plain numbers whose names end in `_bytes_per_s`.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 pub struct Rate(f64);
 
 impl Rate {
-    /// Reads `100 Gbit/s`, `100 Gb/s`, `100 Gbps`, `12.5 GB/s`, `900 MiB/s`. The error is a sentence.
+    /// Parses `100 Gbit/s`, `100 Gb/s`, `100 Gbps`, `12.5 GB/s`, `900 MiB/s`. Errors: a sentence for the user.
     pub fn parse(text: &str) -> Result<Rate, String> {
         let text = text.trim();
         let end = text
@@ -44,7 +45,7 @@ impl Rate {
         Rate::new(bytes).map_err(|why| format!("`{text}` {why}"))
     }
 
-    /// A rate in bytes a second; the error says what is wrong with the number.
+    /// Creates a rate from bytes per second. Errors: the problem with the number.
     pub fn new(bytes_per_s: f64) -> Result<Rate, String> {
         if !bytes_per_s.is_finite() || bytes_per_s <= 0.0 {
             return Err("is not above zero".to_string());
@@ -55,13 +56,13 @@ impl Rate {
         Ok(Rate(bytes_per_s))
     }
 
-    /// Bytes a second.
+    /// Returns the rate in bytes per second.
     pub fn bytes_per_s(self) -> f64 {
         self.0
     }
 }
 
-/// Bytes a second of one unit; `b` is a bit and `B` a byte.
+/// Returns the bytes per second of one unit; `b` is a bit and `B` a byte.
 fn unit_bytes(unit: &str) -> Option<f64> {
     let amount = unit.strip_suffix("/s").or_else(|| unit.strip_suffix("ps"))?;
     let (prefix, factor) =
@@ -83,7 +84,7 @@ fn unknown_unit(text: &str, unit: &str) -> String {
     format!("`{unit}` in `{text}` is no unit of rate: use bit/s, kbit/s, Mbit/s, Gbit/s, B/s, MB/s, GB/s or GiB/s")
 }
 
-/// Writes bytes a second in powers of ten: `60.606 GB/s`.
+/// Formats bytes per second in powers of ten: `60.606 GB/s`.
 pub fn format_rate(bytes_per_s: f64) -> String {
     let (value, unit) = match bytes_per_s.abs() {
         rate if rate >= 1e12 => (bytes_per_s / 1e12, "TB/s"),
@@ -96,7 +97,7 @@ pub fn format_rate(bytes_per_s: f64) -> String {
     format!("{value:.digits$} {unit}")
 }
 
-/// Writes operations a second: `12.3 k/s`.
+/// Formats operations per second: `12.3 k/s`.
 pub fn format_operations(per_s: f64) -> String {
     match per_s {
         rate if rate >= 1e6 => format!("{:.2} M/s", rate / 1e6),
@@ -105,7 +106,7 @@ pub fn format_operations(per_s: f64) -> String {
     }
 }
 
-/// Writes nanoseconds: `12.3 us`.
+/// Formats nanoseconds: `12.3 us`.
 pub fn format_nanoseconds(ns: f64) -> String {
     match ns {
         ns if ns >= 1e9 => format!("{:.2} s", ns / 1e9),
@@ -115,7 +116,7 @@ pub fn format_nanoseconds(ns: f64) -> String {
     }
 }
 
-/// Writes a time of seconds: `1h 02m`, `4m 30s`, `12 s`.
+/// Formats seconds: `1h 02m`, `4m 30s`, `12 s`.
 pub fn format_seconds(seconds: f64) -> String {
     let whole = seconds.round().max(0.0) as u64;
     match whole {
@@ -126,7 +127,7 @@ pub fn format_seconds(seconds: f64) -> String {
     }
 }
 
-/// Writes a share as `84.1 %`.
+/// Formats a share as `84.1 %`.
 pub fn format_share(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }

@@ -1,4 +1,4 @@
-//! From a sweep's words to what is wanted: the target, the pattern, the limits to believe.
+//! Conversion of a sweep's arguments to options: the target, the pattern, the limits.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::run::cluster;
 use crate::sweep::{Known, Options, uncached_seconds};
 use crate::workload::{Host, Kind, Pattern};
 
-/// Everything that a sweep needs to know.
+/// Returns the options of a sweep. Errors: the argument and the problem.
 pub fn options(args: &SweepArgs) -> Result<Options, Failure> {
     let target = args.target.canonicalize().map_err(|error| {
         Failure::input(format!("cannot use {}: {error}; --target must be an existing directory", args.target.display()))
@@ -47,13 +47,13 @@ pub fn options(args: &SweepArgs) -> Result<Options, Failure> {
     Ok(options)
 }
 
-/// The hosts of a sweep, each with its program.
+/// Returns the hosts of a sweep, each with its program.
 pub fn hosts(args: &SweepArgs) -> Result<Vec<Host>, Failure> {
     let program = args.remote_program.as_deref();
     args.hosts.iter().map(|host| Host::parse(host, program).map_err(Failure::usage)).collect()
 }
 
-/// The I/O nodes to look at, each with its program.
+/// Returns the I/O nodes to observe, each with its program.
 pub fn io_nodes(args: &SweepArgs) -> Result<Vec<Host>, Failure> {
     let program = args.remote_program.as_deref();
     args.io_nodes.iter().map(|host| Host::parse(host, program).map_err(Failure::usage)).collect()
@@ -106,7 +106,7 @@ fn known(args: &SweepArgs, target: &Path) -> Result<Known, Failure> {
     })
 }
 
-/// The limits that a probe of the same file system measured.
+/// Returns the limits that a probe of the target's file system measured.
 fn measured(path: &Path, target: &Path) -> Result<Known, Failure> {
     let Stage::Probe(probe) = Results::load(path)?.stage else {
         return Err(Failure::input(format!("{} holds no results of `probe`", path.display())));

@@ -1,4 +1,4 @@
-//! Stage 4: what processors, devices and interfaces do while a real program runs, and where its time goes.
+//! Stage 4: activity of processors, devices and interfaces while a real program runs, and the use of its time.
 
 mod attribution;
 mod profile;
@@ -27,40 +27,40 @@ use crate::counters::Counters;
 use crate::failure::Failure;
 use crate::workload::{cpu_ns, now_ns};
 
-/// What `watch` saw. Everything but `program_cpu_s` is of the whole machine: others' work is in it.
+/// Results of `watch`. All except `program_cpu_s` concern the complete machine, including other programs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Watch {
-    /// The program and its words.
+    /// Command line of the program.
     pub command: Vec<String>,
-    /// How it ended: its status, or 128 and the signal's number.
+    /// Exit status, or 128 plus the signal's number.
     pub status: u8,
-    /// How long it ran.
+    /// Run time in seconds.
     pub seconds: f64,
-    /// Processors of this machine.
+    /// Number of processors of this machine.
     pub processors: u64,
-    /// Processor time of the program and of its children that it waited for, seconds.
+    /// Processor time in seconds of the program and of the children that it waited for.
     pub program_cpu_s: f64,
-    /// Processor time that watching took, as a share of one processor.
+    /// Processor time of watching, as a share of one processor.
     pub watcher_share: f64,
     /// Growth of the counters over the whole run.
     pub total: Counters,
     /// Growth over each interval.
     pub samples: Vec<Counters>,
-    /// The machine's processor time.
+    /// Shares of the machine's processor time.
     pub shares: Shares,
-    /// How full each resource was, the fullest first.
+    /// Utilisation of each resource, the highest first.
     pub busy: Vec<Busy>,
-    /// What the program's threads were found doing.
+    /// Activities of the program's threads.
     #[serde(default)]
     pub profile: Profile,
-    /// What Forebay's agents told.
+    /// Status of Forebay's agents.
     #[serde(default)]
     pub tiers: Tiers,
-    /// In plain words.
+    /// Observations in plain words.
     pub findings: Vec<String>,
 }
 
-/// Runs a program and watches until it ends.
+/// Runs a program and watches it until it ends.
 pub fn watch(command: &[OsString], interval: Duration) -> Result<Watch, Failure> {
     let (first, words) =
         command.split_first().ok_or_else(|| Failure::usage("which program? watch -- PROGRAM WORDS"))?;
@@ -68,15 +68,15 @@ pub fn watch(command: &[OsString], interval: Duration) -> Result<Watch, Failure>
     tiers.ask();
     let (cpu, before, children) = (cpu_ns(), Counters::now(), children_ticks());
     let mut child = Command::new(first).args(words).spawn().map_err(|error| Failure {
-        // As shells say it.
+        // The status that shells use.
         code: if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 },
         message: format!("cannot run {}: {error}", first.display()),
     })?;
     let mut looker = profile::Looker::new(child.id());
     let (sender, ended) = channel();
     let process = Pid::from_child(&child);
-    // The wait is in a thread of its own, so that the end is seen at once however long the interval is. It leaves the
-    // program's processor time to be taken here, when no status command's is.
+    // A separate thread waits, so that the end is noticed at once, however long the interval. That thread leaves the
+    // program's status to be collected here. The program's processor time is thus counted when no status command's is.
     thread::spawn(move || {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         sender.send(retry_on_intr(|| waitid(WaitId::Pid(process), options)).map(|_| ()))
@@ -84,7 +84,7 @@ pub fn watch(command: &[OsString], interval: Duration) -> Result<Watch, Failure>
     let Followed { samples, last, asking } = follow(&ended, interval, &before, &mut looker, &mut tiers)?;
     let status = child.wait().map_err(waiting)?;
     let total = last.since(&before);
-    // Not the program's: the status commands that were waited for.
+    // Subtract the status commands, which are children too.
     let ticks = children_ticks().saturating_sub(children).saturating_sub(asking);
     tiers.ask();
     let per_second = rustix::param::clock_ticks_per_second() as f64;
@@ -113,7 +113,7 @@ fn waiting(error: std::io::Error) -> Failure {
     Failure::unavailable(format!("waiting for the program: {error}"))
 }
 
-/// What was seen until a program ended.
+/// Counters collected until a program ended.
 struct Followed {
     samples: Vec<Counters>,
     last: Counters,
@@ -168,7 +168,7 @@ fn code(status: ExitStatus) -> u8 {
     u8::try_from(code).unwrap_or(u8::MAX)
 }
 
-/// Two intervals become one: a run of any length keeps a bounded number.
+/// Merges pairs of intervals, so that a run of any length keeps a bounded number.
 fn halved(samples: Vec<Counters>) -> Vec<Counters> {
     let mut merged: Vec<Counters> = Vec::new();
     for (number, sample) in samples.into_iter().enumerate() {
@@ -180,10 +180,10 @@ fn halved(samples: Vec<Counters>) -> Vec<Counters> {
     merged
 }
 
-/// Processor time of the children that were waited for, in ticks.
+/// Returns the processor time of the children that were waited for, in ticks.
 fn children_ticks() -> u64 {
     let text = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The name in parentheses may hold spaces; the fields behind it are numbered from 3.
+    // The name in parentheses may contain spaces; the fields after it are numbered from 3.
     let fields: Vec<&str> = text.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
     [16, 17].iter().filter_map(|field| fields.get(field - 3)?.parse::<u64>().ok()).sum()
 }

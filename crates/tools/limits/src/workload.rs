@@ -1,8 +1,8 @@
-//! The ideal workload: real processes, a common start, new files, random data, and an account of every operation.
+//! The ideal workload: real processes, a common start, new files, random data, and a record of every operation.
 //!
-//! A coordinator starts M group leaders, each starts N processes; all speak the same lines of JSON over pipes. A phase is
-//! prepared (untimed), then everybody starts at one instant of the monotonic clock and works until the deadline or the
-//! end of its share; fsync and close count, as they do for programs.
+//! A coordinator starts M group leaders, and each starts N processes. All exchange lines of JSON over pipes. A phase is
+//! first prepared, untimed. Then all processes start at one instant of the monotonic clock. They work until the
+//! deadline or the end of their share. fsync and close are included in the time, as in real programs.
 
 mod block;
 mod clock;

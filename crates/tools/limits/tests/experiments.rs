@@ -1,4 +1,4 @@
-//! The experiment book as a user runs it; as root, for it runs in namespaces of its own.
+//! The experiment book as a user runs it. Needs root, because it runs in private namespaces.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -21,7 +21,7 @@ fn experiments(words: &[&str], results: &Path) -> (Option<i32>, String) {
     (output.status.code(), said)
 }
 
-/// E4-2 is made in the model's own time: it takes no bed, and its figures are the same everywhere.
+/// E4-2 runs in simulated time: it needs no bed, and its figures are equal everywhere.
 #[test]
 fn one_experiment_is_run_kept_and_plotted() {
     let directory = tempfile::tempdir().unwrap();
@@ -38,7 +38,8 @@ fn one_experiment_is_run_kept_and_plotted() {
     assert!(fs::read_to_string(&page).unwrap().contains("<h2>E4-2</h2>"));
 }
 
-/// The second page ends the run: it wants an option that no bed has. What the first gave is kept, and is not made again.
+/// The second page ends the run with an option that no bed accepts. Figures of the first page are kept and not measured
+/// again.
 #[test]
 fn a_run_that_ended_early_goes_on_after_its_last_page() {
     let directory = tempfile::tempdir().unwrap();
@@ -74,7 +75,7 @@ fn a_run_that_ended_early_goes_on_after_its_last_page() {
     assert_eq!(code, Some(69), "{said}");
     assert!(said.contains("going on after A, whose") && !said.contains("A: locks"), "{said}");
     assert_eq!(figures("A"), once);
-    // Other pages are another run: all of them are made, and the next one begins anew as well.
+    // Other pages are another run: all of them run, and the next run starts anew as well.
     fs::remove_file(book.join("B.toml")).unwrap();
     for times in 2..4 {
         let (code, said) = run();
@@ -103,7 +104,7 @@ fn what_is_not_in_the_book_is_named_with_what_is() {
     assert!(more.contains("E4-1: ") && more != said, "{more}");
 }
 
-/// Ctrl-C reaches this program and nobody in its namespaces; what runs there ends with it.
+/// Ctrl-C reaches this program and no process in its namespaces; those end with the program.
 #[test]
 fn an_interrupt_ends_all_of_it() {
     let directory = tempfile::tempdir().unwrap();
@@ -121,7 +122,7 @@ fn an_interrupt_ends_all_of_it() {
     kill_process(Pid::from_child(&running), Signal::INT).unwrap();
     running.wait().unwrap();
     let (sender, ended) = channel();
-    // Whoever still runs holds the pipe.
+    // A process that still runs keeps the pipe open.
     thread::spawn(move || sender.send(said.read_to_end(&mut Vec::new()).is_ok()));
     assert_eq!(ended.recv_timeout(Duration::from_secs(30)), Ok(true));
 }

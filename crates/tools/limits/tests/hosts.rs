@@ -1,4 +1,5 @@
-//! A sweep over hosts: an `ssh` of our own stands for the network, so that hosts can be what no network offers on demand.
+//! Sweeps over hosts. A fake `ssh` replaces the network, so that hosts can fail in ways that no real network offers on
+//! demand.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -10,8 +11,8 @@ use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_forebay-limits");
 
-/// `dead` refuses; `dies` hears two lines and then no more; `ahead` lives in a time namespace whose clock is a day ahead; to `slow` every
-/// line takes a while.
+/// Fake ssh: `dead` refuses connections; `dies` reads two lines and then nothing; `ahead` runs in a time namespace with
+/// a clock a day ahead; `slow` delays every line.
 const SSH: &str = r#"#!/bin/sh
 two_lines() { for n in 1 2; do read -r line; printf '%s\n' "$line"; done; }
 slow_lines() { while read -r line; do sleep 0.2; printf '%s\n' "$line"; done; }
@@ -27,7 +28,7 @@ case $host in
 esac
 "#;
 
-/// What MPICH and Open MPI both understand.
+/// Fake mpirun with the options that both MPICH and Open MPI accept.
 const MPIRUN: &str = r#"#!/bin/sh
 [ "$1 $2 $3 $4" = "-np 1 -host left" ] || exit 9
 shift 4
@@ -64,7 +65,8 @@ fn groups_run_on_their_hosts_and_what_they_wrote_is_read_by_the_next() {
     assert!(runs.iter().all(|run| run["operations"].as_u64().unwrap() > 0), "{runs:?}");
 }
 
-/// `pid:N` is the network and the mounts of a process: what is mounted there alone is the target there. As root.
+/// `pid:N` uses the network and the mounts of a process: a file system mounted only there is the target there. Needs
+/// root.
 #[test]
 fn a_group_runs_in_the_namespaces_of_a_process() {
     let (target, tools) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -78,7 +80,8 @@ fn a_group_runs_in_the_namespaces_of_a_process() {
     let host = format!("pid:{}", node.id());
     let words = ["-M", "1", "-N", "1", "--io-nodes", &host];
     let (code, said, found) = sweep(target.path(), tools.path(), &host, &words);
-    // Here the sweep makes its directory, and there it is not: the target must be the same on all.
+    // The sweep creates its directory here, and there it does not exist: the target must be the same directory on all
+    // hosts.
     assert_eq!(code, Some(75), "{said}");
     assert!(said.contains("No such file or directory"), "{said}");
     assert_eq!(found["quiet"][0]["host"], host.as_str(), "{said}");
@@ -97,7 +100,7 @@ fn a_dead_host_is_a_hole_with_its_name_and_the_rest_is_kept() {
         let (code, said, found) = sweep(target.path(), tools.path(), &hosts, &["-M", "1,2", "-N", "1"]);
         assert_eq!(code, Some(75), "{said}");
         assert!(said.contains("missing: M=2 N=1") && said.contains(part), "{said}");
-        // Who was never there is told with what to try; who was there and went was reached.
+        // For a host that never answered, a command to try is shown; for one that answered and then failed, it is not.
         let hint = format!(
             "ended early (exit status: 255); this must answer there, and ask nothing: ssh -o BatchMode=yes -o ServerAliveInterval=10 -- dead '{PROGRAM}' 'worker' --help"
         );
@@ -108,7 +111,7 @@ fn a_dead_host_is_a_hole_with_its_name_and_the_rest_is_kept() {
     }
 }
 
-/// The warm-up is of the largest cell, which needs the dead host: that is no reason to lose the cells that do not.
+/// The warm-up uses the largest cell, which needs the dead host. Cells that do not need that host must still run.
 #[test]
 fn a_warm_up_that_fails_loses_nothing() {
     let (target, tools) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -125,12 +128,12 @@ fn a_host_whose_clock_is_a_day_ahead_starts_and_ends_with_the_others() {
     let (target, tools) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let can = Command::new("unshare").args(["--time", "--monotonic", "86400", "--fork", "true"]).status();
     if !can.is_ok_and(|status| status.success()) {
-        eprintln!("no time namespaces here: nothing was tried");
+        eprintln!("skipped: time namespaces are not available");
         return;
     }
     let (code, said, found) = sweep(target.path(), tools.path(), "left,ahead", &["-M", "2", "-N", "1"]);
     assert_eq!(code, Some(0), "{said}");
-    // By the wrong clock it would have lasted a day, or the group's own rate would be none.
+    // With the wrong clock it would have lasted a day, or the group's own rate would be zero.
     let run = &found["runs"][0];
     assert!(run["seconds"].as_f64().unwrap() < 600.0, "{run}");
     assert!(run["group_rates"].as_array().unwrap().iter().all(|rate| rate.as_f64().unwrap() > 0.0), "{run}");

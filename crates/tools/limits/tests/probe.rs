@@ -36,12 +36,12 @@ fn every_component_is_measured_and_promises_are_checked() {
     let words = [cluster.to_str().unwrap(), "--size", "16MiB", "-o", file.to_str().unwrap()];
     let (good, said) = probe(&words);
     assert!(good, "{said}");
-    // Where this may not be, the report says so.
+    // If FUSE cannot be measured here, the report says so.
     assert!(said.contains("FUSE request, read 4 KiB") || said.contains("the cost of FUSE was not measured"), "{said}");
     assert!(
         said.contains("the cost of the preload library was not measured") || said.contains("preload library, read")
     );
-    // Memory knows O_DIRECT since Linux 6.6, and a kernel may refuse io_uring.
+    // Memory supports O_DIRECT since Linux 6.6, and a kernel may refuse io_uring.
     assert!(
         said.contains("32 at a time, io_uring") || said.contains("io_uring: ") || said.contains("knows no O_DIRECT")
     );
@@ -51,14 +51,14 @@ fn every_component_is_measured_and_promises_are_checked() {
     assert!(said.contains("media.memory.write promises 900.0 TB/s, the hardware gives"), "{said}");
     let results: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
     let measurements = results["results"]["measurements"].as_array().unwrap();
-    // What the library costs is a difference, and may be less than the noise.
+    // The cost of the library is a difference, and may be less than the noise.
     let is_difference = |m: &Value| m["what"].as_str().unwrap().starts_with("preload library");
     let sound = |m: &Value| m["value"].as_f64().unwrap() > 0.0 || is_difference(m);
     assert!(measurements.iter().all(sound), "{measurements:?}");
     assert!(results["results"]["media"][0]["write_bytes_per_s"].as_f64().unwrap() > 0.0);
     assert_eq!(fs::read_dir(medium.path()).unwrap().count(), 0);
 
-    // What was measured is a limit for a sweep of the same file system, and of no other.
+    // The measurements are limits for a sweep of that file system, and of no other.
     let sweep = |target: &Path| {
         let mut command = Command::new(PROGRAM);
         command.args(["sweep", "--quiet", "-M", "1", "-N", "1", "--repeat", "1", "--warm-up", "0", "--time", "30ms"]);
@@ -71,7 +71,7 @@ fn every_component_is_measured_and_promises_are_checked() {
     assert!(said.contains("measured no directory of /proc"), "{said}");
 }
 
-/// A device that cannot be read is a hole, and what was measured of the rest is kept.
+/// A device that cannot be read is missing, and the other measurements are kept.
 #[test]
 fn what_cannot_be_measured_is_missing_and_the_rest_is_kept() {
     let (medium, other) = (tempfile::tempdir_in("/dev/shm").unwrap(), tempfile::tempdir().unwrap());
@@ -104,7 +104,7 @@ fn a_missing_directory_is_named_before_anything_is_measured() {
     assert!(good && said.contains("about "), "{said}");
 }
 
-/// Tools of our own stand for the real ones, which not every machine has.
+/// Fake tools replace the real ones, which not every machine has.
 #[test]
 fn the_customary_tools_are_used_where_they_are_and_stand_in_for_a_peer() {
     let tools = tempfile::tempdir().unwrap();
@@ -157,7 +157,8 @@ fn names(found: &Value) -> Vec<&str> {
     found["left"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect()
 }
 
-/// Killed without warning, then stopped by Ctrl-C, then run to its end: what was measured first is there at last, as it was.
+/// The probe is killed, then stopped by Ctrl-C, then run to its end. The first measurements must be in the final result
+/// unchanged.
 #[test]
 fn a_probe_that_was_killed_or_stopped_goes_on_with_what_is_left() {
     let (medium, other) = (tempfile::tempdir_in("/dev/shm").unwrap(), tempfile::tempdir().unwrap());
@@ -168,7 +169,7 @@ fn a_probe_that_was_killed_or_stopped_goes_on_with_what_is_left() {
         command.arg(medium.path()).arg("-o").arg(&file).stdout(Stdio::null()).stderr(Stdio::null());
         command
     };
-    // Ends it by a signal as soon as a part is there.
+    // Ends the probe by a signal as soon as a part is measured.
     let end_after = |part: &str, signal: Signal| {
         let mut running = command("16MiB").spawn().unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);
@@ -186,7 +187,7 @@ fn a_probe_that_was_killed_or_stopped_goes_on_with_what_is_left() {
     assert_eq!(end_after("checksums", Signal::INT), Some(75));
     let second = found(&file).unwrap();
     assert!(names(&second).iter().any(|name| name.starts_with("medium ")), "{second}");
-    // As a run that is killed while it measures a medium leaves it.
+    // State left by a run that is killed while it measures a medium.
     let mut whole: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
     let scratch = medium.path().join(".forebay-limits.1.0");
     fs::create_dir(&scratch).unwrap();
@@ -199,7 +200,7 @@ fn a_probe_that_was_killed_or_stopped_goes_on_with_what_is_left() {
     let (before, after) = (first["measurements"].as_array().unwrap(), last["measurements"].as_array().unwrap());
     assert!(!before.is_empty() && after.starts_with(before), "{before:?} {after:?}");
     assert_eq!(fs::read_dir(medium.path()).unwrap().count(), 0);
-    // A finished one is shown, and said to be.
+    // A finished probe is shown, and reported as finished.
     let text = fs::read(&file).unwrap();
     let output = Command::new(PROGRAM)
         .args(["probe", "--time", "60ms", "--size", "16MiB", "--media"])

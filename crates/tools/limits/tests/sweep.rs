@@ -73,7 +73,8 @@ fn every_cell_of_every_pattern_runs_and_nothing_is_left_behind() {
     }
 }
 
-/// Files of four processes in two directories: each directory gets half of them, and nothing is left, whatever a killed run left.
+/// Files of four processes in two directories: each directory gets half of them, and nothing is left, even after a
+/// killed run.
 #[test]
 fn files_are_dealt_out_to_directories_and_all_of_them_are_tidied_up() {
     let (target, file) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -131,7 +132,7 @@ fn a_finished_file_is_not_run_again_and_other_options_are_refused() {
     };
     assert!(run(&[]).0.status.success());
     let first = results(&file);
-    // One run of two is taken out, as if the sweep had been killed.
+    // One run of two is removed, as if the sweep had been killed.
     let mut whole: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
     whole["results"]["runs"].as_array_mut().unwrap().pop();
     whole["results"]["complete"] = false.into();
@@ -162,7 +163,7 @@ fn a_dry_run_tells_the_time_and_writes_nothing() {
     let words = ["--dry-run", "-M", "1,2,4", "-N", "1,2", "--repeat", "5", "--time", "1m"];
     let (out, said) = output(sweep(target.path(), &words));
     assert!(out.status.success() && said.contains("30 (5 a cell)") && said.contains("30m"), "{said}");
-    // Eight processes of 2 MiB, or of 100 files of a block and a name.
+    // Eight processes of 2 MiB each, or of 100 files with a block and a name each.
     for (more, room) in
         [(&["--size", "2MiB"][..], "0.017 GB"), (&["--pattern", "mdtest-hard", "--files", "100"], "0.007 GB")]
     {
@@ -172,7 +173,7 @@ fn a_dry_run_tells_the_time_and_writes_nothing() {
     assert_eq!(fs::read_dir(target.path()).unwrap().count(), 0);
 }
 
-/// Twice this machine's memory at the limit, whatever the memory is.
+/// Twice this machine's memory at the limit, however large the memory is.
 #[test]
 fn a_phase_is_as_long_as_it_takes_to_defeat_the_caches_where_that_is_asked() {
     let target = tempfile::tempdir().unwrap();
@@ -214,7 +215,7 @@ fn wrong_words_say_what_to_change() {
     assert!(!out.status.success() && said.contains("must be an existing directory"), "{said}");
 }
 
-/// A sweep of a file system of its own, mounted with these options in a namespace of its own; as root.
+/// Runs a sweep of a tmpfs, mounted with these options in a private namespace. Needs root.
 fn on_tmpfs(options: &str, words: &[&str]) -> (Option<i32>, String, Value) {
     let (target, file) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let file = file.path().join("r.json");
@@ -249,15 +250,16 @@ fn a_target_that_fills_up_makes_a_hole_and_what_was_before_is_kept() {
     assert!(!kept.is_empty() && kept.iter().all(|(m, n, _)| (*m, *n) == (1, 1)), "{said}");
 }
 
-/// Eight network namespaces of eight processes each: what any of them did is in the account, and each namespace's interfaces are
-/// told of. As root.
+/// Eight network namespaces of eight processes each: the result contains the samples of all, and the traffic of each
+/// namespace. Needs root.
 #[test]
 fn sixty_four_processes_in_eight_network_namespaces_lose_no_sample() {
     let (target, file) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let file = file.path().join("r.json");
     let names: Vec<String> = (0..8).map(|number| format!("forebay{number}")).collect();
     let hosts = names.iter().map(|name| format!("netns:{name}")).collect::<Vec<_>>().join(",");
-    // A network namespace has its name by a mount: in a mount namespace of our own nobody sees it, and it goes with us.
+    // A network namespace gets its name by a mount. In a private mount namespace no other process sees it, and it ends
+    // with the test.
     let setup = "mount -t tmpfs x /run && for name in $NAMES; do ip netns add $name || exit 1; done && exec \"$@\"";
     let words = ["-M", "8", "-N", "8", "--repeat", "1", "--pattern", "mdtest-easy", "--files", "40", "--time", "60s"];
     let inner = sweep(target.path(), &[&words[..], &["--hosts", &hosts]].concat());
@@ -276,7 +278,7 @@ fn sixty_four_processes_in_eight_network_namespaces_lose_no_sample() {
     }
 }
 
-/// As a batch system ends a job, and `kill` any program.
+/// SIGTERM, as sent by a batch system or by `kill`.
 #[test]
 fn a_sweep_that_is_told_to_end_keeps_what_it_has_and_tidies_up() {
     let (target, file) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

@@ -1,4 +1,4 @@
-//! Watching as a user does it.
+//! `watch` as a user runs it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ fn the_programs_output_and_status_are_its_own_and_the_rest_is_on_stderr() {
 #[test]
 fn an_interrupted_program_is_still_told_of() {
     let mut command = Command::new(PROGRAM);
-    // What Ctrl-C does: both get the signal. The shell sends it to the watcher first, then dies of it.
+    // Simulates Ctrl-C: both processes get the signal. The shell sends it to the watcher first, then dies of it.
     command.args(["watch", "--", "sh", "-c", "kill -INT $PPID; kill -INT $$"]);
     let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(130));
@@ -46,7 +46,7 @@ fn the_threads_time_is_told_apart() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("watch.json");
     let mut command = Command::new(PROGRAM);
-    // Works until it has been seen working: the looks are as far apart as they have to be.
+    // Works long enough to be sampled: samples are as far apart as they need to be.
     command.args(["watch", "-o"]).arg(&file);
     command.args(["--", "sh", "-c", "n=0; while [ $n -lt 400000 ]; do n=$((n+1)); done"]);
     let output = command.output().unwrap();
@@ -59,8 +59,8 @@ fn the_threads_time_is_told_apart() {
     assert!(said.contains("the program's threads, when not idle: computing"), "{said}");
 }
 
-/// This program and an agent's command beside it. Other programs write them: a descriptor of ours that is open for writing may be in a
-/// child of another test, and then they could not be started.
+/// Installs this program, with an agent's command beside it. Other programs write the files: a descriptor of ours open
+/// for writing could be inherited by a child of another test, and then the files could not be started.
 fn installed(directory: &Path, agent: &str) -> PathBuf {
     let script = r#"cp "$1" "$2/forebay-limits" && printf '%s' "$3" >"$2/forebay" && chmod 755 "$2/forebay""#;
     let mut command = Command::new("sh");
@@ -69,11 +69,12 @@ fn installed(directory: &Path, agent: &str) -> PathBuf {
     directory.join("forebay-limits")
 }
 
-/// A program may end while an agent is asked for its status; each child's processor time is its own all the same.
+/// A program may end while an agent is asked for its status; each child's processor time is still counted separately.
 #[test]
 fn the_programs_time_is_not_taken_for_that_of_asking() {
     let directory = tempfile::tempdir().unwrap();
-    // Asked at two seconds, it answers a second and a half later; the program ends meanwhile. Nobody would be asked if nobody was there.
+    // The agent is asked after two seconds and answers a second and a half later; the program ends meanwhile. Without
+    // any agent, nobody would be asked.
     let answer = r#"[{"agent":1,"burst_buffer":"/bb","dir":"/d","status":{}}]"#;
     let program = installed(directory.path(), &format!("#!/bin/sh\nsleep 1.5\necho '{answer}'\n"));
     let file = directory.path().join("watch.json");
@@ -86,12 +87,12 @@ fn the_programs_time_is_not_taken_for_that_of_asking() {
     assert!(used > 0.1, "{used} s in a loop of 2.7 s");
 }
 
-/// Where no agent was seen and nothing was mounted since, no process is started to ask again.
+/// If no agent was seen and nothing has been mounted since, no process is started to ask again.
 #[test]
 fn nobody_is_asked_again_where_nobody_was_and_nothing_came() {
     let directory = tempfile::tempdir().unwrap();
     let program = installed(directory.path(), "#!/bin/sh\necho asked >>\"$0.log\"\necho '[]'\n");
-    // Others may mount something meanwhile: a namespace of our own sees none of it. As root.
+    // Other tests may mount something meanwhile, which a private namespace does not see. Needs root.
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private"]).arg(program).args(["watch", "--", "sleep", "4.5"]);
     let output = command.output().unwrap();

@@ -1,4 +1,4 @@
-//! From the lower file's attributes to ours: the same, inode number included.
+//! Attributes of a file of the lower directory, which are also shown for it, including the inode number.
 
 use std::os::fd::AsFd;
 
@@ -8,14 +8,14 @@ use types::Timestamp;
 
 use crate::nodes::Key;
 
-/// A file's attributes, what it is keyed by, and its birth if the lower file system tells it.
+/// A file's attributes, its key in the node table, and its birth time if the lower file system reports one.
 pub struct Known {
     pub attr: Attr,
     pub key: Key,
     pub birth: Option<Timestamp>,
 }
 
-/// Asks the lower file system; `O_PATH` descriptors serve.
+/// Reads the attributes from the lower file system; an `O_PATH` descriptor is enough.
 pub fn of(file: impl AsFd) -> Result<Known, Errno> {
     let mask = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT, mask)?;
@@ -30,7 +30,7 @@ pub fn of(file: impl AsFd) -> Result<Known, Errno> {
         nlink: stat.stx_nlink,
         uid: stat.stx_uid,
         gid: stat.stx_gid,
-        // Linux numbers have 12 + 20 bits, which this keeps in the low 32.
+        // A Linux device number has 12 + 20 bits, which this packs into the low 32.
         rdev: rustix::fs::makedev(stat.stx_rdev_major, stat.stx_rdev_minor) as u32,
         blksize: stat.stx_blksize,
     };

@@ -145,7 +145,7 @@ struct Rules {
 }
 
 impl Command {
-    /// What single options cannot say of each other.
+    /// Checks options that depend on each other. Errors: a sentence for the user.
     pub fn check(&self) -> Result<(), String> {
         let parts = &self.parts;
         let beyond = |slow: Option<(usize, f64)>, count: u64| slow.is_some_and(|(number, _)| number as u64 >= count);

@@ -1,4 +1,4 @@
-//! Fault points: the operations that fail, or take longer, on purpose.
+//! Fault points: operations that fail or are delayed on purpose.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,14 +11,14 @@ use crate::model;
 use crate::shape::Call;
 use crate::units;
 
-/// Which operations.
+/// The operations that a fault point applies to.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum When {
-    /// This one, from 1.
+    /// The operation with this number, counted from 1.
     At(u64),
-    /// This one and all after it.
+    /// The operation with this number and all later ones.
     From(u64),
-    /// This share of them, by the seed.
+    /// This share of the operations, 0 to 1, chosen by the seed.
     Share(f64),
 }
 
@@ -26,14 +26,14 @@ enum When {
 enum How {
     Fail(Errno),
     Delay(Duration),
-    /// It hangs as long as this file exists.
+    /// Hangs as long as this file exists.
     While(PathBuf),
 }
 
 /// One fault point, as `--fault` takes it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fault {
-    /// `None`: any.
+    /// Kind of the operations; `None`: all kinds.
     call: Option<Call>,
     when: When,
     how: How,
@@ -50,10 +50,11 @@ const ERRORS: [(&str, Errno); 8] = [
     ("EROFS", Errno(libc::EROFS)),
 ];
 
-/// Before the file as long as which an operation hangs.
+/// Prefix of the file that an operation hangs for.
 const WHILE: &str = "while=";
 
-/// `write:100:EIO`, `fsync:5+:ENOSPC`, `any:0.1%:2s`, `any:1+:while=/run/hung`.
+/// Parses `write:100:EIO`, `fsync:5+:ENOSPC`, `any:0.1%:2s` or `any:1+:while=/run/hung`. Errors: a sentence for the
+/// user.
 pub fn parse(text: &str) -> Result<Fault, String> {
     let mut parts = text.splitn(3, ':');
     let (Some(call), Some(when), Some(how)) = (parts.next(), parts.next(), parts.next()) else {
@@ -83,7 +84,7 @@ pub fn parse(text: &str) -> Result<Fault, String> {
     Ok(Fault { call, when, how })
 }
 
-/// The fault points of a mount, and how often each was hit.
+/// The fault points of a mount, with the number of hits of each.
 pub struct Faults {
     seed: u64,
     points: Vec<Point>,
@@ -101,7 +102,7 @@ impl Faults {
         Faults { seed, points: faults.iter().map(point).collect() }
     }
 
-    /// What an operation meets: an error, or how much longer it takes.
+    /// Applies the fault points to an operation. Returns an error, or the time by which the operation is delayed.
     pub fn meet(&self, call: Call) -> Result<Duration, Errno> {
         let mut delay = Duration::ZERO;
         for (number, point) in self.points.iter().enumerate() {
@@ -134,7 +135,7 @@ impl Faults {
         Ok(delay)
     }
 
-    /// How often each was hit, in the order they were given.
+    /// Returns the number of hits of each fault point, in the order of the command line.
     pub fn hits(&self) -> impl Iterator<Item = u64> + '_ {
         self.points.iter().map(|point| point.hit.load(Ordering::Relaxed))
     }

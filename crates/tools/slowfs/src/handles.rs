@@ -1,4 +1,4 @@
-//! What is open, by the number that the kernel gives back.
+//! Open files and directories, by the handle that the kernel uses for them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use fuse_protocol::{Errno, Handle};
 use parking_lot::RwLock;
 
-/// Open things of one kind; numbers are never used twice.
+/// Table of open objects of one kind. Handles are never reused.
 pub struct Handles<T> {
     next: AtomicU64,
     open: RwLock<HashMap<Handle, Arc<T>>>,
@@ -24,15 +24,15 @@ impl<T> Handles<T> {
         handle
     }
 
-    /// `EBADF` when it is not open.
+    /// Returns the object of a handle. Errors: `EBADF` if it is not open.
     pub fn get(&self, handle: Handle) -> Result<Arc<T>, Errno> {
         self.open.read().get(&handle).cloned().ok_or(Errno::EBADF)
     }
 
-    /// Closes it, once those who use it have ended.
+    /// Removes a handle. The object is closed when its last user has finished.
     pub fn remove(&self, handle: Handle) {
         let thing = self.open.write().remove(&handle);
-        // Closing may take its time: not under the lock.
+        // Closing may take time, so the lock is not held here.
         drop(thing);
     }
 }

@@ -1,8 +1,8 @@
-//! `slowfs`: shows a directory through FUSE, as slow as a store that is promised on the command line. It stands for the
-//! global store where there is none: in demonstrations, tests and measurements.
+//! `slowfs`: shows a directory through FUSE, with the speed of a store that is described on the command line. Replaces
+//! a real global store in demonstrations, tests and measurements.
 //!
-//! [`model`] is that store without a mount and without a clock: experiments that must not depend on the machine's mood run it in
-//! a time of its own.
+//! [`model`] is that store without a mount and without a real clock. Experiments that must not depend on the machine's
+//! load run the model in simulated time.
 
 mod attributes;
 mod command;
@@ -25,18 +25,18 @@ use clap::Parser;
 
 pub use options::options;
 
-/// The store that options describe, without a mount. What is wrong with them, in a sentence.
+/// Parses options and returns the store that they describe, without mounting. Errors: the reason, in a sentence.
 pub fn planned(options: &[String]) -> Result<model::Spec, String> {
     let words = ["slowfs", "LOWER", "MOUNTPOINT"].into_iter().chain(options.iter().map(String::as_str));
     command::Command::try_parse_from(words).map(|command| command.spec()).map_err(|error| error.to_string())
 }
 
-/// The program.
+/// Runs the program with this process's arguments.
 pub fn main() -> ExitCode {
     run(std::env::args_os())
 }
 
-/// The program with these words, its own name first.
+/// Runs the program with these arguments, of which the first is the program's name.
 pub fn run(words: impl IntoIterator<Item = std::ffi::OsString>) -> ExitCode {
     let command = command::Command::parse_from(words);
     let outcome = if command.foreground { service::serve(&command) } else { service::start(&command) };

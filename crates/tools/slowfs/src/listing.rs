@@ -1,4 +1,4 @@
-//! Reading a directory: the lower one's offsets are ours, so nothing is kept between calls.
+//! Reading a directory. The lower directory's offsets are used unchanged, so no state is kept between calls.
 
 use std::ffi::OsStr;
 use std::mem::MaybeUninit;
@@ -11,10 +11,10 @@ use rustix::fs::{RawDir, SeekFrom};
 
 use crate::limits::LISTING_BYTES;
 
-/// Finds an entry of the directory.
+/// Function that looks up an entry of the directory.
 type Lookup<'a> = &'a dyn Fn(&OsStr) -> Result<Entry, Errno>;
 
-/// An open directory. The lock covers its file position.
+/// An open directory. The lock protects its file position.
 pub struct Directory(Mutex<OwnedFd>);
 
 impl Directory {
@@ -22,8 +22,10 @@ impl Directory {
         Directory(Mutex::new(fd))
     }
 
-    /// Fills `sink` with what follows `offset`. With `lookup` each entry but `.` and `..` is looked up, which counts, so
-    /// it is called only for entries that fit; one that is gone by then is left out.
+    /// Fills `sink` with the entries after `offset`.
+    ///
+    /// With `lookup`, each entry except `.` and `..` is looked up, which counts as a lookup of the kernel. So `lookup`
+    /// is called only for entries that fit. An entry that was removed meanwhile is left out.
     pub fn read(&self, offset: u64, sink: &mut DirSink<'_>, lookup: Option<Lookup<'_>>) -> Result<(), Errno> {
         let fd = self.0.lock();
         rustix::fs::seek(&*fd, SeekFrom::Start(offset))?;
@@ -51,9 +53,9 @@ impl Directory {
         Ok(())
     }
 
-    /// fsync or fdatasync.
+    /// Calls fsync or fdatasync.
     pub fn sync(&self, data_only: bool) -> Result<(), Errno> {
-        // Without the lock: an fsync may take long, and moves no position.
+        // Without the lock, because an fsync may take long and does not use the position.
         let fd = rustix::io::fcntl_dupfd_cloexec(&*self.0.lock(), 0)?;
         if data_only {
             rustix::fs::fdatasync(fd)?

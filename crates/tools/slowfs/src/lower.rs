@@ -1,4 +1,4 @@
-//! The directory that is shown: everything is reached by descriptors from its root, never by a path from outside.
+//! Access to the lower directory, by descriptors from its root and never by a path from outside.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::io;
@@ -13,38 +13,38 @@ use crate::nodes::Node;
 
 const SET_IDS: u32 = libc::S_ISUID | libc::S_ISGID;
 
-/// What the kernel's copy of the flags asks of the caller's own descriptor, not of ours: the cache is bypassed by the
-/// FUSE mount, names are resolved, the file exists.
+/// Open flags that concern the caller's descriptor and not ours. The FUSE mount already bypasses the cache, names are
+/// resolved, and the file exists.
 const NOT_OURS: OFlags = OFlags::DIRECT.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::NOFOLLOW);
 
-/// Opens the root.
+/// Opens the root of the lower directory.
 pub fn root(dir: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// The entry `name` of `parent`, itself and not what a symbolic link points to.
+/// Opens the entry `name` of `parent`, without following a symbolic link.
 pub fn child(parent: &Node, name: &OsStr) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(rustix::fs::openat(&parent.fd, name, flags, Mode::empty())?)
 }
 
-/// A path to an open file that nobody can turn to something else.
+/// Returns a path to an open file that cannot be redirected to another file.
 pub fn path_of(fd: BorrowedFd<'_>) -> CString {
-    // A number and literals hold no NUL.
+    // The text is digits and literals, so it contains no NUL.
     CString::new(format!("/proc/self/fd/{}", fd.as_raw_fd())).unwrap_or_default()
 }
 
-/// Opens a file that we have by `O_PATH`.
+/// Opens a file of which we have an `O_PATH` descriptor.
 pub fn open(file: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
     Ok(rustix::fs::open(path_of(file), (flags - NOT_OURS) | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// Opens and, unless it is there, creates. True: created.
+/// Opens a file, or creates it if it does not exist. Returns the descriptor and whether the file was created.
 pub fn create(parent: &Node, name: &OsStr, flags: OFlags, mode: u32) -> Result<(OwnedFd, bool), Errno> {
     let exclusive = (flags - NOT_OURS) | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     match rustix::fs::openat(&parent.fd, name, exclusive, Mode::from_raw_mode(mode)) {
         Ok(fd) => Ok((fd, true)),
-        // Somebody was faster, below us.
+        // Another process created the file in the lower directory first.
         Err(rustix::io::Errno::EXIST) if !flags.contains(OFlags::EXCL) => {
             Ok((open(child(parent, name)?.as_fd(), flags)?, false))
         }
@@ -52,28 +52,30 @@ pub fn create(parent: &Node, name: &OsStr, flags: OFlags, mode: u32) -> Result<(
     }
 }
 
-/// Gives what was just created to the caller. Made as root, it belongs to root for a moment: on a thread under the
-/// caller's ids (setfsuid) the supplementary groups, which the kernel's check of the mode bits used, would be missing.
+/// Gives a newly created file to the caller. Until then the file belongs to root.
+///
+/// Creating it on a thread with the caller's ids (setfsuid) would lack the supplementary groups, which the kernel used
+/// for its check of the mode bits.
 pub fn give(req: &Request, parent: &Node, file: BorrowedFd<'_>, mode: u32) -> Result<(), Errno> {
     if !rustix::process::geteuid().is_root() || (req.uid, req.gid) == (0, 0) {
         return Ok(());
     }
-    // Below a set-group-id directory the group is the directory's, which the lower file system saw to.
+    // Below a set-group-id directory the lower file system has already set the directory's group.
     let inherits = attributes::of(&parent.fd)?.attr.mode & libc::S_ISGID != 0;
     let group = (!inherits).then(|| Gid::from_raw(req.gid));
     rustix::fs::chownat(file, c"", Some(Uid::from_raw(req.uid)), group, AtFlags::EMPTY_PATH)?;
     let kind = mode & libc::S_IFMT;
     if mode & SET_IDS != 0 && matches!(kind, 0 | libc::S_IFREG) {
-        // The change of owner took them.
+        // The change of owner has cleared these bits.
         rustix::fs::chmod(path_of(file), Mode::from_raw_mode(mode & 0o7777))?;
     }
     Ok(())
 }
 
-/// Takes the set-id bits away, as a write by somebody else does.
+/// Clears the set-id bits, as a write by another user does.
 pub fn drop_set_ids(file: BorrowedFd<'_>) -> Result<(), Errno> {
     let mode = attributes::of(file)?.attr.mode;
-    // Set-group-id without the group's execute bit is an old mark of mandatory locking, not a privilege.
+    // Set-group-id without the group's execute bit was a mark of mandatory locking and gives no privilege.
     let group = if mode & libc::S_IXGRP != 0 { libc::S_ISGID } else { 0 };
     let drop = mode & (libc::S_ISUID | group);
     if drop != 0 && mode & libc::S_IFMT == libc::S_IFREG {
@@ -82,7 +84,7 @@ pub fn drop_set_ids(file: BorrowedFd<'_>) -> Result<(), Errno> {
     Ok(())
 }
 
-/// chmod, chown, truncate, utimens, in the order in which each keeps what the one before it did.
+/// Applies chown, truncate, chmod and utimens, in an order in which no step undoes an earlier one.
 pub fn set(node: &Node, open: Option<&OwnedFd>, set: &SetAttr) -> Result<(), Errno> {
     let file = node.fd.as_fd();
     if set.uid.is_some() || set.gid.is_some() {
@@ -116,7 +118,7 @@ fn timespec(time: Option<TimeOrNow>) -> Timespec {
     }
 }
 
-/// The whole value of an extended attribute.
+/// Returns the complete value of an extended attribute.
 pub fn xattr(node: &Node, name: &CStr) -> Result<Vec<u8>, Errno> {
     let path = path_of(node.fd.as_fd());
     let mut value = vec![0; fuse_protocol::limits::XATTR_MAX];
@@ -125,7 +127,7 @@ pub fn xattr(node: &Node, name: &CStr) -> Result<Vec<u8>, Errno> {
     Ok(value)
 }
 
-/// All names, each ended by a NUL.
+/// Returns the names of all extended attributes, each terminated by a NUL.
 pub fn xattr_names(node: &Node) -> Result<Vec<u8>, Errno> {
     let path = path_of(node.fd.as_fd());
     let mut names = vec![0; fuse_protocol::limits::XATTR_MAX];

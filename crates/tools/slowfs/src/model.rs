@@ -1,16 +1,17 @@
-//! The store that is promised: how long each operation takes, in a time of its own.
+//! The model of the store: how long each operation takes, in simulated time.
 //!
-//! Nothing here sleeps or looks at a clock: callers say when an operation begins, in nanoseconds from any origin and never
-//! going back, and are told when it ends. The mount waits until then; a simulation jumps there. So both obey the same law,
-//! and the same operations at the same times always take the same time.
+//! The model never sleeps and uses no clock. Callers pass the start of each operation, in nanoseconds since any origin
+//! and never decreasing, and receive its end. The mount waits until then; a simulation jumps there. Both therefore
+//! follow the same rules. Equal operations at equal times always take equal times.
 //!
-//! An operation passes what is configured, in this order: half a round trip, the lock protocol, then side by side the
-//! stream's cap, its client's processor and link, the core network, the servers' links and the targets, then the other half
-//! of the round trip. Side by side means that the slowest counts, as in a pipeline of many small pieces.
+//! An operation passes the configured parts in this order: half a round trip, the lock protocol, the data path, the
+//! other half of the round trip. The data path consists of the stream's limit, the client's processor and link, the
+//! core network, the servers' links and the targets. These work in parallel, as in a pipeline of many small pieces, so
+//! the slowest of them counts.
 //!
-//! M1. What a resource has passed until its `free` time never exceeds its rate, but for `burst`.
+//! M1. The bytes that a resource has passed until its `free` time never exceed its rate, except for `burst`.
 //! M2. A target has one arm: its operations follow each other.
-//! M3. Two grants of a file overlap only if both are for reading, or of one client.
+//! M3. Two grants of a file overlap only if both are for reading or belong to one client.
 
 mod bed;
 mod disk;
@@ -26,11 +27,11 @@ pub use random::{share, splitmix};
 pub use spec::{Protocol, Spec};
 pub use statistics::{Kind, Use};
 
-/// Nanoseconds since the bed's origin.
+/// Nanoseconds since the model's origin.
 pub type Ns = u64;
 
-/// What a client is told apart by.
+/// Number that identifies a client.
 pub type ClientId = u64;
 
-/// What a file is told apart by.
+/// Number that identifies a file.
 pub type FileId = u64;

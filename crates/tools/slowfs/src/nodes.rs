@@ -1,8 +1,8 @@
-//! The files that the kernel knows.
+//! The files that the kernel has looked up.
 //!
 //! N1. A node holds a descriptor of its file, so its inode number is used by no other file while it is in the table.
-//! N2. A file has at most one node; node ids are a counter and never come back.
-//! N3. A node stays until the kernel has given back every lookup; the root stays for good.
+//! N2. A file has at most one node; node ids are a counter and are never reused.
+//! N3. A node stays until the kernel has forgotten every lookup; the root stays for ever.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -11,13 +11,13 @@ use std::sync::Arc;
 use fuse_protocol::{Errno, NodeId};
 use parking_lot::Mutex;
 
-/// The root's id.
+/// Node id of the root.
 pub const ROOT: NodeId = 1;
 
 /// Device and inode number.
 pub type Key = (u64, u64);
 
-/// A file by an `O_PATH` descriptor.
+/// A file, held by an `O_PATH` descriptor.
 pub struct Node {
     pub fd: OwnedFd,
     key: Key,
@@ -43,12 +43,12 @@ impl Nodes {
         Nodes(Mutex::new(Table { by_id, by_key: HashMap::from([(key, ROOT)]), next: ROOT + 1 }))
     }
 
-    /// `ESTALE` for a node that the kernel has given back.
+    /// Returns the node of an id. Errors: `ESTALE` if the kernel has forgotten it.
     pub fn get(&self, id: NodeId) -> Result<Arc<Node>, Errno> {
         self.0.lock().by_id.get(&id).map(|known| Arc::clone(&known.node)).ok_or(Errno::ESTALE)
     }
 
-    /// A lookup found this file: its node, counted.
+    /// Counts a lookup of a file and returns its node id.
     pub fn found(&self, fd: OwnedFd, key: Key) -> NodeId {
         let mut table = self.0.lock();
         if let Some(&id) = table.by_key.get(&key)
@@ -64,7 +64,7 @@ impl Nodes {
         id
     }
 
-    /// The kernel gives back `count` lookups.
+    /// Removes `count` lookups that the kernel has forgotten, and the node with the last one.
     pub fn forget(&self, id: NodeId, count: u64) {
         if id == ROOT {
             return;

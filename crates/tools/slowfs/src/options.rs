@@ -1,11 +1,11 @@
-//! From a store to the options that describe it: what [`crate::planned`] reads, the other way round.
+//! Formatting of a store's description as options, the inverse of [`crate::planned`].
 
 use clap::ValueEnum;
 
 use crate::model::{Ns, Spec};
 
-/// The options of a mount that is such a store. What a mount has of its own, the bandwidth that it may catch up with, is not among
-/// them.
+/// Returns the options that describe the store. The bandwidth that a mount may make up for (`burst`) is a property of
+/// the mount and not included.
 pub fn options(spec: &Spec) -> Vec<String> {
     let mut words = Vec::new();
     let mut say = |name: &str, value: String| words.extend([format!("--{name}"), value]);

@@ -1,4 +1,4 @@
-//! Mounting, serving, and the way out: unmounted by somebody, or a signal that makes us unmount.
+//! Mounting, serving, and unmounting: by another process or after a signal.
 
 use std::io::{self, BufRead, BufReader};
 use std::os::fd::AsFd;
@@ -15,16 +15,17 @@ use crate::lower;
 use crate::shape::Shape;
 use crate::slow_fs::SlowFs;
 
-/// Set for the process in the background: says so, and lets go of the terminal once mounted.
+/// Environment variable set for the process in the background, which prints a line and leaves the terminal once
+/// mounted.
 const BACKGROUND: &str = "SLOWFS_BACKGROUND";
 const MOUNTED: &str = "mounted";
 
-/// Starts a process in the background and returns once it has mounted, or failed to.
+/// Starts a process in the background, and returns once it has mounted or failed.
 pub fn start(command: &Command) -> io::Result<()> {
     let myself = std::env::current_exe()?;
     let mut background = std::process::Command::new(myself);
     background.arg("--foreground").args(std::env::args_os().skip(1)).env(BACKGROUND, "1");
-    // Its own group: an interrupt at the terminal is not meant for it.
+    // The process gets its own group, so that Ctrl-C at the terminal does not reach it.
     background.stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
     let mut background = background.spawn()?;
     let mut line = String::new();
@@ -35,13 +36,13 @@ pub fn start(command: &Command) -> io::Result<()> {
         return Ok(());
     }
     let status = background.wait()?;
-    // It has said why on the error output that we share.
+    // The process has printed the reason on the shared standard error.
     Err(io::Error::other(format!("cannot show {} ({status})", command.lower.display())))
 }
 
 /// Mounts and serves until unmounted.
 pub fn serve(command: &Command) -> io::Result<()> {
-    // Modes arrive with the caller's mask applied.
+    // Modes arrive with the caller's umask already applied.
     rustix::process::umask(rustix::fs::Mode::empty());
     raise_open_files()?;
     let step = |what: &'static str, path: &Path| {
@@ -55,7 +56,7 @@ pub fn serve(command: &Command) -> io::Result<()> {
     let fs = SlowFs::new(root, Shape::new(command.spec(), &command.fault, command.client), command.trust)
         .map_err(|errno| step("look at", &command.lower)(io::Error::from_raw_os_error(errno.0)))?;
     let device = mount::device().map_err(step("open", Path::new("/dev/fuse")))?;
-    // Before any thread starts, so that all of them inherit the mask.
+    // Before any thread starts, so that all of them inherit the signal mask.
     let signals = block_signals()?;
     mount::mount(&mountpoint, device.as_fd(), &options).map_err(step("mount", &mountpoint))?;
     let session = Session::new(Arc::new(fs), device, ThreadCounts { readers: READERS, max: THREADS, wait: true });
@@ -66,7 +67,7 @@ pub fn serve(command: &Command) -> io::Result<()> {
     match session.run()? {
         SessionEnd::Unmounted => Ok(()),
         SessionEnd::Aborted => {
-            // Somebody may have done that already.
+            // The mount may already be gone.
             let _ = mount::unmount(&mountpoint, true);
             Err(io::Error::other("the connection was aborted"))
         }
@@ -85,13 +86,14 @@ fn options(command: &Command, root: std::os::fd::BorrowedFd<'_>) -> io::Result<m
     })
 }
 
-/// Each file that the kernel knows costs a descriptor: take as many as are allowed.
+/// Raises the descriptor limit to the maximum, because each file that the kernel has looked up needs one.
 fn raise_open_files() -> io::Result<()> {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     setrlimit(Resource::Nofile, limit)?;
-    // Before there are threads: with them each growth of the table takes some 10 ms, which would be no property of the store.
+    // Before threads start: with threads each growth of the table takes about 10 ms, which is not a property of the
+    // store.
     let any = std::fs::File::open("/dev/null")?;
     let last = limit.current.map_or(TABLE_SLOTS, |most| most.min(TABLE_SLOTS)).saturating_sub(1);
     let _ = rustix::io::fcntl_dupfd_cloexec(&any, last as i32);
@@ -106,7 +108,7 @@ fn say_mounted_and_let_go() -> io::Result<()> {
     std::env::set_current_dir("/")
 }
 
-/// Blocks the signals that end a process, for [`unmount_on_signal`] to take.
+/// Blocks SIGTERM and SIGINT, for [`unmount_on_signal`] to wait for.
 fn block_signals() -> io::Result<libc::sigset_t> {
     // SAFETY: an all-zero `sigset_t` is a value, and `sigemptyset` makes it the empty set.
     let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
@@ -120,7 +122,7 @@ fn block_signals() -> io::Result<libc::sigset_t> {
     if error == 0 { Ok(set) } else { Err(io::Error::from_raw_os_error(error)) }
 }
 
-/// A thread that waits for a signal and then unmounts, lazily if the mount is in use.
+/// Starts a thread that waits for a signal and then unmounts, lazily if the mount is in use.
 fn unmount_on_signal(signals: libc::sigset_t, mountpoint: PathBuf) -> io::Result<()> {
     let wait = move || {
         loop {
@@ -132,7 +134,7 @@ fn unmount_on_signal(signals: libc::sigset_t, mountpoint: PathBuf) -> io::Result
             if mount::unmount(&mountpoint, false).is_err()
                 && let Err(error) = mount::unmount(&mountpoint, true)
             {
-                eprintln!("slowfs: unmount {}: {error}", mountpoint.display());
+                eprintln!("slowfs: could not unmount {}: {error}; it stays mounted", mountpoint.display());
             }
         }
     };

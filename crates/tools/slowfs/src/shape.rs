@@ -1,4 +1,4 @@
-//! The model in real time: the same slowness for the same arguments, whatever the machine is.
+//! The model in real time: equal delays for equal options, on any machine.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use crate::faults::{Fault, Faults};
 use crate::model::{Bed, ClientId, FileId, Ns, Operation, Spec, Transfer};
 
-/// What tells clients apart.
+/// Definition of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum ClientIs {
     /// Each open description is one
@@ -23,7 +23,7 @@ pub enum ClientIs {
     User,
 }
 
-/// Operations, as fault points name them.
+/// Kinds of operations, as fault points name them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Call {
     Lookup,
@@ -84,8 +84,8 @@ impl Call {
         CALLS.map(|(_, name)| name).join(", ")
     }
 
-    /// Whether a fault point for `named` is one for this call too: `getattr` means any question for attributes, and `readdir` the
-    /// opening of a directory as well.
+    /// Returns whether a fault point for `named` applies to this call. `getattr` includes any request for attributes,
+    /// and `readdir` includes opening a directory.
     pub fn is_one_of(self, named: Call) -> bool {
         self == named || matches!((self, named), (Call::Statx, Call::Getattr) | (Call::Opendir, Call::Readdir))
     }
@@ -98,7 +98,7 @@ impl Call {
     }
 }
 
-/// What a read or write moved.
+/// The data that a read or write moved.
 pub struct Moved {
     pub file: FileId,
     pub handle: Handle,
@@ -107,10 +107,10 @@ pub struct Moved {
     pub bytes: u64,
 }
 
-/// Keeps the promise.
+/// The model, its clock and its fault points.
 pub struct Shape {
     origin: Instant,
-    /// Requests of each kind so far, in the order of [`CALLS`].
+    /// Number of requests of each kind, in the order of [`CALLS`].
     requests: [AtomicU64; CALLS.len()],
     bed: Mutex<Bed>,
     faults: Faults,
@@ -138,7 +138,7 @@ impl Shape {
         self.requests[call as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts an operation that begins, and meets its fault points.
+    /// Counts an operation that begins, and applies its fault points.
     pub fn begin(&self, call: Call) -> Result<(), Errno> {
         self.count(call);
         let longer = self.faults.meet(call)?;
@@ -148,18 +148,18 @@ impl Shape {
         Ok(())
     }
 
-    /// Waits until an operation that began at `begun` may end. Holds no lock while it sleeps.
+    /// Waits until an operation that began at `begun` may end. Holds no lock while sleeping.
     pub fn wait(&self, begun: Ns, call: Call) {
         let end = self.bed.lock().operate(begun, call.operation());
         self.sleep_until(end);
     }
 
-    /// The same for a read or write.
+    /// Waits like [`Shape::wait`], for a read or write.
     pub fn wait_for(&self, begun: Ns, call: Call, moved: Moved) {
         let Moved { file, handle: stream, client, offset, bytes } = moved;
         let write = call == Call::Write;
         let transfer = Operation::Transfer(Transfer { file, stream, client, offset, bytes, write });
-        // The end of a file and a failed operation move nothing, but a message they are.
+        // A read at the end of a file or a failed operation moves no data but is still a message.
         let operation = if bytes == 0 { Operation::Message } else { transfer };
         let end = self.bed.lock().operate(begun, operation);
         self.sleep_until(end);
@@ -175,7 +175,8 @@ impl Shape {
         self.bed.lock().closed(file, handle, client);
     }
 
-    /// Whose open this is. Handles are not known yet when a file is opened: the request's number, which is as unique.
+    /// Returns the client that opens a file. With [`ClientIs::Open`] this is the request's number, because the handle
+    /// does not exist yet.
     pub fn client(&self, req: &Request) -> ClientId {
         match self.client_is {
             ClientIs::Open => req.unique,
@@ -185,8 +186,8 @@ impl Shape {
         }
     }
 
-    /// A line for each resource, with names of what follows; then how often each fault point was hit; then how many requests of each
-    /// kind have come.
+    /// Returns the statistics as text: a line for each resource, then the hits of each fault point, then the number of
+    /// requests of each kind.
     pub fn statistics(&self) -> String {
         let now = self.now();
         let uses = self.bed.lock().uses(now);
@@ -206,7 +207,7 @@ impl Shape {
     }
 }
 
-/// The parent of a process that is asking us and therefore alive.
+/// Returns the parent of a process. The process waits for our answer and is therefore alive.
 fn parent(process: u32) -> Option<u32> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()

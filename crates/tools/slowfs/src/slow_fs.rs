@@ -1,4 +1,4 @@
-//! The file system: the lower directory's, each operation as slow as promised. No lock is held while it waits.
+//! The file system: the lower directory, with every operation delayed by the model. No lock is held during a delay.
 
 mod pace;
 
@@ -24,7 +24,7 @@ use crate::{attributes, lower};
 /// An open file.
 struct File {
     fd: OwnedFd,
-    /// What the store knows it by.
+    /// Number of the file in the model.
     id: FileId,
     client: ClientId,
 }
@@ -35,18 +35,18 @@ pub struct SlowFs {
     files: Handles<File>,
     directories: Handles<Directory>,
     shape: Shape,
-    /// How long names and attributes are trusted.
+    /// How long the kernel may cache names and attributes.
     valid: Duration,
 }
 
 impl SlowFs {
-    /// Shows the directory that `root` is a descriptor of.
+    /// Creates the file system for the directory `root`.
     pub fn new(root: OwnedFd, shape: Shape, valid: Duration) -> Result<SlowFs, Errno> {
         let key = attributes::of(&root)?.key;
         Ok(SlowFs { nodes: Nodes::new(root, key), files: Handles::new(), directories: Handles::new(), shape, valid })
     }
 
-    /// The entry for a file that was found or created; counts a lookup.
+    /// Returns the entry for a file that was found or created, and counts a lookup.
     fn entry(&self, file: OwnedFd) -> Result<Entry, Errno> {
         let known = attributes::of(&file)?;
         let node = self.nodes.found(file, known.key);
@@ -57,7 +57,7 @@ impl SlowFs {
         self.entry(lower::child(parent, name)?)
     }
 
-    /// Creates by `make`, then hands it to the caller.
+    /// Creates a file with `make`, then gives it to the caller.
     fn make(
         &self,
         req: &Request,
@@ -80,9 +80,9 @@ impl SlowFs {
     }
 
     fn opened(&self, req: &Request, fd: OwnedFd, flags: OFlags) -> Result<OpenReply, Errno> {
-        // What was only read has nothing to say at close.
+        // A file that is only read has no errors to report at close.
         let writes = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
-        // Writers of one file wait for each other as the lock protocol says, not for this machine's inode.
+        // Writers of one file wait for each other by the lock protocol and not by this machine's inode lock.
         let mut opened = if writes { fopen::PARALLEL_DIRECT_WRITES } else { fopen::NOFLUSH };
         if flags.contains(OFlags::DIRECT) {
             opened |= fopen::DIRECT_IO;
@@ -92,7 +92,7 @@ impl SlowFs {
     }
 }
 
-/// The root's extended attribute that holds what each part of the store has done.
+/// Extended attribute of the root that contains the statistics of the store.
 const STATISTICS: &CStr = c"user.slowfs.statistics";
 
 fn open_flags(flags: i32) -> OFlags {
@@ -111,7 +111,7 @@ impl Filesystem for SlowFs {
             | PARALLEL_DIROPS
             | HANDLE_KILLPRIV_V2
             | DIRECT_IO_ALLOW_MMAP
-            // File handles would name our node ids, which end with the mount.
+            // File handles would contain our node ids, which end with the mount.
             | NO_EXPORT_SUPPORT;
         Ok(InitReply { flags, max_background: BACKGROUND, ..InitReply::default() })
     }
@@ -259,7 +259,7 @@ impl Filesystem for SlowFs {
             while written < data.len() {
                 match rustix::io::pwrite(&file.fd, &data[written..], offset + written as u64) {
                     Ok(bytes) => written += bytes,
-                    // What is written counts; the next write meets the error.
+                    // Report the bytes written; the next write returns the error.
                     Err(_) if written > 0 => break,
                     Err(error) => return Err(error.into()),
                 }
@@ -277,7 +277,8 @@ impl Filesystem for SlowFs {
     fn flush(&self, _: &Request, _: NodeId, handle: Handle, _: u64) -> Result<(), Errno> {
         self.slowly(Call::Flush, || {
             let copy = rustix::io::fcntl_dupfd_cloexec(&self.files.get(handle)?.fd, 0)?;
-            // Closing a copy makes a network file system below tell its errors. Not through `OwnedFd`, which drops them.
+            // Closing a duplicate makes a network file system below report its errors. Not through `OwnedFd`, which
+            // drops them.
             let raw = std::os::fd::IntoRawFd::into_raw_fd(copy);
             // SAFETY: `raw` is ours alone and is not used again.
             let closed = unsafe { libc::close(raw) };
@@ -286,7 +287,7 @@ impl Filesystem for SlowFs {
     }
 
     fn release(&self, _: &Request, _: NodeId, handle: Handle, _: i32, _: Option<u64>) {
-        // Nobody waits for it, so it is not slowed.
+        // No process waits for it, so it is not delayed.
         self.shape.count(Call::Release);
         if let Ok(file) = self.files.get(handle) {
             self.shape.closed(file.id, handle, file.client);
@@ -388,7 +389,7 @@ impl Filesystem for SlowFs {
     }
 
     fn lseek(&self, _: &Request, _: NodeId, handle: Handle, offset: u64, whence: i32) -> Result<u64, Errno> {
-        // Moves a position that nobody uses: reads and writes name theirs.
+        // Moves a file position that is not used otherwise: reads and writes give their offsets.
         let from = match whence {
             libc::SEEK_DATA => SeekFrom::Data(offset),
             libc::SEEK_HOLE => SeekFrom::Hole(offset),

@@ -1,8 +1,8 @@
-//! Rates, times and sizes as people write them.
+//! Parsing of rates, times and sizes.
 
 use std::time::Duration;
 
-/// `120MB/s`, `1.5 GB/s`, `64MiB/s`, `1000000`: bytes in a second, more than 0.
+/// Parses a bandwidth (`120MB/s`, `1.5 GB/s`, `64MiB/s`, `1000000`) into bytes per second, 1 to 1e12.
 pub fn bandwidth(text: &str) -> Result<f64, String> {
     let (number, unit) = split(text.trim().trim_end_matches("/s"))?;
     let factor = match unit {
@@ -16,11 +16,11 @@ pub fn bandwidth(text: &str) -> Result<f64, String> {
         _ => return Err(format!("`{unit}` is no unit of bandwidth: B/s, kB/s, MB/s, GB/s, KiB/s, MiB/s or GiB/s")),
     };
     let rate = number * factor;
-    // Beyond 1 TB/s rounding to nanoseconds would show.
+    // Above 1 TB/s, rounding to nanoseconds would distort the rate.
     if (1.0..=1e12).contains(&rate) { Ok(rate) } else { Err("a bandwidth is 1 B/s to 1000 GB/s".into()) }
 }
 
-/// `2ms`, `150us`, `0.5s`: at most a minute.
+/// Parses a time (`2ms`, `150us`, `0.5s`) of at most a minute.
 pub fn time(text: &str) -> Result<Duration, String> {
     let (number, unit) = split(text.trim())?;
     let seconds = match unit {
@@ -33,7 +33,7 @@ pub fn time(text: &str) -> Result<Duration, String> {
     if seconds <= 60.0 { Ok(Duration::from_secs_f64(seconds)) } else { Err("at most 60s".into()) }
 }
 
-/// `4KiB`, `1MiB`, `64M`: bytes, from 1 to 1 PiB. As everywhere for sizes, `K`, `M` and `G` alone are binary.
+/// Parses a size (`4KiB`, `1MiB`, `64M`) of 1 byte to 1 PiB. `K`, `M` and `G` alone are binary, as in all sizes.
 pub fn size(text: &str) -> Result<u64, String> {
     let (number, unit) = split(text.trim())?;
     let factor = match unit {
@@ -47,7 +47,7 @@ pub fn size(text: &str) -> Result<u64, String> {
     if (1.0..=(1u64 << 50) as f64).contains(&size) { Ok(size as u64) } else { Err("a size is 1 B to 1 PiB".into()) }
 }
 
-/// `2=0.5`: the third of something gives half.
+/// Parses a slow part: `2=0.5` means that the third of its kind has half the rate.
 pub fn slow(text: &str) -> Result<(usize, f64), String> {
     let wrong = || format!("`{text}` is not NUMBER=PART, such as 2=0.5: number 2, counted from 0, gives half");
     let (number, part) = text.split_once('=').ok_or_else(wrong)?;
@@ -55,7 +55,7 @@ pub fn slow(text: &str) -> Result<(usize, f64), String> {
     if part > 0.0 && part <= 100.0 { Ok((number, part)) } else { Err(wrong()) }
 }
 
-/// A number that is not negative, and what follows it.
+/// Splits a text into a number, which is not negative, and the rest.
 fn split(text: &str) -> Result<(f64, &str), String> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let number = text[..end].parse().map_err(|_| format!("`{text}` starts with no number"))?;

@@ -1,4 +1,4 @@
-//! The table of keys.
+//! Tests of the table of keys.
 
 use super::*;
 

@@ -1,10 +1,10 @@
-//! Bytes of one file, and which of its blocks are holes.
+//! The bytes of one file, and which of its blocks are holes.
 
 use std::collections::BTreeSet;
 
 use types::{ByteRange, Timestamp};
 
-/// Holes are kept by blocks of this size, as file systems do.
+/// Size of a block in bytes. Holes are tracked by block, as file systems do.
 const BLOCK: u64 = 4096;
 
 #[derive(Debug, Clone, Default)]

@@ -1,4 +1,4 @@
-//! What the cache does to the store, and how to make it fail.
+//! Operations of the file cache on the store, and faults injected into them.
 
 use types::{ByteRange, Identity, Timestamp};
 
@@ -9,25 +9,25 @@ pub enum StoreOperation {
     Locate,
     /// Attributes of an anchor or an open file.
     Attributes,
-    /// Opening.
+    /// Opening a file.
     Open(crate::Access),
-    /// Reading; the range asked for.
+    /// Reading; the requested range.
     Read(ByteRange),
-    /// Writing.
+    /// Writing; the range.
     Write(ByteRange),
-    /// Asking for data and holes.
+    /// Finding data and holes.
     NextData,
-    /// Making a hole.
+    /// Punching a hole.
     Punch(ByteRange),
-    /// Cutting or extending.
+    /// Truncating or extending to this many bytes.
     SetLen(u64),
-    /// Setting atime.
+    /// Setting the access time.
     SetAtime(Timestamp),
     /// Setting mtime.
     SetMtime(Timestamp),
     /// Syncing the content.
     Sync,
-    /// Leaving what was written behind.
+    /// Waiting for write-back and dropping a range from the page cache.
     LeaveBehind(ByteRange),
     /// Syncing content and name.
     SyncName,
@@ -42,7 +42,7 @@ pub enum StoreOperation {
 }
 
 impl StoreOperation {
-    /// Whether it changes or syncs something, and so belongs in the journal.
+    /// Returns whether the operation changes or syncs something, and is therefore recorded in the journal.
     pub fn changes(&self) -> bool {
         use StoreOperation::{Attributes, LeaveBehind, Locate, Mark, NextData, Open, Read};
         !matches!(self, Locate | Attributes | Open(_) | Read(_) | NextData | Mark | LeaveBehind(_))
@@ -52,26 +52,26 @@ impl StoreOperation {
 /// An entry of the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JournalEntry {
-    /// What was done.
+    /// The operation.
     pub operation: StoreOperation,
-    /// To whom; a single zero byte for the whole store.
+    /// Identity of the file; a single zero byte for the whole store.
     pub identity: Identity,
 }
 
-/// Which operation fails, and how. The default fails the next operation with `EIO`, once.
+/// An injected fault: which operations fail, and how. The default fails the next operation with `EIO`, once.
 #[derive(Debug, Clone)]
 pub struct Fault {
-    /// How many matching operations succeed before.
+    /// Number of matching operations that succeed first.
     pub after: u64,
-    /// How many fail then; `u64::MAX` for all.
+    /// Number of operations that fail then; `u64::MAX` for all.
     pub times: u64,
-    /// The error.
+    /// Error number returned.
     pub errno: i32,
-    /// A failing write leaves garbage in the first half of its range.
+    /// Whether a failing write leaves garbage in the first half of its range.
     pub torn: bool,
-    /// Only operations for which this says true are counted and fail.
+    /// Filter: only operations for which it returns true are counted and fail.
     pub matching: fn(&StoreOperation) -> bool,
-    /// Only operations on this file, if given.
+    /// File whose operations fail; `None`: all files.
     pub identity: Option<Identity>,
 }
 
@@ -81,7 +81,7 @@ impl Default for Fault {
     }
 }
 
-/// How an operation fails.
+/// The failure of one operation.
 pub(super) struct Failure {
     pub(super) errno: i32,
     pub(super) torn: bool,
@@ -106,7 +106,7 @@ impl Faults {
         self.operations
     }
 
-    /// Counts an operation and says whether it fails.
+    /// Counts an operation and returns its failure, if it is to fail.
     pub(super) fn next(&mut self, operation: &StoreOperation, identity: &Identity) -> Option<Failure> {
         self.operations += 1;
         let fault = self.armed.as_mut()?;

@@ -80,7 +80,7 @@ impl Anchor for MemoryAnchor {
     fn set_mark(&self, mark: Option<&[u8]>) -> io::Result<()> {
         let mark = mark.map(<[u8]>::to_vec);
         self.store.operate(StoreOperation::SetMark(mark.clone()), &self.identity, |state| {
-            // Removing none changes nothing.
+            // Removing an absent mark changes nothing.
             if mark.is_none() && state.files.get(&self.identity).is_some_and(|inode| inode.mark.is_none()) {
                 return Ok(());
             }

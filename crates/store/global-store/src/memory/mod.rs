@@ -1,6 +1,7 @@
-//! A global store in memory for tests: everything that a real one does slowly, rarely or behind one's back happens
-//! here on demand. It keeps a journal of changes and syncs, its clock is the test's, any operation can be made to
-//! fail, and a machine crash forgets what was not synced.
+//! A global store in memory for tests. Rare, slow or external events of a real store happen here on demand.
+//!
+//! The store keeps a journal of changes and syncs. The test sets its clock. Any operation can be made to fail. A
+//! machine crash discards everything that was not synced.
 
 mod content;
 mod faults;
@@ -21,10 +22,11 @@ use faults::Faults;
 pub use faults::{Fault, JournalEntry, StoreOperation};
 use file::MemoryAnchor;
 
-/// Called before every operation of the file cache, without any lock of the store held: it may change the store.
+/// A function called before every operation of the file cache. No lock of the store is held, so the function may change
+/// the store.
 pub type Hook = Arc<dyn Fn(&StoreOperation, &Identity) + Send + Sync>;
 
-/// The store. Cheap to clone; clones are the same store.
+/// A global store in memory. Cheap to clone; clones share one store.
 #[derive(Clone, Default)]
 pub struct MemoryStore {
     state: Arc<Mutex<State>>,
@@ -34,18 +36,19 @@ pub struct MemoryStore {
 struct State {
     files: BTreeMap<Identity, Inode>,
     names: BTreeMap<PathBuf, Identity>,
-    /// What a machine crash would leave of them, if not all.
+    /// Names that a machine crash would leave; `None`: all of them.
     durable_names: Option<BTreeMap<PathBuf, Identity>>,
     next_inode: u64,
     shared: bool,
     free: Option<u64>,
-    /// Files are found by their present names only.
+    /// Whether `locate` finds files only by their present names.
     by_name: bool,
-    /// Times are kept in whole seconds.
+    /// Whether mtimes are stored in whole seconds.
     coarse: bool,
-    /// The latest time of modification that can be kept.
+    /// Latest mtime that can be stored.
     latest: Option<Timestamp>,
-    /// Attributes that the client of the store remembers, where it does: what others change it sees when it is asked to look.
+    /// Attributes cached by the store's client, if that is simulated. Changes by others show only when the attributes
+    /// are requested anew.
     remembered: Option<BTreeMap<Identity, StoreAttributes>>,
     clock: Clock,
     faults: Faults,
@@ -54,7 +57,7 @@ struct State {
     journal: Vec<JournalEntry>,
 }
 
-/// A file and what a machine crash would leave of it.
+/// A file, and the state of it that a machine crash would leave.
 #[derive(Clone)]
 struct Inode {
     content: Content,
@@ -66,7 +69,8 @@ struct Inode {
     mark: Option<Vec<u8>>,
 }
 
-/// The store's time: it moves by `step_ns` with every change, so that no two changes look alike unless a test says so.
+/// The store's clock. It advances by `step_ns` with every change, so no two changes have equal times unless a test
+/// wants that.
 struct Clock {
     now: Timestamp,
     step_ns: u32,
@@ -98,7 +102,7 @@ impl Inode {
 }
 
 impl State {
-    /// A change of content: both times move.
+    /// Changes the content; mtime and ctime are updated.
     fn modify(&mut self, identity: &Identity, change: impl FnOnce(&mut Content)) -> io::Result<()> {
         let now = self.clock.tick();
         let mtime = self.kept(now);
@@ -109,7 +113,7 @@ impl State {
         Ok(())
     }
 
-    /// A change of attributes: ctime moves.
+    /// Changes attributes; ctime is updated.
     fn touch(&mut self, identity: &Identity, change: impl FnOnce(&mut Inode)) -> io::Result<()> {
         let now = self.clock.tick();
         let inode = self.files.get_mut(identity).ok_or_else(stale)?;
@@ -118,7 +122,7 @@ impl State {
         Ok(())
     }
 
-    /// A time as it keeps it.
+    /// Returns an mtime as the store would store it.
     fn kept(&self, time: Timestamp) -> Timestamp {
         let time = self.latest.map_or(time, |latest| time.min(latest));
         if self.coarse { Timestamp { nanos: 0, ..time } } else { time }
@@ -133,53 +137,53 @@ fn stale() -> io::Error {
     io::Error::from_raw_os_error(libc::ESTALE)
 }
 
-/// What other programs and machines do with the store, behind the cache's back. Nothing here fails by injection or is
-/// counted, and all of it is durable at once.
+/// Changes by other programs and machines, unknown to the file cache. These are not counted, no fault is injected into
+/// them, and all of them are durable at once.
 impl MemoryStore {
-    /// An empty store that nobody else can change.
+    /// Creates an empty store that no other machine can change.
     pub fn new() -> MemoryStore {
         MemoryStore::default()
     }
 
-    /// Sets what [`GlobalStore::is_shared`] says.
+    /// Sets the result of [`GlobalStore::is_shared`].
     pub fn set_shared(&self, shared: bool) {
         self.state.lock().shared = shared;
     }
 
-    /// Sets what [`GlobalStore::free_bytes`] says.
+    /// Sets the result of [`GlobalStore::free_bytes`].
     pub fn set_free(&self, bytes: u64) {
         self.state.lock().free = Some(bytes);
     }
 
-    /// Keeps times of modification in whole seconds from now on.
+    /// Stores mtimes in whole seconds from now on.
     pub fn set_coarse(&self) {
         self.state.lock().coarse = true;
     }
 
-    /// Has attributes remembered from now on, as clients of network file systems do: until the cache itself changes the file, or
-    /// asks past that.
+    /// Caches attributes from now on, like the client of a network file system. The file cache sees cached values until
+    /// it changes the file or bypasses the cache.
     pub fn remember_attributes(&self) {
         self.state.lock().remembered = Some(BTreeMap::new());
     }
 
-    /// Replaces bytes and keeps size and mtime, as `cp -p` does of a file that was as long and as old.
+    /// Replaces the content but keeps size and mtime, as `cp -p` does from a file of equal size and mtime.
     pub fn replace_keeping_mtime(&self, path: impl AsRef<Path>, data: &[u8]) {
         let mtime = self.attributes(&path).expect("a file").fingerprint.mtime;
         self.put(&path, data);
         self.set_mtime(path, mtime).expect("a file");
     }
 
-    /// Keeps no later times of modification from now on.
+    /// Stores no mtime later than `latest` from now on.
     pub fn set_latest(&self, latest: Timestamp) {
         self.state.lock().latest = Some(latest);
     }
 
-    /// Sets what [`GlobalStore::finds_by_identity`] says; without it `locate` goes by the hint.
+    /// Sets the result of [`GlobalStore::finds_by_identity`]. If false, `locate` uses the hint.
     pub fn set_finds_by_identity(&self, finds: bool) {
         self.state.lock().by_name = !finds;
     }
 
-    /// Creates an empty file, or says who has the name already.
+    /// Creates an empty file, or returns the identity of the file that has the name.
     pub fn create(&self, path: impl AsRef<Path>) -> Identity {
         let mut state = self.state.lock();
         if let Ok(identity) = state.at(path.as_ref()) {
@@ -203,7 +207,7 @@ impl MemoryStore {
         identity
     }
 
-    /// Creates a file or replaces the content of one that is there.
+    /// Creates a file or replaces the content of an existing one.
     pub fn put(&self, path: impl AsRef<Path>, data: &[u8]) -> Identity {
         let identity = self.create(path);
         let done = self.outside(&identity, |content| {
@@ -220,18 +224,18 @@ impl MemoryStore {
         self.outside(&identity, |content| content.write(data, offset))
     }
 
-    /// Cuts or extends a file.
+    /// Truncates or extends a file.
     pub fn set_len(&self, path: impl AsRef<Path>, len: u64) -> io::Result<()> {
         let identity = self.state.lock().at(path.as_ref())?;
         self.outside(&identity, |content| content.set_len(len))
     }
 
-    /// Changes mode bits: only ctime moves.
+    /// Changes mode bits; only ctime is updated.
     pub fn set_mode(&self, path: impl AsRef<Path>, mode: u32) -> io::Result<()> {
         self.touch(path, |inode| inode.mode = libc::S_IFREG | (mode & 0o7777))
     }
 
-    /// Sets atime, of which a crash of the machine knows nothing.
+    /// Sets the access time, which is not restored by a machine crash.
     pub fn set_atime(&self, path: impl AsRef<Path>, atime: Timestamp) -> io::Result<()> {
         self.touch(path, |inode| inode.atime = atime)
     }
@@ -247,31 +251,31 @@ impl MemoryStore {
         state.touch(&identity, change)
     }
 
-    /// All bytes of a file.
+    /// Returns all bytes of a file.
     pub fn read(&self, path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
         let state = self.state.lock();
         let identity = state.at(path.as_ref())?;
         Ok(state.files[&identity].content.bytes().to_vec())
     }
 
-    /// All bytes of a file by identity, whether or not it has a name.
+    /// Returns all bytes of a file by identity, whether or not the file has a name.
     pub fn read_identity(&self, identity: &Identity) -> Option<Vec<u8>> {
         self.state.lock().files.get(identity).map(|inode| inode.content.bytes().to_vec())
     }
 
-    /// Who has a name.
+    /// Returns the identity of the file with this name.
     pub fn identity(&self, path: impl AsRef<Path>) -> io::Result<Identity> {
         self.state.lock().at(path.as_ref())
     }
 
-    /// Attributes of a file.
+    /// Returns the attributes of a file.
     pub fn attributes(&self, path: impl AsRef<Path>) -> io::Result<StoreAttributes> {
         let state = self.state.lock();
         let identity = state.at(path.as_ref())?;
         Ok(state.files[&identity].attributes())
     }
 
-    /// Leaves a mark as another agent would.
+    /// Sets or removes a mark, as another agent would.
     pub fn put_mark(&self, path: impl AsRef<Path>, mark: Option<&[u8]>) -> io::Result<()> {
         let mut state = self.state.lock();
         let identity = state.at(path.as_ref())?;
@@ -287,7 +291,7 @@ impl MemoryStore {
     }
 }
 
-/// The test's side of the file cache.
+/// Functions for the test around the file cache.
 impl MemoryStore {
     /// Anchors a file by path.
     pub fn anchor(&self, path: impl AsRef<Path>) -> io::Result<Arc<dyn Anchor>> {
@@ -299,49 +303,49 @@ impl MemoryStore {
         Arc::new(MemoryAnchor::new(self.clone(), identity))
     }
 
-    /// Sets the time of the next change, and by how much time moves with each change after it (0: it stands still,
-    /// and changes look alike).
+    /// Sets the time of the next change, and the step by which the clock advances with each change after it. With step
+    /// 0 the clock stands still, and all changes get equal times.
     pub fn set_clock(&self, now: Timestamp, step_ns: u32) {
         self.state.lock().clock = Clock { now, step_ns };
     }
 
-    /// Makes an operation of the cache fail; a second call replaces the first.
+    /// Injects a fault into operations of the cache; a second call replaces the first fault.
     pub fn fail(&self, fault: Fault) {
         self.state.lock().faults.arm(fault);
     }
 
-    /// No operation fails any more.
+    /// Removes the injected fault.
     pub fn heal(&self) {
         self.state.lock().faults.disarm();
     }
 
-    /// Operations of the cache so far: for "fail the nth" loops.
+    /// Returns the number of operations of the cache so far, for "fail the nth" loops.
     pub fn operations(&self) -> u64 {
         self.state.lock().faults.operations()
     }
 
-    /// Calls `hook` before every operation of the cache.
+    /// Sets the function that is called before every operation of the cache.
     pub fn set_hook(&self, hook: Option<Hook>) {
         self.state.lock().hook = hook;
     }
 
-    /// Calls `hook` after every operation of the cache, before the cache learns what it came to.
+    /// Sets the function that is called after every operation of the cache, before the cache gets the result.
     pub fn set_after(&self, hook: Option<Hook>) {
         self.state.lock().after = hook;
     }
 
-    /// What the cache changed and synced, in order.
+    /// Returns the changes and syncs of the cache, in order.
     pub fn journal(&self) -> Vec<JournalEntry> {
         self.state.lock().journal.clone()
     }
 
-    /// Forgets the journal so far.
+    /// Clears the journal.
     pub fn clear_journal(&self) {
         self.state.lock().journal.clear();
     }
 
-    /// The machine of the store dies: every file is as it was last synced. Marks are durable at once here, and names unless
-    /// [`set_forgets_names`](MemoryStore::set_forgets_names) says otherwise.
+    /// Simulates a crash of the store's machine: every file returns to its last synced content. Marks are durable at
+    /// once. So are names, unless [`set_forgets_names`](MemoryStore::set_forgets_names) was called.
     pub fn crash(&self) {
         let mut state = self.state.lock();
         state.files.values_mut().for_each(|inode| inode.content = inode.durable.clone());
@@ -390,10 +394,10 @@ impl MemoryStore {
 }
 
 impl State {
-    /// The first half of a failing write arrived, as bytes that nobody wrote.
+    /// Leaves garbage in the first half of a failing write's range.
     fn torn_write(&mut self, identity: &Identity, range: ByteRange) {
         let half = vec![0xee; (range.len() / 2) as usize];
-        // A file that is gone has nothing to tear.
+        // A file that is gone is not changed.
         let _ = self.modify(identity, |content| content.write(&half, range.start));
     }
 }

@@ -1,4 +1,4 @@
-//! Names of the memory store, and which of their changes a crash takes back.
+//! Names of the memory store, and which of their changes a crash reverts.
 
 use std::io;
 use std::path::Path;
@@ -8,13 +8,13 @@ use types::Identity;
 use super::{MemoryStore, State};
 
 impl MemoryStore {
-    /// From now on a crash takes back each change of names since the last sync of the store; a new name of a file is durable
-    /// with that file's name, too.
+    /// Makes crashes revert name changes since the last sync of the store, from now on. A file's new name is also made
+    /// durable by `sync_name` of that file.
     pub fn set_forgets_names(&self) {
         self.state.lock().keep_names_from_now_on();
     }
 
-    /// Renames, replacing what has the new name.
+    /// Renames a file, replacing a file that has the new name.
     pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
         let mut state = self.state.lock();
         let identity = state.at(from.as_ref())?;
@@ -31,14 +31,14 @@ impl MemoryStore {
         self.name(identity, to)
     }
 
-    /// Gives a file a name, also one that has none.
+    /// Gives a file a name, even if it has none.
     pub fn name(&self, identity: Identity, to: impl AsRef<Path>) -> io::Result<()> {
         let mut state = self.state.lock();
         state.names.insert(to.as_ref().to_path_buf(), identity.clone());
         state.touch(&identity, |inode| inode.links += 1)
     }
 
-    /// Takes a name away. The file stays readable through its anchors.
+    /// Removes a name. The file stays readable through its anchors.
     pub fn unlink(&self, path: impl AsRef<Path>) -> io::Result<()> {
         let mut state = self.state.lock();
         let identity = state.at(path.as_ref())?;
@@ -52,14 +52,14 @@ impl State {
         self.durable_names = Some(self.names.clone());
     }
 
-    /// All names are on the medium.
+    /// Makes all names durable.
     pub(super) fn keep_names(&mut self) {
         if self.durable_names.is_some() {
             self.keep_names_from_now_on();
         }
     }
 
-    /// Those of one file are.
+    /// Makes the names of one file durable.
     pub(super) fn keep_names_of(&mut self, identity: &Identity) {
         if let Some(durable) = &mut self.durable_names {
             let names = self.names.iter().filter(|(_, named)| *named == identity);
@@ -67,7 +67,7 @@ impl State {
         }
     }
 
-    /// After a crash: only those that are on the medium are left.
+    /// Reverts the names to the durable ones, after a crash.
     pub(super) fn restore_names(&mut self) {
         let Some(durable) = &self.durable_names else { return };
         self.names.clone_from(durable);

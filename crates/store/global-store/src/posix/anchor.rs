@@ -24,7 +24,7 @@ use crate::{Access, Anchor, StoreAttributes, StoreFile, Successor};
 
 const MARK: &str = "user.forebay.dirty";
 
-/// What the kernel appends to the path of a file whose name is gone.
+/// Suffix that the kernel appends to the path of a file whose name was removed.
 pub(super) const DELETED: &[u8] = b" (deleted)";
 
 pub(super) struct PosixAnchor {
@@ -32,9 +32,9 @@ pub(super) struct PosixAnchor {
     fd: Arc<OwnedFd>,
     created: Option<OwnedFd>,
     identity: Identity,
-    /// Where it was created or found, until somebody has asked.
+    /// Path where the file was created or found, until the first use as a hint.
     place: Mutex<Option<PathBuf>>,
-    /// Opened for reading already, for who asks first.
+    /// Descriptor that is already open for reading, for the first reader.
     opened: Mutex<Option<OpenedForReading>>,
 }
 
@@ -43,12 +43,12 @@ impl PosixAnchor {
         PosixAnchor { root, fd, created, identity, place: Mutex::new(None), opened: Mutex::new(None) }
     }
 
-    /// It is at this path below the root, as of now.
+    /// Sets the file's present path below the root.
     pub(super) fn created_at(&mut self, path: PathBuf) {
         *self.place.get_mut() = Some(path);
     }
 
-    /// It was opened for reading just now.
+    /// Sets the descriptor that was just opened for reading.
     pub(super) fn opened_as(&mut self, opened: Option<OpenedForReading>) {
         *self.opened.get_mut() = opened;
     }
@@ -61,7 +61,7 @@ impl PosixAnchor {
         {
             return Ok(opened.file);
         }
-        // Where each open is a request, who stages out a new file has the descriptor that created it.
+        // If each open costs a request, stage-out of a new file uses the descriptor from its creation.
         if access == Access::Write
             && let Some(created) = self.created.as_ref().filter(|_| !self.root.handles)
         {
@@ -81,9 +81,10 @@ impl PosixAnchor {
         }
     }
 
-    /// Does something for which the owner's mode bits may be missing. The kernel asks for them even of the file's
-    /// owner, for attributes as for a file whose dirty bytes outlived the descriptor that created it: an agent without
-    /// privilege then grants them to itself for a moment.
+    /// Runs an operation that may need the owner's read and write permission bits.
+    ///
+    /// The kernel checks these bits even for the file's owner. They also matter for a file whose dirty data outlived
+    /// the descriptor that created it. An agent without privilege that owns the file sets the bits for a moment.
     fn with_owners_access<T>(&self, mut run: impl FnMut() -> io::Result<T>) -> io::Result<T> {
         let refused = match run() {
             Err(error) if is_refusal(&error) => error,
@@ -97,21 +98,22 @@ impl PosixAnchor {
         let path = proc_path(self.fd.as_fd());
         fs::chmod(&path, mode | owners)?;
         let outcome = run();
-        // Unless the user changed it meanwhile.
+        // Restore the mode unless the user changed it meanwhile.
         if Mode::from_raw_mode(fs::fstat(&self.fd)?.st_mode) == mode | owners {
             fs::chmod(&path, mode)?;
         }
         outcome
     }
 
-    /// Where the kernel says it is, below the root; empty when it is elsewhere or has no name.
+    /// Returns the file's present path below the root according to the kernel; empty if the file is elsewhere or has no
+    /// name.
     fn hint(&self) -> io::Result<PathBuf> {
-        // A hint is no reason to ask the store.
+        // A hint does not justify a request to the store.
         if attributes_in_memory(self.fd.as_fd())?.links == 0 {
             return Ok(PathBuf::new());
         }
         let Some(below) = self.root.below(&proc_link(self.fd.as_fd())?)? else { return Ok(PathBuf::new()) };
-        // This name is gone and another remains - or the file is really called so.
+        // Either this name was removed and another remains, or the file's real name ends so.
         if below.as_os_str().as_bytes().ends_with(DELETED)
             && locate::at_path(&self.root, &self.identity, &below)?.is_none()
         {
@@ -120,7 +122,7 @@ impl PosixAnchor {
         Ok(below)
     }
 
-    /// Syncs the directory of `path` if the file is still in it.
+    /// Syncs the directory of `path` if the file is still in it, and returns whether it is.
     fn sync_directory(&self, path: &Path) -> io::Result<bool> {
         let (parent, name) = (path.parent().unwrap_or(Path::new("")), path.file_name().unwrap_or(OsStr::new(".")));
         let directory = match locate::open_beneath(&self.root, parent, OFlags::RDONLY | OFlags::DIRECTORY) {
@@ -141,7 +143,7 @@ impl PosixAnchor {
     }
 
     fn sync_name_below(&self) -> io::Result<()> {
-        // A file that may only be written is synced through a descriptor for writing.
+        // A file that may only be written is synced through a descriptor opened for writing.
         let file = match self.open_file(Access::Read) {
             Err(error) if is_refusal(&error) => reopen(self.fd.as_fd(), OFlags::WRONLY)?,
             other => other?,
@@ -151,7 +153,7 @@ impl PosixAnchor {
             if fs::fstat(&self.fd)?.st_nlink == 0 {
                 return Ok(());
             }
-            // A path that is too long to be told has none.
+            // If the path is too long for the kernel to report, there is no hint.
             let hint = self.hint().unwrap_or_default();
             if hint.as_os_str().is_empty() {
                 break;
@@ -163,7 +165,8 @@ impl PosixAnchor {
                 Err(_) => break,
             }
         }
-        // Its directory is out of reach, keeps changing or takes no sync (9p): the whole store has the name as well.
+        // The directory cannot be reached, keeps changing, or does not support sync (9p). A sync of the whole store
+        // also makes the name durable.
         self.root.sync()
     }
 
@@ -176,7 +179,7 @@ impl PosixAnchor {
                 value.truncate(len);
                 Ok(Some(value))
             }
-            // A store without attributes has no marks.
+            // A store without extended attributes has no marks.
             Err(error) if is_absence(&error) => Ok(None),
             Err(error) => Err(error),
         }
@@ -255,7 +258,7 @@ impl Anchor for PosixAnchor {
 
     fn begin_successor(&self, hidden: &OsStr) -> io::Result<Option<Box<dyn Successor>>> {
         self.root.calls.call(StoreCall::Create, || {
-            // A path that is too long to be told has none.
+            // If the path is too long for the kernel to report, there is no hint.
             let begun = successor::begin(&self.root, &self.fd, &self.hint().unwrap_or_default(), hidden)?;
             Ok(begun.map(|begun| Box::new(begun) as Box<dyn Successor>))
         })
@@ -266,7 +269,7 @@ pub(super) fn open_reading(fd: BorrowedFd) -> io::Result<File> {
     open_keeping_atime(fd, OFlags::RDONLY)
 }
 
-/// Only the owner may keep atime where it is.
+/// Opens with `O_NOATIME` if permitted; only the owner may use that flag.
 fn open_keeping_atime(fd: BorrowedFd, flags: OFlags) -> io::Result<File> {
     match reopen(fd, flags | OFlags::NOATIME) {
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => reopen(fd, flags),
@@ -278,7 +281,7 @@ fn is_absence(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENODATA | libc::EOPNOTSUPP))
 }
 
-/// What the store's medium did not take.
+/// Returns whether an error means that the store's medium did not accept data.
 fn is_loss(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EIO | libc::ENOSPC | libc::EDQUOT))
 }

@@ -1,4 +1,4 @@
-//! Data of one open file.
+//! Data access to one open file.
 
 use std::fs::File;
 use std::io;
@@ -14,11 +14,11 @@ use crate::calls::{Store, StoreCall};
 use crate::limits::ZERO_BYTES;
 use crate::{StoreAttributes, StoreFile};
 
-/// All its calls are positioned, so that it may share a descriptor's offset with anybody.
+/// An open file. All calls give their offset, so sharing the descriptor's file position with others is safe.
 pub(super) struct PosixFile {
     calls: Store,
     file: File,
-    /// Whatever is written comes at the end.
+    /// Whether the file accepts writes only at its end.
     appends: bool,
 }
 
@@ -122,7 +122,7 @@ impl PosixFile {
         };
         match fs::seek(&self.file, SeekFrom::Hole(start)) {
             Ok(end) => Ok(Some(ByteRange::new(start, end))),
-            // Cut between the two calls.
+            // The file was truncated between the two calls.
             Err(Errno::NXIO) => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -172,7 +172,8 @@ impl PosixFile {
     }
 
     fn begin_sync_below(&self, range: ByteRange) {
-        // SAFETY: a call on an open descriptor, without pointers. What it cannot do `sync` does.
+        // SAFETY: a call on an open descriptor, without pointers. Errors are ignored: `sync` writes whatever this call
+        // could not.
         unsafe {
             libc::sync_file_range(
                 self.file.as_raw_fd(),
@@ -190,12 +191,13 @@ impl PosixFile {
         if unsafe { libc::sync_file_range(fd, at, len, all) } != 0 {
             let error = io::Error::last_os_error();
             return match error.raw_os_error() {
-                // A store that cannot: `sync` does it all, and there is nothing to leave.
+                // The store does not support this: `sync` does all the work, and nothing can be dropped from the page
+                // cache.
                 Some(libc::EINVAL | libc::ENOSYS | libc::EOPNOTSUPP | libc::ESPIPE) => Ok(()),
                 _ => Err(error),
             };
         }
-        // A hint. Who reads the file next reads the replica.
+        // A hint. Later reads of the file use the replica.
         let _ = fs::fadvise(&self.file, range.start, std::num::NonZeroU64::new(range.len()), fs::Advice::DontNeed);
         Ok(())
     }

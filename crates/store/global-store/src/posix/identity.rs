@@ -1,14 +1,13 @@
-//! Who a file is, whatever its path becomes.
+//! Identities of files, independent of their paths.
 //!
-//! The bytes: kind, then
+//! An identity starts with a byte for its kind, followed by:
 //! * kind 1: the handle's type (3 bytes, little endian) and the handle, up to 128 bytes;
 //! * kind 2: inode number (8 bytes), birth time (8 bytes of seconds, 4 of nanoseconds), all little endian;
-//! * kind 3: inode number alone, where the store tells no birth time. A number that is used again is then the same
-//!   identity: such a store should not be used by programs that delete files outside Forebay.
+//! * kind 3: inode number alone, if the store reports no birth time. A reused inode number then gives the same
+//!   identity. Programs should not delete files outside Forebay on such a store;
+//! * kind 4, never stored: a handle of a FUSE file system, which is valid only while the file is open.
 //!
-//! * kind 4, which is never recorded: a handle of a FUSE file system, which means the file as long as somebody has it.
-//!
-//! `st_dev` is never in it: it changes when the store is mounted again.
+//! No identity contains `st_dev`, because it changes when the store is mounted again.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -23,10 +22,10 @@ const KIND_BORN: u8 = 2;
 const KIND_NUMBER: u8 = 3;
 const KIND_PASSING: u8 = 4;
 
-/// `AT_HANDLE_FID` of `name_to_handle_at`: the handle tells files apart, and need not be one to open them by.
+/// `AT_HANDLE_FID` of `name_to_handle_at`: the handle distinguishes files but need not be usable to open them.
 const HANDLE_TELLS_APART: libc::c_int = 0x200;
 
-/// `statfs` type of every FUSE file system. Its handles name the server's node ids, which die with the mount.
+/// `statfs` type of every FUSE file system. Handles there contain the server's node ids, which end with the mount.
 pub(super) const FUSE_MAGIC: i64 = 0x6573_5546;
 
 /// A kernel file handle: `struct file_handle` with room for the longest.
@@ -37,12 +36,12 @@ struct Handle {
     data: [u8; HANDLE_BYTES_MAX],
 }
 
-/// Whether handles on this file system outlive its mount.
+/// Returns whether handles on this file system stay valid after a remount.
 pub(super) fn handles_are_durable(fd: BorrowedFd) -> io::Result<bool> {
     Ok(fs::fstatfs(fd)?.f_type as i64 != FUSE_MAGIC)
 }
 
-/// The identity of an open file (`O_PATH` is enough); `handles` says whether its handle may serve.
+/// Returns the identity of an open file (`O_PATH` is enough). `handles`: whether a file handle may be used.
 pub(super) fn identify(fd: BorrowedFd, handles: bool) -> io::Result<Identity> {
     if handles && let Some(handle) = handle_of(fd, 0) {
         return of_handle(KIND_HANDLE, &handle);
@@ -60,8 +59,8 @@ pub(super) fn identify(fd: BorrowedFd, handles: bool) -> io::Result<Identity> {
     Identity::new(bytes).map_err(io::Error::other)
 }
 
-/// What tells an open file from all others that are open, and costs its store no request: the FUSE client's own handle. `None`: this
-/// kernel gives none.
+/// Returns an identity that distinguishes a file from all other open files, without a request to the store. It is the
+/// FUSE client's own handle. Returns `None` if this kernel does not provide one.
 pub(super) fn passing(fd: BorrowedFd) -> Option<Identity> {
     of_handle(KIND_PASSING, &handle_of(fd, HANDLE_TELLS_APART)?).ok()
 }
@@ -74,7 +73,7 @@ fn of_handle(kind: u8, handle: &Handle) -> io::Result<Identity> {
     Identity::new(bytes).map_err(io::Error::other)
 }
 
-/// How the identities of files with this inode number begin, where identities are none of handles.
+/// Returns the first bytes of the identities of files with this inode number, for identities without handles.
 pub(super) fn starts_of(ino: u64) -> [[u8; 9]; 2] {
     [KIND_BORN, KIND_NUMBER].map(|kind| {
         let mut start = [kind; 9];
@@ -83,7 +82,7 @@ pub(super) fn starts_of(ino: u64) -> [[u8; 9]; 2] {
     })
 }
 
-/// The inode number in an identity that is none of a handle: a cheap filter for a walk.
+/// Returns the inode number in an identity without handle, as a cheap filter for a walk; `None` for other identities.
 pub(super) fn inode_of(identity: &Identity) -> Option<u64> {
     match identity.as_bytes() {
         [KIND_BORN | KIND_NUMBER, rest @ ..] => Some(u64::from_le_bytes(rest.get(..8)?.try_into().ok()?)),
@@ -91,7 +90,7 @@ pub(super) fn inode_of(identity: &Identity) -> Option<u64> {
     }
 }
 
-/// Whether the store told no more of the file than its inode number.
+/// Returns whether the identity contains only an inode number.
 pub(super) fn is_number_alone(identity: &Identity) -> bool {
     identity.as_bytes().first() == Some(&KIND_NUMBER)
 }
@@ -103,27 +102,29 @@ fn handle_of(fd: BorrowedFd, flags: libc::c_int) -> Option<Handle> {
     // SAFETY: `handle` starts with the two fields of `struct file_handle` (both are `repr(C)`) and has as many bytes
     // behind them as it says; the path is a C string and the mount id is written to a live integer.
     let result = unsafe { libc::name_to_handle_at(file, c"".as_ptr(), (&raw mut handle).cast(), &mut mount, flags) };
-    // A type of more than 24 bits fits no identity; no file system has one.
+    // A type of more than 24 bits does not fit an identity; no file system has one.
     let usable = result == 0 && handle.bytes as usize <= HANDLE_BYTES_MAX && (0..1 << 24).contains(&handle.kind);
     usable.then_some(handle)
 }
 
-/// What came of opening a file by its handle.
+/// Outcome of opening a file by its handle.
 pub(super) enum ByHandle {
-    /// An `O_PATH` descriptor.
+    /// An `O_PATH` descriptor of the file.
     Found(OwnedFd),
-    /// The store says that there is no such file any more.
+    /// The store reports that the file no longer exists.
     Gone,
-    /// This identity has no handle, or handles cannot be opened here (it takes `CAP_DAC_READ_SEARCH`).
+    /// This identity has no handle, or handles cannot be opened here (that needs `CAP_DAC_READ_SEARCH`).
     Unable,
 }
 
-/// Opens by handle. `root` is a descriptor opened for reading, not `O_PATH`, on the same mount.
+/// Opens a file by handle. `root` is a descriptor on the same mount, opened for reading and not with `O_PATH`.
+///
+/// Retries after `ENOMEM`, as long as [`HANDLE_PAUSES`] last.
 pub(super) fn open_by_handle(root: BorrowedFd, identity: &Identity) -> io::Result<ByHandle> {
     let mut pauses = HANDLE_PAUSES.iter();
     loop {
         match open_by_handle_once(root, identity) {
-            // The kernel says so also while it gives the inode's number to a new file.
+            // The kernel also returns `ENOMEM` while it gives the inode's number to a new file.
             Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => match pauses.next() {
                 Some(pause) => std::thread::sleep(*pause),
                 None => return Err(error),
@@ -145,7 +146,7 @@ fn open_by_handle_once(root: BorrowedFd, identity: &Identity) -> io::Result<ByHa
     let fd =
         unsafe { libc::open_by_handle_at(root.as_raw_fd(), (&raw mut handle).cast(), libc::O_PATH | libc::O_CLOEXEC) };
     if fd >= 0 {
-        // SAFETY: the kernel just gave us this descriptor and nobody else has it.
+        // SAFETY: the kernel just returned this descriptor, and no other code owns it.
         return Ok(ByHandle::Found(unsafe { OwnedFd::from_raw_fd(fd) }));
     }
     let error = io::Error::last_os_error();

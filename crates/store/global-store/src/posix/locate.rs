@@ -1,4 +1,4 @@
-//! Finding a file again by its identity.
+//! Finding a file by its identity.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,13 +11,13 @@ use super::Root;
 use super::identity::{self, ByHandle};
 use crate::limits::WALK_TRIES;
 
-/// Opens `path` below the root as `O_PATH`: never a symbolic link, never out of the root or onto another mount.
+/// Opens `path` below the root as `O_PATH`. Never follows a symbolic link, leaves the root, or enters another mount.
 pub(super) fn open_beneath(root: &Root, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     let open = || fs::openat2(&root.fd, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve);
     for _ in 1..WALK_TRIES {
-        // EAGAIN: a rename raced with the walk, which the kernel could then not prove to stay beneath.
+        // EAGAIN: a rename raced with the walk, so the kernel could not prove that the path stays below the root.
         match open() {
             Err(rustix::io::Errno::AGAIN) => {}
             other => return Ok(other?),
@@ -26,8 +26,10 @@ pub(super) fn open_beneath(root: &Root, path: &Path, flags: OFlags) -> io::Resul
     Ok(open()?)
 }
 
-/// The file as an `O_PATH` descriptor. The hint comes first: it costs as much as the handle, and a descriptor that was
-/// reached by name knows its path, which one opened by handle may not.
+/// Finds a file and returns an `O_PATH` descriptor of it.
+///
+/// The hint is tried first. It is as cheap as the handle, and a descriptor opened by name knows its path, which one
+/// opened by handle may not.
 pub(super) fn locate(root: &Root, identity: &Identity, hint: &Path, scan: bool) -> io::Result<Option<OwnedFd>> {
     if !hint.as_os_str().is_empty()
         && let Some(fd) = at_path(root, identity, hint)?
@@ -44,7 +46,8 @@ pub(super) fn locate(root: &Root, identity: &Identity, hint: &Path, scan: bool) 
     if scan { walk(root, identity) } else { Ok(None) }
 }
 
-/// The same for a file or a directory, which must lie below the root by now; not looked for where neither hint nor handle finds it.
+/// Finds a file or directory by hint or handle, without a walk. Returns `None` if it is not there or now lies outside
+/// the root.
 pub(super) fn find(root: &Root, identity: &Identity, hint: &Path) -> io::Result<Option<OwnedFd>> {
     let is_directory = |fd: &OwnedFd| {
         let stat = fs::fstat(fd)?;
@@ -66,21 +69,21 @@ pub(super) fn find(root: &Root, identity: &Identity, hint: &Path) -> io::Result<
     Ok(below.then_some(fd))
 }
 
-/// A regular file that still has a name.
+/// Returns whether a descriptor's file is a regular file that still has a name.
 fn is_alive(fd: &OwnedFd) -> io::Result<bool> {
     let stat = fs::fstat(fd)?;
     Ok(stat.st_nlink > 0 && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile)
 }
 
-/// Whether an error of `open_beneath` says that whatever stands there now is not what was looked for: absent, behind a link, or on
-/// another mount.
+/// Returns whether an error of `open_beneath` means that the file sought is not at the path. The path is absent, behind
+/// a symbolic link, or on another mount.
 pub(super) fn is_elsewhere(error: &io::Error) -> bool {
     let errno = error.raw_os_error();
     let gone = matches!(errno, Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP | libc::EXDEV));
     gone || matches!(errno, Some(libc::EACCES | libc::ENAMETOOLONG | libc::EINVAL))
 }
 
-/// The file at a path, if it is the one looked for.
+/// Returns the file at a path if it has this identity.
 pub(super) fn at_path(root: &Root, identity: &Identity, path: &Path) -> io::Result<Option<OwnedFd>> {
     let fd = match open_beneath(root, path, OFlags::PATH | OFlags::NOFOLLOW) {
         Ok(fd) => fd,
@@ -91,8 +94,7 @@ pub(super) fn at_path(root: &Root, identity: &Identity, path: &Path) -> io::Resu
     Ok(same.then_some(fd))
 }
 
-/// Looks at every file of the tree. A directory that cannot be read makes "not found" an error, because the file could
-/// be in there.
+/// Searches the whole tree. Errors: those of directories that cannot be read, because the file could be in them.
 fn walk(root: &Root, identity: &Identity) -> io::Result<Option<OwnedFd>> {
     let wanted = identity::inode_of(identity);
     let mut unread = None;
@@ -101,7 +103,7 @@ fn walk(root: &Root, identity: &Identity) -> io::Result<Option<OwnedFd>> {
         match walk_directory(root, identity, wanted, &directory, &mut directories) {
             Ok(Some(fd)) => return Ok(Some(fd)),
             Ok(None) => {}
-            // Removed or replaced since it was listed, or a mount point.
+            // The directory was removed or replaced since it was listed, or is a mount point.
             Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP | libc::EXDEV)) => {}
             Err(e) => unread = Some(e),
         }

@@ -1,7 +1,7 @@
 //! Locks on the global store's own files, by which agents of several nodes exclude each other.
 //!
-//! A lock belongs to the open file description through which it was taken (`F_OFD_SETLK`, `flock`). One description for each
-//! owner therefore lets the store tell the owners of one agent apart, and a killed agent leaves no lock behind.
+//! A lock belongs to the open file description through which it was taken (`F_OFD_SETLK`, `flock`). One description for
+//! each owner therefore lets the store distinguish the owners of one agent. A killed agent leaves no lock behind.
 
 use std::fs::File;
 use std::io;
@@ -14,18 +14,18 @@ use super::identity::FUSE_MAGIC;
 use super::{PosixStore, reopen, sharing};
 use crate::calls::{Store, StoreCall};
 
-/// A range of bytes of a file, both ends inclusive; `end` is `i64::MAX` for all bytes to come.
+/// A byte range of a file, both ends inclusive; `end` is `i64::MAX` for a range without end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LockedRange {
     /// First byte.
     pub start: u64,
     /// Last byte.
     pub end: u64,
-    /// No other owner may hold a byte of it, not even shared.
+    /// Whether no other owner may hold a lock on any of these bytes, not even a shared one.
     pub exclusive: bool,
 }
 
-/// An open file description of a file of the global store through which locks are taken. They end with it.
+/// An open file description of a global file through which locks are taken. Dropping it releases them.
 #[derive(Debug)]
 pub struct FileLocks {
     file: File,
@@ -33,21 +33,23 @@ pub struct FileLocks {
 }
 
 impl PosixStore {
-    /// Opens a file for locks of one owner; `node` may be an `O_PATH` descriptor.
+    /// Opens a file for locks of one owner; `node` may be an `O_PATH` descriptor. A file that cannot be written is
+    /// opened for reading, and then exclusive ranges fail with `EBADF`.
     ///
-    /// Errors: what `open` says. A file that cannot be written is opened for reading, and takes no exclusive range
-    /// (`EBADF`).
+    /// Errors: those of `open`.
     pub fn open_for_locks(&self, node: BorrowedFd<'_>) -> io::Result<FileLocks> {
         let store = self.calls();
         let file = store.call(StoreCall::Open, || {
-            // An append-only file is opened for writing with O_APPEND alone.
+            // An append-only file can be opened for writing only with O_APPEND.
             reopen(node, OFlags::RDWR | OFlags::APPEND).or_else(|_| reopen(node, OFlags::RDONLY))
         })?;
         Ok(FileLocks { file, store })
     }
 
-    /// Whether locks on this store's files exclude the programs of every machine that mounts it. `Err`: why not, in a few words.
-    /// A local file system is mounted by one machine alone, so its locks do.
+    /// Returns whether locks on this store's files exclude the programs of every machine that mounts the store. Errors:
+    /// the reason why not, in a few words.
+    ///
+    /// Always true of a local file system, which only one machine mounts.
     pub fn locks_across_nodes(&self) -> Result<(), String> {
         let root = self.root();
         let unknown = |error: io::Error| format!("its mount options cannot be read: {error}");
@@ -62,7 +64,8 @@ impl PosixStore {
 }
 
 impl FileLocks {
-    /// Takes a range, replacing what this owner has there, or fails and leaves that: `EAGAIN` if another owner stands in the way.
+    /// Locks a range, replacing the owner's locks there. Errors: `EAGAIN` if another owner's lock conflicts; the
+    /// owner's locks are then unchanged.
     pub fn try_range(&self, range: LockedRange) -> Result<(), Errno> {
         let kind = if range.exclusive { libc::F_WRLCK } else { libc::F_RDLCK };
         self.control(libc::F_OFD_SETLK, kind, range.start, range.end).map(drop).map_err(|errno| match errno {
@@ -76,7 +79,7 @@ impl FileLocks {
         self.control(libc::F_OFD_SETLK, libc::F_UNLCK, start, end).map(drop)
     }
 
-    /// A range of another owner that stands in the way, if one does.
+    /// Returns a conflicting range of another owner, if there is one.
     pub fn conflict(&self, range: LockedRange) -> Result<Option<LockedRange>, Errno> {
         let kind = if range.exclusive { libc::F_WRLCK } else { libc::F_RDLCK };
         let found = self.control(libc::F_OFD_GETLK, kind, range.start, range.end)?;
@@ -91,7 +94,8 @@ impl FileLocks {
         Ok(Some(LockedRange { start, end, exclusive: i32::from(found.l_type) == libc::F_WRLCK }))
     }
 
-    /// Takes a whole-file `flock`, or fails with `EAGAIN`. A lock of the other kind that this owner had is then lost, as flock(2) says.
+    /// Takes a whole-file `flock`. Errors: `EAGAIN`. A lock of the other kind that this owner had is then lost, as
+    /// flock(2) says.
     pub fn try_whole(&self, exclusive: bool) -> Result<(), Errno> {
         let how =
             if exclusive { FlockOperation::NonBlockingLockExclusive } else { FlockOperation::NonBlockingLockShared };
@@ -106,7 +110,7 @@ impl FileLocks {
     fn control(&self, command: libc::c_int, kind: libc::c_int, start: u64, end: u64) -> Result<libc::flock, Errno> {
         let last = i64::MAX as u64;
         let (start, end) = (start.min(last), end.min(last));
-        // A length of 0 reaches to the end of the file, wherever that will be.
+        // A length of 0 means to the end of the file, wherever that will be.
         let length = if end == last { 0 } else { end - start + 1 };
         let mut lock = libc::flock {
             l_type: kind as libc::c_short,

@@ -1,4 +1,4 @@
-//! A global store that is a mounted file system, worked on below one directory by descriptor only.
+//! A global store on a mounted file system, accessed below one directory by descriptor only.
 
 mod anchor;
 mod file;
@@ -32,12 +32,12 @@ pub use locking::{FileLocks, LockedRange};
 pub use opened::OpenedForReading;
 pub use sharing::is_kernel_from;
 
-/// What cannot be found out, or what the owner knows better.
+/// Properties of the store that cannot be detected, or that the administrator overrides.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StoreOptions {
-    /// Whether other machines may change the store; `None` finds it out from the type of the file system.
+    /// Whether other machines may change the store; `None` derives it from the file system type.
     pub shared: Option<bool>,
-    /// Whether file handles outlive a remount; `None` says yes for everything but FUSE.
+    /// Whether file handles stay valid after a remount; `None` assumes so for every type but FUSE.
     pub durable_handles: Option<bool>,
 }
 
@@ -47,38 +47,40 @@ pub struct PosixStore {
     root: Arc<Root>,
 }
 
-/// What every anchor shares.
+/// State shared by all anchors of a store.
 struct Root {
-    /// The accelerated directory, as it was given: perhaps only `O_PATH`.
+    /// Descriptor of the accelerated directory, as given by the caller; it may be `O_PATH`.
     fd: OwnedFd,
-    /// Its file system's `statfs` type.
+    /// `statfs` type of the file system.
     kind: i64,
-    /// The same opened for reading, which `open_by_handle_at` wants; `None` without permission to read it.
+    /// Descriptor of the accelerated directory opened for reading, as `open_by_handle_at` needs; `None` without read
+    /// permission.
     readable: Option<OwnedFd>,
-    /// Whether file handles outlive a remount here.
+    /// Whether file handles stay valid after a remount.
     handles: bool,
-    /// Whether we may open files by their handles.
+    /// Whether this process may open files by their handles.
     opens_handles: bool,
     shared: bool,
-    /// Whether a file that takes another's place leaves that one without a name, for who has it to see.
+    /// Whether a file replaced by a rename loses its name visibly for those who have it open ([`sharing::replaces`]).
     replaces: bool,
-    /// Whether a file's time of change is another after each change that follows a look.
+    /// Whether every change after a `stat` gives the file a new ctime ([`sharing::has_fine_times`]).
     fine_times: bool,
-    /// Where the kernel said last that the root is.
+    /// Path of the root that the kernel last reported.
     link: RwLock<PathBuf>,
-    /// A file of another user, which he alone may write, could be opened for writing: the store refuses us nothing.
+    /// Whether a file of another user, writable only by that user, could be opened for writing. The store then refuses
+    /// us nothing.
     refuses_nothing: AtomicBool,
-    /// Who calls it.
+    /// Registry of calls to this store.
     calls: Store,
-    /// How many [`Identified`] there are with each inode number.
+    /// Number of live [`Identified`] values for each inode number.
     identified: Mutex<HashMap<u64, u64>>,
 }
 
-/// A file whose identity was asked for, until this is dropped.
+/// The requested identity of a file, registered until this value is dropped.
 pub struct Identified {
     root: Arc<Root>,
     ino: u64,
-    /// The identity.
+    /// Identity of the file.
     pub identity: Identity,
 }
 
@@ -95,15 +97,16 @@ impl Drop for Identified {
 }
 
 impl PosixStore {
-    /// Takes over the directory `root` (an `O_PATH` or ordinary descriptor, for example of an `open_tree` clone).
+    /// Creates a store on the directory `root` (an `O_PATH` or ordinary descriptor, for example of an `open_tree`
+    /// clone).
     ///
-    /// Errors: `ENOTDIR` when it is none; what `fstat` and `fstatfs` say.
+    /// Errors: `ENOTDIR` if `root` is not a directory; those of `fstat` and `fstatfs`.
     pub fn new(root: OwnedFd, options: StoreOptions) -> io::Result<PosixStore> {
         let stat = fs::fstat(&root)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
             return Err(io::Error::from_raw_os_error(libc::ENOTDIR));
         }
-        // Asked once: it is a request to the store.
+        // Cached, because `fstatfs` is a request to the store.
         let kind = fs::fstatfs(&root)?.f_type as i64;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let readable = fs::openat(&root, ".", flags, Mode::empty()).ok();
@@ -138,21 +141,23 @@ impl PosixStore {
         Ok(PosixStore { root: Arc::new(root) })
     }
 
-    /// Who is in a call to it.
+    /// Returns the registry of calls to this store.
     pub fn calls(&self) -> Store {
         self.root.calls
     }
 
-    /// The accelerated directory.
+    /// Returns the descriptor of the accelerated directory.
     pub fn root(&self) -> BorrowedFd<'_> {
         self.root.fd.as_fd()
     }
 
-    /// Anchors a regular file by its `O_PATH` descriptor. `created` is the read-write descriptor that creation gave;
-    /// the anchor keeps it for when a later open is refused, and clears its `O_APPEND` and `O_DIRECT`, under which
-    /// positioned writes would go elsewhere or fail.
+    /// Anchors a regular file by its `O_PATH` descriptor.
     ///
-    /// Errors: `EISDIR` or `EINVAL` for what is no regular file; what `fstat` says.
+    /// `created` is the read-write descriptor from the file's creation. The anchor keeps it for the case that a later
+    /// open is refused. `O_APPEND` and `O_DIRECT` are cleared on it, because positioned writes would go elsewhere or
+    /// fail with them.
+    ///
+    /// Errors: `EISDIR` for a directory, `EINVAL` for other files that are not regular; those of `fstat`.
     pub fn anchor(&self, fd: OwnedFd, created: Option<OwnedFd>) -> io::Result<Arc<dyn Anchor>> {
         match FileType::from_raw_mode(fs::fstat(&fd)?.st_mode) {
             FileType::RegularFile => {}
@@ -170,26 +175,27 @@ impl PosixStore {
         Ok(Arc::new(PosixAnchor::new(self.root.clone(), Arc::new(fd), created, identity)))
     }
 
-    /// As [`anchor`](PosixStore::anchor), of a regular file whose identity the caller has seen: asks nothing, and shares
-    /// the descriptor.
+    /// Anchors a regular file like [`anchor`](PosixStore::anchor), with an identity that the caller already knows.
+    /// Sends no request and shares the descriptor.
     pub fn anchor_identified(&self, fd: Arc<OwnedFd>, identity: Identity) -> Arc<dyn Anchor> {
         Arc::new(PosixAnchor::new(self.root.clone(), fd, None, identity))
     }
 
-    /// Opens a regular file for reading by its `O_PATH` descriptor, for [`anchor_opened`](PosixStore::anchor_opened). If it is no
-    /// longer than `read_max` bytes, these are asked for at once.
+    /// Opens a regular file for reading by its `O_PATH` descriptor, for [`anchor_opened`](PosixStore::anchor_opened).
+    /// Reading ahead starts at once if the file has at most `read_max` bytes.
     pub fn open_reading(&self, fd: BorrowedFd, read_max: u64) -> io::Result<OpenedForReading> {
         OpenedForReading::new(self.root.calls, fd, read_max)
     }
 
-    /// Where the kernel says that an open file is, below the root; `None`: elsewhere, or its name may be gone.
+    /// Returns the path of an open file below the root according to the kernel. `None`: the file is elsewhere, or its
+    /// name may have been removed.
     pub fn place_of(&self, fd: BorrowedFd) -> Option<PathBuf> {
         let below = proc_link(fd).and_then(|path| self.root.below(&path)).ok()??;
         (!below.as_os_str().as_bytes().ends_with(anchor::DELETED)).then_some(below)
     }
 
-    /// As [`anchor_identified`](PosixStore::anchor_identified), with a descriptor for who reads it first,
-    /// and where it was found.
+    /// Anchors a file like [`anchor_identified`](PosixStore::anchor_identified). `place` is the path where it was
+    /// found. The first reader uses the descriptor `opened`.
     pub fn anchor_opened(
         &self,
         fd: Arc<OwnedFd>,
@@ -205,10 +211,13 @@ impl PosixStore {
         Arc::new(anchor)
     }
 
-    /// As [`anchor_identified`](PosixStore::anchor_identified), of a file that the caller created just now: keeps the
-    /// read-write descriptor that this gave, without `O_APPEND` and `O_DIRECT`, for when a later open is refused. `place`: the
-    /// directory and the name, if it has one; told as the path hint, once, without looking where it is. With many files open, the
-    /// descriptor is closed where the store gives another one.
+    /// Anchors a file that the caller has just created, like [`anchor_identified`](PosixStore::anchor_identified).
+    ///
+    /// Keeps the read-write descriptor `created`, without `O_APPEND` and `O_DIRECT`, for the case that a later open is
+    /// refused. If many files are open, this descriptor is closed where the store opens the file again.
+    ///
+    /// `place` is the directory and the name, if there is one. The first path hint is derived from it without asking
+    /// the kernel.
     pub fn anchor_created(
         &self,
         fd: Arc<OwnedFd>,
@@ -218,7 +227,7 @@ impl PosixStore {
     ) -> Arc<dyn Anchor> {
         let kept = descriptors::may_keep_created(&created) || !self.opens_again(fd.as_fd(), created.as_fd());
         let mut anchor = PosixAnchor::new(self.root.clone(), fd, kept.then_some(created), identity);
-        // Where a file is found by its hint alone, that is asked for.
+        // If the store finds files only by hint, the present path is requested when needed.
         if let Some((directory, name)) = place.filter(|_| self.root.opens_handles)
             && let Ok(Some(below)) = proc_link(directory).and_then(|path| self.root.below(&path))
         {
@@ -227,7 +236,7 @@ impl PosixStore {
         Arc::new(anchor)
     }
 
-    /// Whether a file that was created just now can be opened for writing at any time, whatever becomes of its mode bits.
+    /// Returns whether a newly created file can be opened for writing later, whatever happens to its mode bits.
     fn opens_again(&self, fd: BorrowedFd, created: BorrowedFd) -> bool {
         if self.root.refuses_nothing.load(Ordering::Relaxed) {
             return true;
@@ -246,63 +255,69 @@ impl PosixStore {
         })
     }
 
-    /// As [`anchor_identified`](PosixStore::anchor_identified), of a file that was found at a path below the root just now: that is
-    /// told as the path hint, once, without looking where it is.
+    /// Anchors a file that was just found at the path `place` below the root, like
+    /// [`anchor_identified`](PosixStore::anchor_identified). The first path hint is `place`, without asking the kernel.
     pub fn anchor_found(&self, fd: Arc<OwnedFd>, identity: Identity, place: &Path) -> Arc<dyn Anchor> {
         let mut anchor = PosixAnchor::new(self.root.clone(), fd, None, identity);
-        // Where a file is found by its hint alone, that is asked for.
+        // If the store finds files only by hint, the present path is requested when needed.
         if self.root.opens_handles {
             anchor.created_at(place.to_owned());
         }
         Arc::new(anchor)
     }
 
-    /// The file or directory with this identity as an `O_PATH` descriptor; `None`: it is not there, or not below the root.
+    /// Finds a file or directory by identity and returns an `O_PATH` descriptor. `None`: it does not exist, or not
+    /// below the root.
     pub fn find(&self, identity: &Identity, hint: &Path) -> io::Result<Option<OwnedFd>> {
         self.root.calls.call(StoreCall::Lookup, || locate::find(&self.root, identity, hint))
     }
 
-    /// The identity of any file below the root: [`identity_of`](PosixStore::identity_of) without its `fstatfs`.
+    /// Returns the identity of any file below the root, like [`identity_of`](PosixStore::identity_of) but without its
+    /// `fstatfs`.
     pub fn identify(&self, fd: BorrowedFd) -> io::Result<Identity> {
         identity::identify(fd, self.root.handles)
     }
 
-    /// What tells a file from all others that somebody has, where that costs no request and its identity does: a FUSE file system is
-    /// asked for the time of birth. `None`: the identity is had as cheaply, or has to be asked for.
+    /// Returns an identity that is valid while the file is open and costs no request.
+    ///
+    /// For FUSE file systems only, where the lasting identity costs a request for the birth time. `None`: the lasting
+    /// identity is equally cheap, or has to be requested.
     pub fn passing_identity(&self, fd: BorrowedFd) -> Option<Identity> {
         if self.root.handles { None } else { identity::passing(fd) }
     }
 
-    /// Asks for the identity of a file with a passing one, and remembers that as long as what it gives is kept.
+    /// Requests the lasting identity of a file with a passing identity, and registers it until the result is dropped.
     pub fn identify_passing(&self, fd: BorrowedFd, ino: u64) -> io::Result<Identified> {
         let identity = self.root.calls.call(StoreCall::Attributes, || self.identify(fd))?;
         *self.root.identified.lock().entry(ino).or_default() += 1;
         Ok(Identified { root: self.root.clone(), ino, identity })
     }
 
-    /// Whether a file with this inode number is identified now.
+    /// Returns whether a file with this inode number is registered as identified.
     pub fn is_identified(&self, ino: u64) -> bool {
         self.root.identified.lock().contains_key(&ino)
     }
 
-    /// How identities of files with this inode number begin, where files have passing ones.
+    /// Returns the first bytes of identities of files with this inode number, for stores with passing identities.
     pub fn starts_of(ino: u64) -> [[u8; 9]; 2] {
         identity::starts_of(ino)
     }
 
-    /// Whether this identity will never be another file's. It will where a store that tells no birth time uses a number again.
+    /// Returns whether this identity will never belong to another file. False if it contains only an inode number,
+    /// which a store may reuse.
     pub fn is_lasting(identity: &Identity) -> bool {
         !identity::is_number_alone(identity)
     }
 
-    /// What tells this accelerated directory from every other one, also after a restart of the machine: the identity of the
-    /// directory, and where that is no more than an inode number (a FUSE store that tells no birth time) also what is
-    /// mounted there.
+    /// Returns a string that identifies this accelerated directory, even after a reboot.
+    ///
+    /// That is the identity of the directory. If the identity is only an inode number (a FUSE store without birth
+    /// times), file system type and source of the mount are appended.
     pub fn id_of(fd: BorrowedFd) -> io::Result<String> {
         PosixStore::id_with(fd, identity::handles_are_durable(fd)?)
     }
 
-    /// As [`id_of`](PosixStore::id_of), of the root.
+    /// Returns the string of [`id_of`](PosixStore::id_of) for the root.
     pub fn id(&self) -> io::Result<String> {
         PosixStore::id_with(self.root(), self.root.kind != identity::FUSE_MAGIC)
     }
@@ -317,8 +332,8 @@ impl PosixStore {
         Ok(mounted.map_or_else(|| identity.to_string(), |(kind, source)| format!("{identity} {kind} {source}")))
     }
 
-    /// The identity of the file behind a descriptor of any kind: its durable handle, else (on FUSE, and where there
-    /// are no handles) inode number and birth time.
+    /// Returns the identity of the file behind any descriptor. That is its durable handle or - on FUSE, and without
+    /// handles - its inode number and birth time.
     pub fn identity_of(fd: BorrowedFd) -> io::Result<Identity> {
         identity::identify(fd, identity::handles_are_durable(fd)?)
     }
@@ -365,7 +380,7 @@ impl GlobalStore for PosixStore {
                 Err(error) if locate::is_elsewhere(&error) => return Ok(false),
                 other => other?,
             };
-            // A refusal tells nothing of what is there: a file system that is read-only refuses before it looks.
+            // Look before unlinking: a read-only file system refuses before it checks whether the file exists.
             match fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
                 Err(Errno::NOENT | Errno::ACCESS) => return Ok(false),
                 found if FileType::from_raw_mode(found?.st_mode) != FileType::RegularFile => return Ok(false),
@@ -392,19 +407,19 @@ impl SyncPoint for Point {
 }
 
 impl Root {
-    /// A descriptor that hears of errors from now on; `None` where the root cannot be opened.
+    /// Opens a descriptor that receives write-back errors from now on; `None` if the root cannot be opened.
     fn sync_descriptor(&self) -> io::Result<Option<OwnedFd>> {
         let Some(readable) = &self.readable else { return Ok(None) };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         self.calls.call(StoreCall::Sync, || match fs::openat(readable, ".", flags, Mode::empty()) {
             Ok(own) => Ok(Some(own)),
-            // It may not be read any more: one that shares what it hears still syncs.
+            // The root is no longer readable. A duplicate of the old descriptor shares its error state but still syncs.
             Err(rustix::io::Errno::ACCESS | rustix::io::Errno::PERM) => Ok(Some(readable.try_clone()?)),
             Err(error) => Err(error.into()),
         })
     }
 
-    /// `syncfs`, or `sync` of the whole machine where the root cannot be opened.
+    /// Calls `syncfs`, or `sync` for the whole machine if the root cannot be opened.
     fn sync_by(&self, fd: Option<&OwnedFd>) -> io::Result<()> {
         self.calls.call(StoreCall::Sync, || {
             match fd {
@@ -415,15 +430,17 @@ impl Root {
         })
     }
 
-    /// Errors of what others wrote are theirs to hear.
+    /// Syncs the store through a new descriptor, which leaves earlier write-back errors to other descriptors.
     fn sync(&self) -> io::Result<()> {
         self.sync_by(self.sync_descriptor()?.as_ref())
     }
 }
 
 impl Root {
-    /// What follows the root in an absolute path; `None`: it is elsewhere. The root's own path is asked for when it does not
-    /// fit any more, or where hints are all there is to find a file by: after some renames above it an old one may fit wrongly.
+    /// Returns the part of an absolute path below the root; `None`: the path is elsewhere.
+    ///
+    /// The cached path of the root is refreshed if `path` does not lie below it. It is not used at all if files can be
+    /// found only by hint. After renames above the root, a stale path could match wrongly.
     fn below(&self, path: &Path) -> io::Result<Option<PathBuf>> {
         if self.opens_handles {
             let link = self.link.read();
@@ -440,30 +457,30 @@ impl Root {
     }
 }
 
-/// Another descriptor of a file, which is only `O_PATH`. Not by way of `/proc`, where each descriptor that is looked at costs the
+/// Opens another descriptor of a file, with `O_PATH` only. Avoids `/proc`, where each descriptor looked at costs the
 /// kernel an inode.
 pub fn reopen_as_path(fd: BorrowedFd) -> io::Result<OwnedFd> {
     use rustix::mount::{OpenTreeFlags, open_tree};
     match open_tree(fd, "", OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH) {
         Ok(path) => Ok(path),
-        // A sandbox may refuse it.
+        // A sandbox may refuse `open_tree`.
         Err(_) => Ok(fs::open(proc_path(fd), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?),
     }
 }
 
-/// Tried on the root itself.
+/// Returns whether this process may open files by handle, tested on the root itself.
 fn opens_handles(root: BorrowedFd) -> bool {
     identity::identify(root, true)
         .and_then(|identity| identity::open_by_handle(root, &identity))
         .is_ok_and(|found| matches!(found, identity::ByHandle::Found(_)))
 }
 
-/// The path through which a descriptor is reopened. It is short enough that no allocation matters.
+/// Returns the path through which a descriptor is reopened.
 fn proc_path(fd: BorrowedFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()))
 }
 
-/// Where the kernel says that a descriptor's file is now.
+/// Returns the present path of a descriptor's file according to the kernel.
 fn proc_link(fd: BorrowedFd) -> io::Result<PathBuf> {
     std::fs::read_link(proc_path(fd))
 }
@@ -472,11 +489,11 @@ fn attributes_of(fd: BorrowedFd) -> io::Result<StoreAttributes> {
     Ok(told(&fs::statx(fd, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?))
 }
 
-/// [`attributes_of`], past the caches of the file system's client.
+/// Returns attributes like [`attributes_of`], bypassing the caches of the file system's client.
 fn attributes_now_of(fd: BorrowedFd) -> io::Result<StoreAttributes> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
     match fs::statx(fd, "", flags, StatxFlags::BASIC_STATS) {
-        // A sandbox may refuse it.
+        // A sandbox may refuse the flag.
         Err(Errno::NOSYS | Errno::PERM | Errno::INVAL) => attributes_of(fd),
         stat => Ok(told(&stat?)),
     }
@@ -501,7 +518,7 @@ fn told(stat: &fs::Statx) -> StoreAttributes {
     }
 }
 
-/// As [`attributes_of`], as this machine has them in memory: they cost no request.
+/// Returns attributes like [`attributes_of`], but from this machine's memory, without a request.
 fn attributes_in_memory(fd: BorrowedFd) -> io::Result<StoreAttributes> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     Ok(told(&fs::statx(fd, "", flags, StatxFlags::BASIC_STATS)?))

@@ -1,4 +1,4 @@
-//! A small file whose bytes come while the store is asked who it is.
+//! A small file whose content is read ahead while other requests about it are sent.
 
 use std::fs::File;
 use std::io;
@@ -17,14 +17,14 @@ use crate::limits::{SETTLED, SETTLED_COARSE};
 pub struct OpenedForReading {
     /// The open file.
     pub(super) file: File,
-    /// The file before its bytes were asked for, until somebody has taken that for his look. Afterwards the client of the store may not
-    /// know the time of last access, and would ask for it.
+    /// Attributes from before the read-ahead started, until they are taken as the result of a `stat`. Afterwards the
+    /// store's client may not know the access time and would have to request it.
     pub(super) before: Option<StoreAttributes>,
 }
 
 impl OpenedForReading {
-    /// Opens a file, and asks for its bytes if it is no longer than `read_max`: nobody waits for them here. Not those of one that changed
-    /// a moment ago: another change might leave its times as they are.
+    /// Opens a file and starts reading ahead without waiting, if it has at most `read_max` bytes. A file that has just
+    /// changed is not read ahead, because another change might not update its times.
     pub(super) fn new(calls: Store, fd: BorrowedFd, read_max: u64) -> io::Result<OpenedForReading> {
         let before = calls.call(StoreCall::Attributes, || attributes_in_memory(fd))?;
         let file = calls.call(StoreCall::Open, || anchor::open_reading(fd))?;
@@ -35,7 +35,7 @@ impl OpenedForReading {
     }
 }
 
-/// Whether a change from now on moves the time of the last one.
+/// Returns whether another change from now on would certainly give the file a new time.
 fn is_settled(changed: Timestamp) -> bool {
     let Ok(now) = SystemTime::now().duration_since(UNIX_EPOCH) else { return false };
     let changed_ns = i128::from(changed.seconds) * 1_000_000_000 + i128::from(changed.nanos);

@@ -1,4 +1,5 @@
-//! Whether other machines may change a file system, from its type.
+//! Properties that follow from the type of a file system: whether other machines may change it, lock across nodes, and
+//! so on.
 
 use std::io;
 
@@ -56,8 +57,10 @@ const SHARED_FUSE: [&str; 25] = [
     "davfs2",
 ];
 
-/// `statfs` types of file systems of which it is known that a rename over a file is one step, and leaves who has that file a way to
-/// it. (A client of NFS takes its name away first and gives it another, and those of SMB and 9p find by name what they have open.)
+/// `statfs` types of file systems where a rename over a file is known to be one step that leaves the replaced file
+/// accessible to those who have it open.
+///
+/// NFS clients rename the replaced file first. Clients of SMB and 9p find open files by name.
 const REPLACED: [i64; 9] = [
     0xEF53,      // ext2, ext3, ext4
     0x5846_5342, // XFS
@@ -70,12 +73,13 @@ const REPLACED: [i64; 9] = [
     0x00C3_6400, // Ceph
 ];
 
-/// Whether a file can take another's place at once in a file system of this `statfs` type, and who has the other can tell.
+/// Returns whether, on this `statfs` type, a file can be replaced in one step that holders of the old file can detect.
 pub(super) fn replaces(kind: i64) -> bool {
     REPLACED.contains(&kind)
 }
 
-/// `statfs` types of file systems whose times are as fine as needed to tell each change from a look before it, from Linux 6.13 on.
+/// `statfs` types of file systems with times fine enough to distinguish each change from an earlier `stat`, since Linux
+/// 6.13.
 const FINE_TIMES: [i64; 4] = [
     0xEF53,      // ext4
     0x5846_5342, // XFS
@@ -83,26 +87,28 @@ const FINE_TIMES: [i64; 4] = [
     0x0102_1994, // tmpfs
 ];
 
-/// Whether a file system of this `statfs` type, under this kernel, gives each change that follows a look another time.
+/// Returns whether, on this `statfs` type and kernel, each change after a `stat` gets a new time.
 pub(super) fn has_fine_times(kind: i64) -> bool {
     FINE_TIMES.contains(&kind) && is_kernel_from((6, 13))
 }
 
-/// Whether this kernel is of this version or later; false where it does not tell.
+/// Returns whether the running kernel has this version or a later one; false if unknown.
 pub fn is_kernel_from(version: (u32, u32)) -> bool {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     kernel(&release) >= version
 }
 
-/// The first two numbers of a kernel's release.
+/// Returns the first two numbers of a kernel release.
 fn kernel(release: &str) -> (u32, u32) {
     let mut numbers = release.split(['.', '-']).map_while(|number| number.parse().ok());
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 
-/// `statfs` types of shared file systems whose clients hand locks to a server that all of them ask, unless a mount option says
-/// otherwise. (BeeGFS keeps locks on the node unless it is tuned, 9p and AFS always do; those of SMB stop other nodes' reads and
-/// writes.)
+/// `statfs` types of shared file systems whose clients send locks to a common server, unless a mount option says
+/// otherwise.
+///
+/// BeeGFS keeps locks on the node unless it is tuned; 9p and AFS always do. SMB locks block reads and writes of other
+/// nodes.
 const LOCK_ACROSS: [i64; 6] = [
     0x6969,      // NFS
     0x0BD0_0BD0, // Lustre
@@ -112,16 +118,18 @@ const LOCK_ACROSS: [i64; 6] = [
     0x0116_1970, // GFS2
 ];
 
-/// Subtypes of FUSE file systems whose clients do.
+/// Subtypes of FUSE file systems whose clients send locks to a common server.
 const LOCK_ACROSS_FUSE: [&str; 8] =
     ["ceph", "ceph-fuse", "glusterfs", "juicefs", "JuiceFS", "mfs", "moosefs", "saunafs"];
 
-/// Mount options that keep locks on the node: of NFS, of Lustre.
+/// Mount options of NFS and Lustre that keep locks on the node.
 const LOCKS_STAY: [&str; 6] =
     ["nolock", "local_lock=all", "local_lock=flock", "local_lock=posix", "localflock", "noflock"];
 
-/// Whether locks on files of a shared or FUSE file system exclude the programs of other nodes; `Err`: why not, in a few words.
-/// `kind`: its `statfs` type; `table`: the text of `mountinfo`, which has its mount options under `device`.
+/// Checks whether locks on a shared or FUSE file system exclude programs of other nodes. Errors: the reason why not, in
+/// a few words.
+///
+/// `kind` is the `statfs` type. `table` is the text of `mountinfo`, in which `device` has its mount options.
 pub(super) fn locks_across_nodes(kind: i64, table: &str, device: u64) -> Result<(), String> {
     let mounted = mounted_as(table, device);
     let name = mounted.map_or("a file system of an unknown type", |(kind, _)| kind);
@@ -136,7 +144,7 @@ pub(super) fn locks_across_nodes(kind: i64, table: &str, device: u64) -> Result<
     stays.map_or(Ok(()), |option| Err(format!("{name} is mounted with {option}")))
 }
 
-/// Mount options of a device, of the mount and of its file system.
+/// Returns the mount options of a device: those of the mount, then those of its file system.
 fn options(table: &str, device: u64) -> impl Iterator<Item = &str> {
     let device = format!("{}:{}", fs::major(device), fs::minor(device));
     let of = table.lines().filter_map(|line| line.split_once(" - "));
@@ -146,7 +154,7 @@ fn options(table: &str, device: u64) -> impl Iterator<Item = &str> {
         .flat_map(|words| words.split(','))
 }
 
-/// Finds out for a file system of this `statfs` type; `device` is its `st_dev`.
+/// Returns whether several machines may mount a file system of this `statfs` type; `device` is its `st_dev`.
 pub(super) fn is_shared(kind: i64, device: u64) -> io::Result<bool> {
     if kind == FUSE_MAGIC {
         let table = std::fs::read_to_string("/proc/self/mountinfo")?;
@@ -155,13 +163,13 @@ pub(super) fn is_shared(kind: i64, device: u64) -> io::Result<bool> {
     Ok(SHARED.contains(&kind))
 }
 
-/// The subtype of the FUSE mount of a device in the text of `mountinfo`. A detached clone is not listed, but the mount
-/// that it was cloned from has the same device.
+/// Returns the FUSE subtype of a device in the text of `mountinfo`. A detached clone is not listed, but the mount it
+/// was cloned from has the same device.
 fn fuse_subtype(table: &str, device: u64) -> Option<&str> {
     mounted_as(table, device)?.0.strip_prefix("fuse.")
 }
 
-/// File system type and source of the mount of a device.
+/// Returns file system type and source of the mount of a device.
 pub(super) fn mounted_as(table: &str, device: u64) -> Option<(&str, &str)> {
     let device = format!("{}:{}", fs::major(device), fs::minor(device));
     table.lines().find_map(|line| {

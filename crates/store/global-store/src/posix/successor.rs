@@ -1,4 +1,4 @@
-//! A file that is written beside another, hidden, and then takes its name in one rename.
+//! A hidden file, written beside another, that then takes the other's name in one rename.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -18,8 +18,8 @@ use crate::calls::StoreCall;
 use crate::limits::{XATTR_LIST_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
 use crate::{Dressed, StoreFile, Successor};
 
-/// Attributes that are not the user's: ours, what the kernel knows of the content, and where stores keep what is their own of a
-/// file (its place, its stripes), which another file has otherwise.
+/// Prefixes of extended attributes that are not copied. They are our own, the kernel's measurements of the content, or
+/// a store's own data about a file (location, stripes), which differs for another file.
 const LEFT: [&[u8]; 13] = [
     b"user.forebay.",
     b"security.ima",
@@ -36,7 +36,7 @@ const LEFT: [&[u8]; 13] = [
     b"trusted.glusterfs.",
 ];
 
-/// Those of `chattr` that anybody may set (`FS_FL_USER_MODIFIABLE` of the kernel's `fs.h`).
+/// Flags of `chattr` that any user may set (`FS_FL_USER_MODIFIABLE` of the kernel's `fs.h`).
 const USERS_FLAGS: u32 = 0x0003_80FF;
 
 pub(super) struct PosixSuccessor {
@@ -50,7 +50,7 @@ pub(super) struct PosixSuccessor {
     placed: Option<bool>,
 }
 
-/// Begins one for the file `old`, which is at `path` below the root. `None`: it cannot have one.
+/// Creates the successor of the file `old`, which is at `path` below the root. Returns `None` if it cannot have one.
 pub(super) fn begin(
     root: &Arc<Root>,
     old: &Arc<OwnedFd>,
@@ -89,7 +89,7 @@ fn create(directory: &OwnedFd, hidden: &OsStr) -> io::Result<Option<OwnedFd>> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let open = || Ok(fs::openat(directory, hidden, flags, Mode::RUSR | Mode::WUSR)?);
     let opened = match open() {
-        // What we left when we died.
+        // A leftover of an earlier run.
         Err(error) if is(&error, libc::EEXIST) => {
             fs::unlinkat(directory, hidden, AtFlags::empty()).map_err(io::Error::from).and_then(|()| open())
         }
@@ -97,7 +97,7 @@ fn create(directory: &OwnedFd, hidden: &OsStr) -> io::Result<Option<OwnedFd>> {
     };
     match opened {
         Err(error) if forbids(&error) || is(&error, libc::ENAMETOOLONG) => Ok(None),
-        // Somebody else has made something of that name.
+        // Another file or directory of that name was created by others.
         Err(error) if [libc::EISDIR, libc::ENOTEMPTY, libc::EEXIST].iter().any(|errno| is(&error, *errno)) => Ok(None),
         other => other.map(Some),
     }
@@ -111,7 +111,7 @@ fn forbids(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM | libc::EROFS))
 }
 
-/// Whether the file of `stat` has this name.
+/// Returns whether the file of `stat` has this name.
 fn is_at(directory: &OwnedFd, name: &OsStr, stat: &Stat) -> io::Result<bool> {
     match fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(there) => Ok((there.st_dev, there.st_ino) == (stat.st_dev, stat.st_ino)),
@@ -120,8 +120,8 @@ fn is_at(directory: &OwnedFd, name: &OsStr, stat: &Stat) -> io::Result<bool> {
     }
 }
 
-/// What came of asking or changing a store; `None`: it refuses for good. That there is no room, or that the store fails or is away,
-/// is no refusal.
+/// Classifies the result of a call to a store: `None` means a permanent refusal. Lack of space and failures of the
+/// store are returned as errors.
 fn allowed<T>(done: Result<T, Errno>) -> io::Result<Option<T>> {
     match done {
         Ok(value) => Ok(Some(value)),
@@ -141,30 +141,30 @@ fn allowed<T>(done: Result<T, Errno>) -> io::Result<Option<T>> {
     }
 }
 
-/// What a file has beside its data, but for times.
+/// Everything a file has beside data and times.
 #[derive(PartialEq, Eq)]
 struct Dress {
     owner: (u32, u32),
     mode: u32,
-    /// Extended attributes, access lists among them.
+    /// Extended attributes, including access lists.
     attributes: BTreeMap<OsString, Vec<u8>>,
-    /// What `chattr` sets; `None` where a store has no such flags.
+    /// Flags set by `chattr`; `None` if the store has none.
     flags: Option<IFlags>,
 }
 
 impl Dress {
-    /// `None`: it cannot be told.
+    /// Reads the attributes of a file; `None` if they cannot be read completely.
     fn of(file: impl AsFd) -> io::Result<Option<Dress>> {
         let stat = fs::fstat(&file)?;
         let Some(attributes) = attributes(&proc_path(file.as_fd()))? else { return Ok(None) };
-        // How a store keeps a file is its own affair.
+        // Flags that describe how the store keeps a file are ignored.
         let flags = fs::ioctl_getflags(&file).ok().map(|flags| flags & IFlags::from_bits_retain(USERS_FLAGS));
         Ok(Some(Dress { owner: (stat.st_uid, stat.st_gid), mode: stat.st_mode & 0o7777, attributes, flags }))
     }
 }
 
 impl PosixSuccessor {
-    /// What the other file has now; `None`: something that this one cannot have.
+    /// Returns the attributes of the file to be replaced; `None` if this file cannot have them.
     fn wanted(&self) -> io::Result<Option<Dress>> {
         let old = match reopen(self.old.as_fd(), OFlags::RDONLY | OFlags::NONBLOCK) {
             Err(error) if forbids(&error) => return Ok(None),
@@ -187,9 +187,10 @@ impl PosixSuccessor {
         Ok(dressed)
     }
 
-    /// Gives it all that is wanted; `None`: it is refused.
+    /// Sets all of `wanted` on this file; `None` if the store refuses.
     fn put_on(&self, wanted: &Dress) -> io::Result<Option<()>> {
-        // Before anything: it lets nobody in meanwhile who may not open the other file, and an access list would suffer by it later.
+        // First restrict the mode. This keeps out users who may not open the other file, and a later chmod would alter
+        // access lists.
         if allowed(fs::fchmod(&self.fd, Mode::RUSR | Mode::WUSR))?.is_none() {
             return Ok(None);
         }
@@ -198,10 +199,10 @@ impl PosixSuccessor {
         if (now.st_uid, now.st_gid) != wanted.owner && allowed(give())?.is_none() {
             return Ok(None);
         }
-        // Both may have changed some of them.
+        // Both calls may have changed some attributes.
         let Some(now) = Dress::of(&self.fd)? else { return Ok(None) };
         let path = proc_path(self.fd.as_fd());
-        // A default access list of the directory among them, which the other file lost or never had.
+        // For example a default access list of the directory, which the other file lost or never had.
         for name in now.attributes.keys().filter(|name| !wanted.attributes.contains_key(*name)) {
             if allowed(fs::removexattr(&path, name.as_os_str()))?.is_none() {
                 return Ok(None);
@@ -213,7 +214,7 @@ impl PosixSuccessor {
                 return Ok(None);
             }
         }
-        // Last, and only where access lists have not brought it: they may suffer by it.
+        // Last, and only if the access lists have not already set the mode: chmod may alter them.
         if fs::fstat(&self.fd)?.st_mode & 0o7777 == wanted.mode {
             return Ok(Some(()));
         }
@@ -223,7 +224,7 @@ impl PosixSuccessor {
     fn copy_atime(&self) -> io::Result<()> {
         let (wanted, now) = (fs::fstat(&self.old)?, fs::fstat(&self.fd)?);
         if (now.st_atime, now.st_atime_nsec) != (wanted.st_atime, wanted.st_atime_nsec) {
-            // Not worth a sync: reading moves it.
+            // The access time needs no sync, since any read changes it.
             let atime = Timespec { tv_sec: wanted.st_atime, tv_nsec: wanted.st_atime_nsec as _ };
             let omit = Timespec { tv_sec: 0, tv_nsec: fs::UTIME_OMIT };
             fs::futimens(&self.fd, &Timestamps { last_access: atime, last_modification: omit })?;
@@ -234,13 +235,14 @@ impl PosixSuccessor {
     fn take_place_below(&mut self) -> io::Result<bool> {
         let (former, new) = (fs::fstat(&self.old)?, fs::fstat(&self.fd)?);
         let alone = former.st_nlink == 1 && new.st_nlink == 1;
-        // Who may write the directory may have put something else under either name.
+        // Anyone who may write the directory may have put another file under either name.
         let there = is_at(&self.directory, &self.name, &former)? && is_at(&self.directory, &self.hidden, &new)?;
         if !alone || !there {
             return Ok(false);
         }
         let renamed = fs::renameat(&self.directory, &self.hidden, &self.directory, &self.name);
-        // An answer that was lost on the way may have been a good one, and a good one may be of what was put there just now.
+        // The reply to a successful rename may have been lost. A successful rename may also have moved a file that was
+        // put there just now.
         let placed = is_at(&self.directory, &self.name, &new).ok();
         self.placed = placed.filter(|placed| *placed || renamed.is_err());
         if self.placed == Some(true) {
@@ -251,7 +253,7 @@ impl PosixSuccessor {
     }
 }
 
-/// A file's attributes that another can have; `None`: they cannot all be told.
+/// Returns a file's extended attributes that can be copied; `None` if they cannot all be read.
 fn attributes(path: &Path) -> io::Result<Option<BTreeMap<OsString, Vec<u8>>>> {
     let mut list = vec![0; XATTR_LIST_BYTES_MAX];
     let len = match fs::listxattr(path, &mut list[..]) {
@@ -267,7 +269,7 @@ fn attributes(path: &Path) -> io::Result<Option<BTreeMap<OsString, Vec<u8>>>> {
     for name in list[..len].split(|&byte| byte == 0).filter(is_users).map(OsStr::from_bytes) {
         match fs::getxattr(path, name, &mut value[..]) {
             Ok(len) => drop(found.insert(name.to_owned(), value[..len].to_vec())),
-            // Taken away since it was listed: whoever did that made a change that is seen.
+            // Removed since the listing; whoever did that made a change that will be noticed.
             Err(Errno::NODATA) => {}
             Err(error) => {
                 if allowed::<()>(Err(error))?.is_none() {
@@ -305,7 +307,7 @@ impl Successor for PosixSuccessor {
 impl Drop for PosixSuccessor {
     fn drop(&mut self) {
         if self.placed == Some(false) {
-            // What stays goes when the file gets another successor, at the next start, or when its directory is removed.
+            // If removal fails, the file is removed with the next successor, at the next start, or with its directory.
             let _ = self.root.calls.call(StoreCall::Remove, || {
                 if is_at(&self.directory, &self.hidden, &fs::fstat(&self.fd)?)? {
                     fs::unlinkat(&self.directory, &self.hidden, AtFlags::empty())?;

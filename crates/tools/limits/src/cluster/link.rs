@@ -8,25 +8,25 @@ use serde::de::{Deserializer, Error};
 use crate::bounds::{COUNT_MAX, PART_MIN_BYTES_PER_S};
 use crate::units::{Rate, format_rate};
 
-/// Of a rate that no part of a cluster has.
+/// Problem with a rate that is too low for any part of a cluster.
 pub(super) const TOO_SLOW: &str = "is below 1 Mbit/s: is a prefix missing, such as G of Gbit/s?";
 
 /// Payload bits and line bits of a line encoding: `64b/66b` is 64 of 66. `none` is 1 of 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Encoding {
-    /// Payload bits of a block.
+    /// Number of payload bits in a block.
     pub payload: u32,
-    /// Bits of that block on the wire.
+    /// Number of bits of that block on the wire.
     pub line: u32,
 }
 
 impl Encoding {
-    /// Payload of one raw bit, above 0 and at most 1.
+    /// Returns the payload of one raw bit, above 0 and at most 1.
     pub fn share(self) -> f64 {
         f64::from(self.payload) / f64::from(self.line)
     }
 
-    /// Reads `64b/66b`, `8b/10b`, `128b/130b`, `256b/257b` or `none`. The error is a sentence.
+    /// Parses `64b/66b`, `8b/10b`, `128b/130b`, `256b/257b` or `none`. Errors: a sentence for the user.
     pub fn parse(text: &str) -> Result<Encoding, String> {
         if text == "none" {
             return Ok(Encoding::default());
@@ -60,14 +60,14 @@ impl<'de> Deserialize<'de> for Encoding {
     }
 }
 
-/// Whether both directions have their own rate.
+/// Whether both directions have separate rates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Duplex {
     /// Each direction has the full rate.
     #[default]
     Full,
-    /// Both directions share one.
+    /// Both directions share one rate.
     Half,
 }
 
@@ -77,19 +77,19 @@ pub enum Duplex {
 pub struct Link {
     /// Raw rate of one lane.
     pub rate: Rate,
-    /// Line encoding; default none, which is right when `rate` is the data rate already.
+    /// Line encoding; default none, which is right if `rate` is already the data rate.
     #[serde(default)]
     pub encoding: Encoding,
-    /// Lanes of one link.
+    /// Number of lanes of one link.
     #[serde(default = "super::one")]
     pub lanes: u64,
-    /// Links side by side.
+    /// Number of parallel links.
     #[serde(default = "super::one")]
     pub count: u64,
     /// Share that headers and protocols take from the data rate, `0.0..1.0`.
     #[serde(default)]
     pub overhead: f64,
-    /// Whether both directions have their own rate.
+    /// Whether both directions have separate rates.
     #[serde(default)]
     pub duplex: Duplex,
     /// Price of one link: interface, cable and port.
@@ -97,22 +97,22 @@ pub struct Link {
 }
 
 impl Link {
-    /// Bits on the wire, as bytes a second.
+    /// Returns the raw bit rate on the wire, in bytes per second.
     pub fn raw_bytes_per_s(&self) -> f64 {
         self.rate.bytes_per_s() * self.lanes as f64 * self.count as f64
     }
 
-    /// What is left for data, bytes a second in one direction.
+    /// Returns the rate that remains for data, in bytes per second for one direction.
     pub fn data_bytes_per_s(&self) -> f64 {
         self.raw_bytes_per_s() * self.encoding.share() * (1.0 - self.overhead)
     }
 
-    /// What all of them cost.
+    /// Returns the total price of the links.
     pub(super) fn price(&self) -> f64 {
         self.count as f64 * self.price.unwrap_or(0.0)
     }
 
-    /// The first value that cannot be.
+    /// Returns the first impossible value: its key and the problem.
     pub(super) fn fault(&self) -> Option<(&'static str, &'static str)> {
         if self.lanes == 0 || self.lanes > COUNT_MAX {
             return Some(("lanes", "must be at least 1"));
@@ -126,7 +126,7 @@ impl Link {
         (!(0.0..1.0).contains(&self.overhead)).then_some(("overhead", "must be a share such as 0.03, not a percentage"))
     }
 
-    /// Where the figure comes from: `2 x 100 Gbit/s x 64/66`.
+    /// Returns the formula of the data rate: `2 x 100 Gbit/s x 64/66`.
     pub fn formula(&self) -> String {
         let mut parts = Vec::new();
         if self.count != 1 {

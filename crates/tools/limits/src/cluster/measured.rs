@@ -1,42 +1,43 @@
-//! What a test of the whole gave: of writing, of reading, or of a direction that is not said.
+//! Results of a test of the complete system: for writing, for reading, or without a stated direction.
 
 use serde::Deserialize;
 
 use crate::units::Rate;
 
-/// `[measured.write]` and `[measured.read]`; or `[measured]` alone, of which nobody knows which it is: it says something only where both
-/// directions have the same limits.
+/// Results under `[measured.write]` and `[measured.read]`, or `[measured]` alone.
+///
+/// Figures of `[measured]` alone have no direction. They are used only if both directions have equal limits.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Measured {
-    /// Of programs that write.
+    /// Results of programs that write.
     pub write: Option<Figures>,
-    /// Of programs that read.
+    /// Results of programs that read.
     pub read: Option<Figures>,
     best: Option<Rate>,
     single: Option<Rate>,
     interface_peak: Option<Rate>,
 }
 
-/// One direction.
+/// Results for one direction.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Figures {
-    /// The best throughput of all.
+    /// Highest throughput measured.
     pub best: Rate,
-    /// The throughput of one process on one node.
+    /// Throughput of one process on one node.
     pub single: Option<Rate>,
-    /// The highest rate seen at one I/O node's interface.
+    /// Highest rate observed at one I/O node's interface.
     pub interface_peak: Option<Rate>,
 }
 
 impl Measured {
-    /// The figures whose direction is not said.
+    /// Returns the figures without a stated direction.
     pub fn unsaid(&self) -> Option<Figures> {
         Some(Figures { best: self.best?, single: self.single, interface_peak: self.interface_peak })
     }
 
-    /// What is wrong with them.
+    /// Returns the problem with the figures, if there is one.
     pub(super) fn fault(&self) -> Option<&'static str> {
         let directed = self.write.is_some() || self.read.is_some();
         let bare = self.best.is_some() || self.single.is_some() || self.interface_peak.is_some();

@@ -1,4 +1,4 @@
-//! What stores the data, and what redundancy costs it.
+//! Media that store the data, and the cost of redundancy.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use super::link::TOO_SLOW;
 use crate::bounds::{COUNT_MAX, PART_MIN_BYTES_PER_S};
 use crate::units::Rate;
 
-/// Who computes the redundant blocks, and so which links they cross.
+/// Place where the redundant blocks are computed, which determines the links that carry them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RedundancyAt {
@@ -25,14 +25,14 @@ pub enum RedundancyAt {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Media {
-    /// How `--what-if` and `probe` name them.
+    /// Name for `--what-if` and `probe`.
     #[serde(default)]
     pub name: String,
-    /// Devices.
+    /// Number of devices.
     pub count: u64,
-    /// Sustained read rate of one.
+    /// Sustained read rate of one device.
     pub read: Rate,
-    /// Sustained write rate of one.
+    /// Sustained write rate of one device.
     pub write: Rate,
     /// Data blocks of a redundancy group (8 of 8+2).
     #[serde(default = "super::one")]
@@ -40,35 +40,35 @@ pub struct Media {
     /// Redundant blocks of a group (2 of 8+2).
     #[serde(default)]
     pub parity: u64,
-    /// Whole copies of everything; use instead of `data` and `parity`.
+    /// Number of complete copies of all data; an alternative to `data` and `parity`.
     #[serde(default = "super::one")]
     pub replicas: u64,
-    /// Share that file system and controller take, `0.0..1.0`.
+    /// Share of the rate that file system and controller take, `0.0..1.0`.
     #[serde(default)]
     pub overhead: f64,
-    /// Who computes the redundancy.
+    /// Place where the redundancy is computed.
     #[serde(default)]
     pub redundancy_at: RedundancyAt,
-    /// A directory on one of them on this machine, for `probe`.
+    /// Directory on one of the devices on this machine, for `probe`.
     pub dir: Option<PathBuf>,
     /// Price of one device.
     pub price: Option<f64>,
 }
 
 impl Media {
-    /// Bytes written for one byte of data, at least 1.
+    /// Returns the bytes written for one byte of data, at least 1.
     pub fn write_amplification(&self) -> f64 {
         (self.data + self.parity) as f64 / self.data as f64 * self.replicas as f64
     }
 
-    /// What all of them give to programs, bytes a second.
+    /// Returns the rate of all devices for program data, in bytes per second.
     pub fn data_bytes_per_s(&self, write: bool) -> f64 {
         let rate = if write { self.write } else { self.read };
         let amplification = if write { self.write_amplification() } else { 1.0 };
         self.count as f64 * rate.bytes_per_s() * (1.0 - self.overhead) / amplification
     }
 
-    /// The first value that cannot be.
+    /// Returns the first impossible value: its key and the problem.
     pub(super) fn fault(&self) -> Option<(&'static str, &'static str)> {
         if self.data == 0 || self.data > COUNT_MAX || self.parity > COUNT_MAX {
             return Some(("data", "must be at least 1"));
@@ -90,7 +90,7 @@ impl Media {
         (!(0.0..1.0).contains(&self.overhead)).then_some(("overhead", "must be a share such as 0.03, not a percentage"))
     }
 
-    /// Where the figure comes from.
+    /// Returns the formula of the data rate.
     pub fn formula(&self, write: bool) -> String {
         let rate = if write { self.write } else { self.read };
         let mut text = format!("{} x {rate}", self.count);

@@ -1,8 +1,10 @@
-//! Bottlenecks planted on purpose in a bed, and the verdict on what its instruments show.
+//! Bottlenecks planted on purpose in a test bed, and the verdict on the measurements.
 //!
-//! The bed's parts are of about equal strength, as in a cluster that was planned well; in every other story one part that has room to
-//! spare is below its plan without binding. A story is told in two ways: in slowfs's model with a time of its own, where instruments err
-//! by up to 3 % and the result is the same on any machine; or by somebody who mounts [`Story::real`] and runs real programs on it.
+//! The bed's parts are of about equal strength, as in a well-planned cluster. In every second scenario one oversized
+//! part is below its plan without binding.
+//!
+//! A scenario runs in one of two ways. In slowfs's model it runs in simulated time, with instrument errors of up to 3 %
+//! and equal results on any machine. Otherwise the caller mounts [`Story::real`] and runs real programs on it.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,7 +13,7 @@ use slowfs::model::{Bed, Ns, Operation, Protocol, Spec, Transfer, share};
 
 use super::{Culprit, Load, Observed, Part, Verdict, diagnose, reading};
 
-/// What can be planted.
+/// Kind of a planted bottleneck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plant {
     /// Nothing: the control.
@@ -29,7 +31,7 @@ pub enum Plant {
     Cache,
 }
 
-/// All of them, with their names.
+/// All kinds of bottlenecks, with their names.
 pub const PLANTS: [(Plant, &str); 11] = [
     (Plant::Nothing, "nothing"),
     (Plant::ClientCpu, "client processors"),
@@ -44,49 +46,50 @@ pub const PLANTS: [(Plant, &str); 11] = [
     (Plant::Cache, "a cache that cheats"),
 ];
 
-/// Stories after which the plants come again: the last ones are further controls. An odd number, so that each plant comes with and
-/// without a part that falls short elsewhere.
+/// Number of scenarios after which the plants repeat; the last ones of a cycle are further controls. Odd, so that each
+/// plant occurs with and without an oversized part that is below its plan.
 const CYCLE: usize = PLANTS.len() + 2;
 
-/// What is planted in the story with this seed.
+/// Returns the bottleneck planted in the scenario with this seed.
 pub fn planted(seed: u64) -> (Plant, &'static str) {
     PLANTS.get(seed as usize % CYCLE).copied().unwrap_or(PLANTS[0])
 }
 
-/// How large a bed is.
+/// Size of a bed.
 #[derive(Debug, Clone, Copy)]
 pub struct Scale {
     pub clients: u64,
-    /// Of each client.
+    /// Processes of each client.
     pub processes: u64,
-    /// What all of one kind give together, bytes a second.
+    /// Total rate of all parts of one kind, bytes per second.
     pub whole: f64,
     /// Bytes of a transfer.
     pub transfer: u64,
-    /// The length of a load.
+    /// Length of a load.
     pub length: Ns,
-    /// The metadata server's work for one operation, and how many it does at a time.
+    /// Time that the metadata server needs for one operation, and the number of operations in parallel.
     pub metadata: (Ns, usize),
 }
 
-/// Of the stories that are simulated.
+/// Size of the simulated scenarios.
 pub const SIMULATED: Scale =
     Scale { clients: 4, processes: 8, whole: 4e9, transfer: 1 << 20, length: 1_000_000_000, metadata: (50_000, 4) };
 
-/// Of those that are mounted: rates that a busy machine reaches, and enough operations in a load for its ends not to matter.
+/// Size of the mounted scenarios: rates that a busy machine reaches, and so many operations in a load that its start
+/// and end do not matter.
 pub const MOUNTED: Scale =
     Scale { clients: 8, processes: 1, whole: 8e6, transfer: 64 << 10, length: 1_500_000_000, metadata: (4_000_000, 2) };
 
 const SERVERS: usize = 4;
 const TARGETS: usize = 8;
-/// Largest error of an instrument.
+/// Largest relative error of an instrument.
 const ERROR: f64 = 0.03;
-/// How much stronger than the weakest a part may be.
+/// Largest relative excess of a part over the weakest.
 const HEADROOM: f64 = 0.1;
-/// How much stronger a part is that falls below its plan without binding.
+/// Factor by which an oversized part is stronger, which is then below its plan without binding.
 const DECOY: f64 = 2.5;
 
-/// One run: what was planted, how strong, and what chance decided.
+/// One scenario: the plant, its strength, and all random choices.
 #[derive(Debug, Clone)]
 pub struct Story {
     pub plant: Plant,
@@ -98,20 +101,20 @@ pub struct Story {
     number: usize,
 }
 
-/// The verdict on a story.
+/// Verdict on a scenario.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     pub verdict: Verdict,
     pub right: bool,
-    /// An alarm where nothing was planted.
+    /// Whether an alarm was raised although nothing was planted.
     pub false_alarm: bool,
 }
 
-/// Numbers of one story, in order.
+/// Random numbers of one scenario.
 struct Chance(u64);
 
 impl Chance {
-    /// At least `low`, below `high`.
+    /// Returns a random number in `low..high`.
     fn between(&mut self, low: f64, high: f64) -> f64 {
         self.0 = self.0.wrapping_add(1);
         low + share(self.0.wrapping_mul(0x1234_5677)) * (high - low)
@@ -119,7 +122,7 @@ impl Chance {
 }
 
 impl Story {
-    /// Plants what [`planted`] says with a strength of 1.3 to 4.
+    /// Creates the scenario of a seed, with the bottleneck of [`planted`] and a strength of 1.3 to 4.
     pub fn new(seed: u64, scale: Scale) -> Story {
         let (plant, _) = planted(seed);
         let Scale { clients, whole, transfer, length, metadata, .. } = scale;
@@ -159,7 +162,7 @@ impl Story {
             Plant::OneDisk => real.slow_target = Some((number, 1.0 / strength)),
             Plant::SlowNode => real.slow_server = Some((number, 1.0 / strength)),
             Plant::Metadata => real.metadata = (real.metadata as f64 * strength) as Ns,
-            // One lock for a whole file costs what it costs: as many clients' worth as there are.
+            // With one lock on the whole file the slowdown does not depend on `strength`: the clients take turns.
             Plant::Locks if seed % 2 == 1 => real.lock = Protocol::File,
             Plant::Locks => {
                 real.lock = Protocol::Central;
@@ -170,17 +173,17 @@ impl Story {
         Story { plant, strength, scale, seed, planned, real, number }
     }
 
-    /// The bed as it was bought.
+    /// Returns the bed as planned.
     pub fn planned(&self) -> &Spec {
         &self.planned
     }
 
-    /// The bed as it is.
+    /// Returns the bed as it really is.
     pub fn real(&self) -> &Spec {
         &self.real
     }
 
-    /// What a right verdict names.
+    /// Returns the part that a correct verdict names.
     fn culprit(&self) -> Option<Culprit> {
         Some(match self.plant {
             Plant::Nothing => return None,
@@ -197,7 +200,7 @@ impl Story {
         })
     }
 
-    /// The verdict on what instruments show.
+    /// Judges the measurements of this scenario.
     pub fn judge(&self, observed: &Observed) -> Outcome {
         let verdict = diagnose(observed);
         let (right, false_alarm) =
@@ -205,7 +208,7 @@ impl Story {
         Outcome { verdict, right, false_alarm }
     }
 
-    /// Runs the loads in the model's own time and judges what the instruments show.
+    /// Runs the loads in simulated time and judges the measurements.
     pub fn simulate(&self) -> Outcome {
         let Scale { clients, processes, transfer, .. } = self.scale;
         let data = |shared: bool| {
@@ -223,7 +226,7 @@ impl Story {
         })
     }
 
-    /// Every process does one operation after another until the load's time is over.
+    /// Runs one operation after another in every process until the load's time is over.
     fn load(&self, salt: u64, operation: impl Fn(u64, u64, u64) -> Operation) -> Load {
         let Scale { clients, processes, transfer, length, .. } = self.scale;
         let mut bed = Bed::new(self.real.clone());
@@ -257,14 +260,15 @@ impl Story {
     }
 }
 
-/// Plans one kind of part far stronger than needed, and lets it fall short of that without coming near to binding.
+/// Plans one kind of part far stronger than needed, and makes the real part fall short of that without coming close to
+/// binding.
 fn decoy(planned: &mut Spec, real: &mut Spec, plant: Plant, which: usize, short: f64) {
     let (field, actual, own) = match which {
         0 => (&mut planned.client_link, &mut real.client_link, Plant::ClientLink),
         1 => (&mut planned.server_link, &mut real.server_link, Plant::ServerLink),
         _ => (&mut planned.bandwidth, &mut real.bandwidth, Plant::Core),
     };
-    // What is planted, and a node of the servers, stays what binds.
+    // The planted part, and the server link of a slow node, must stay the bottleneck.
     if plant == own || (plant == Plant::SlowNode && own == Plant::ServerLink) {
         return;
     }
@@ -276,7 +280,7 @@ fn decoy(planned: &mut Spec, real: &mut Spec, plant: Plant, which: usize, short:
 mod tests {
     use super::*;
 
-    /// The bar: 95 of 100 named rightly, no false alarm. Simulated, so the same on every machine.
+    /// Requirement: 95 of 100 named correctly, no false alarm. Simulated, so equal on every machine.
     #[test]
     fn of_a_hundred_plants_and_controls_95_are_named_and_no_control_is_blamed() {
         let mut wrong = Vec::new();
@@ -291,8 +295,8 @@ mod tests {
         assert!(wrong.len() <= 5, "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
     }
 
-    /// What is mounted can be told apart at its low rates, where nothing disturbs it. The model's clock stops in the middle of operations,
-    /// which are a larger part of the whole there.
+    /// Scenarios of the mounted size can be diagnosed despite their low rates, if nothing disturbs them. The model's
+    /// clock stops in the middle of operations, which are a larger part of the total there.
     #[test]
     fn stories_of_the_size_that_is_mounted_are_told_apart_too() {
         let outcomes = (0..100).map(|seed| (seed, Story::new(seed, MOUNTED).simulate()));

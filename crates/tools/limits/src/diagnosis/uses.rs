@@ -1,10 +1,11 @@
-//! From the counters of a slowfs bed to readings.
+//! Conversion of a slowfs bed's counters to readings.
 
 use slowfs::model::{Kind, Spec, Use};
 
 use super::{Part, Reading};
 
-/// What a counter says of a part over `seconds`, beside what the bed's description promises. None for parts without a promise.
+/// Returns the reading of a part over `seconds`, with the rate promised by the bed's description. `None` for parts
+/// without a promise.
 pub fn reading(told: &Use, planned: &Spec, seconds: f64) -> Option<Reading> {
     let threads = planned.metadata_concurrency.max(1) as f64;
     let (part, promise) = match told.kind {

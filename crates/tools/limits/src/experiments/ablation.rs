@@ -1,5 +1,7 @@
-//! What the window's detector foresees, beside the paper's algorithm as printed and corrected: the program `ablation` replays traces in a
-//! time of its own, so that the figures are the detectors' and not the machine's.
+//! Comparison of the window's detector with the paper's algorithm as printed and as corrected.
+//!
+//! The program `ablation` replays traces in simulated time, so that the figures depend on the detectors and not on the
+//! machine.
 
 use std::process::{Command, Stdio};
 
@@ -8,12 +10,12 @@ use super::{Row, Run, beside};
 use crate::failure::Failure;
 use crate::units::format_share;
 
-/// One algorithm on one trace.
+/// Result of one algorithm on one trace.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Score {
     /// Share of the pattern's own requests that found all their bytes.
     hits: f64,
-    /// Until the program had read everything, microseconds.
+    /// Time until the program had read everything, microseconds.
     time_us: f64,
     /// Bytes fetched for each byte read.
     fetched: f64,
@@ -30,7 +32,7 @@ pub fn run(run: &Run<'_>, wanted: &Ablation, tell: &mut dyn FnMut(&str)) -> Resu
     Ok(scores.iter().map(|(trace, scores)| row(run, wanted, trace, *scores)).collect())
 }
 
-/// Of each trace: printed, corrected, the detector.
+/// Parses the results of each trace: printed, corrected, the detector.
 fn read(said: &str) -> Option<Vec<(&str, [Score; 3])>> {
     let mut scores = Vec::new();
     let mut lines = said.lines();
@@ -57,7 +59,7 @@ fn row(run: &Run<'_>, wanted: &Ablation, trace: &str, [printed, corrected, ours]
         printed.fetched,
         corrected.fetched
     );
-    // What cannot be foreseen is hit by chance now and then, for many times the bytes. There time is what counts.
+    // Random accesses cannot be predicted. Chance hits cost many times the bytes, so here the time counts.
     if trace == "random" {
         let sooner = printed.time_us.min(corrected.time_us) / ours.time_us;
         return Row::new(run, "random, speed over the better of both", sooner, "x").judged(Some(1.0), None, what);

@@ -1,4 +1,4 @@
-//! The same programs directly on the store, on the burst buffer itself, and on the store through Forebay.
+//! Equal programs directly on the store, on the burst buffer itself, and on the store through Forebay.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::sweep::median;
 use crate::units::format_rate;
 use crate::workload::{Kind, Layout, Pattern, Preset, Sync, Task, together};
 
-/// Rates of one side, a turn each.
+/// Rates of one side, one value for each turn.
 #[derive(Default)]
 struct Side {
     write: Vec<f64>,
@@ -27,9 +27,9 @@ struct Sides {
     accelerated: Side,
 }
 
-/// Streams that find what a side can give at most: enough that no arm of a few waits for work while others have several.
+/// Streams for measuring a side's limit: enough that no disk arm waits for work while others have several requests.
 const STREAMS: u64 = 16;
-/// How long a limit is measured.
+/// Length of a limit measurement.
 const LIMIT_TIME: Duration = Duration::from_secs(2);
 
 pub fn run(run: &Run<'_>, wanted: &Accelerate, tell: &mut dyn FnMut(&str)) -> Result<Vec<Row>, Failure> {
@@ -56,7 +56,7 @@ fn pattern(wanted: &Accelerate) -> Pattern {
         size_max: wanted.size,
         layout: Layout::FilePerProcess,
         random: wanted.random,
-        // No cache of this machine answers, on any side.
+        // Direct I/O, so that no cache of this machine answers on any side.
         direct: true,
         sync: Sync::Close,
         ..Pattern::preset(Preset::Stream)
@@ -74,7 +74,7 @@ fn phases(task: &Task, time: Duration) -> Result<(f64, f64), Failure> {
     Ok((rates[0].0, rates[1].0))
 }
 
-/// The best that a side gives with the experiment's own transfers, many at a time.
+/// Returns the best rate of a side, with the experiment's own transfers and many streams.
 fn limit(slow: &Slow, pattern: &Pattern) -> Result<f64, Failure> {
     let directory = slow.shown.join("limit");
     let (write, read) = phases(&task(directory.clone(), pattern, STREAMS, 99)?, LIMIT_TIME)?;
@@ -82,7 +82,7 @@ fn limit(slow: &Slow, pattern: &Pattern) -> Result<f64, Failure> {
     Ok(write.max(read))
 }
 
-/// Every side in each turn, so that a drift of the machine falls on all.
+/// Measures every side in each turn, so that a drift of the machine affects all of them.
 fn turns(
     run: &Run<'_>,
     bed: &Bed,
@@ -113,7 +113,10 @@ fn turns(
         let before = contents(&directory.join("files"))?;
         bed.drain(&directory)?;
         if contents(&store.lower.join(&name).join("files"))? != before {
-            return Err(Failure::defect("what was drained is not what was written"));
+            return Err(Failure::defect(format!(
+                "{}: the files after the drain differ from those that were written",
+                store.lower.join(&name).display()
+            )));
         }
         for directory in [directory, kept] {
             let _ = fs::remove_dir_all(directory);
@@ -122,7 +125,7 @@ fn turns(
     Ok(sides)
 }
 
-/// Name, length and checksum of each file.
+/// Returns name, length and checksum of each file.
 fn contents(directory: &Path) -> Result<Vec<(String, u64, u64)>, Failure> {
     use crc_fast::{CrcAlgorithm, checksum};
     let failed = |error: std::io::Error| Failure::unavailable(format!("{}: {error}", directory.display()));

@@ -1,4 +1,5 @@
-//! A bed: a store and a burst buffer, each a slowfs over memory, and Forebay between them; or plain memory and networks.
+//! A test bed: a store and a burst buffer, each a slowfs over memory, and Forebay between them; or only memory and
+//! networks.
 
 use std::fs;
 use std::io::Write;
@@ -15,27 +16,27 @@ use super::{beside, warn};
 use crate::bounds::PATIENCE;
 use crate::failure::Failure;
 
-/// Memory that one side of a bed may take: a tmpfs of that size. The largest experiment writes 4 GiB.
+/// Size of the tmpfs of one side of a bed. The largest experiment writes 4 GiB.
 const ROOM: &str = "size=5G";
-/// Of memory that is to be touched already, so many MiB: about what files and windows of a bed have at one time.
+/// MiB of memory touched in advance: about the size of a bed's files and windows at one time.
 const TOUCHED_MIB: u64 = 1536;
-/// Between two looks whether something is mounted.
+/// Pause between two checks whether a file system is mounted.
 const POLL: Duration = Duration::from_millis(5);
 
-/// How the directory of a bed begins, in the directory for temporary files.
+/// Prefix of a bed's directory in the directory for temporary files.
 const NAME: &str = "forebay-bed-";
 
-/// A directory that holds the mounts of one experiment; all of it goes when it is dropped, or with the next bed if its process
-/// was killed.
+/// A directory with the mounts of one experiment. Everything is removed when the bed is dropped, or by the next bed if
+/// the process was killed.
 pub struct Bed {
     directory: PathBuf,
-    /// The directory, locked while the bed is used.
+    /// Descriptor of the directory, locked while the bed is used.
     _lock: fs::File,
     mounted: Vec<PathBuf>,
     servers: Vec<Child>,
 }
 
-/// A slowfs: where it shows its files, and where they are.
+/// A mounted slowfs: the mount point and the lower directory.
 #[derive(Debug, Clone)]
 pub struct Slow {
     pub shown: PathBuf,
@@ -58,7 +59,7 @@ impl Bed {
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => continue,
                 Err(error) => return Err(failed("cannot make a directory for the bed", error)),
             }
-            // Another that starts now may have taken it for abandoned.
+            // Another bed that starts now may have taken the directory for abandoned.
             if let Some(lock) = locked(&directory) {
                 return Ok(Bed { directory, _lock: lock, mounted: Vec::new(), servers: Vec::new() });
             }
@@ -66,22 +67,24 @@ impl Bed {
         Err(Failure::unavailable(format!("{} exists a thousand times", all.join(name).display())))
     }
 
-    /// A directory in memory of its own.
+    /// Mounts a tmpfs and returns its directory.
     pub fn memory(&mut self, name: &str) -> Result<PathBuf, Failure> {
         self.tmpfs(name, ROOM)
     }
 
-    /// The same in huge pages, if the kernel has them for that, from memory that was touched before: a virtual machine's comes from its
-    /// host at the first touch, ten times slower than it is written afterwards, and that is no part of what is measured.
+    /// Mounts a tmpfs of huge pages, if the kernel supports that, from memory that has been touched before.
+    ///
+    /// A virtual machine gets memory from its host at the first touch, ten times slower than a later write. That time
+    /// is not to be measured.
     pub fn huge_memory(&mut self, name: &str) -> Result<PathBuf, Failure> {
         let path = self.tmpfs(name, &format!("{ROOM},huge=always")).or_else(|_| self.tmpfs(name, ROOM))?;
-        touch(&path.join("touched")).map_err(|error| failed("the bed", error))?;
+        touch(&path.join("touched")).map_err(|error| failed(&format!("cannot write to {}", path.display()), error))?;
         Ok(path)
     }
 
     fn tmpfs(&mut self, name: &str, options: &str) -> Result<PathBuf, Failure> {
         let path = self.directory.join(name);
-        fs::create_dir_all(&path).map_err(|error| failed("the bed", error))?;
+        fs::create_dir_all(&path).map_err(|error| failed(&format!("cannot create {}", path.display()), error))?;
         let options = std::ffi::CString::new(options).unwrap_or_default();
         mount("forebay-bed", &path, "tmpfs", MountFlags::empty(), Some(options.as_c_str()))
             .map_err(|error| failed("mounting a tmpfs", error))?;
@@ -89,21 +92,23 @@ impl Bed {
         Ok(path)
     }
 
-    /// A new network namespace, kept by a file.
+    /// Creates a network namespace, kept alive by a file.
     pub fn network(&mut self, path: &Path) -> Result<PathBuf, Failure> {
-        fs::write(path, "").map_err(|error| failed("the bed", error))?;
+        fs::write(path, "").map_err(|error| failed(&format!("cannot create {}", path.display()), error))?;
         let made = Command::new("unshare").arg(format!("--net={}", path.display())).arg("true").status();
         let made = made.map_err(|error| failed("unshare (util-linux)", error))?;
         if !made.success() {
-            return Err(failed("a network namespace", made));
+            return Err(failed("unshare could not create a network namespace", made));
         }
         self.mounted.push(path.to_path_buf());
         Ok(path.to_path_buf())
     }
 
-    /// Starts what ends with the bed. Returns the number of the process.
+    /// Starts a process that ends with the bed, and returns the process id.
     pub fn start(&mut self, command: &mut Command) -> Result<u32, Failure> {
-        let child = command.spawn().map_err(|error| failed("a part of the bed", error))?;
+        let child = command
+            .spawn()
+            .map_err(|error| failed(&format!("cannot start {}", command.get_program().display()), error))?;
         let number = child.id();
         self.servers.push(child);
         Ok(number)
@@ -112,7 +117,8 @@ impl Bed {
     /// Starts a slowfs over memory.
     pub fn slow(&mut self, name: &str, options: &[String]) -> Result<Slow, Failure> {
         let slow = Slow { shown: self.directory.join(name), lower: self.memory(&format!("{name}.lower"))? };
-        fs::create_dir(&slow.shown).map_err(|error| failed("the bed", error))?;
+        fs::create_dir(&slow.shown)
+            .map_err(|error| failed(&format!("cannot create {}", slow.shown.display()), error))?;
         let mut command = Command::new(beside("slowfs")?);
         command.arg(&slow.lower).arg(&slow.shown).args(options).arg("--foreground").stdin(Stdio::null());
         self.servers.push(command.spawn().map_err(|error| failed("starting slowfs", error))?);
@@ -120,10 +126,16 @@ impl Bed {
         while uses(&slow.shown).is_none() {
             let ended = self.servers.last_mut().and_then(|server| server.try_wait().ok().flatten());
             if let Some(status) = ended {
-                return Err(Failure::input(format!("slowfs does not take {options:?} ({status})")));
+                return Err(Failure::input(format!(
+                    "slowfs ended before it had mounted ({status}); its options were {options:?}"
+                )));
             }
             if Instant::now() > deadline {
-                return Err(Failure::unavailable("slowfs did not mount in time"));
+                return Err(Failure::unavailable(format!(
+                    "slowfs did not mount {} within {} s",
+                    slow.shown.display(),
+                    PATIENCE.as_secs()
+                )));
             }
             thread::sleep(POLL);
         }
@@ -131,20 +143,20 @@ impl Bed {
         Ok(slow)
     }
 
-    /// Accelerates a directory of the store; staged out only when told to.
+    /// Mounts Forebay over a directory of the store. Data is staged out only on command.
     pub fn accelerate(&self, directory: &Path, buffer: &Path) -> Result<(), Failure> {
         let words = ["mount", "--policy", "stage_out=manual", "--burst-buffer"].map(std::ffi::OsStr::new);
         forebay(words.iter().copied().chain([buffer.as_os_str(), directory.as_os_str()]))
     }
 
-    /// Stages out everything, and ends the acceleration.
+    /// Stages out everything, then unmounts Forebay.
     pub fn drain(&self, directory: &Path) -> Result<(), Failure> {
         forebay(["drain".as_ref(), "--wait".as_ref(), directory.as_os_str()])?;
         forebay(["umount".as_ref(), directory.as_os_str()])
     }
 }
 
-/// Writes a file and removes it: who takes memory next gets that.
+/// Writes and removes a file, so that the next allocations get memory that was touched before.
 fn touch(path: &Path) -> std::io::Result<()> {
     let (mut file, zeroes) = (fs::File::create(path)?, vec![0; 1 << 20]);
     for _ in 0..TOUCHED_MIB {
@@ -165,12 +177,12 @@ fn forebay<'a>(words: impl IntoIterator<Item = &'a std::ffi::OsStr>) -> Result<(
 impl Drop for Bed {
     fn drop(&mut self) {
         for path in self.mounted.iter().rev() {
-            // Whatever uses it still: it is this namespace's alone, and ends with it.
+            // Even if still in use: the mount belongs to this namespace alone and ends with it.
             if let Err(error) = unmount(path, UnmountFlags::DETACH) {
                 warn(&format!("unmount {}: {error}", path.display()));
             }
         }
-        // All of them, before any is waited for: one may wait for another.
+        // Kill all of them before waiting for any, because one may wait for another.
         for server in &mut self.servers {
             let _ = server.kill();
         }
@@ -181,7 +193,7 @@ impl Drop for Bed {
     }
 }
 
-/// The lock of a bed's directory; none if somebody has it, or if the directory is gone.
+/// Locks a bed's directory. Returns `None` if the lock is taken or the directory is gone.
 fn locked(directory: &Path) -> Option<fs::File> {
     let file = fs::File::open(directory).ok()?;
     flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
@@ -189,8 +201,8 @@ fn locked(directory: &Path) -> Option<fs::File> {
     ((held.st_dev, held.st_ino) == (named.st_dev, named.st_ino)).then_some(file)
 }
 
-/// Removes the directories of beds whose process is gone. Their mounts went with its namespace, so that only empty directories
-/// are there; anything else stays.
+/// Removes the directories of beds whose process has ended. Their mounts ended with its namespace, so only empty
+/// directories are left; anything else stays.
 fn remove_abandoned(all: &Path) {
     for entry in fs::read_dir(all).into_iter().flatten().flatten() {
         let is_bed = entry.file_name().as_encoded_bytes().starts_with(NAME.as_bytes());
@@ -206,7 +218,7 @@ fn remove_abandoned(all: &Path) {
     }
 }
 
-/// What the parts of a slowfs have done; none if that is no slowfs.
+/// Returns the statistics of a slowfs mount; `None` if the directory is not one.
 pub fn uses(shown: &Path) -> Option<Vec<Use>> {
     let mut text = vec![0; 1 << 16];
     let length = getxattr(shown, "user.slowfs.statistics", &mut text[..]).ok()?;

@@ -1,4 +1,4 @@
-//! The files of the book.
+//! The files of the experiment book.
 
 use std::fs;
 use std::path::Path;
@@ -10,44 +10,44 @@ use super::planted;
 use super::remote::{Remote, Windows};
 use crate::failure::Failure;
 
-/// One simulated story, seconds: measured 0.05 to 0.1.
+/// Time of one simulated scenario, seconds: measured 0.05 to 0.1.
 const STORY_S: f64 = 0.1;
 
-/// All traces with all detectors, seconds: measured 3 to 10.
+/// Time of all traces with all detectors, seconds: measured 3 to 10.
 const ABLATION_S: f64 = 5.0;
 
-/// One file.
+/// One file of the book.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Book {
-    /// `E0-4`.
+    /// Identifier, for example `E0-4`.
     pub id: String,
-    /// In a line.
+    /// Title, in one line.
     pub title: String,
     #[serde(flatten)]
     pub experiment: Experiment,
 }
 
-/// What kind of experiment, and its particulars.
+/// Kind of an experiment, with its parameters.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Experiment {
     /// Programs on the store, on the burst buffer, and on the accelerated store.
     Accelerate(Accelerate),
-    /// What part of a read's time a disk takes.
+    /// The share of a read's time that a disk takes.
     Share(Share),
     /// Bottlenecks planted on purpose.
     Planted(Planted),
-    /// Lock protocols side by side.
+    /// A comparison of lock protocols.
     Locks(Locks),
-    /// M x N processes on a bed, and on the same bed through Forebay.
+    /// M x N processes on a bed, and on that bed through Forebay.
     Sweep(Through),
     /// Programs on a node whose burst buffer is behind a wire.
     Remote(Remote),
     /// Windows of several sizes behind a wire.
     Windows(Windows),
-    /// Detectors on the same traces.
+    /// Prefetch detectors on equal traces.
     Ablation(Ablation),
-    /// M x N processes on nodes of their own.
+    /// M x N processes on separate nodes.
     Grid(Grid),
 }
 
@@ -55,42 +55,42 @@ pub enum Experiment {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Accelerate {
-    /// slowfs's options for the store.
+    /// Options of slowfs for the store.
     pub store: Vec<String>,
-    /// slowfs's options for the burst buffer.
+    /// Options of slowfs for the burst buffer.
     pub burst_buffer: Vec<String>,
     /// Numbers of processes.
     pub processes: Vec<u64>,
     /// Bytes of a transfer.
     pub transfer: u64,
-    /// Most bytes a process writes.
+    /// Most bytes that a process writes.
     pub size: u64,
-    /// Scattered transfers.
+    /// Whether transfers are in random order.
     #[serde(default)]
     pub random: bool,
     /// Longest time of a phase on the store, seconds.
     pub seconds: f64,
-    /// Turns.
+    /// Number of turns.
     pub repeat: u64,
     pub bar: Bars,
     #[serde(default)]
     pub paper: Bars,
 }
 
-/// What is asked, or what a paper has.
+/// Required results (bars), or a paper's results.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bars {
-    /// Accelerated over direct.
+    /// Rate accelerated divided by rate direct.
     pub write_gain: Option<f64>,
     pub read_gain: Option<f64>,
-    /// Accelerated over the burst buffer itself.
+    /// Rate accelerated divided by rate on the burst buffer itself.
     pub efficiency: Option<f64>,
-    /// Best over the bed's limit.
+    /// Best rate divided by the bed's limit.
     pub eta: Option<f64>,
     /// Share of reads that found their bytes on their node.
     pub hits: Option<f64>,
-    /// The same with those that waited for what had been asked for before they came: all that asked for nothing themselves.
+    /// Share of reads that sent no request themselves: hits, and reads that waited for bytes requested earlier.
     pub foreseen: Option<f64>,
 }
 
@@ -99,48 +99,48 @@ pub struct Bars {
 #[serde(deny_unknown_fields)]
 pub struct Share {
     pub store: Vec<String>,
-    /// Bytes of a read.
+    /// Sizes of a read, bytes.
     pub sizes: Vec<u64>,
-    /// Reads of each size.
+    /// Number of reads of each size.
     pub reads: u64,
-    /// Least and most that the disk's share may be.
+    /// Smallest and largest accepted share of the disk.
     pub least: f64,
     pub most: f64,
 }
 
-/// How many stories, and the bar.
+/// Numbers of scenarios, and the bar.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Planted {
-    /// Simulated.
+    /// Number of simulated scenarios.
     pub stories: u64,
-    /// Really mounted.
+    /// Number of mounted scenarios.
     pub mounted: u64,
-    /// Least share that must be named rightly, of each.
+    /// Required share of correct verdicts, for each kind.
     pub named: f64,
 }
 
-/// What the lock protocols are tried with.
+/// Parameters of the comparison of lock protocols.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Locks {
-    /// Writers of one file.
+    /// Numbers of writers of one file.
     pub sharers: Vec<u64>,
-    /// Bytes of a write.
+    /// Sizes of a write, bytes.
     pub sizes: Vec<u64>,
-    /// Bytes that ranges are rounded to.
+    /// Lock granularities, bytes.
     pub granularities: Vec<u64>,
-    /// All targets together, bytes a second.
+    /// Rate of all targets together, bytes per second.
     pub bandwidth: f64,
     pub round_trip_us: u64,
     pub manager_us: u64,
 }
 
-/// What is asked of the window's detector, beside being at least as good as the others.
+/// Requirement for the window's detector, in addition to being at least as good as the others.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ablation {
-    /// Least share of hits where a tenth of the requests are noise.
+    /// Required share of hits if a tenth of the requests are noise.
     pub noisy: f64,
 }
 
@@ -148,9 +148,9 @@ pub struct Ablation {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Through {
-    /// slowfs's options for the store.
+    /// Options of slowfs for the store.
     pub store: Vec<String>,
-    /// slowfs's options for the burst buffer: the bed whose limit counts.
+    /// Options of slowfs for the burst buffer: the bed whose limit counts.
     pub burst_buffer: Vec<String>,
     /// Values of M.
     pub groups: Vec<u64>,
@@ -158,20 +158,20 @@ pub struct Through {
     pub processes: Vec<u64>,
     /// Bytes of a transfer.
     pub transfer: u64,
-    /// Most bytes a process writes.
+    /// Most bytes that a process writes.
     pub size: u64,
     /// Length of a phase, seconds.
     pub seconds: f64,
-    /// Runs of each cell.
+    /// Number of runs of each cell.
     pub repeat: u64,
-    /// Least share of the bed's measured limit.
+    /// Required share of the bed's measured limit.
     pub eta: f64,
-    /// The paper's.
+    /// Share that the paper reports.
     pub paper: Option<f64>,
 }
 
 impl Book {
-    /// Reads and checks one file.
+    /// Reads and checks one file. Errors: [`Failure`] with the path and the problem.
     pub fn read(path: &Path) -> Result<Book, Failure> {
         let wrong = |what: String| Failure::input(format!("{}: {what}", path.display()));
         let text = fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
@@ -182,12 +182,13 @@ impl Book {
         Ok(book)
     }
 
-    /// About how long a run takes, seconds: what is waited for, and what starting, draining and computing took on two processors.
+    /// Returns the approximate time of a run in seconds: waits, and the time for starting, draining and computing on
+    /// two processors.
     pub fn seconds(&self, quick: bool) -> f64 {
         let repeat = |full: u64| if quick { 1.0 } else { full as f64 };
         match &self.experiment {
             Experiment::Accelerate(it) => {
-                // Two phases on three sides, and a drain about as long as both; before, the limits of two sides.
+                // Two phases on three sides, and a drain about as long as both; before that, the limits of two sides.
                 let counts = repeat(it.processes.len() as u64);
                 let phase = if quick { it.seconds.min(2.0) } else { it.seconds };
                 counts * repeat(it.repeat) * 8.0 * phase + 10.0
@@ -202,7 +203,7 @@ impl Book {
             }
             Experiment::Locks(it) => (it.sharers.len() * it.sizes.len() * it.granularities.len()) as f64 * 0.1,
             Experiment::Sweep(it) => {
-                // Write and read, of the bed and through Forebay.
+                // Write and read, on the bed and through Forebay.
                 let cells = if quick { 1 } else { it.groups.len() * it.processes.len() };
                 let phase = if quick { it.seconds.min(1.0) } else { it.seconds };
                 cells as f64 * repeat(it.repeat) * 4.0 * (phase + 0.1) + 5.0

@@ -1,5 +1,7 @@
-//! M nodes x N processes on clients and I/O nodes of their own, over wires with caps, through Forebay: what each part gives alone, the
-//! sweep's table beside that limit, and bottlenecks planted in the wires and disks, which must be named from what was measured.
+//! M nodes x N processes on separate clients and I/O nodes, over wires with rate limits, through Forebay.
+//!
+//! Measures each part alone, runs the sweep and compares its table with that limit. Bottlenecks are then planted in
+//! wires and disks and must be named from measurements.
 
 mod instruments;
 mod network;
@@ -22,16 +24,16 @@ use crate::sweep::{Analysis, Sweep, analyse, render};
 use crate::units::{format_rate, format_share};
 use crate::workload::{Kind, Launcher};
 
-/// Bytes that a planted cache acknowledges on each disk: more than any load brings there.
+/// Bytes that a planted cache acknowledges on each disk: more than any load writes there.
 const CHEAT: u64 = 64 << 20;
-/// Bytes of a transfer of a planted load: what is on its way at the end is little beside it.
+/// Bytes of a transfer of a planted load. Small, so that transfers in progress at the end do not matter.
 const PLANTED_TRANSFER: u64 = 128 << 10;
-/// A load in which nothing was full says nothing of what is full: it is tried so often.
+/// Attempts of a load in which no part was full, since such a load shows no bottleneck.
 const TRIES: u32 = 3;
-/// Processes of each client then.
+/// Processes of each client under a planted load.
 const PLANTED_PROCESSES: u64 = 4;
 
-/// The bed, the grid and the bar. Rates in bytes a second, of one of its kind and one direction, headers included.
+/// Bed, grid and bar. Rates in bytes per second, for one part and one direction, including headers.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Grid {
@@ -46,39 +48,39 @@ pub struct Grid {
     pub processes: Vec<u64>,
     /// Bytes of a transfer.
     pub transfer: u64,
-    /// Length of a phase, and of a load with something planted; seconds.
+    /// Length of a phase, and of a planted load; seconds.
     pub seconds: f64,
     pub planted_seconds: f64,
-    /// Runs of each cell.
+    /// Number of runs of each cell.
     pub repeat: u64,
-    /// Least share of the bed's measured limit.
+    /// Required share of the bed's measured limit.
     pub eta: f64,
-    /// The paper's.
+    /// Share that the paper reports.
     pub paper: Option<f64>,
-    /// What is planted, in turn.
+    /// Planted bottlenecks, in order.
     pub plants: Vec<Bottleneck>,
-    /// Of the plants' strengths, 1.3 to 4.
+    /// Seed of the plants' strengths, 1.3 to 4.
     pub seed: u64,
 }
 
-/// What is planted.
+/// Kind of a planted bottleneck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bottleneck {
-    /// The control.
+    /// Nothing: the control.
     Nothing,
     ClientLinks,
     Core,
     IoLinks,
-    /// One of the I/O nodes has a slower link.
+    /// A slower link of one I/O node.
     SlowNode,
     Disks,
-    /// Slower disks behind a cache that acknowledges in their place.
+    /// Slower disks behind a cache that acknowledges writes.
     Cache,
 }
 
 impl Bottleneck {
-    /// What must be named.
+    /// Returns the name that a correct verdict contains.
     fn culprit(self, number: usize) -> Option<String> {
         Some(match self {
             Bottleneck::Nothing => return None,
@@ -91,14 +93,14 @@ impl Bottleneck {
         })
     }
 
-    /// Whether it takes a bed of its own: the disks are made with it.
+    /// Returns whether the bottleneck needs a separate bed, because disks are created with the bed.
     fn is_of_disks(self) -> bool {
         matches!(self, Bottleneck::Disks | Bottleneck::Cache)
     }
 }
 
 impl Grid {
-    /// What makes it impossible, in a sentence.
+    /// Returns the reason why the experiment is impossible, as a sentence; `None` if it is possible.
     pub fn fault(&self) -> Option<String> {
         let most = self.groups.iter().max().copied().unwrap_or(0);
         if most > self.clients {
@@ -113,7 +115,8 @@ impl Grid {
             .then(|| "a list is empty, or a count or rate is 0: nothing would be measured".to_string())
     }
 
-    /// About how long it takes, seconds: beds come up in three, each part is measured, cells have starts and ends.
+    /// Returns the approximate time in seconds: three for starting each bed, measuring each part, and start and end of
+    /// cells.
     pub fn seconds(&self, quick: bool) -> f64 {
         let (groups, processes, repeat) = self.cells(quick);
         let cells = groups.iter().flat_map(|m| processes.iter().map(move |n| m * n));
@@ -130,7 +133,7 @@ impl Grid {
         (self.groups.iter().max().copied().into_iter().collect(), vec![PLANTED_PROCESSES], 1)
     }
 
-    /// In short: what needs no second bed, and one of those.
+    /// Returns the plants. A short run has only those without a second bed, and one slow node.
     fn plants(&self, quick: bool) -> Vec<Bottleneck> {
         let wanted = |plant: &Bottleneck| {
             !quick || matches!(plant, Bottleneck::Nothing | Bottleneck::Core | Bottleneck::SlowNode)
@@ -142,7 +145,7 @@ impl Grid {
         Disk { rate: self.disk, cheat: 0 }
     }
 
-    /// The least that all of one kind give together.
+    /// Returns the smallest total rate of all kinds of parts.
     fn whole(&self) -> f64 {
         let [clients, io_nodes] = [self.clients, self.io_nodes].map(|count| count as f64);
         [clients * self.client_link, self.core, io_nodes * self.io_link, io_nodes * self.disk]
@@ -235,7 +238,7 @@ struct Cells {
     repeat: u64,
 }
 
-/// `forebay limits sweep` on the first client, with groups on the clients and a look at the I/O nodes.
+/// Runs `forebay limits sweep` on the first client, with groups on the clients, and observes the I/O nodes.
 fn swept(nodes: &Nodes, name: &str, cells: &Cells, words: &[String]) -> Result<Sweep, Failure> {
     let launcher = Launcher::own()?;
     let results = nodes.scratch.join(format!("{name}.json"));
@@ -267,12 +270,13 @@ fn swept(nodes: &Nodes, name: &str, cells: &Cells, words: &[String]) -> Result<S
     }
 }
 
-/// Seeded, 1.3 to 4.
+/// Returns the strength of a plant, 1.3 to 4, from the seed.
 fn strength(grid: &Grid, number: usize) -> f64 {
     1.3 + share(grid.seed.wrapping_mul(1_000_003).wrapping_add(number as u64)) * 2.7
 }
 
-/// One load with something planted, and the verdict on it. `strength` is that of what the bed was made with.
+/// Runs one load with a planted bottleneck and judges it. `made_with` is the strength that the bed was created with, if
+/// any.
 fn planted(
     run: &Run<'_>,
     grid: &Grid,
@@ -285,7 +289,7 @@ fn planted(
     let strength = made_with.unwrap_or_else(|| strength(grid, number));
     let slow = (share(grid.seed.wrapping_add(77)) * grid.io_nodes as f64) as usize;
     let network = &nodes.network;
-    // What the part must give for the whole, over the strength.
+    // Rate needed by the whole, divided by the strength.
     let less = grid.whole() / strength;
     match plant {
         Bottleneck::ClientLinks => {
@@ -303,7 +307,7 @@ fn planted(
         }
         seen = observed(grid, nodes, &format!("planted{number}.{again}"));
     }
-    // As planned again, for the next one.
+    // Restore the plan for the next plant.
     match plant {
         Bottleneck::ClientLinks => network.client_links.iter().try_for_each(|wire| wire.cap(grid.client_link))?,
         Bottleneck::Core => network.core.cap(grid.core)?,
@@ -348,7 +352,7 @@ pub mod tests {
     use super::super::{Book, Experiment};
     use super::*;
 
-    /// As the book has it.
+    /// Reads the parameters from the book.
     pub fn grid() -> Grid {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../experiments/E4-1-nodes.toml");
         match Book::read(&path).unwrap().experiment {
@@ -363,7 +367,7 @@ pub mod tests {
         for number in 0..200 {
             assert!((1.3..4.0).contains(&strength(&grid, number)));
         }
-        // The weakest plant still leaves less than anything else gives.
+        // Even the weakest plant leaves less than any other part gives.
         assert!(grid.whole() / 1.3 < 0.9 * grid.whole());
         for plant in [
             Bottleneck::Core,

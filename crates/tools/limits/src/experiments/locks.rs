@@ -1,5 +1,5 @@
-//! Lock protocols side by side: writers of one file, in parts of their own and in turn. In the model's own time, so that the
-//! figures are the protocols' and not the machine's.
+//! Comparison of lock protocols: writers of one file, in separate parts and in turn. Runs in simulated time, so that
+//! the figures depend on the protocols and not on the machine.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,9 +11,9 @@ use super::book::Locks;
 use super::{Row, Run};
 use crate::units::format_rate;
 
-/// Writes of each writer.
+/// Number of writes of each writer.
 const WRITES: u64 = 200;
-/// Where a writer's part begins, in writes.
+/// Distance between the starts of two writers' parts, in writes.
 const PART: u64 = 1 << 20;
 
 pub fn run(run: &Run<'_>, wanted: &Locks) -> Vec<Row> {
@@ -42,7 +42,7 @@ pub fn run(run: &Run<'_>, wanted: &Locks) -> Vec<Row> {
     rows
 }
 
-/// Bytes a second of all writers together.
+/// Returns the rate of all writers together, bytes per second.
 fn rate(wanted: &Locks, lock: Protocol, (sharers, size, granularity, strided): (u64, u64, u64, bool)) -> f64 {
     let us = |time: u64| time * 1000;
     let mut bed = Bed::new(Spec {
@@ -72,7 +72,7 @@ fn rate(wanted: &Locks, lock: Protocol, (sharers, size, granularity, strided): (
 mod tests {
     use super::*;
 
-    /// The shape of the paper's figure: which protocol serves which pattern.
+    /// Shape of the paper's figure: the protocol that suits each pattern.
     #[test]
     fn expansion_suits_parts_of_their_own_and_loses_in_turn_where_exact_and_central_do_not() {
         let wanted = Locks {
@@ -88,7 +88,7 @@ mod tests {
         assert!(at(Protocol::Expand, true) < 0.5 * at(Protocol::Exact, true));
         assert!(at(Protocol::Central, true) > 1.5 * at(Protocol::Expand, true));
         assert!(at(Protocol::File, false) < 0.5 * at(Protocol::Expand, false));
-        // Rounding to more than a write's size makes neighbours fight.
+        // Rounding to more than the size of a write causes conflicts between neighbours.
         let coarse = rate(&wanted, Protocol::Exact, (8, 65_536, 1 << 20, true));
         assert!(coarse < 0.5 * at(Protocol::Exact, true));
     }

@@ -1,4 +1,5 @@
-//! All figures as one HTML page with SVG bars: the newest of each case beside its bar and the paper's, and how it came to that.
+//! All figures as one HTML page with SVG bars: the newest of each case with its bar and the paper's figure, and the
+//! history.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -7,7 +8,7 @@ use super::Row;
 use crate::report::STYLE;
 use crate::report::svg::{Bar, bars, escaped};
 
-/// The page.
+/// Returns the page.
 pub fn html(rows: &[Row]) -> String {
     let mut page = format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>The experiment book</title>\n\

@@ -1,4 +1,5 @@
-//! Bottlenecks planted on purpose: many simulated, some really mounted; each must be named, and no control blamed.
+//! Bottlenecks planted on purpose, many simulated and some mounted. Each must be named, and no control may raise an
+//! alarm.
 
 mod mounted;
 
@@ -9,12 +10,12 @@ use crate::failure::Failure;
 
 pub use mounted::seconds;
 
-/// Stories of a short run: more than it takes to plant everything.
+/// Scenarios of a short run: more than are needed for every plant.
 const QUICK_SIMULATED: u64 = 33;
 const QUICK_MOUNTED: u64 = 13;
 
 impl Planted {
-    /// Stories that are simulated, and that are mounted.
+    /// Returns the numbers of simulated and of mounted scenarios.
     pub fn counts(&self, quick: bool) -> (u64, u64) {
         if quick {
             (self.stories.min(QUICK_SIMULATED), self.mounted.min(QUICK_MOUNTED))
@@ -40,10 +41,10 @@ pub fn run(run: &Run<'_>, wanted: &Planted, tell: &mut dyn FnMut(&str)) -> Resul
     Ok(rows)
 }
 
-/// How the stories of one kind were judged.
+/// Results of the scenarios of one kind.
 #[derive(Default)]
 struct Account {
-    /// Of each plant: judged rightly, and all.
+    /// For each plant: number of correct verdicts, and of all.
     by_plant: [(u64, u64); PLANTS.len()],
     alarms: u64,
 }

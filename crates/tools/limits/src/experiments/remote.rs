@@ -1,6 +1,7 @@
-//! Programs on a node whose burst buffer is behind a wire: with neither windows nor reading ahead, and with both, turn about.
+//! Programs on a node whose burst buffer is behind a wire: without windows and read-ahead, and with both, in
+//! alternating turns.
 //!
-//! X4. A case whose plain streams take more than half of the wire says nothing: a full wire leaves nothing to gain.
+//! X4. A case whose plain streams take more than half of the wire is rejected: a full wire leaves nothing to gain.
 
 mod nodes;
 mod program;
@@ -28,28 +29,28 @@ pub use program::Work;
 pub use windows::{Windows, run as run_windows};
 pub use wire::{Wire, serve as serve_wire};
 
-/// How long each limit is measured.
+/// Length of each limit measurement.
 const LIMIT_TIME: Duration = Duration::from_millis(500);
-/// Of the wire, plain streams may take so much.
+/// Largest share of the wire that plain streams may take.
 const PLAIN_SHARE: f64 = 0.5;
-/// Bytes of a request of the program that makes the files to be read: the largest that travels whole.
+/// Bytes of a request of the program that creates the files to be read: the largest that is sent as a whole.
 const MADE_BY: u64 = 1 << 20;
 
-/// A wire, and what is tried over it.
+/// A wire, and the cases measured over it.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Remote {
     pub wire: Like,
-    /// Turns.
+    /// Number of turns.
     pub repeat: u64,
     pub case: Vec<Case>,
 }
 
-/// A program, and what is asked of it.
+/// A program, and the required results.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Case {
-    /// In a few words.
+    /// Name, in a few words.
     pub name: String,
     /// Numbers of processes.
     pub processes: Vec<u64>,
@@ -57,18 +58,18 @@ pub struct Case {
     pub transfer: u64,
     /// Bytes of each process's file.
     pub size: u64,
-    /// Requests of each process; as many as its file has places.
+    /// Number of requests of each process; default: as many as fit into its file.
     pub requests: Option<u64>,
     #[serde(default)]
     pub random: bool,
-    /// Write, read.
+    /// Phases: write, read.
     pub phases: Vec<Kind>,
-    /// After so many requests the program computes for so many microseconds.
+    /// Numbers of requests and of microseconds: after so many requests the program computes for so long.
     pub pause: Option<(u64, u64)>,
-    /// Rules of the accelerated side.
+    /// Policy rules of the accelerated side.
     #[serde(default)]
     pub policies: Vec<String>,
-    /// Reads of each process after which the share of hits counts.
+    /// Number of reads of each process before reads count for the share of hits.
     #[serde(default)]
     pub ramp: u64,
     #[serde(default)]
@@ -89,7 +90,7 @@ impl Case {
 }
 
 impl Remote {
-    /// What makes it impossible, in a sentence.
+    /// Returns the reason why the experiment is impossible, as a sentence; `None` if it is possible.
     pub fn fault(&self) -> Option<String> {
         let wrong = |case: &&Case| case.transfer == 0 || case.size < case.transfer || case.requests(false) <= case.ramp;
         if let Some(case) = self.case.iter().find(wrong) {
@@ -103,8 +104,8 @@ impl Remote {
         empty.then(|| "a list is empty or a count is 0: nothing would be measured".to_string())
     }
 
-    /// About how long it takes, seconds: plain requests take their delay and about twice that on two processors, other sides less, and
-    /// each run of a program has a start and a drain.
+    /// Returns the approximate time in seconds. On two processors a plain request takes its delay and about twice that;
+    /// the other side takes less. Each run of a program has a start and a drain.
     pub fn seconds(&self, quick: bool) -> f64 {
         let repeat = if quick { 1.0 } else { self.repeat as f64 };
         let mut seconds = 8.0;
@@ -120,21 +121,21 @@ impl Remote {
     }
 }
 
-/// What the bed gives.
+/// Measured limits of the bed.
 struct Limits {
-    /// Plain copies by so many streams: written and read, bytes a second.
+    /// Rates of plain copies for each number of streams: written and read, bytes per second.
     copies: BTreeMap<u64, [f64; 2]>,
-    /// The best of them.
+    /// Highest of these rates.
     most: [f64; 2],
-    /// One thread that copies memory, bytes a second.
+    /// Rate of one thread that copies memory, bytes per second.
     memory: f64,
 }
 
-/// One side's turns.
+/// Results of one side, one value for each turn.
 #[derive(Default)]
 struct Turns {
     rates: Vec<f64>,
-    /// The same, pauses included: what the wire has to carry.
+    /// Rates including pauses: the load of the wire.
     carried: Vec<f64>,
     reached_s: Vec<f64>,
     hits: Vec<f64>,
@@ -144,15 +145,15 @@ struct Turns {
     busy: Vec<f64>,
 }
 
-/// What is being measured.
+/// The bed and the state of a measurement.
 struct Bench<'a> {
     run: &'a Run<'a>,
     page: &'a Remote,
     nodes: Nodes,
     limits: Limits,
-    /// Of the last run that wrote.
+    /// Number that marks the data of the last run that wrote.
     salt: u64,
-    /// What the next run removes.
+    /// Directories that the next run removes.
     left: Vec<PathBuf>,
 }
 
@@ -193,7 +194,7 @@ fn limits(nodes: &Nodes, counts: impl Iterator<Item = u64>) -> Result<Limits, Fa
 }
 
 impl Bench<'_> {
-    /// Both sides in each turn, each first in every other one.
+    /// Measures both sides in each turn; the order alternates.
     fn phase(&mut self, case: &Case, processes: u64, kind: Kind) -> Result<Vec<Row>, Failure> {
         let plain = Side { policies: vec!["read_ahead=off".to_string()], windows: false };
         let fast = Side { policies: case.policies.clone(), windows: true };
@@ -233,7 +234,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Files to be read, whole; and the work of reading them.
+    /// Writes complete files for reading, and returns the work of reading them.
     fn made(&mut self, side: &Side, work: &Work) -> Result<Work, Failure> {
         self.salt += 1;
         let (directory, remove) = (work.directory.with_extension("whole"), std::mem::take(&mut self.left));
@@ -329,7 +330,7 @@ impl Bench<'_> {
     }
 }
 
-/// Why figures do not count (X2, X4).
+/// Returns the reason why figures are rejected (X2, X4), if there is one.
 fn rejected(fast: f64, most: f64, plain: f64, wire: f64) -> Option<String> {
     if fast > most * (1.0 + 3.0 * LIMIT_SLACK) {
         let (fast, most) = (format_rate(fast), format_rate(most));

@@ -1,4 +1,4 @@
-//! One figure of an experiment, and the file that keeps them all: a JSON value a line, only ever appended to.
+//! One figure of an experiment, and the append-only file of all figures: a JSON value per line.
 
 use std::fs;
 use std::io::Write;
@@ -15,26 +15,27 @@ use crate::failure::Failure;
 pub struct Row {
     pub experiment: String,
     pub case: String,
-    /// Finite, whatever was divided: JSON knows no other numbers.
+    /// Value of the figure, always finite, because JSON has no other numbers.
     #[serde(deserialize_with = "number")]
     pub value: f64,
-    /// `x` for ratios.
+    /// Unit; `x` for ratios.
     pub unit: String,
-    /// At least this; none where nothing is asked.
+    /// Required minimum; `None` without a requirement.
     pub bar: Option<f64>,
-    /// At most this.
+    /// Required maximum; `None` without a requirement.
     #[serde(default)]
     pub bar_most: Option<f64>,
-    /// What the paper has.
+    /// The paper's figure.
     pub paper: Option<f64>,
-    /// What the figure is made of.
+    /// Origin of the figure, in words.
     pub what: String,
-    /// Why it does not count.
+    /// Reason why the figure does not count.
     #[serde(default)]
     pub rejected: Option<String>,
-    /// Whether it was a short run.
+    /// Whether the run was a short one.
     pub quick: bool,
-    /// Processes that wanted a processor, mean over a minute; more than there are processors says that others worked too.
+    /// Load average of the machine over a minute. A value above the number of processors means that there was other
+    /// work.
     pub load_average: f64,
     pub processors: u64,
     pub kernel: String,
@@ -43,7 +44,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// A figure of now.
+    /// Creates a figure with the present time and load.
     pub fn new(run: &Run<'_>, case: impl Into<String>, value: f64, unit: &str) -> Row {
         let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -66,13 +67,13 @@ impl Row {
         }
     }
 
-    /// With a bar, a paper's figure, and words.
+    /// Sets the bar, the paper's figure, and the words.
     pub fn judged(mut self, bar: Option<f64>, paper: Option<f64>, what: impl Into<String>) -> Row {
         (self.bar, self.paper, self.what) = (bar, paper, what.into());
         self
     }
 
-    /// Whether it keeps its bar. One without a bar does, one that was rejected does not.
+    /// Returns whether the figure meets its bar. True without a bar, false if rejected.
     pub fn is_kept(&self) -> bool {
         self.rejected.is_none()
             && self.bar.is_none_or(|bar| self.value >= bar)
@@ -80,15 +81,15 @@ impl Row {
     }
 }
 
-/// Why a figure without a value does not count.
+/// Reason why a figure without a value does not count.
 const NO_FIGURE: &str = "no figure: what it is divided by was nothing";
 
-/// An earlier version wrote null for a ratio to nothing; it is read as what [`Row::new`] makes of one.
+/// Reads a value. An earlier version wrote null for a division by zero, which is read like the value of [`Row::new`].
 fn number<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     Ok(Option::deserialize(from)?.unwrap_or(0.0))
 }
 
-/// Adds rows to the file.
+/// Appends rows to the file.
 pub fn append(path: &Path, rows: &[Row]) -> Result<(), Failure> {
     let failed = |error: std::io::Error| Failure::output(format!("cannot write {}: {error}", path.display()));
     if let Some(parent) = path.parent() {
@@ -103,7 +104,7 @@ pub fn append(path: &Path, rows: &[Row]) -> Result<(), Failure> {
     file.write_all(text.as_bytes()).map_err(failed)
 }
 
-/// All rows of a file, oldest first.
+/// Reads all rows of a file, oldest first.
 pub fn read(path: &Path) -> Result<Vec<Row>, Failure> {
     let text = fs::read_to_string(path).map_err(|error| {
         Failure::input(format!("cannot read {}: {error}; `make experiments` first", path.display()))
@@ -170,7 +171,7 @@ pub mod tests {
             assert!(!row.is_kept());
             append(&path, &[row]).unwrap();
         }
-        // What was kept before.
+        // The form in which an earlier version stored it.
         let earlier = fs::read_to_string(&path).unwrap().replace("\"value\":0.0", "\"value\":null");
         fs::write(&path, earlier).unwrap();
         let rows = read(&path).unwrap();

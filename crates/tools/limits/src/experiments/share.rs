@@ -1,4 +1,4 @@
-//! What part of a small read's time the disk takes.
+//! Share of a small read's time that the disk takes.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::sweep::median;
 use crate::units::format_nanoseconds;
 
-/// The file that is read from: far more than one read, so that each is elsewhere.
+/// Size of the file in bytes: far larger than one read, so that each read needs a seek.
 const FILE: u64 = 256 << 20;
 
 pub fn run(run: &Run<'_>, wanted: &Share, tell: &mut dyn FnMut(&str)) -> Result<Vec<Row>, Failure> {

@@ -1,4 +1,4 @@
-//! An M x N sweep of the bed itself and of the same bed through Forebay: what share of the bed's limit is reached.
+//! An M x N sweep of the bed itself, and of that bed through Forebay: the share of the bed's limit that is reached.
 
 use std::fs;
 use std::path::PathBuf;
@@ -38,7 +38,7 @@ fn at_best(found: &Analysis) -> String {
     format!("{} with M={} N={}", format_rate(best.rate), best.groups, best.processes)
 }
 
-/// The store's directory with Forebay over it; nothing is staged out while it is measured.
+/// Runs the sweep in a directory of the store with Forebay over it; nothing is staged out during the measurement.
 fn accelerated(
     run: &Run<'_>,
     bed: &Bed,
@@ -56,7 +56,8 @@ fn accelerated(
 }
 
 fn swept(run: &Run<'_>, wanted: &Through, target: PathBuf) -> Result<Vec<Analysis>, Failure> {
-    // In short, one cell: all nodes with the fewest processes, so that each comes to several transfers in a second.
+    // A short run has one cell: all nodes with the fewest processes, so that each process completes several transfers
+    // in a second.
     let only = |one: Option<&u64>| one.copied().into_iter().collect::<Vec<u64>>();
     let (groups, processes) = match run.quick {
         true => (only(wanted.groups.iter().max()), only(wanted.processes.iter().min())),
@@ -71,7 +72,7 @@ fn swept(run: &Run<'_>, wanted: &Through, target: PathBuf) -> Result<Vec<Analysi
             phases: vec![Kind::Write, Kind::Read],
             transfer: wanted.transfer,
             size_max: wanted.size,
-            // No cache of this machine answers, on any side.
+            // Direct I/O, so that no cache of this machine answers on any side.
             direct: true,
             sync: Sync::Close,
             ..Pattern::preset(Preset::Stream)

@@ -1,4 +1,4 @@
-//! How far a run of the book came: the same command goes on after the last page that was finished.
+//! Progress of a run of the book, so that a repeated command continues after the last finished page.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,21 +10,21 @@ use super::Book;
 use crate::failure::Failure;
 use crate::results;
 
-/// What is written down after each page.
+/// State that is stored after each page.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Unfinished {
-    /// The pages, word for word, how they are run, and the program: with any other, nothing is gone on with.
+    /// Text of the pages, options of the run, and the program. If any of these differs, the run starts anew.
     asked: String,
-    /// Ids of the pages that were finished.
+    /// Ids of the finished pages.
     done: Vec<String>,
-    /// Whether those kept their bars.
+    /// Whether all finished pages met their bars.
     kept: bool,
     #[serde(skip)]
     path: PathBuf,
 }
 
 impl Unfinished {
-    /// What an earlier run of these pages left beside the figures; nothing done, if there is none.
+    /// Loads the state of an earlier run of these pages; if there is none, nothing is finished.
     pub fn take_up(figures: &Path, books: &[Book], quick: bool) -> Unfinished {
         let mut path = figures.as_os_str().to_os_string();
         path.push(".unfinished");
@@ -32,18 +32,18 @@ impl Unfinished {
         let asked = format!("{books:?} {quick} {}", program());
         let earlier = fs::read(&path).ok().and_then(|text| serde_json::from_slice::<Unfinished>(&text).ok());
         match earlier {
-            // Without the figures there is nothing to go on with.
+            // Without the file of figures a continuation makes no sense.
             Some(earlier) if earlier.asked == asked && figures.exists() => Unfinished { path, ..earlier },
             _ => Unfinished { asked, done: Vec::new(), kept: true, path },
         }
     }
 
-    /// Ids of the pages that need not be run again.
+    /// Returns the ids of the pages that need not be run again.
     pub fn done(&self) -> &[String] {
         &self.done
     }
 
-    /// A page came to its end.
+    /// Marks a page as finished.
     pub fn finish(&mut self, id: &str, kept: bool) -> Result<(), Failure> {
         self.done.push(id.to_string());
         self.kept &= kept;
@@ -51,14 +51,14 @@ impl Unfinished {
         results::save(&self.path, &text)
     }
 
-    /// All of them did: the next run begins anew. Whether all kept their bars.
+    /// Ends the run, so that the next one starts anew. Returns whether all pages met their bars.
     pub fn end(self) -> bool {
         let _ = fs::remove_file(&self.path);
         self.kept
     }
 }
 
-/// Which build this is: figures of another one are not of this run.
+/// Identifies this build; figures of another build do not belong to this run.
 fn program() -> String {
     let found = std::env::current_exe().and_then(fs::metadata);
     let built = |found: fs::Metadata| {

@@ -2,36 +2,36 @@
 
 use crate::workload::{Kind, Layout, Pattern, Preset, ReadAhead, Sync};
 
-/// Writers of the factors that are about sharing.
+/// Writers in the factors that concern sharing.
 const SHARERS: u64 = 4;
 
 /// One factor.
 pub struct Plan {
-    /// Its name.
+    /// Name of the factor.
     pub name: &'static str,
-    /// Its levels.
+    /// Levels of the factor.
     pub settings: Vec<Setting>,
 }
 
 /// One level.
 pub struct Setting {
-    /// Its name.
+    /// Name of the level.
     pub name: String,
-    /// What is done.
+    /// Pattern of the processes.
     pub pattern: Pattern,
     /// The phases, in order.
     pub phases: Vec<Kind>,
-    /// The one whose rate counts.
+    /// Phase whose rate counts.
     pub measured: Kind,
-    /// Threads.
+    /// Number of threads.
     pub streams: u64,
-    /// Files that are in the directory before.
+    /// Number of files that are in the directory beforehand.
     pub filled: u64,
-    /// Whether it is looked at what a file takes.
+    /// Whether the space of a file is measured.
     pub space: bool,
 }
 
-/// All factors for a file system with this block; no level writes more than `size_max` bytes.
+/// Returns all factors for a file system with this block size; no level writes more than `size_max` bytes.
 pub fn all(size_max: u64, block: u64) -> Vec<Plan> {
     let stream = Pattern { size_max, ..Pattern::preset(Preset::Stream) };
     let mut plans = data(&stream);
@@ -54,12 +54,14 @@ pub fn size_name(bytes: u64) -> String {
     }
 }
 
-/// Small files and ends of files may lie in parts of a block, a thirty-second of it for instance, that save space and should cost
-/// nothing: files of a part, of a block, and of a block with an end.
+/// Returns the factor of sub-blocks: files of a part of a block, of a block, and of a block and a part.
+///
+/// Small files and ends of files may be stored in parts of a block, for example a thirty-second. That saves space and
+/// should cost no time.
 fn sub_blocks(size_max: u64, block: u64) -> Plan {
     const PARTS: u64 = 32;
     let of = |name: &str, size: u64| {
-        // What is written beside it, and the file itself: no file system gives out less than that.
+        // Bytes written, at least one page, plus the file itself: no file system allocates less.
         let files_max = (size_max / (size.next_multiple_of(4096) + 4096)).clamp(1, 100_000);
         let pattern = Pattern { transfer: size, files_max, ..Pattern::preset(Preset::MdtestHard) };
         Setting { space: true, ..level(format!("{name} ({})", size_name(size)), pattern, &[Kind::Create]) }
@@ -109,7 +111,7 @@ fn data(stream: &Pattern) -> Vec<Plan> {
     ]
 }
 
-/// Lock modes show here: writers of one file against writers of their own.
+/// Returns the factor that shows lock modes: writers of one file against writers of separate files.
 fn sharing(stream: &Pattern) -> Plan {
     let shared = |name: &str, layout, transfer| {
         let pattern = Pattern { layout, transfer, size_max: stream.size_max / SHARERS, ..stream.clone() };

@@ -5,7 +5,7 @@ use super::{Factor, Factors, Level};
 use crate::table::Table;
 use crate::units::{format_operations, format_rate, format_share};
 
-/// A table, and a sentence for each factor.
+/// Returns a table, and a sentence for each factor.
 pub fn render(factors: &Factors) -> String {
     let mut table = Table::new(["factor", "level", "rate", "+-"]);
     for factor in &factors.factors {
@@ -29,7 +29,7 @@ pub fn render(factors: &Factors) -> String {
     text
 }
 
-/// What files of a part of a block and of a block take; nothing where nobody looked.
+/// Returns a sentence about the space of files of a part of a block and of a block; `None` if not measured.
 pub fn space(levels: &[Level]) -> Option<String> {
     let [small, whole, ..] = levels else { return None };
     let (small, whole) = (small.space_bytes?, whole.space_bytes?);
@@ -41,7 +41,7 @@ pub fn space(levels: &[Level]) -> Option<String> {
     })
 }
 
-/// A level's rate with its unit, or why there is none.
+/// Returns a level's rate with its unit, or the reason why there is none.
 pub fn value(factor: &Factor, level: &Level) -> String {
     let rate = match (level.rate, &level.refused) {
         (Some(rate), _) if factor.data => format_rate(rate),

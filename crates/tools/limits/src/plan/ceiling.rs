@@ -1,4 +1,4 @@
-//! The four limits, each with the arithmetic that made it.
+//! The four limits, each with its formula.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::cluster::{Cluster, Duplex, RedundancyAt, StorageKind};
 use crate::units::format_rate;
 
-/// Which limit.
+/// Symbol of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Symbol {
     /// Formula 1: the clients' links.
@@ -25,7 +25,7 @@ pub enum Symbol {
 }
 
 impl Symbol {
-    /// In plain words.
+    /// Returns the name of the limit in plain words.
     pub fn words(self) -> &'static str {
         match self {
             Symbol::Clients => "the clients' links",
@@ -50,15 +50,15 @@ impl fmt::Display for Symbol {
 /// One limit.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Ceiling {
-    /// Which.
+    /// Symbol of the limit.
     pub symbol: Symbol,
-    /// Program data, bytes a second.
+    /// Rate of program data, bytes per second.
     pub bytes_per_s: f64,
-    /// The arithmetic.
+    /// Formula of the rate.
     pub from: String,
 }
 
-/// B_c, B_s, B_net, B_d.
+/// Returns B_c, B_s, B_net and B_d.
 pub fn ceilings(cluster: &Cluster, write: bool) -> Vec<Ceiling> {
     let (clients, nodes) = (clients(cluster, write), nodes(cluster, write));
     let network = network(cluster, clients.bytes_per_s.min(nodes.bytes_per_s), write);
@@ -66,7 +66,7 @@ pub fn ceilings(cluster: &Cluster, write: bool) -> Vec<Ceiling> {
     vec![clients, nodes, network, storage]
 }
 
-/// Bytes that links carry for a byte of data when somebody at `at` or farther out computes the redundancy.
+/// Returns the bytes that links carry for a byte of data if redundancy is computed at one of the places `at`.
 fn amplification(cluster: &Cluster, write: bool, at: &[RedundancyAt]) -> f64 {
     let crossing = cluster.media.iter().filter(|medium| write && at.contains(&medium.redundancy_at));
     crossing.map(|medium| medium.write_amplification()).fold(1.0, f64::max)
@@ -88,7 +88,7 @@ fn nodes(cluster: &Cluster, write: bool) -> Ceiling {
     let mut factor = amplification(cluster, write, &[RedundancyAt::Client]);
     let mut from: Vec<String> =
         cluster.io_nodes.iter().map(|node| format!("{} x {}", node.count, node.link.formula())).collect();
-    // On a half-duplex interface that also carries the storage traffic each byte passes twice.
+    // On a half-duplex interface that also carries the storage traffic, each byte passes twice.
     let halved = shared && cluster.io_nodes.iter().any(|node| node.link.duplex == Duplex::Half);
     if halved {
         factor *= 2.0;
@@ -111,7 +111,7 @@ fn network(cluster: &Cluster, non_blocking: f64, write: bool) -> Ceiling {
     };
     let service = &cluster.service;
     if !service.separate {
-        // The data takes what the service leaves: B + constant + per_load * B = B_net.
+        // The data gets the rest after the service traffic: B + constant + per_load * B = B_net.
         if let Some(constant) = service.constant {
             rate = (rate - constant.bytes_per_s()).max(0.0);
             from.push_str(&format!(" - {constant} of service traffic"));
@@ -153,7 +153,7 @@ fn storage(cluster: &Cluster, write: bool) -> Ceiling {
     Ceiling { symbol: Symbol::Storage, bytes_per_s, from }
 }
 
-/// What traffic against the data's direction takes from shared interfaces, bytes a second.
+/// Returns the rate that traffic against the data's direction takes from shared interfaces, bytes per second.
 pub fn reverse_loss(cluster: &Cluster) -> f64 {
     if cluster.storage_network.kind != StorageKind::Shared {
         return 0.0;

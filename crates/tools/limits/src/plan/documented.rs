@@ -1,11 +1,11 @@
-//! Stated figures against computed ones, and the slips that explain the difference.
+//! Comparison of stated figures with computed ones, and the likely mistakes.
 
 use super::{Plan, Symbol};
 use crate::bounds::{DOCUMENTED_TOLERANCE, SLIP_TOLERANCE};
 use crate::cluster::{Cluster, Figures};
 use crate::units::{Rate, format_rate};
 
-/// A sentence for each stated figure that the document's own numbers contradict.
+/// Returns a sentence for each stated figure that contradicts the document's own numbers.
 pub fn slips(cluster: &Cluster, plan: &Plan) -> Vec<String> {
     let stated = &cluster.documented;
     let limits = [
@@ -37,7 +37,7 @@ pub fn slips(cluster: &Cluster, plan: &Plan) -> Vec<String> {
     found
 }
 
-/// What a test's figures say of themselves, beside the limit of their direction.
+/// Returns sentences about inconsistent figures of a test, given the limit of their direction.
 fn of_test(cluster: &Cluster, field: &str, measured: &Figures, limit: f64) -> Vec<String> {
     let mut found = Vec::new();
     let best = measured.best.bytes_per_s();
@@ -71,7 +71,7 @@ fn of_test(cluster: &Cluster, field: &str, measured: &Figures, limit: f64) -> Ve
     found
 }
 
-/// Why `stated` is not `computed`; none if it is.
+/// Returns a sentence about the difference between `stated` and `computed`; `None` if they agree.
 fn difference(field: &str, stated: Rate, computed: f64) -> Option<String> {
     let ratio = stated.bytes_per_s() / computed;
     if (ratio - 1.0).abs() <= DOCUMENTED_TOLERANCE {

@@ -7,7 +7,7 @@ use super::{Direction, Outcome, Plan, Scenario};
 use crate::table::Table;
 use crate::units::{format_rate, format_share};
 
-/// Tables and sentences, ready to print.
+/// Returns tables and sentences, ready to print.
 pub fn render(plan: &Plan) -> String {
     let mut text = String::new();
     if !plan.name.is_empty() {
@@ -63,7 +63,7 @@ fn verdict(plan: &Plan, direction: &Direction) -> String {
     text
 }
 
-/// What was measured in a direction.
+/// Returns sentences about the measured figures of a direction.
 fn measured(direction: &Direction, name: &str) -> String {
     let mut text = String::new();
     if let Some(eta) = direction.eta {
@@ -76,7 +76,7 @@ fn measured(direction: &Direction, name: &str) -> String {
     text
 }
 
-/// One table where all that is asked brings writers and readers the same, else one for each.
+/// Returns one table if all what-ifs affect writers and readers equally, otherwise one for each direction.
 fn scenarios(plan: &Plan) -> String {
     let rates = |outcome: &Outcome| (outcome.minimum_bytes_per_s, outcome.attainable_bytes_per_s);
     let same = |scenario: &Scenario| scenario.read.as_ref().is_none_or(|read| rates(read) == rates(&scenario.write));
@@ -87,7 +87,7 @@ fn scenarios(plan: &Plan) -> String {
     format!("{writing}\n{}", changes(plan, plan.read(), "what if, reading", |scenario| scenario.read.as_ref()))
 }
 
-/// What each change brings in one direction.
+/// Returns the effect of each change in one direction.
 fn changes(plan: &Plan, now: &Direction, title: &str, of: impl Fn(&Scenario) -> Option<&Outcome>) -> String {
     let mut table = Table::new([title, "limit", "attainable", "then binds", "P", "adds", "cost", "per further GB/s"]);
     let money = |price: Option<f64>| price.map_or("-".to_string(), |price| format!("{price:.0} {}", plan.currency));
@@ -101,7 +101,7 @@ fn changes(plan: &Plan, now: &Direction, title: &str, of: impl Fn(&Scenario) -> 
         let gain = (outcome.attainable_bytes_per_s - now.attainable_bytes_per_s) / 1e9;
         let each = match outcome.cost_per_gigabyte_per_s {
             Some(price) => money(Some(price)),
-            // Without prices, what it takes is told in things.
+            // Without prices, the cost is stated as a number of parts.
             None if scenario.cost.is_none() && gain > 0.0 => {
                 adds(scenario, |more| format!("{:.3}", more as f64 / gain))
             }
@@ -115,7 +115,7 @@ fn changes(plan: &Plan, now: &Direction, title: &str, of: impl Fn(&Scenario) -> 
 
 fn adds(scenario: &Scenario, number: impl Fn(i64) -> String) -> String {
     let each = scenario.adds.iter().map(|(name, more)| {
-        // What is replaced is not more than before.
+        // A replacement does not add to the number of parts.
         format!(
             "{} {name}",
             if name.starts_with(OTHER) { number(*more).trim_start_matches('+').to_string() } else { number(*more) }

@@ -1,4 +1,4 @@
-//! The paper's figures, corrected, and what a wrong document gets.
+//! The paper's figures, corrected, and the reactions to wrong documents.
 
 use std::path::Path;
 
@@ -47,9 +47,9 @@ fn the_papers_cluster_gives_the_papers_figures_corrected() {
     assert_eq!((plan.read().eta, plan.read().parallelism_measured), (None, None));
     let text = render(&plan);
     assert!(text.contains("eta = 0.841 (write)") && text.matches("eta =").count() == 1, "{text}");
-    // 16.8 % is a raw interface's loss, 14.2 % that of its data rate; neither is 1 - eta.
+    // 16.8 % is the loss of a raw interface, 14.2 % that of its data rate; neither is 1 - eta.
     assert!(plan.findings.iter().any(|f| f.contains("16.8 % below its raw rate, 14.2 % below")), "{:?}", plan.findings);
-    // 5 % of five raw interfaces flow backwards.
+    // 5 % of five raw interfaces is reverse traffic.
     near(write.minimum_bytes_per_s - write.attainable_bytes_per_s, 3.125e9);
 }
 
@@ -70,7 +70,8 @@ fn a_measured_figure_is_told_in_its_own_direction() {
     assert!(!reading.contains("(write)"), "{text}");
 }
 
-/// A document of before: what it means is clear where both directions are limited alike, and is asked for elsewhere.
+/// Documents of earlier versions are clear where both directions have equal limits; elsewhere the direction is
+/// requested.
 #[test]
 fn a_measured_figure_without_a_direction_is_told_only_where_both_are_limited_alike() {
     let bare = "[measured]\nbest = \"9 GB/s\"\nsingle = \"1 GB/s\"\n";
@@ -145,7 +146,7 @@ fn without_prices_a_gain_is_told_in_the_things_that_it_takes() {
     assert!(text.contains("0.100 io_nodes 0.100 links"), "{text}");
 }
 
-/// A faster link is another link: its price is not known, but that it takes new ones is.
+/// A faster link is another product with unknown price, but the number of new links is known.
 #[test]
 fn what_is_replaced_by_something_faster_is_told() {
     let text = render(&plan(PAPER, &["io_nodes.rate=200 Gbit/s"]));
@@ -169,7 +170,7 @@ fn redundancy_costs_the_links_that_carry_it() {
     assert_eq!(client.write().binding, Symbol::Nodes);
 }
 
-/// The disks bind writers and the links readers: twice the disks bring one of them something and the other nothing.
+/// The disks limit writers and the links readers: twice the disks help only writers.
 #[test]
 fn a_what_if_is_told_for_writers_and_readers_where_it_brings_them_different_things() {
     let unlike = plan(&format!("{SMALL}{REPLICAS}price = 1000\n"), &["media*=2"]);

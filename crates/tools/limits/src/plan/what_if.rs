@@ -1,4 +1,4 @@
-//! "Double the I/O nodes": a change of the document, and which limit binds then.
+//! A change of the document ("double the I/O nodes"), and the limit that binds then.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,34 +9,34 @@ use crate::units::Rate;
 /// One what-if and its outcome.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Scenario {
-    /// As asked.
+    /// The change, as requested.
     pub change: String,
-    /// For programs that write.
+    /// Result for programs that write.
     #[serde(flatten)]
     pub write: Outcome,
-    /// For programs that read; none in files of earlier versions.
+    /// Result for programs that read; none in files of earlier versions.
     #[serde(default)]
     pub read: Option<Outcome>,
-    /// What comes to the cluster, or goes: a section's name and how many, links counted each. What is replaced by something of another rate
-    /// is `other links` and `other media`.
+    /// Parts that are added or removed: a section's name and the number, links counted separately. Parts replaced by
+    /// others of another rate are `other links` and `other media`.
     #[serde(default)]
     pub adds: Vec<(String, i64)>,
     /// Difference of the prices, in the document's currency; none if no price in the document covers the change.
     pub cost: Option<f64>,
 }
 
-/// What a change brings in one direction.
+/// Result of a change in one direction.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Outcome {
-    /// What binds then.
+    /// Limit that binds after the change.
     pub binding: Symbol,
-    /// The smallest limit then, bytes a second.
+    /// Smallest limit after the change, bytes per second.
     pub minimum_bytes_per_s: f64,
-    /// Less the known losses.
+    /// Smallest limit less known losses, bytes per second.
     pub attainable_bytes_per_s: f64,
-    /// Formula 6 then.
+    /// Formula 6 after the change.
     pub parallelism: f64,
-    /// The cost for each further GB/s that can be attained; none without a cost or a gain.
+    /// Cost of each additional attainable GB/s; none without a cost or a gain.
     pub cost_per_gigabyte_per_s: Option<f64>,
 }
 
@@ -53,7 +53,7 @@ impl Outcome {
     }
 }
 
-/// Why a what-if is not understood.
+/// Error for a what-if that is not understood.
 #[derive(Debug, thiserror::Error)]
 #[error("--what-if `{change}`: {problem}")]
 pub struct WhatIfError {
@@ -61,7 +61,7 @@ pub struct WhatIfError {
     problem: String,
 }
 
-/// How the name of what is replaced begins.
+/// Prefix of the name of a replaced part.
 pub(super) const OTHER: &str = "other ";
 
 const SYNTAX: &str = "write for example io_nodes*=2, io_nodes.oss.links*=2, clients.rate=200 Gbit/s, media+=24 or storage_network=separate";
@@ -79,7 +79,7 @@ pub fn scenario(cluster: &Cluster, before: &Plan, text: &str) -> Result<Scenario
         return Err(fail(format!("{field} {problem}")));
     }
     let after = Plan::bare(&changed);
-    // A change that no price in the document covers (a faster link, a further network) is not free: its cost is unknown.
+    // A change without a price in the document (a faster link, an additional network) is not free: its cost is unknown.
     let cost = Some(changed.price() - cluster.price()).filter(|cost| *cost != 0.0);
     let adds = cluster.units().into_iter().zip(changed.units());
     let adds = adds.map(|((name, before), (_, after))| (name.to_string(), after as i64 - before as i64));
@@ -93,7 +93,7 @@ pub fn scenario(cluster: &Cluster, before: &Plan, text: &str) -> Result<Scenario
     })
 }
 
-/// What is of another rate than before, and so another thing to buy.
+/// Returns the parts whose rate changed, which are therefore other products.
 fn others(before: &Cluster, after: &Cluster) -> Vec<(String, i64)> {
     let changed = |old: &Link, new: &Link| (old.rate, old.lanes) != (new.rate, new.lanes);
     let links = |(old, new, count): (&Link, &Link, u64)| if changed(old, new) { count * new.count } else { 0 };
@@ -161,7 +161,7 @@ fn separate(cluster: &mut Cluster, value: &str) -> Result<(), String> {
         "direct" => StorageKind::Direct,
         other => return Err(format!("storage_network is separate, shared or direct, not `{other}`")),
     };
-    // Without a word on the new network it is like the one that carried the data so far.
+    // By default the new network equals the one that carried the data so far.
     for node in &mut cluster.io_nodes {
         node.storage_link.get_or_insert(node.link);
     }

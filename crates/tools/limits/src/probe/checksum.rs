@@ -1,4 +1,4 @@
-//! How fast one processor computes the checksum that guards every record.
+//! Rate at which one processor computes the checksum that protects every record.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use crc_fast::{CrcAlgorithm, checksum};
 
 use super::{Component, Measurement, Unit};
 
-/// CRC-32C of 8 KiB (a record in a window) and of 1 MiB (a block of a replica).
+/// Measures CRC-32C of 8 KiB (a record in a window) and of 1 MiB (a block of a replica).
 pub fn measure(time: Duration) -> Vec<Measurement> {
     [(8 << 10, "8 KiB"), (1 << 20, "1 MiB")].into_iter().map(|(size, name)| crc(size, name, time)).collect()
 }

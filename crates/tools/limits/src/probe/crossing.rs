@@ -1,7 +1,7 @@
-//! What one request through FUSE costs, with a file system behind it that does nothing.
+//! Cost of one request through FUSE, with a file system that does nothing.
 //!
-//! The mount lives in a process of its own with a private mount namespace (`unshare`, util-linux): however that process ends,
-//! nothing stays mounted and nobody else ever sees it.
+//! The mount lives in a process with a private mount namespace (`unshare`, util-linux). However that process ends,
+//! nothing stays mounted, and no other process ever sees the mount.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -27,13 +27,13 @@ use crate::workload::{Histogram, Launcher, now_ns};
 const ROOT: NodeId = 1;
 const FILE: NodeId = 2;
 const NAME: &str = "file";
-/// The file is as large as the largest read, and zeros.
+/// Size of the file, which contains zeros: that of the largest read.
 const SIZE: usize = 1 << 20;
-/// `S_IFDIR` and `S_IFREG` with permissions for all.
+/// Modes: `S_IFDIR` and `S_IFREG`, with permissions for all.
 const DIRECTORY_MODE: u32 = 0o040_755;
 const FILE_MODE: u32 = 0o100_644;
 
-/// One file of zeros, never cached.
+/// File system with one file of zeros, which is never cached.
 struct Nothing;
 
 fn attributes(node: NodeId) -> Attr {
@@ -69,7 +69,7 @@ impl Filesystem for Nothing {
     }
 }
 
-/// Measures in a child; the error says why it cannot be done here.
+/// Measures in a child process. Errors: the reason why that is impossible here.
 pub fn measure(launcher: &Launcher, time: Duration) -> Result<Vec<Measurement>, String> {
     if !Path::new("/dev/fuse").exists() {
         return Err("there is no /dev/fuse".to_string());
@@ -85,7 +85,7 @@ pub fn measure(launcher: &Launcher, time: Duration) -> Result<Vec<Measurement>, 
     serde_json::from_slice(&output.stdout).map_err(|error| format!("its result is not understood: {error}"))
 }
 
-/// The child: mounts, measures, unmounts. Must be alone in its mount namespace.
+/// Runs the child process: mounts, measures, unmounts. The process must be alone in its mount namespace.
 pub fn serve(time: Duration) -> Result<Vec<Measurement>, Failure> {
     let failed = |step: &str, error: io::Error| Failure::unavailable(format!("{step}: {error}"));
     let own = std::env::temp_dir().join(format!("forebay-limits-crossing.{}", std::process::id()));

@@ -1,4 +1,4 @@
-//! A device itself, below every file system: read only, past the page cache, one request at a time and many through io_uring.
+//! Measurement of a device below any file system: reads past the page cache, one at a time and many through io_uring.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
@@ -15,12 +15,12 @@ use super::{Component, Measurement, Unit};
 use crate::bounds::DEVICE_DEPTH;
 use crate::failure::Failure;
 
-/// Timed measurements of one device.
+/// Number of timed measurements of one device.
 pub const MEASUREMENTS: f64 = 4.0;
-/// O_DIRECT wants memory and places in multiples of the device's block, which is no more than this.
+/// Alignment of memory and offsets for O_DIRECT: at least the device's block size.
 const ALIGNMENT: usize = 4096;
 
-/// Memory that O_DIRECT takes: so many blocks, one after another.
+/// Contiguous blocks of memory, aligned for O_DIRECT.
 struct Blocks {
     memory: Vec<u8>,
     first: usize,
@@ -39,14 +39,14 @@ impl Blocks {
         &mut self.memory[start..start + self.size]
     }
 
-    /// Where a block lies, without a reference to its neighbours, which the kernel may be writing.
+    /// Returns the address of a block, without a reference to its neighbours, which the kernel may be writing.
     fn place(&mut self, number: usize) -> *mut u8 {
         assert!((number + 1) * self.size + self.first <= self.memory.len());
         self.memory.as_mut_ptr().wrapping_add(self.first + number * self.size)
     }
 }
 
-/// Where the next read goes.
+/// Generator of read offsets.
 struct Places {
     size: u64,
     block: u64,
@@ -63,7 +63,7 @@ impl Places {
     }
 }
 
-/// Large and small reads, alone and many at a time. Nothing is ever written. What io_uring refuses is told.
+/// Measures large and small reads, alone and many at a time. Never writes. Refusals of io_uring become findings.
 pub fn measure(path: &Path, time: Duration) -> Result<(Vec<Measurement>, Vec<String>), Failure> {
     let failed = |error: io::Error| {
         Failure::input(format!("cannot read {} with O_DIRECT: {error}; a device needs root", path.display()))
@@ -93,7 +93,8 @@ pub fn measure(path: &Path, time: Duration) -> Result<(Vec<Measurement>, Vec<Str
     Ok((found, findings))
 }
 
-/// Scattered reads of 4 KiB a second of a file, past the page cache, [`DEVICE_DEPTH`] at a time by io_uring.
+/// Measures scattered reads of 4 KiB of a file, past the page cache, with [`DEVICE_DEPTH`] in progress through
+/// io_uring. Returns reads per second.
 pub fn of_file(path: &Path, time: Duration) -> io::Result<f64> {
     let mut options = OpenOptions::new();
     let file = options.read(true).custom_flags(OFlags::DIRECT.bits() as i32).open(path)?;
@@ -104,7 +105,7 @@ pub fn of_file(path: &Path, time: Duration) -> io::Result<f64> {
     many(&file, Places { size, block: ALIGNMENT as u64, random: true, next: 0 }, time)
 }
 
-/// Reads a second.
+/// Returns reads per second, one read at a time.
 fn alone(file: &File, mut places: Places, time: Duration) -> io::Result<f64> {
     let mut blocks = Blocks::new(1, places.block as usize);
     let (began, mut reads) = (Instant::now(), 0u64);
@@ -115,7 +116,7 @@ fn alone(file: &File, mut places: Places, time: Duration) -> io::Result<f64> {
     Ok(reads as f64 / began.elapsed().as_secs_f64())
 }
 
-/// Reads a second with [`DEVICE_DEPTH`] of them under way.
+/// Returns reads per second with [`DEVICE_DEPTH`] of them in progress.
 fn many(file: &File, mut places: Places, time: Duration) -> io::Result<f64> {
     let mut ring = IoUring::new(DEVICE_DEPTH)?;
     let size = places.block as usize;
@@ -127,8 +128,9 @@ fn many(file: &File, mut places: Places, time: Duration) -> io::Result<f64> {
         while goes_on && let Some(slot) = idle.pop() {
             let read = opcode::Read::new(types::Fd(file.as_raw_fd()), blocks.place(slot as usize), size as u32);
             let entry = read.offset(places.next()).build().user_data(slot);
-            // SAFETY: the descriptor and the block outlive the request: this function returns only when every slot is idle,
-            // also after an error, and a slot's block is used by one request at a time. The queue has a place for each slot.
+            // SAFETY: the descriptor and the block outlive the request: this function returns only when every slot is
+            // idle, also after an error, and a slot's block is used by one request at a time. The queue has a place for
+            // each slot.
             if unsafe { ring.submission().push(&entry) }.is_err() {
                 idle.push(slot);
                 break;
@@ -140,7 +142,8 @@ fn many(file: &File, mut places: Places, time: Duration) -> io::Result<f64> {
         match ring.submit_and_wait(1) {
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // Requests may be under way in this memory, and nobody tells when they end: it is given up, not freed.
+            // Requests may still be writing to this memory, and nothing reports their end. The memory is therefore
+            // leaked.
             Err(error) => {
                 std::mem::forget(blocks);
                 return Err(error);
@@ -169,7 +172,7 @@ mod tests {
         let data: Vec<u8> = (0..4 << 20).map(|at: u32| (at / 7) as u8).collect();
         std::fs::write(&path, &data).unwrap();
         let (found, findings) = measure(&path, Duration::from_millis(20)).unwrap();
-        // A kernel may refuse io_uring; then it is said.
+        // A kernel may refuse io_uring, which is then a finding.
         assert_eq!(found.len() + findings.len(), 4, "{found:?} {findings:?}");
         assert!(found.iter().all(|measurement| measurement.value > 0.0), "{found:?}");
         assert!(std::fs::read(&path).unwrap() == data);

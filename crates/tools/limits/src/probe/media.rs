@@ -1,4 +1,4 @@
-//! One directory's file system and device: sequential, random, fsync, names. The loops are the sweep's own.
+//! Measurement of a directory's file system and device: sequential, random, fsync, names. Uses the loops of the sweep.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -14,13 +14,14 @@ use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::workload::{Histogram, Kind, Pattern, Preset, Sync, Task, data_file, now_ns, together};
 
-/// Streams side by side: enough to fill a device, few enough for a small machine.
+/// Number of parallel streams: enough to fill a device, few enough for a small machine.
 const STREAMS: u64 = 4;
 
-/// Timed measurements of one directory: 8 sequential, 5 scattered, fsync, 6 of names; filling takes a while more.
+/// Number of timed measurements of one directory: 8 sequential, 5 scattered, fsync, 6 of names. Filling takes
+/// additional time.
 pub const MEASUREMENTS: f64 = 20.0;
 
-/// All of one directory.
+/// All results for one directory.
 pub struct Found {
     pub measurements: Vec<Measurement>,
     pub medium: Medium,
@@ -36,8 +37,8 @@ struct Bench<'a> {
     found: Found,
 }
 
-/// Measures a directory, in `scratch` within it. What this file system does not know (O_DIRECT) is left out and told. It is given up
-/// when an interrupt comes.
+/// Measures a directory, with files in `scratch` within it. Operations that this file system does not support
+/// (O_DIRECT) are skipped and become findings. Stops after an interrupt.
 pub fn measure(directory: &Path, scratch: &Path, options: &Options, interrupt: &Interrupt) -> Result<Found, Failure> {
     let failed = |error: std::io::Error| Failure::unavailable(format!("measuring {}: {error}", directory.display()));
     let space = statvfs(directory).map_err(|error| failed(error.into()))?;
@@ -73,7 +74,7 @@ impl Bench<'_> {
         if self.interrupt.came() { Err(std::io::ErrorKind::Interrupted.into()) } else { Ok(()) }
     }
 
-    /// Writes and reads of 1 MiB. Returns whether O_DIRECT works.
+    /// Measures writes and reads of 1 MiB. Returns whether O_DIRECT works.
     fn sequential(&mut self) -> std::io::Result<bool> {
         let mut works = false;
         for (streams, direct) in [(1, false), (STREAMS, false), (1, true), (STREAMS, true)] {
@@ -109,7 +110,7 @@ impl Bench<'_> {
         Ok(works)
     }
 
-    /// Reads and writes of 4 KiB in scattered order; past the page cache where that is known.
+    /// Measures reads and writes of 4 KiB in scattered order, past the page cache where supported.
     fn scattered(&mut self, direct: bool) -> std::io::Result<()> {
         for streams in [1, STREAMS] {
             self.go_on()?;
@@ -141,7 +142,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// The same file through io_uring; a kernel may refuse that.
+    /// Measures reads of that file through io_uring, which a kernel may refuse.
     fn ring(&mut self, task: &Task) {
         match device::of_file(&data_file(task, 0), self.time) {
             Ok(reads) => {
@@ -152,7 +153,7 @@ impl Bench<'_> {
         }
     }
 
-    /// An append of 4 KiB and its fsync, as a log does.
+    /// Measures an append of 4 KiB and its fsync, as a log does.
     fn fsync(&mut self) -> std::io::Result<()> {
         let mut file = File::create(self.scratch.join("log"))?;
         let (started, data) = (Instant::now(), vec![5u8; 4096]);

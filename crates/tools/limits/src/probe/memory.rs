@@ -1,4 +1,4 @@
-//! How fast this machine copies memory: every buffered byte is copied at least once.
+//! Rate of memory copies, since every buffered byte is copied at least once.
 
 use std::sync::Barrier;
 use std::thread;
@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use super::{Component, Measurement, Unit};
 
-/// Far larger than a processor's caches share of one thread.
+/// Bytes of a buffer: far more than one thread's share of the processor caches.
 const BUFFER: usize = 32 << 20;
-/// More threads than this fill any memory bus, and their buffers 4 GiB.
+/// Most threads: more would not fill a memory bus better, and the buffers would exceed 4 GiB.
 const THREADS_MAX: usize = 64;
 
-/// One thread, then all processors.
+/// Measures one thread, then all processors.
 pub fn measure(time: Duration) -> Vec<Measurement> {
     let processors = thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
     let mut counts = vec![1, processors];
@@ -19,7 +19,7 @@ pub fn measure(time: Duration) -> Vec<Measurement> {
     counts.into_iter().map(|threads| copy(threads, time)).collect()
 }
 
-/// What one thread copies, bytes a second.
+/// Returns the rate of one thread, bytes per second.
 pub fn by_one(time: Duration) -> f64 {
     copy(1, time).value
 }

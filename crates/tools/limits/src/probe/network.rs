@@ -1,4 +1,4 @@
-//! What this machine's TCP can do at most: to itself, without a wire. A link faster than that is not filled.
+//! Limit of this machine's TCP, measured over loopback. A faster link cannot be filled.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -10,10 +10,10 @@ use crate::workload::{Histogram, now_ns};
 
 /// Bytes of one send.
 const MESSAGE: usize = 256 << 10;
-/// A peer that is silent for so long has failed; it is on this machine.
+/// Time without data after which the peer, which is on this machine, counts as failed.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// One stream, four streams, and the time of a round trip.
+/// Measures one stream, four streams, and the round trip.
 pub fn measure(time: Duration) -> io::Result<Vec<Measurement>> {
     let stream = |streams: u64| -> io::Result<Measurement> {
         let what = format!("TCP to itself, {streams} stream{}", if streams == 1 { "" } else { "s" });
@@ -41,7 +41,7 @@ fn pair(listener: &TcpListener) -> io::Result<(TcpStream, TcpStream)> {
     Ok((near, far))
 }
 
-/// Bytes a second that arrive, all streams together.
+/// Returns the bytes per second received by all streams together.
 fn streams_rate(streams: u64, time: Duration) -> io::Result<f64> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let pairs = (0..streams).map(|_| pair(&listener)).collect::<io::Result<Vec<_>>>()?;
@@ -71,7 +71,7 @@ fn streams_rate(streams: u64, time: Duration) -> io::Result<f64> {
     Ok(received as f64 / started.elapsed().as_secs_f64())
 }
 
-/// Median of a round trip, nanoseconds.
+/// Returns the median round trip in nanoseconds.
 fn round_trip_ns(time: Duration) -> io::Result<f64> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let (mut near, mut far) = pair(&listener)?;

@@ -1,8 +1,9 @@
-//! The wire to another host: streams in each direction and in both at once, and a round trip. `forebay limits peer` answers there.
+//! Measurement of the wire to another host: streams in each direction and in both at once, and a round trip. `forebay
+//! limits peer` answers there.
 //!
-//! A connection begins with eight bytes that name the protocol and one that says what is wanted; the answer names the protocol
-//! again, so that a wrong port is recognised. Bytes to the peer are counted by the peer and told at the end: what
-//! lies in a buffer has not arrived.
+//! A connection starts with eight bytes that name the protocol, and one byte for the request. The reply names the
+//! protocol again, so that a wrong port is recognised. The peer counts the bytes it receives and reports them at the
+//! end, because data in a buffer has not arrived.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -17,25 +18,25 @@ use crate::failure::Failure;
 use crate::units::format_rate;
 use crate::workload::{Histogram, now_ns};
 
-/// Version 1.
+/// Name of the protocol, version 1.
 const HELLO: &[u8; 8] = b"fblimit1";
 /// Bytes of one send.
 const MESSAGE: usize = 256 << 10;
-/// The port where nothing else is said.
+/// Default port.
 pub const PORT: u16 = 7117;
 
-/// What a connection is for.
+/// Kind of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Want {
-    /// The client sends until it shuts down, then is told how much arrived.
+    /// The client sends until it shuts down; then the server reports how much arrived.
     Sink = b'S' as isize,
     /// The server sends until the client closes.
     Source = b'G' as isize,
-    /// Each byte comes back.
+    /// Each byte is sent back.
     Echo = b'E' as isize,
 }
 
-/// Serves until it is killed. `told` gets the address, also when the port was left to the system.
+/// Serves until the process is killed. `told` is called with the address, for the case that the system chose the port.
 pub fn serve(address: &str, told: &dyn Fn(SocketAddr)) -> Result<(), Failure> {
     let failed = |error: io::Error| Failure::unavailable(format!("cannot listen on {address}: {error}"));
     let listener = TcpListener::bind(address).map_err(failed)?;
@@ -43,7 +44,7 @@ pub fn serve(address: &str, told: &dyn Fn(SocketAddr)) -> Result<(), Failure> {
     let open = Arc::new(AtomicU64::new(0));
     loop {
         let Ok((stream, _)) = listener.accept() else {
-            // No descriptor left, for instance: soon there may be.
+            // For example, no descriptor is free: try again later.
             thread::sleep(Duration::from_millis(100));
             continue;
         };
@@ -53,7 +54,7 @@ pub fn serve(address: &str, told: &dyn Fn(SocketAddr)) -> Result<(), Failure> {
         }
         let open = Arc::clone(&open);
         thread::spawn(move || {
-            // A client that goes away is its own affair.
+            // Errors of a client that disconnects are ignored.
             let _ = answer(stream);
             open.fetch_sub(1, Ordering::Relaxed);
         });
@@ -106,7 +107,7 @@ fn connect(address: SocketAddr, want: Want) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Everything of one peer, and what deserves attention.
+/// Runs all measurements of one peer. Returns the measurements and the findings.
 pub fn measure(peer: &str, time: Duration) -> Result<(Vec<Measurement>, Vec<String>), Failure> {
     let failed = |error: io::Error| {
         Failure::unavailable(format!("peer {peer}: {error}; on that host, run: forebay limits peer"))
@@ -147,13 +148,14 @@ fn unequal(peer: &str, to: f64, from: f64) -> Option<String> {
 fn resolve(peer: &str) -> io::Result<SocketAddr> {
     let found = match peer.to_socket_addrs() {
         Ok(mut addresses) => addresses.next(),
-        // Without a port.
+        // The name has no port.
         Err(_) => (peer, PORT).to_socket_addrs()?.next(),
     };
     found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the name has no address"))
 }
 
-/// Bytes a second that arrive there and here, with so many streams to it and from it at once.
+/// Measures `to` streams to the peer and `from` streams back, at the same time. Returns the bytes per second received
+/// there and here.
 pub fn rate(address: SocketAddr, to: usize, from: usize, time: Duration) -> io::Result<(f64, f64)> {
     let sinks = (0..to).map(|_| connect(address, Want::Sink)).collect::<io::Result<Vec<_>>>()?;
     let sources = (0..from).map(|_| connect(address, Want::Source)).collect::<io::Result<Vec<_>>>()?;
@@ -183,7 +185,7 @@ fn send(mut stream: TcpStream, began: Instant, time: Duration) -> io::Result<f64
 fn receive(mut stream: TcpStream, began: Instant, time: Duration) -> io::Result<f64> {
     let mut room = vec![0; MESSAGE];
     let mut arrived = 0u64;
-    // A busy machine may let the time pass before the first byte: nothing seen is no rate.
+    // Read at least once: on a busy machine the time may end before the first byte, which would give no rate.
     while arrived == 0 || began.elapsed() < time {
         match stream.read(&mut room)? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -193,7 +195,7 @@ fn receive(mut stream: TcpStream, began: Instant, time: Duration) -> io::Result<
     Ok(arrived as f64 / began.elapsed().as_secs_f64())
 }
 
-/// Median, nanoseconds.
+/// Returns the median round trip in nanoseconds.
 fn round_trip(address: SocketAddr, time: Duration) -> io::Result<f64> {
     let mut stream = connect(address, Want::Echo)?;
     let mut trips = Histogram::default();

@@ -1,4 +1,5 @@
-//! What the preload library costs a call on a file that is not accelerated: the same calls by the same program, with it and without.
+//! Cost of the preload library for a call on a file that is not accelerated: equal calls of one program, with and
+//! without it.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,14 +12,14 @@ use super::{Component, Measurement, Unit};
 use crate::failure::Failure;
 use crate::workload::{Launcher, now_ns};
 
-/// The library's file, where the command looks for it too: beside the program, or where packages put it.
+/// File name of the library, which is searched beside the program and where packages install it.
 const FILE: &str = "libforebay_preload.so";
-/// Calls of one batch: a clock's own time is spread over so many.
+/// Number of calls in one batch, over which the clock's own time is spread.
 const CALLS: u32 = 1000;
-/// Turns: with it and without, turn about.
+/// Number of turns, alternately with and without the library.
 const TURNS: u32 = 5;
 
-/// Each call's extra time; the error says why it cannot be told here.
+/// Measures the extra time of each call. Errors: the reason why that is impossible here.
 pub fn measure(launcher: &Launcher, time: Duration) -> Result<Vec<Measurement>, String> {
     let library = library(launcher.program()).ok_or_else(|| format!("{FILE} is not installed beside the program"))?;
     let mut best: Vec<(String, [f64; 2])> = Vec::new();
@@ -66,7 +67,8 @@ fn side_of(launcher: &Launcher, library: Option<&Path>, time: Duration) -> Resul
     serde_json::from_slice(&output.stdout).map_err(|error| format!("its result is not understood: {error}"))
 }
 
-/// The child: nanoseconds of a call, the best batch of each. The calls are the C library's, which is what is preloaded over.
+/// Runs the child process: nanoseconds of a call, the best batch of each kind. Calls go through the C library, which is
+/// what the preload library replaces.
 pub fn serve(time: Duration) -> Result<Vec<(String, f64)>, Failure> {
     let failed = |error: io::Error| Failure::unavailable(format!("calls on a file: {error}"));
     let path = std::env::temp_dir().join(format!("forebay-limits-calls.{}", std::process::id()));
@@ -112,7 +114,7 @@ mod tests {
         assert!(measure(&launcher, Duration::ZERO).unwrap_err().contains("libforebay_preload.so is not installed"));
     }
 
-    /// A library that does nothing costs nothing, or next to it; the figures of both sides come from the same calls.
+    /// A library that does nothing costs almost nothing; both figures come from equal calls.
     #[test]
     fn both_sides_are_asked_and_compared() {
         let directory = tempfile::tempdir().unwrap();
@@ -120,7 +122,7 @@ mod tests {
         std::os::unix::fs::symlink("/bin/sh", &program).unwrap();
         let script = r#"[ "$1 $2" = 'worker --calls' ] || exit 9
             case $LD_PRELOAD in *libforebay_preload.so) echo '[["read",150.0]]';; *) echo '[["read",100.0]]';; esac"#;
-        // Not a library at all: the loader says so and goes on.
+        // The file is not a library: the loader prints a message and continues.
         fs::write(directory.path().join(FILE), "").unwrap();
         let launcher = Launcher::new(&program, &["-c", script, "sh"]);
         let [found] = &measure(&launcher, Duration::ZERO).unwrap()[..] else { panic!("one call") };

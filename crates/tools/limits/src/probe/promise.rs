@@ -1,4 +1,4 @@
-//! What the document promises beside what the hardware gives.
+//! Comparison of documented rates with measured ones.
 
 use super::{Component, Probe, Promise, Unit};
 use crate::bounds::{PROMISE_EXCEEDED, PROMISE_KEPT};
@@ -34,7 +34,7 @@ fn media(probe: &mut Probe, cluster: &Cluster) {
     }
 }
 
-/// Between two hosts the narrower of two links binds, whichever host the other is.
+/// Compares the wires to peers. Between two hosts the slower of two links binds, whichever host the other is.
 fn wires(probe: &mut Probe, links: &[(&'static str, Link)]) {
     let rate = |link: &Link| link.data_bytes_per_s();
     let Some((field, link)) = links.iter().min_by(|a, b| rate(&a.1).total_cmp(&rate(&b.1))) else { return };
@@ -55,12 +55,12 @@ fn wires(probe: &mut Probe, links: &[(&'static str, Link)]) {
     }
 }
 
-/// Why a medium may give more than is promised.
+/// Reason why a medium may exceed its documented rate.
 const CACHE: &str = "a cache below answers, or the document is wrong";
-/// Why a wire may.
+/// Reason why a wire may exceed its documented rate.
 const WRONG: &str = "the document is wrong";
 
-/// The promise of a field, kept or not; `above`: what it means if more than that was measured.
+/// Compares a documented rate with the measured one; `above` is the explanation if more was measured.
 pub fn promise(field: &str, promised: f64, measured: f64, above: &str) -> Promise {
     let share = measured / promised;
     let finding = if measured <= 0.0 {
@@ -88,7 +88,7 @@ pub fn promise(field: &str, promised: f64, measured: f64, above: &str) -> Promis
 fn interfaces(probe: &mut Probe, speeds: &[(String, f64)], field: &str, link: &Link) {
     let data = link.data_bytes_per_s();
     if let Some((name, speed)) = speeds.iter().max_by(|a, b| a.1.total_cmp(&b.1)) {
-        // An interface tells its data rate.
+        // An interface reports its data rate.
         if speed * (link.count as f64) < data * PROMISE_KEPT {
             let (promised, speed) = (format_rate(data), format_rate(*speed));
             probe.differences.push(format!(
@@ -150,7 +150,7 @@ mod tests {
         assert!(!said.contains("5.000 GB/s here: less than the 1.000"), "{said}");
     }
 
-    /// Each way on its own; what both ways at once give is no promise of a link.
+    /// Each direction is compared separately; the rate of both directions at once is not documented for a link.
     #[test]
     fn a_wire_that_gives_less_than_the_narrower_of_its_links_is_named_with_its_direction() {
         let text = "[[clients]]\ncount = 1\nlink = { rate = \"4 GB/s\" }\n[[io_nodes]]\ncount = 1\nlink = { rate = \"2 GB/s\" }\n";

@@ -6,7 +6,7 @@ use super::{Component, Measurement, Probe, Unit};
 use crate::table::Table;
 use crate::units::{format_nanoseconds, format_operations, format_rate, format_share};
 
-/// Tables and sentences, ready to print.
+/// Returns tables and sentences, ready to print.
 pub fn render(probe: &Probe) -> String {
     let mut table = Table::new(["component", "what", "measured"]);
     for measurement in &probe.measurements {
@@ -36,7 +36,7 @@ pub fn render(probe: &Probe) -> String {
     text
 }
 
-/// The component, or the directory of a medium.
+/// Returns the name of the component, or the directory of a medium.
 pub fn component(measurement: &Measurement) -> String {
     let directory = measurement.directory.as_ref().map(|directory| directory.display().to_string());
     directory.unwrap_or_else(|| {
@@ -53,7 +53,7 @@ pub fn component(measurement: &Measurement) -> String {
     })
 }
 
-/// The number with its unit.
+/// Returns the value with its unit.
 pub fn value(measurement: &Measurement) -> String {
     match measurement.unit {
         Unit::BytesPerSecond => format_rate(measurement.value),

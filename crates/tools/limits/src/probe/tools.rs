@@ -1,5 +1,6 @@
-//! What the customary tools say of the network, where they are installed: `iperf3` for streams, `fi_pingpong` for the time of a message.
-//! Their figures stand beside our own, and where another host has no `forebay limits peer`, iperf3's stand alone.
+//! Measurement of the network with external tools, where installed: `iperf3` for streams, `fi_pingpong` for the time of
+//! a message. Their figures are shown beside our own. If another host does not run `forebay limits peer`, only those of
+//! iperf3 are available.
 
 use std::env;
 use std::net::{Ipv4Addr, TcpListener};
@@ -12,15 +13,15 @@ use serde_json::Value;
 use super::{Component, Measurement, Unit};
 use crate::bounds::{TOOL_EXTRA, TOOL_START, TOOL_START_PAUSE};
 
-/// Where `iperf3 -s` listens unless told otherwise.
+/// Default port of `iperf3 -s`.
 const IPERF3_PORT: u16 = 5201;
-/// Messages there and back of `fi_pingpong`: about half a second on a slow machine.
+/// Number of round trips of `fi_pingpong`: about half a second on a slow machine.
 const PINGS: &str = "2000";
 
-/// What was found, and why something was not.
+/// Measurements, and the reasons for missing ones.
 type Found = (Vec<Measurement>, Vec<String>);
 
-/// This machine to itself.
+/// Measures this machine's network to itself.
 pub fn to_itself(time: Duration) -> Found {
     let (mut found, mut findings) = (Vec::new(), Vec::new());
     if is_installed("iperf3") {
@@ -53,7 +54,7 @@ pub fn to_itself(time: Duration) -> Found {
     (found, findings)
 }
 
-/// Another host, where `iperf3 -s` runs. None if iperf3 is not installed here.
+/// Measures the wire to another host that runs `iperf3 -s`. Returns `None` if iperf3 is not installed here.
 pub fn to_peer(peer: &str, time: Duration) -> Option<Result<Vec<Measurement>, String>> {
     is_installed("iperf3").then(|| {
         let (host, port) = match peer.rsplit_once(':') {
@@ -81,7 +82,7 @@ fn is_installed(name: &str) -> bool {
     env::var_os("PATH").is_some_and(|path| env::split_paths(&path).any(|directory| directory.join(name).is_file()))
 }
 
-/// A server that ends when it is dropped.
+/// A server process that ends when dropped.
 struct Server(Child);
 
 impl Server {
@@ -99,13 +100,13 @@ impl Drop for Server {
     }
 }
 
-/// A port that was free a moment ago.
+/// Returns a port that was free a moment ago.
 fn free_port() -> Result<u16, String> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
     listener.and_then(|listener| listener.local_addr()).map(|address| address.port()).map_err(|error| error.to_string())
 }
 
-/// Tries until the server listens.
+/// Retries until the server listens.
 fn once_it_listens<T>(mut attempt: impl FnMut() -> Result<T, String>) -> Result<T, String> {
     let deadline = Instant::now() + TOOL_START;
     loop {
@@ -123,7 +124,7 @@ fn streams_to_itself(streams: u64, time: Duration) -> Result<f64, String> {
     once_it_listens(|| client("127.0.0.1", port, streams, false, time))
 }
 
-/// Bytes a second that arrived.
+/// Returns the bytes per second that arrived.
 fn client(host: &str, port: u16, streams: u64, back: bool, time: Duration) -> Result<f64, String> {
     let seconds = time.as_secs_f64().ceil().max(1.0);
     let mut words = vec!["-J".to_string(), "-c".to_string(), host.to_string()];
@@ -141,7 +142,7 @@ fn message_to_itself() -> Result<f64, String> {
     once_it_listens(|| one_way_ns(&said("fi_pingpong", &with(&["-P", &port, "127.0.0.1"]), TOOL_EXTRA)?))
 }
 
-/// What a program prints, within a bound.
+/// Returns the output of a program that is stopped after `bound`.
 fn said(name: &str, words: &[String], bound: Duration) -> Result<String, String> {
     let mut command = Command::new("timeout");
     command.arg("--kill-after=1").arg(bound.as_secs_f64().to_string()).arg(name).args(words).stdin(Stdio::null());
@@ -154,7 +155,7 @@ fn said(name: &str, words: &[String], bound: Duration) -> Result<String, String>
     }
 }
 
-/// From iperf3's JSON: bytes a second that the other side received.
+/// Parses iperf3's JSON: bytes per second that the receiver got.
 fn received(text: &str) -> Result<f64, String> {
     let told: Value = serde_json::from_str(text).map_err(|error| format!("its JSON: {error}"))?;
     if let Some(error) = told["error"].as_str() {
@@ -164,7 +165,7 @@ fn received(text: &str) -> Result<f64, String> {
     bits.map(|bits| bits / 8.0).ok_or_else(|| "it told no end.sum_received.bits_per_second".to_string())
 }
 
-/// From fi_pingpong's table: nanoseconds of a transfer.
+/// Parses fi_pingpong's table: nanoseconds of a transfer.
 fn one_way_ns(text: &str) -> Result<f64, String> {
     let mut lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let at = lines.find_map(|heading| heading.iter().position(|word| *word == "usec/xfer"));

@@ -1,4 +1,4 @@
-//! Every number in one table: stage, source, what, M, N, value, unit, note.
+//! All numbers as one CSV table: stage, source, what, M, N, value, unit, note.
 
 use super::Report;
 use crate::factors::Factors;
@@ -14,7 +14,7 @@ struct Lines {
 impl Lines {
     fn add(&mut self, what: &str, cell: Option<(u64, u64)>, value: f64, unit: &str, note: &str) {
         let (m, n) = cell.map_or((String::new(), String::new()), |(m, n)| (m.to_string(), n.to_string()));
-        // What is missing has no value.
+        // Missing figures have no value.
         let value = if value.is_nan() { String::new() } else { format!("{value}") };
         let fields = [self.stage, self.source.as_str(), what, m.as_str(), n.as_str(), value.as_str(), unit, note];
         self.text.push_str(&fields.map(quoted).join(","));
@@ -22,7 +22,7 @@ impl Lines {
     }
 }
 
-/// A field as RFC 4180 writes it.
+/// Quotes a field according to RFC 4180.
 fn quoted(field: &str) -> String {
     if field.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", field.replace('"', "\"\""))
@@ -31,7 +31,7 @@ fn quoted(field: &str) -> String {
     }
 }
 
-/// The whole report.
+/// Returns the complete table.
 pub fn csv(report: &Report) -> String {
     let mut lines =
         Lines { text: "stage,source,what,M,N,value,unit,note\n".to_string(), stage: "", source: String::new() };

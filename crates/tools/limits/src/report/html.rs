@@ -1,4 +1,4 @@
-//! One HTML file that needs nothing else: no network, no script.
+//! The report as one self-contained HTML file: no network, no script.
 
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ use crate::units::{format_operations, format_rate};
 use crate::watch::Watch;
 use crate::workload::Kind;
 
-/// Of every page that this crate writes.
+/// Style sheet of every page that this crate writes.
 pub const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:#1b1f24;--paper:#fff;--bar:#3b76b8;--mark:#c8452d;--rule:#d0d7de}\
 @media(prefers-color-scheme:dark){:root{--ink:#e6e9ec;--paper:#14181c;--bar:#6ba3e0;--mark:#ef7a5f;--rule:#3a424b}}\
@@ -24,7 +24,7 @@ svg text{font-size:13px;fill:var(--ink)}svg text.on{fill:var(--paper)}.bar{fill:
 .bad{fill:var(--mark)}.axis{fill:none;stroke:var(--rule)}.limit{fill:none;stroke:var(--mark);stroke-dasharray:6 4}\
 ul.verdict{font-size:1.05em}summary{cursor:pointer}small{opacity:.7}";
 
-/// The page.
+/// Returns the page.
 pub fn html(report: &Report) -> String {
     let mut page = format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Limits of a storage system</title>\n\
@@ -77,7 +77,7 @@ fn step_bars(step: &super::Step) -> Vec<Bar> {
     [bar("write", step.write_bytes_per_s), bar("read", step.read_bytes_per_s)].into_iter().flatten().collect()
 }
 
-/// As much as stands beside a bar.
+/// Returns the end of a text that fits beside a bar.
 fn shortened(text: &str) -> String {
     const MOST: usize = 38;
     let skip = text.chars().count().saturating_sub(MOST);
@@ -111,7 +111,7 @@ fn probe_plots(probe: &Probe) -> String {
     let mut plots = String::new();
     for component in components {
         let _ = writeln!(plots, "<h3>{}</h3>", escaped(&component));
-        // Units do not share an axis.
+        // Different units have separate axes.
         for unit in [Unit::BytesPerSecond, Unit::OperationsPerSecond, Unit::Nanoseconds] {
             let of_unit = probe.measurements.iter().filter(|m| m.unit == unit && probe::component(m) == component);
             let all: Vec<Bar> = of_unit

@@ -9,17 +9,17 @@ const VALUE: f64 = 130.0;
 
 /// One bar.
 pub struct Bar {
-    /// What it is.
+    /// Label of the bar.
     pub label: String,
-    /// How long it is; negative counts as nothing.
+    /// Length of the bar; negative counts as zero.
     pub value: f64,
-    /// The number in words.
+    /// Value as text.
     pub text: String,
-    /// Whether it stands out.
+    /// Whether the bar is highlighted.
     pub marked: bool,
 }
 
-/// Text that may stand in HTML and SVG.
+/// Escapes text for HTML and SVG.
 pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
@@ -28,7 +28,7 @@ fn frame(height: f64, title: &str, body: &str) -> String {
     format!("<svg viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\" aria-label=\"{}\">{body}</svg>\n", escaped(title))
 }
 
-/// Horizontal bars, longest at full width.
+/// Returns horizontal bars, the longest at full width.
 pub fn bars(title: &str, bars: &[Bar]) -> String {
     let most = bars.iter().map(|bar| bar.value).fold(0.0, f64::max);
     let room = WIDTH - LABEL - VALUE;
@@ -54,19 +54,19 @@ pub fn bars(title: &str, bars: &[Bar]) -> String {
     frame(bars.len() as f64 * ROW + 4.0, title, &body)
 }
 
-/// One cell of a heat map; the share is 0 to 1, none where it does not count.
+/// One cell of a heat map.
 pub struct Heat {
     /// Row of the map.
     pub row: usize,
     /// Column of the map.
     pub column: usize,
-    /// How warm.
+    /// Relative value, 0 to 1; `None` if the cell does not count.
     pub share: Option<f64>,
-    /// What stands in it.
+    /// Text in the cell.
     pub text: String,
 }
 
-/// A map with a heading for each row and column.
+/// Returns a heat map with a heading for each row and column.
 pub fn heat(title: &str, rows: &[String], columns: &[String], cells: &[Heat]) -> String {
     let (left, top, high) = (90.0, 26.0, 34.0);
     let wide = ((WIDTH - left) / columns.len().max(1) as f64).min(110.0);
@@ -104,14 +104,14 @@ pub fn heat(title: &str, rows: &[String], columns: &[String], cells: &[Heat]) ->
 
 /// One curve.
 pub struct Curve {
-    /// Its name in the legend.
+    /// Name in the legend.
     pub name: String,
-    /// Points, x rising.
+    /// Points, with rising x.
     pub points: Vec<(f64, f64)>,
 }
 
-/// Curves over a common axis, y from zero; a dashed line at `limit`. `x_name` and `y_name` hold the units, `ticks` the
-/// places of the x axis that are named.
+/// Returns curves over a common axis, with y from zero and a dashed line at `limit`. `x_name` and `y_name` contain the
+/// units. `ticks` are the labelled positions of the x axis.
 pub fn curves(
     title: &str,
     (x_name, y_name): (&str, &str),

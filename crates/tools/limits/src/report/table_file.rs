@@ -1,4 +1,4 @@
-//! A table of another tool's results: CSV with the columns M, N and MB/s (or MiB/s, GB/s, GiB/s), one line a run.
+//! Table of another tool's results: CSV with the columns M, N and MB/s (or MiB/s, GB/s, GiB/s), one line per run.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::sweep::{Known, Options, Run, Sweep};
 use crate::units::Rate;
 use crate::workload::{Kind, Pattern, Preset};
 
-/// Reads it as a sweep of writes; lines that begin with `#` are skipped.
+/// Reads the table as a sweep of writes; lines that begin with `#` are skipped. Errors: the line and the problem.
 pub fn read(path: &Path, known: Known) -> Result<Sweep, Failure> {
     let text =
         fs::read_to_string(path).map_err(|error| Failure::input(format!("cannot read {}: {error}", path.display())))?;

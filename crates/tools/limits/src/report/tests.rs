@@ -1,4 +1,4 @@
-//! The paper's table, judged; and that a report is one file that hides nothing.
+//! Tests of the verdict on the paper's table, and that a report is one file without omissions.
 
 use std::fs;
 
@@ -42,7 +42,7 @@ fn the_papers_cluster_gets_a_verdict_in_plain_words() {
     assert!((report.steps[1].write_kept.unwrap() - 0.840_56).abs() < 1e-4);
 }
 
-/// A burst buffer and the directory that it accelerates: two sweeps with one pattern.
+/// A burst buffer and the accelerated directory: two sweeps with one pattern.
 #[test]
 fn what_is_lost_between_two_places_is_told() {
     let directory = tempfile::tempdir().unwrap();
@@ -57,7 +57,7 @@ fn what_is_lost_between_two_places_is_told() {
     assert!(verdict.contains("store.csv gives 2.50 times what "), "{verdict}");
 }
 
-/// What is missing is said first and in every form: a part is never passed off as the whole.
+/// Missing runs are reported first and in every format: a part is never presented as the whole.
 #[test]
 fn an_unfinished_sweep_and_its_holes_are_told_in_every_form() {
     let directory = tempfile::tempdir().unwrap();
@@ -90,7 +90,7 @@ fn the_page_needs_nothing_but_itself_and_is_well_formed() {
         assert!(!page.contains(outside), "{outside}");
     }
     assert!(page.contains("&lt;script&gt;") && page.contains("<svg") && page.contains("M=32"));
-    // Every element that is opened is closed, in order.
+    // Every opened element is closed, in order.
     let mut open: Vec<&str> = Vec::new();
     for tag in page.split('<').skip(1).map(|rest| rest.split('>').next().unwrap()) {
         let name = tag.trim_start_matches('/').split([' ', '/']).next().unwrap();
@@ -113,7 +113,7 @@ fn every_form_holds_every_cell() {
     assert!(form("r.json").contains("\"verdict\""));
     let text = form("r.txt");
     assert!(text.contains("50943"));
-    // Another tool's table tells neither what its generator costs, nor how long an operation takes, nor what each group got.
+    // A table of another tool states neither the cost of its generator, nor latencies, nor the rates of groups.
     assert!(
         !text.contains("0 ns") && !text.contains("busy") && !text.contains("the slowest and the fastest"),
         "{text}"
@@ -121,7 +121,7 @@ fn every_form_holds_every_cell() {
     assert!(report.form(Path::new("r.pdf")).unwrap_err().message.contains("ends in .html"));
 }
 
-/// A probe and factors that were stopped: what they lack is said in every form.
+/// Every format reports the missing parts of an interrupted probe and of interrupted factors.
 #[test]
 fn what_was_not_measured_is_told_in_every_form() {
     let directory = tempfile::tempdir().unwrap();

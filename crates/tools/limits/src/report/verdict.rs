@@ -1,4 +1,4 @@
-//! From the specification to the program: what each stage left, and what it means.
+//! Comparison of the stages from the specification to the program, and its meaning in words.
 
 use serde::Serialize;
 
@@ -10,28 +10,28 @@ use crate::sweep::{Sweep, analyse};
 use crate::units::{format_rate, format_share};
 use crate::workload::Kind;
 
-/// From this share on a loss is worth a sentence.
+/// Smallest loss that is worth a sentence.
 const LOSS: f64 = 0.05;
 
-/// What one stage says of the whole.
+/// Result of one stage for the whole.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Step {
-    /// `plan`, `probe`, `sweep`.
+    /// Name of the stage: `plan`, `probe`, `sweep`.
     pub stage: String,
-    /// What it looked at.
+    /// Object of the stage.
     pub what: String,
-    /// Write limit or rate, bytes a second.
+    /// Write limit or rate, bytes per second.
     pub write_bytes_per_s: Option<f64>,
-    /// Share of what it is measured by.
+    /// Ratio of the write rate to its reference.
     pub write_kept: Option<f64>,
-    /// Read limit or rate, bytes a second.
+    /// Read limit or rate, bytes per second.
     pub read_bytes_per_s: Option<f64>,
-    /// Share of what it is measured by.
+    /// Ratio of the read rate to its reference.
     pub read_kept: Option<f64>,
-    /// Between what and what the share is lost.
+    /// Description of the place where the rest is lost.
     #[serde(skip)]
     between: &'static str,
-    /// What stands behind its directory.
+    /// File system and device of the stage's directory.
     #[serde(skip)]
     behind: Option<Behind>,
 }
@@ -52,7 +52,7 @@ impl Step {
     }
 }
 
-/// The chain, in the method's order.
+/// Returns the stages in the order of the method.
 pub fn steps(sources: &[Source]) -> Vec<Step> {
     let mut steps = Vec::new();
     for source in sources {
@@ -93,8 +93,8 @@ pub fn steps(sources: &[Source]) -> Vec<Step> {
     steps
 }
 
-/// What a sweep is measured by: the probe of its own file system, else the plan. One medium is no cluster, so a probe is
-/// measured by its promises alone.
+/// Returns the reference of a stage. For a sweep this is the probe of its file system, otherwise the plan. A single
+/// medium is no cluster, so a probe is only compared with its documented rates.
 fn reference<'a>(before: &'a [Step], step: &Step) -> Option<&'a Step> {
     if step.stage != "sweep" {
         return None;
@@ -103,7 +103,7 @@ fn reference<'a>(before: &'a [Step], step: &Step) -> Option<&'a Step> {
     probed.or_else(|| before.iter().find(|earlier| earlier.stage == "plan"))
 }
 
-/// The verdict, most important first.
+/// Returns the verdict, most important sentence first.
 pub fn words(sources: &[Source], steps: &[Step]) -> Vec<String> {
     let mut words: Vec<String> = in_one(sources, steps).into_iter().collect();
     words.extend(plans(sources).map(by_specification));
@@ -141,7 +141,7 @@ pub fn words(sources: &[Source], steps: &[Step]) -> Vec<String> {
     words
 }
 
-/// What a stage did not come to.
+/// Returns a sentence about the unfinished parts of a stage, if there are any.
 fn unfinished(stage: &str, left: &[String]) -> Option<String> {
     (!left.is_empty()).then(|| format!("{stage}: not finished; not measured: {}", left.join("; ")))
 }
@@ -160,7 +160,8 @@ fn sweeps(sources: &[Source]) -> impl Iterator<Item = &Sweep> {
     })
 }
 
-/// The whole in one sentence: what binds, where most is lost, where one client ends. None if there is less than two of that.
+/// Returns one sentence for the whole: the limit that binds, the largest loss, the saturation of one client. `None` if
+/// fewer than two of these are known.
 fn in_one(sources: &[Source], steps: &[Step]) -> Option<String> {
     let mut clauses: Vec<String> = plans(sources).take(1).map(binds).collect();
     let kept = |step: &Step| step.write_kept.into_iter().chain(step.read_kept).fold(f64::INFINITY, f64::min);
@@ -183,7 +184,8 @@ fn by_specification(plan: &Plan) -> String {
     format!("by specification {} writers, at {}", binds(plan), format_rate(plan.write().minimum_bytes_per_s))
 }
 
-/// Sweeps of one pattern in several places, for instance a burst buffer and a directory that it accelerates: each beside the first.
+/// Compares sweeps of one pattern in several places with the first, for example a burst buffer and an accelerated
+/// directory.
 fn between(sources: &[Source]) -> Vec<String> {
     let all: Vec<&Sweep> = sweeps(sources).collect();
     let mut words = Vec::new();
@@ -228,7 +230,7 @@ fn sweep_words(sweep: &Sweep) -> Vec<String> {
     let mut words = Vec::new();
     let name = &sweep.options.pattern.name;
     for analysis in analyse(sweep) {
-        // The first sentence is the best; of the rest those that tell a cause.
+        // The first sentence states the best; of the others, only those that state a cause are used.
         let causes = [
             "one node saturates",
             "slow in",

@@ -1,4 +1,4 @@
-//! What a table of rates says: the top, the knee, the smallest cell near the top, efficiency, parallelism, imbalance.
+//! Analysis of a table of rates: maximum, knee, smallest cell near the maximum, efficiency, parallelism, imbalance.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,15 +18,15 @@ pub struct Cell {
     pub groups: u64,
     /// N.
     pub processes: u64,
-    /// Median rate of the runs that count; of all, if none does.
+    /// Median rate of the runs that count; of all runs if none counts.
     pub rate: f64,
-    /// Half the 95 % confidence interval as a share of the mean; none below two runs.
+    /// Half the 95 % confidence interval, as a share of the mean; none with fewer than two runs.
     pub spread: Option<f64>,
-    /// Why it does not count: the reason of the first run, if no run counts.
+    /// Reason of the first run, if no run counts.
     pub rejected: Option<String>,
     /// Median of each group's rate.
     pub group_rates: Vec<f64>,
-    /// Groups that were slow in each of at least three runs: once or twice is chance.
+    /// Groups that were slow in each of at least three runs; fewer could be chance.
     pub slow_groups: Vec<usize>,
 }
 
@@ -36,54 +36,54 @@ impl Cell {
     }
 }
 
-/// What a phase's table says.
+/// Analysis of a phase's table.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Analysis {
-    /// Which phase.
+    /// Kind of the phase.
     pub kind: Kind,
-    /// The cell with the highest rate among those that count.
+    /// Cell with the highest rate among those that count.
     pub best: Cell,
-    /// Processes after which doubling them gains less than a quarter; none while it still does at the largest.
+    /// Number of processes after which doubling gains less than a quarter; none if the largest cell still gains.
     pub knee: Option<u64>,
-    /// The fewest processes, then nodes, whose rate is within 5 % of the best: (M, N).
+    /// Cell (M, N) within 5 % of the best with the fewest processes, then the fewest nodes.
     pub near_top: (u64, u64),
-    /// Formula 5: best over the limit.
+    /// Formula 5: best rate divided by the limit.
     pub eta: Option<f64>,
-    /// Formula 6 for the best cell's N: limit over one process's share of its client's link.
+    /// Formula 6 for the best cell's N: limit divided by one process's share of its client's link.
     pub parallelism: Option<f64>,
-    /// Best over one process alone; none if that was not measured.
+    /// Best rate divided by that of one process alone; none if not measured.
     pub parallelism_measured: Option<f64>,
-    /// Where one node gains no more while several together do; none if that is not seen.
+    /// Saturation of one node while several together are faster; none if not observed.
     #[serde(default)]
     pub saturation: Option<Saturation>,
-    /// Difference of the fastest and slowest group of the best cell, as a share of their mean.
+    /// Difference between the fastest and the slowest group of the best cell, as a share of their mean.
     pub imbalance: f64,
-    /// All of it in words.
+    /// The analysis in words.
     pub words: Vec<String>,
 }
 
-/// One node's end.
+/// Saturation of one node.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Saturation {
-    /// N from which it gains no more.
+    /// Number of processes from which the rate no longer grows.
     pub processes: u64,
-    /// What it gives then, bytes a second.
+    /// Rate then, bytes per second.
     pub bytes_per_s: f64,
-    /// Share of its link, if that is known.
+    /// Share of the node's link, if known.
     pub link_share: Option<f64>,
 }
 
 impl Saturation {
-    /// Whether the client's software binds: its link is not full.
+    /// Returns whether the client's software binds, because its link is not full.
     pub fn is_software(&self) -> bool {
         self.link_share.is_some_and(|share| share < LINK_FULL)
     }
 }
 
-/// From this share on a link counts as full.
+/// Share from which a link counts as full.
 const LINK_FULL: f64 = 0.8;
 
-/// The cells of a phase, M and N rising.
+/// Returns the cells of a phase, with rising M and N.
 pub fn cells(runs: &[Run], kind: Kind) -> Vec<Cell> {
     let mut table: BTreeMap<(u64, u64), Vec<&Run>> = BTreeMap::new();
     for run in runs.iter().filter(|run| run.kind == kind) {
@@ -99,7 +99,7 @@ fn cell(groups: u64, processes: u64, runs: &[&Run]) -> Cell {
     let rates: Vec<f64> = used.iter().map(|run| run.rate).collect();
     let group =
         |number: usize| median(&used.iter().filter_map(|r| r.group_rates.get(number).copied()).collect::<Vec<_>>());
-    // Another tool's table does not tell them.
+    // A table of another tool has no rates of groups.
     let told = used.iter().any(|run| !run.group_rates.is_empty());
     let group_rates = (0..groups as usize).filter(|_| told).map(group).collect();
     let slow_groups = if used.len() < 3 { Vec::new() } else { always_slow(used) };
@@ -113,7 +113,7 @@ fn always_slow(runs: &[&Run]) -> Vec<usize> {
     (0..runs[0].group_rates.len()).filter(|group| runs.iter().all(|run| slow(run, *group))).collect()
 }
 
-/// Analyses every phase that has a cell that counts.
+/// Analyses every phase with a cell that counts.
 pub fn analyse(sweep: &Sweep) -> Vec<Analysis> {
     let mut kinds: Vec<Kind> = Vec::new();
     for run in &sweep.runs {
@@ -131,7 +131,7 @@ pub fn analyse(sweep: &Sweep) -> Vec<Analysis> {
     with_traffic.collect()
 }
 
-/// Analyses one phase's table; none if no cell counts.
+/// Analyses one phase's table; `None` if no cell counts.
 pub fn of(kind: Kind, table: &[Cell], known: &Known) -> Option<Analysis> {
     let counting: Vec<&Cell> = table.iter().filter(|cell| cell.rejected.is_none() && cell.rate > 0.0).collect();
     let best = counting.iter().copied().max_by(|a, b| a.rate.total_cmp(&b.rate))?;
@@ -159,7 +159,7 @@ pub fn of(kind: Kind, table: &[Cell], known: &Known) -> Option<Analysis> {
     Some(analysis)
 }
 
-/// The best rate for each number of processes, however they are spread.
+/// Returns the best rate for each total number of processes.
 fn by_processes(cells: &[&Cell]) -> BTreeMap<u64, f64> {
     let mut best = BTreeMap::new();
     for cell in cells {
@@ -169,7 +169,7 @@ fn by_processes(cells: &[&Cell]) -> BTreeMap<u64, f64> {
     best
 }
 
-/// The first number of processes whose doubling (or nearest larger number) no longer gains enough, now or later.
+/// Returns the knee: the first number of processes from which more processes never gain enough, scaled from a doubling.
 fn knee(cells: &[&Cell]) -> Option<u64> {
     let curve: Vec<(u64, f64)> = by_processes(cells).into_iter().collect();
     let wanted = |factor: f64| KNEE_GAIN.powf(factor.log2());
@@ -193,7 +193,7 @@ fn words(found: &Analysis, near: &Cell, counting: &[&Cell], table: &[Cell], know
     words.extend(match found.knee {
         Some(1) => Some("knee at 1 process: two gain less than a quarter".to_string()),
         Some(knee) => Some(format!("knee at {knee} processes: doubling them gains less than a quarter")),
-        // One number of processes is no curve.
+        // A single number of processes gives no curve.
         None if by_processes(counting).len() < 2 => None,
         None => Some("no knee yet: the largest cell still gains, a larger sweep may find more".to_string()),
     });
@@ -217,7 +217,7 @@ fn words(found: &Analysis, near: &Cell, counting: &[&Cell], table: &[Cell], know
     }
     words.extend(slow_groups(best));
     let last = by_processes(counting).into_iter().next_back();
-    // Less than the best may err is no loss.
+    // A difference within the error of the best is no loss.
     let lost = best.spread.unwrap_or(0.0).max(0.1);
     if let Some((processes, last)) = last.filter(|(_, last)| *last < best.rate * (1.0 - lost)) {
         let loss = format_share(1.0 - last / best.rate);
@@ -231,7 +231,7 @@ fn words(found: &Analysis, near: &Cell, counting: &[&Cell], table: &[Cell], know
     words
 }
 
-/// Whether one node saturates below its link while several nodes together do more: then its software binds.
+/// Returns the saturation of one node, if several nodes together are faster.
 fn saturated(kind: Kind, cells: &[&Cell], known: &Known) -> Option<Saturation> {
     if !kind.is_data() {
         return None;
@@ -273,7 +273,7 @@ fn slow_groups(best: &Cell) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// The paper's table, MB/s: M down, N across, both 1, 2, 4... 64.
+    /// The paper's table in MB/s: rows M, columns N, both 1, 2, 4... 64.
     const PAPER: [[f64; 7]; 7] = [
         [905.6, 1878.4, 3831.2, 6731.8, 6900.8, 6944.8, 6974.4],
         [1864.0, 3811.2, 7081.6, 12694.4, 13759.2, 14424.0, 14992.0],

@@ -1,14 +1,14 @@
-//! What the runs of a phase's best cell say besides their rate.
+//! Further information in the runs of a phase's best cell.
 
 use super::statistics::median;
 use super::{Run, Sweep};
 use crate::units::format_share;
 use crate::workload::{Kind, is_here};
 
-/// From this share on the processors count as full.
+/// Share from which processors count as full.
 const PROCESSORS_FULL: f64 = 0.9;
 
-/// What the runs of a phase's best cell say: whether this machine had anything to spare, and whether sizes were right.
+/// Returns sentences about the runs of a phase's best cell: full processors of this machine, and wrong file sizes.
 pub fn words(sweep: &Sweep, kind: Kind, cell: (u64, u64)) -> Vec<String> {
     let of_cell = |run: &&Run| run.kind == kind && (run.groups, run.processes) == cell && run.rejected.is_none();
     let runs: Vec<&Run> = sweep.runs.iter().filter(of_cell).collect();

@@ -1,4 +1,4 @@
-//! One run of one cell: M leaders with N processes each, every phase, and the account of it.
+//! One run of one cell: M leaders with N processes each, every phase, and the combined result.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,16 +18,16 @@ use crate::workload::{
     Block, Command, Fleet, Histogram, Kind, Launcher, Names, Pattern, Places, Reply, Sample, Task, now_ns,
 };
 
-/// How a sweep's directory begins in the target.
+/// Prefix of a sweep's directory in the target.
 const SCRATCH: &str = ".forebay-limits.";
 
-/// A directory of our own in the target, removed at the end.
+/// A temporary directory in the target, removed on drop.
 pub struct Scratch {
     path: PathBuf,
 }
 
 impl Scratch {
-    /// Makes it.
+    /// Creates the directory. Errors: the target is not writable, for example.
     pub fn make(target: &Path) -> Result<Scratch, Failure> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let name = format!("{SCRATCH}{}.{}", process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -41,12 +41,12 @@ impl Scratch {
         Ok(Scratch { path })
     }
 
-    /// Where it is.
+    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Removes what a killed run left in the target, if it looks like one of these.
+    /// Removes the directory of a killed run from the target, if the name has the prefix of such directories.
     pub fn clear(left: &Path, target: &Path) {
         let named = left.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(SCRATCH.as_bytes()));
         if left.parent() == Some(target) && named {
@@ -61,7 +61,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Runs every phase once. A failure is a hole: nothing of the run is kept.
+/// Runs every phase once. On an error nothing of the run is kept.
 pub fn run(
     sweep: &Sweep,
     launcher: &Launcher,
@@ -130,7 +130,7 @@ fn phases(
     Ok(runs)
 }
 
-/// Compares the hosts' clocks. Returns what they leave open, which must be little beside a phase.
+/// Compares the hosts' clocks and returns the uncertainty. Errors: the uncertainty is not small compared with a phase.
 fn clocks(fleet: &mut Fleet, seconds: f64) -> Result<Duration, Failure> {
     let (open, whose) = fleet.set_clocks();
     whole(fleet)?;
@@ -144,7 +144,7 @@ fn clocks(fleet: &mut Fleet, seconds: f64) -> Result<Duration, Failure> {
     Ok(open)
 }
 
-/// Everybody's samples, or why somebody's is missing.
+/// Returns the samples of all processes. Errors: a sample is missing or reports an error.
 fn samples(reply: Reply, kind: Kind, ranks: u64) -> Result<Vec<Sample>, Failure> {
     let samples = match reply {
         Reply::Done { samples, lost } if lost.is_empty() => samples,
@@ -174,12 +174,12 @@ fn ready(reply: Reply) -> Result<Option<f64>, Failure> {
     }
 }
 
-/// The rate of a part is not the rate of the whole: a cell without somebody is a hole.
+/// Checks that no process was lost, because the rate of a part is not the rate of the whole.
 fn whole(fleet: &Fleet) -> Result<(), Failure> {
     if fleet.lost().is_empty() { Ok(()) } else { Err(Failure::unavailable(fleet.lost().join("; "))) }
 }
 
-/// The pattern with no more data than the target has room for.
+/// Returns the pattern, with no more data than the target has room for.
 fn bounded(pattern: &Pattern, directories: &[PathBuf], ranks: u64) -> Result<Pattern, Failure> {
     let mut pattern = pattern.clone();
     let mut free = u64::MAX;
@@ -188,7 +188,7 @@ fn bounded(pattern: &Pattern, directories: &[PathBuf], ranks: u64) -> Result<Pat
             statvfs(directory).map_err(|error| Failure::input(format!("cannot ask for free space: {error}")))?;
         free = free.min((space.f_bavail.saturating_mul(space.f_frsize) as f64 * FREE_SHARE) as u64);
     }
-    // Each has its share of the files.
+    // Each directory gets its share of the files.
     let free = free.saturating_mul(directories.len() as u64);
     if pattern.phases.iter().any(|kind| kind.is_data()) {
         pattern.size_max = pattern.size_max.min(free / ranks);
@@ -261,7 +261,8 @@ fn too_short(run: &Run, asked: f64) -> Option<String> {
     short.then(|| format!("it took {took:.1} ms only: too short to say anything; more --size, --files or --time"))
 }
 
-/// What the generator itself costs, nanoseconds an operation: the same bookkeeping, places, names, data and clock without the call.
+/// Measures the cost of the load generator itself, nanoseconds per operation: all bookkeeping, offsets, names, data and
+/// clock without the call.
 pub fn generator_ns(pattern: &Pattern) -> f64 {
     const ROUNDS: u64 = 2000;
     let is_data = pattern.phases.iter().any(|kind| kind.is_data());
@@ -283,7 +284,7 @@ pub fn generator_ns(pattern: &Pattern) -> f64 {
         }
         started.elapsed().as_nanos() as f64 / ROUNDS as f64
     };
-    // The best of some: what the machine does beside it is not the generator's cost.
+    // The best of several rounds, to exclude other activity of the machine.
     (0..5).map(|_| round()).fold(f64::INFINITY, f64::min)
 }
 

@@ -1,4 +1,4 @@
-//! What a sweep will take, before it is started.
+//! Time and space that a sweep will need.
 
 use std::path::PathBuf;
 
@@ -11,25 +11,25 @@ use crate::table::Table;
 use crate::units::format_seconds;
 use crate::workload::Kind;
 
-/// Starting and ending one process, seconds: measured 1 to 2 ms on small machines.
+/// Time for starting and ending one process, seconds: measured 1 to 2 ms on small machines.
 const PROCESS_S: f64 = 0.002;
-/// Removing a cell's files and asking for counters, seconds.
+/// Time for removing a cell's files and reading counters, seconds.
 const CELL_S: f64 = 0.1;
 
-/// What it takes.
+/// Time and space of a sweep.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Estimate {
-    /// Runs of cells.
+    /// Number of runs of cells.
     pub runs: u64,
-    /// Time, if no phase ends early and no fsync waits long, seconds.
+    /// Time if no phase ends early and no fsync takes long, seconds.
     pub seconds: f64,
-    /// Most bytes in the target at one time.
+    /// Most bytes in the target at a time.
     pub bytes_max: u64,
-    /// How long a phase must be so that what passes cannot all be in the machines' memory, at the known limit; seconds.
+    /// Length of a phase in seconds for which the data at the known limit exceeds the machines' memory.
     pub uncached_seconds: Option<f64>,
 }
 
-/// Computes it; nothing is written.
+/// Computes the estimate without writing anything.
 pub fn estimate(options: &Options) -> Estimate {
     let runs = options.plan();
     let phases = options.pattern.phases.len() as f64;
@@ -42,20 +42,23 @@ pub fn estimate(options: &Options) -> Estimate {
     Estimate { runs: runs.len() as u64, seconds, bytes_max, uncached_seconds }
 }
 
-/// Bytes that no cache of the machines with groups holds: twice their memory, if all have as much as this one.
+/// Returns a number of bytes that no cache holds: twice the memory of the machines with groups, assuming that of this
+/// one for each.
 fn uncached_bytes(options: &Options) -> f64 {
     let most = options.groups.iter().max().copied().unwrap_or(1);
     2.0 * memory_bytes() as f64 * options.nodes(most) as f64
 }
 
-/// How long a phase of data must be for that many bytes to pass at the known limit, seconds; none without one, or without data.
+/// Returns the time in seconds in which that many bytes pass at the known limit; `None` without a limit or without
+/// data.
 pub fn uncached_seconds(options: &Options) -> Option<f64> {
     let bytes = uncached_bytes(options);
     let limits = options.pattern.phases.iter().filter_map(|kind| options.known.limit(*kind));
     limits.filter(|_| bytes > 0.0).map(|limit| bytes / limit).reduce(f64::max)
 }
 
-/// Most that the processes of the largest cell may write by `--size` or `--files`, blocks and names of small files included.
+/// Returns the most bytes that the largest cell may write with `--size` or `--files`, including blocks and names of
+/// small files.
 fn asked_bytes(options: &Options) -> u64 {
     let most = |list: &[u64]| list.iter().max().copied().unwrap_or(1);
     let pattern = &options.pattern;
@@ -75,7 +78,7 @@ fn free_bytes(options: &Options) -> u64 {
 }
 
 impl Estimate {
-    /// In words, for `--dry-run`.
+    /// Formats the estimate for `--dry-run`.
     pub fn render(&self, options: &Options) -> String {
         let mut table = Table::new(["dry run", ""]);
         let list = |counts: &[u64]| counts.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
@@ -90,7 +93,7 @@ impl Estimate {
         for words in self.caches(options) {
             table.row(["caches".to_string(), words]);
         }
-        // What other hosts have is not known before they are asked.
+        // The processors of other hosts are not known in advance.
         let here = if options.hosts.is_empty() { multiple::of([&Counters::now()]) } else { Vec::new() };
         if let Some(hint) = multiple::missed(options, &here) {
             table.row(["processors".to_string(), hint]);
@@ -98,7 +101,7 @@ impl Estimate {
         table.render()
     }
 
-    /// What is done against caches, and how long it takes to defeat them by mass.
+    /// Returns sentences about the measures against caches, and the time needed to exceed them.
     fn caches(&self, options: &Options) -> Vec<String> {
         let reads = options.pattern.phases.contains(&Kind::Read);
         let dropped = if reads { "the files' pages are dropped before they are read; " } else { "" };

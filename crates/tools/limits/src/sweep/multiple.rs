@@ -1,10 +1,10 @@
-//! Whether some cell has a multiple of the processors: with any other number some processors carry more processes than others, or
-//! none, and the slowest process ends the phase for all.
+//! Checks whether some cell has a multiple of the number of processors. With any other number, some processors get more
+//! processes than others, and the slowest process ends the phase for all.
 
 use super::{Options, Sweep};
 use crate::counters::Counters;
 
-/// How many processors hosts have, by their counters; each number once.
+/// Returns the hosts' numbers of processors according to their counters, without duplicates.
 pub fn of<'a>(hosts: impl IntoIterator<Item = &'a Counters>) -> Vec<u64> {
     let mut counts: Vec<u64> =
         hosts.into_iter().map(|counters| counters.processors).filter(|count| *count > 0).collect();
@@ -13,7 +13,7 @@ pub fn of<'a>(hosts: impl IntoIterator<Item = &'a Counters>) -> Vec<u64> {
     counts
 }
 
-/// What to add to a sweep that never had a multiple.
+/// Returns the advice for a sweep in which no cell was a multiple.
 pub fn hint(sweep: &Sweep) -> Option<String> {
     let mut counts: Vec<u64> = sweep.runs.iter().flat_map(|run| run.processors.iter().copied()).collect();
     counts.sort_unstable();
@@ -21,13 +21,13 @@ pub fn hint(sweep: &Sweep) -> Option<String> {
     missed(&sweep.options, &counts)
 }
 
-/// The same before it runs, for hosts with so many processors.
+/// Returns the advice before the sweep runs, for hosts with these numbers of processors.
 pub fn missed(options: &Options, counts: &[u64]) -> Option<String> {
-    // One cell is no sweep: whoever asks for it means it.
+    // A single cell was chosen on purpose.
     if options.groups.len() * options.processes.len() < 2 {
         return None;
     }
-    // Without hosts all groups are on this one.
+    // Without hosts all groups run on this machine.
     let together: Vec<u64> = if options.hosts.is_empty() { options.groups.clone() } else { vec![1] };
     let on_one = || together.iter().flat_map(|m| options.processes.iter().map(move |n| m * n));
     let count = counts.iter().copied().find(|count| !on_one().any(|processes| processes.is_multiple_of(*count)))?;
@@ -48,7 +48,7 @@ mod tests {
         let said = missed(&options, &[6]).unwrap();
         assert!(said.contains("a multiple of the 6 processors") && said.ends_with("add -N 6 or 12"), "{said}");
         assert_eq!(missed(&options, &[2]), None);
-        // Three groups of two on one machine are six processes there; on hosts of their own they are two.
+        // Three groups of two on one machine are six processes there; on separate hosts they are two each.
         options.groups = vec![1, 3];
         assert_eq!(missed(&options, &[6]), None);
         options.hosts = vec!["a".into(), "b".into(), "c".into()];

@@ -1,4 +1,4 @@
-//! A sweep as terminal text: the paper's table, a heat map, and words.
+//! A sweep as terminal text: the paper's table, a heat map, and sentences.
 
 use std::fmt::Write;
 
@@ -9,17 +9,17 @@ use crate::table::Table;
 use crate::units::{format_nanoseconds, format_share};
 use crate::workload::Kind;
 
-/// Shades from nothing to the best.
+/// Shades from zero to the best.
 const SHADES: [char; 5] = ['.', '░', '▒', '▓', '█'];
 
-/// Everything about a sweep.
+/// Returns the complete text.
 pub fn render(sweep: &Sweep) -> String {
     let mut text = String::new();
     let options = &sweep.options;
     let below = sweep.behind.device.as_deref().map_or(String::new(), |device| format!(" on {device}"));
     let (name, target) = (&options.pattern.name, options.target.display());
     let _ = writeln!(text, "{name} in {target} ({}{below})", sweep.behind.file_system);
-    // Another tool's table says nothing of it.
+    // A table of another tool does not contain this cost.
     if sweep.generator_ns > 0.0 {
         let (generator, dear) = (sweep.generator_ns, too_dear(sweep.generator_ns, options.pattern.transfer));
         let _ = writeln!(text, "the load generator itself costs {} an operation{dear}", format_nanoseconds(generator));
@@ -59,7 +59,8 @@ pub fn render(sweep: &Sweep) -> String {
     text
 }
 
-/// Every page of a transfer gets its stamp: transfers beyond the largest of the presets may cost more, in their proportion.
+/// Returns a warning if the generator is slow. Every page of a transfer is stamped, so transfers above the largest
+/// preset may cost proportionally more.
 fn too_dear(generator_ns: f64, transfer: u64) -> &'static str {
     let large = transfer as f64 / GENERATOR_TRANSFER as f64;
     if generator_ns > GENERATOR_NS_MAX * large.max(1.0) {
@@ -98,7 +99,7 @@ fn rates(table: &[Cell], kind: Kind) -> String {
     text
 }
 
-/// A shade for each cell, relative to the best that counts.
+/// Returns the heat map: a shade for each cell, relative to the best that counts.
 pub fn heat_map(table: &[Cell]) -> String {
     let best = table.iter().filter(|cell| cell.rejected.is_none()).map(|cell| cell.rate).fold(0.0, f64::max);
     let processes = axis(table, |cell| cell.processes);

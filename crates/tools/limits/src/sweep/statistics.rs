@@ -1,6 +1,6 @@
-//! The few statistics that a sweep states.
+//! Statistics of a sweep.
 
-/// The middle value, or the mean of the two; 0 of nothing.
+/// Returns the median: the middle value, or the mean of the two middle ones; 0 without values.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted: Vec<f64> = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -11,12 +11,12 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// Half the width of the 95 % confidence interval of the median, as a share of the mean, from Student's t; none for fewer than two
-/// values.
+/// Returns half the width of the median's 95 % confidence interval by Student's t, as a share of the mean. `None` for
+/// fewer than two values.
 pub fn spread(values: &[f64]) -> Option<f64> {
     /// Two-sided 95 % quantiles for 1, 2, 3... degrees of freedom.
     const T: [f64; 10] = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228];
-    /// How much more than the mean the median of many values errs; of two values it is the mean.
+    /// Ratio of the standard error of the median to that of the mean, for many values. For two values both are equal.
     const OF_MEDIAN: f64 = 1.2533;
     let count = values.len() as f64;
     if values.len() < 2 {
@@ -25,7 +25,7 @@ pub fn spread(values: &[f64]) -> Option<f64> {
     let mean = values.iter().sum::<f64>() / count;
     let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1.0);
     let freedom = count - 1.0;
-    // Beyond the table to three digits: 2.201 for 11, 2.042 for 30.
+    // Beyond the table the formula is exact to three digits: 2.201 for 11, 2.042 for 30.
     let t = T.get(values.len() - 2).copied().unwrap_or(1.96 + 2.37 / freedom + 2.8 / freedom.powi(2));
     let widened = if values.len() > 2 { OF_MEDIAN } else { 1.0 };
     (mean > 0.0).then(|| widened * t * (variance / count).sqrt() / mean)
@@ -48,13 +48,13 @@ mod tests {
         assert_eq!(spread(&[5.0]), None);
         // 1.2533 * t(2) * sd / sqrt(3) / mean = 1.2533 * 4.303 * 1 / 1.732 / 10
         assert!((spread(&[9.0, 10.0, 11.0]).unwrap() - 0.3114).abs() < 1e-3);
-        // The same sixteen times over: t(47) = 2.012.
+        // These values sixteen times: t(47) = 2.012.
         let many: Vec<f64> = [9.0, 10.0, 11.0].repeat(16);
         assert!((spread(&many).unwrap() - 1.2533 * 2.012 * 0.8251 / 48f64.sqrt() / 10.0).abs() < 1e-4);
     }
 
-    /// Noise of a load that does not drift: `draw` gives rates about a known one. How often the stated interval holds it, and how
-    /// often a second measurement's interval meets the first's.
+    /// Simulates noise without drift; `draw` gives rates around a known one. Returns how often the stated interval
+    /// contains it, and how often the intervals of two measurements overlap.
     fn kept(count: usize, mut draw: impl FnMut() -> f64, truth: f64) -> (f64, f64) {
         const TRIES: usize = 4000;
         let (mut held, mut met) = (0, 0);
@@ -81,7 +81,8 @@ mod tests {
             let bell = || 100.0 + 5.0 * ((0..12).map(|_| uniform()).sum::<f64>() - 6.0);
             let (held, met) = kept(count, bell, 100.0);
             assert!(held >= 0.94 && met >= 0.985, "{count} runs with even noise: {held} held, {met} met");
-            // Most runs near the top, some far below it, as on a machine that does other things as well. The median is what is stated.
+            // Most runs near the maximum, some far below it, as on a machine with other work. The median is what is
+            // stated.
             let skewed = || 100.0 + 5.0 * (1.0 - uniform()).ln();
             let (held, met) = kept(count, skewed, 100.0 - 5.0 * std::f64::consts::LN_2);
             assert!(held >= 0.90 && met >= 0.97, "{count} runs with skewed noise: {held} held, {met} met");

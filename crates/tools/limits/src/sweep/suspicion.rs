@@ -1,4 +1,4 @@
-//! A result that the hardware cannot have given: which cache did?
+//! Results that exceed the hardware, and the cache that explains them.
 
 use super::{Options, Run};
 use crate::bounds::LIMIT_SLACK;
@@ -6,12 +6,12 @@ use crate::counters::{Behind, Medium};
 use crate::units::{format_rate, format_share};
 use crate::workload::{Kind, Sync, is_here};
 
-/// Below this share of the data, what a device or the network moved does not explain a phase.
+/// Share of the data below which the traffic of a device or the network does not explain a phase.
 const MOVED_MIN: f64 = 0.9;
-/// From this share of the data in memory on, the page cache decides the rate.
+/// Share of the data in memory from which the page cache determines the rate.
 const RESIDENT_MAX: f64 = 0.1;
 
-/// Why a run cannot count; none if it can.
+/// Returns the reason why a run does not count; `None` if it does.
 pub fn of(run: &Run, options: &Options, behind: &Behind) -> Option<String> {
     if !run.kind.is_data() || run.amount == 0 {
         return None;
@@ -23,15 +23,15 @@ pub fn of(run: &Run, options: &Options, behind: &Behind) -> Option<String> {
     Some(format!("{rate} is above the limit of {limit} ({source}): {cache}"))
 }
 
-/// Whether other machines took part, of whose devices and interfaces nothing is known.
+/// Returns whether other machines took part, whose devices and interfaces are not observed.
 fn is_elsewhere(options: &Options) -> bool {
     options.hosts.iter().any(|host| !is_here(host))
 }
 
-/// What the counters prove.
+/// Returns the cache that the counters prove, if any.
 fn bypassed(run: &Run, options: &Options, behind: &Behind) -> Option<String> {
     if let Some(resident) = run.resident.filter(|share| run.kind == Kind::Read && *share > RESIDENT_MAX) {
-        // Memory has nothing below it: there the page cache is the medium.
+        // A memory file system has nothing below it: the page cache is its medium.
         if behind.medium() != Medium::Memory {
             return Some(format!(
                 "this machine's page cache held {} of the data that was read",
@@ -59,7 +59,7 @@ fn bypassed(run: &Run, options: &Options, behind: &Behind) -> Option<String> {
     })
 }
 
-/// What remains when the counters prove nothing.
+/// Returns a likely explanation if the counters prove nothing.
 fn guess(run: &Run, options: &Options, behind: &Behind) -> String {
     if is_elsewhere(options) {
         return "a cache of the hosts or of the servers answered, or the limit is wrong".to_string();
@@ -151,7 +151,7 @@ mod tests {
         }
     }
 
-    /// A hundred I/O nodes do not make one client's link wider.
+    /// A hundred I/O nodes do not make one client's link faster.
     #[test]
     fn a_few_clients_cannot_get_more_than_their_own_links() {
         let disk = behind("nfs4", None);

@@ -1,5 +1,5 @@
-//! What crossed the network while a phase ran: at the clients' hosts and at the I/O nodes that were named; how much of it flowed
-//! against the data, and how much was no data.
+//! Network traffic during a phase, at the clients' hosts and the named I/O nodes. States how much flowed against the
+//! data's direction, and how much was not data.
 
 use std::thread;
 
@@ -13,39 +13,39 @@ use crate::failure::Failure;
 use crate::units::{format_rate, format_share};
 use crate::workload::{Command, Fleet, Kind, Launcher, Reply, Task};
 
-/// From this share of the data on, what crossed the interfaces is the data; below, it went another way.
+/// Ratio of traffic to data from which the data counts as having crossed the interfaces; below, it took another path.
 const CROSSED: f64 = 0.5;
-/// Nodes whose shares are told one by one.
+/// Most nodes whose shares are listed.
 const NODES_TOLD: usize = 16;
 
-/// Bytes over one host's interfaces, all but loopback.
+/// Traffic of one host's interfaces, except loopback.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic {
-    /// As it was named.
+    /// Name of the host as given by the user.
     pub host: String,
-    /// Bytes received.
+    /// Number of bytes received.
     pub received_bytes: u64,
-    /// Bytes sent.
+    /// Number of bytes sent.
     pub sent_bytes: u64,
 }
 
 impl Traffic {
-    /// Bytes in the data's direction, and against it. `towards`: whether the data flows towards this host.
+    /// Returns the bytes in the data's direction, and against it. `towards`: whether the data flows towards this host.
     fn flows(&self, towards: bool) -> (f64, f64) {
         let (received, sent) = (self.received_bytes as f64, self.sent_bytes as f64);
         if towards { (received, sent) } else { (sent, received) }
     }
 }
 
-/// One process on each I/O node, which does nothing but read its counters when it is asked.
+/// One process on each I/O node, which only reads the counters on request.
 pub struct Observers {
     fleet: Option<Fleet>,
     names: Vec<String>,
 }
 
 impl Observers {
-    /// Starts them on the launcher's I/O nodes; none if there are none. One that cannot be reached is named: who asks for a node wants
-    /// to see it.
+    /// Starts the processes on the launcher's I/O nodes, if there are any. Errors: a node cannot be reached, because
+    /// the user asked for it explicitly.
     pub fn start(launcher: &Launcher, names: &[String], task: &Task) -> Result<Observers, Failure> {
         let Some(launcher) = launcher.observing() else { return Ok(Observers { fleet: None, names: Vec::new() }) };
         let task = Task { processes: 0, ..task.clone() };
@@ -66,17 +66,17 @@ impl Observers {
         }
     }
 
-    /// Everybody's counters, in the order of their names.
+    /// Returns the counters of all nodes, in the order of the names.
     pub fn look(&mut self) -> Vec<Option<Counters>> {
         self.fleet.as_mut().map_or_else(Vec::new, Fleet::look)
     }
 
-    /// Who stopped answering, and why.
+    /// Returns the lost nodes with the reasons.
     pub fn lost(&self) -> &[String] {
         self.fleet.as_ref().map_or(&[][..], Fleet::lost)
     }
 
-    /// What reaches and leaves them while nothing of ours runs: the constant part of the service traffic.
+    /// Measures the traffic while nothing of ours runs: the constant part of the service traffic.
     pub fn quiet(&mut self) -> Vec<Traffic> {
         if self.names.is_empty() {
             return Vec::new();
@@ -87,14 +87,14 @@ impl Observers {
         grown(&self.names, &before, &after)
     }
 
-    /// Growth since an earlier look.
+    /// Returns the growth since earlier counters.
     pub fn since(&mut self, before: &[Option<Counters>]) -> Vec<Traffic> {
         let after = self.look();
         grown(&self.names, before, &after)
     }
 }
 
-/// Growth of each host's counters, without those that were lost or come twice.
+/// Returns the growth of each host's counters, without lost hosts and duplicates.
 pub fn grown(names: &[String], before: &[Option<Counters>], after: &[Option<Counters>]) -> Vec<Traffic> {
     let mut traffic: Vec<Traffic> = Vec::new();
     for ((host, before), after) in names.iter().zip(before).zip(after) {
@@ -107,7 +107,7 @@ pub fn grown(names: &[String], before: &[Option<Counters>], after: &[Option<Coun
     traffic
 }
 
-/// What the network did in the runs of a phase's best cell, in words; nothing where no data crossed it.
+/// Returns sentences about the network in the runs of a phase's best cell; none if no data crossed the network.
 pub fn words(sweep: &Sweep, kind: Kind, cell: (u64, u64)) -> Vec<String> {
     let of_cell = |run: &&Run| run.kind == kind && (run.groups, run.processes) == cell && run.rejected.is_none();
     let runs: Vec<&Run> = sweep.runs.iter().filter(of_cell).collect();
@@ -128,7 +128,7 @@ fn at_clients(kind: Kind, runs: &[&Run]) -> Option<String> {
     let towards = kind == Kind::Read;
     let of = |run: &&Run| {
         let (received_bytes, sent_bytes) = run.network_bytes;
-        // Without hosts, all clients are on this one.
+        // Without hosts, all clients are on this machine.
         let here = || vec![Traffic { host: String::new(), received_bytes, sent_bytes }];
         if run.clients.is_empty() { here() } else { run.clients.clone() }
     };
@@ -149,7 +149,7 @@ fn at_clients(kind: Kind, runs: &[&Run]) -> Option<String> {
     Some(format!("{:.3} bytes {way} the clients for each of data, {service}; {back} as much flowed back", along / data))
 }
 
-/// What one I/O node carried in a run, along with the data and against it.
+/// Returns the traffic of one I/O node in a run, in the data's direction and against it.
 fn carried(run: &Run, name: &str, towards: bool) -> (f64, f64) {
     run.io_nodes.iter().find(|node| node.host == name).map_or((0.0, 0.0), |node| node.flows(towards))
 }

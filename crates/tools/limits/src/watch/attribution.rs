@@ -1,4 +1,4 @@
-//! Which resource was full, and what the processors did.
+//! Detection of full resources, and the use of the processors.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,28 +6,28 @@ use super::Watch;
 use crate::counters::{Counters, Cpu, interface_speeds, is_whole_disk};
 use crate::units::{format_rate, format_share};
 
-/// From this share on a resource counts as full.
+/// Share from which a resource counts as full.
 const FULL: f64 = 0.85;
-/// Below this share of waiting for I/O nothing is said of it.
+/// Share of I/O waits below which they are not mentioned.
 const WAITING: f64 = 0.1;
 
-/// Shares of all processors' time, together 1.
+/// Shares of all processors' time; the sum is 1.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Shares {
-    /// Programs.
+    /// Share in programs.
     pub user: f64,
-    /// The kernel.
+    /// Share in the kernel.
     pub system: f64,
-    /// Nothing to do but wait for a device.
+    /// Share idle while waiting for a device.
     pub io_wait: f64,
-    /// Nothing to do.
+    /// Share idle.
     pub idle: f64,
-    /// Taken by the hypervisor.
+    /// Share taken by the hypervisor.
     pub stolen: f64,
 }
 
 impl Shares {
-    /// From a growth of the counters; all zero if nothing grew.
+    /// Returns the shares of a growth of the counters; all zero without a growth.
     pub fn of(cpu: &Cpu) -> Shares {
         let total = cpu.total().max(1) as f64;
         let share = |ticks: u64| ticks as f64 / total;
@@ -41,20 +41,20 @@ impl Shares {
     }
 }
 
-/// One resource.
+/// Utilisation of one resource.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Busy {
-    /// `processors`, a device's or an interface's name.
+    /// Name: `processors`, or that of a device or interface.
     pub name: String,
-    /// How full it was, 0 to 1; none if its capacity is not known.
+    /// Utilisation, 0 to 1; none if the capacity is unknown.
     pub share: Option<f64>,
-    /// Bytes a second into this machine: read, received.
+    /// Bytes per second into this machine: read, received.
     pub in_bytes_per_s: f64,
-    /// Bytes a second out of it: written, sent.
+    /// Bytes per second out of this machine: written, sent.
     pub out_bytes_per_s: f64,
 }
 
-/// Every resource that did something, the fullest first.
+/// Returns every active resource, the highest utilisation first.
 pub fn busy(total: &Counters) -> Vec<Busy> {
     let seconds = total.seconds().max(1e-9);
     let cpu = Shares::of(&total.cpu);
@@ -79,7 +79,7 @@ pub fn busy(total: &Counters) -> Vec<Busy> {
     found
 }
 
-/// What it means.
+/// Returns observations in words.
 pub fn findings(watch: &Watch) -> Vec<String> {
     let mut found = Vec::new();
     let used = watch.program_cpu_s / watch.seconds.max(1e-9);

@@ -1,8 +1,8 @@
-//! Where the program's time goes, by looking at its threads now and then: what the kernel says that each is doing, and with which
-//! file. No program is stopped or traced.
+//! Profile of the program's time by sampling its threads: the system call in which the kernel reports each thread, and
+//! its file. No program is stopped or traced.
 //!
-//! A look costs two small reads of /proc for each thread, seven system calls; looks are as far apart as it takes for their cost to
-//! stay below [`COST_MAX`] of one processor, and a long run is looked at less often than a short one.
+//! A sample costs two small reads of /proc for each thread, which is seven system calls. The pause between samples
+//! keeps their cost below [`COST_MAX`] of one processor, and is longer in long runs.
 
 use std::fs;
 use std::path::Path;
@@ -15,30 +15,30 @@ use serde::{Deserialize, Serialize};
 use super::tiers::Tiers;
 use crate::bounds::{WATCH_LOOK_MAX, WATCH_LOOK_MIN, WATCH_LOOKS, WATCH_THREADS_MAX};
 
-/// Most that looking may cost, of one processor.
+/// Largest cost of sampling, as a share of one processor.
 const COST_MAX: f64 = 0.005;
 
-/// How many looks found a thread doing what.
+/// Number of samples that found a thread in each state.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Profile {
-    /// On a processor, or ready for one.
+    /// Running on a processor, or ready to run.
     pub computing: u64,
-    /// In a call on an accelerated file whose data is in the burst buffer.
+    /// In a call on an accelerated file with data in the burst buffer.
     pub burst_buffer: u64,
     /// In a call on an accelerated file while its agent fetches from the global store or passes calls through.
     pub global_store: u64,
-    /// In a call on another file of a disk or network.
+    /// In a call on another file on a disk or network.
     pub other_files: u64,
     /// In a call on a socket or pipe.
     pub wire: u64,
     /// Waiting for room in a window.
     #[serde(default)]
     pub window: u64,
-    /// Waiting for something else: a lock, a child, a clock.
+    /// Waiting for something else: a lock, a child, a timer.
     pub waiting: u64,
-    /// Looks at the program.
+    /// Number of samples of the program.
     pub looks: u64,
-    /// Threads that were not computing, of which the kernel did not tell more: another user's, for instance.
+    /// Threads that were not running and whose call the kernel did not reveal, for example another user's.
     #[serde(default)]
     pub hidden: u64,
 }
@@ -48,7 +48,8 @@ impl Profile {
         self.computing + self.window + self.burst_buffer + self.global_store + self.other_files + self.wire
     }
 
-    /// Shares of the time that threads did something, with their names; without those that only waited. None if nothing was seen.
+    /// Returns the shares of the active time, with names, excluding threads that only waited. `None` if no activity was
+    /// seen.
     pub fn shares(&self) -> Option<[(&'static str, f64); 6]> {
         let all = self.threads();
         let share = |count: u64| count as f64 / all as f64;
@@ -65,25 +66,25 @@ impl Profile {
     }
 }
 
-/// Looks at one program and its descendants.
+/// Sampler of one program and its descendants.
 pub struct Looker {
     root: u32,
     began: Instant,
     pub profile: Profile,
-    /// Time until the next look.
+    /// Time until the next sample.
     pub pause: Duration,
 }
 
-/// What a thread does.
+/// State of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Doing {
     Computing,
     Waiting,
-    /// A call on this descriptor.
+    /// In a call on this descriptor.
     Call(u32),
-    /// Waits until somebody, of another process perhaps, changes this address.
+    /// Waiting until this address is changed, possibly by another process.
     Address(u64),
-    /// Something that this user may not know.
+    /// Unknown, because this user may not read it.
     Hidden,
 }
 
@@ -92,7 +93,7 @@ impl Looker {
         Looker { root, began: Instant::now(), profile: Profile::default(), pause: WATCH_LOOK_MIN }
     }
 
-    /// One look. `cpu_ns` is a clock of this process's own processor time.
+    /// Takes one sample. `cpu_ns` returns this process's own processor time.
     pub fn look(&mut self, tiers: &Tiers, cpu_ns: impl Fn() -> u64) {
         let began = cpu_ns();
         self.profile.looks += 1;
@@ -168,17 +169,18 @@ fn place(path: &Path, tiers: &Tiers) -> Place {
     }
 }
 
-/// Bytes of a file of /proc that are taken: six hundred children, or a line on a call.
+/// Most bytes read from a file of /proc: six hundred children, or a line about a call.
 const ROOM: usize = 4096;
 
-/// What a small file of /proc says: three system calls, where the standard library's way takes six.
+/// Reads a small file of /proc with three system calls; the standard library needs six.
 fn small<'a>(path: &str, room: &'a mut [u8]) -> Result<&'a str, Errno> {
     let file = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     let length = read(&file, &mut *room)?;
     Ok(std::str::from_utf8(&room[..length]).unwrap_or_default())
 }
 
-/// The threads of a process; none if it ended. The directory of one with a single thread has three links, and is not read.
+/// Returns the threads of a process; none if it has ended. If the directory has three links there is a single thread,
+/// and the directory is not read.
 fn threads_of(process: u32) -> Vec<u32> {
     let path = format!("/proc/{process}/task");
     match stat(&path) {
@@ -194,13 +196,13 @@ fn threads_of(process: u32) -> Vec<u32> {
 fn doing(task: &str) -> Option<Doing> {
     let mut room = [0; ROOM];
     match small(&format!("{task}/syscall"), &mut room) {
-        // Without a stack: it has ended, and its parent did not notice yet.
+        // Without a stack the thread has ended, and its parent has not noticed yet.
         Ok("-1 0x0 0x0\n") => None,
         Ok(line) => Some(call(line)),
-        // What it waits for is another user's secret; whether it computes everybody may know.
+        // The call of another user's thread is secret; whether it runs is public.
         Err(Errno::PERM | Errno::ACCESS) => {
             let line = small(&format!("{task}/stat"), &mut room).ok()?;
-            // The name is in parentheses and may hold any.
+            // The name in parentheses may contain any characters.
             match line.get(line.rfind(')')? + 2..)?.chars().next()? {
                 'R' => Some(Doing::Computing),
                 'Z' | 'X' | 'T' | 't' => None,
@@ -211,12 +213,12 @@ fn doing(task: &str) -> Option<Doing> {
     }
 }
 
-/// From a line of /proc/PID/task/TID/syscall: a number and its arguments in hexadecimal.
+/// Parses a line of /proc/PID/task/TID/syscall: a number and its arguments in hexadecimal.
 fn call(line: &str) -> Doing {
     let mut words = line.split_whitespace();
     match words.next() {
         Some("running") => return Doing::Computing,
-        // Blocked, but in no call: a fault on a mapping, whose file is not told.
+        // Blocked outside a call: a page fault on a mapping, whose file is not reported.
         Some("-1") | None => return Doing::Waiting,
         Some(number) if number.parse() == Ok(libc::SYS_futex) => {
             let mut word = || u64::from_str_radix(words.next()?.trim_start_matches("0x"), 16).ok();
@@ -236,10 +238,11 @@ fn call(line: &str) -> Doing {
     fd.map_or(Doing::Waiting, Doing::Call)
 }
 
-/// `FUTEX_PRIVATE_FLAG`.
+/// Flag `FUTEX_PRIVATE_FLAG`.
 const FUTEX_PRIVATE: u64 = 128;
 
-/// Whether an address lies in a window: a shared mapping of a ring, `DIR/SESSION/files/7/0`, or of the counter beside it.
+/// Returns whether an address lies in a window: a shared mapping of a ring, `DIR/SESSION/files/7/0`, or of the counter
+/// beside it.
 fn is_window(maps: &str, at: u64) -> bool {
     maps.lines().any(|line| {
         let mut words = line.split_whitespace();
@@ -333,14 +336,14 @@ mod tests {
         assert_eq!(at("/data/a/b", &tiers), Place::GlobalStore);
     }
 
-    /// A process with one thread that computes, one that sleeps, and a child.
+    /// A process with one running thread and one sleeping child.
     #[test]
     fn a_thread_that_computes_and_a_child_that_waits_are_told_apart_at_few_calls() {
         let mut child =
             std::process::Command::new("sh").args(["-c", "sleep 60 & while :; do :; done"]).spawn().unwrap();
         let mut looker = Looker::new(child.id());
         let deadline = Instant::now() + Duration::from_secs(60);
-        // The shell has to come so far first.
+        // The shell needs some time to get there.
         while looker.profile.computing < 3 || looker.profile.waiting < 3 {
             assert!(Instant::now() < deadline, "{:?}", looker.profile);
             looker.look(&Tiers::default(), || 0);
@@ -360,7 +363,7 @@ mod tests {
         assert!(shares["computing"] > 0.0);
     }
 
-    /// Reads that this thread has done.
+    /// Returns the number of reads that this thread has done.
     fn calls() -> u64 {
         let text = fs::read_to_string("/proc/thread-self/io").unwrap();
         text.lines().find_map(|line| line.strip_prefix("syscr: ")?.parse().ok()).unwrap()

@@ -1,4 +1,4 @@
-//! What was seen, as terminal text.
+//! Results of `watch` as terminal text.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use super::Watch;
 use crate::table::Table;
 use crate::units::{format_rate, format_seconds, format_share};
 
-/// Tables and sentences, ready to print.
+/// Returns tables and sentences, ready to print.
 pub fn render(watch: &Watch) -> String {
     let mut text = String::new();
     let (time, status) = (format_seconds(watch.seconds), watch.status);

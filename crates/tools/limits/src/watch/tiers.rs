@@ -1,4 +1,4 @@
-//! Forebay's own account, if it runs: `forebay status --json`, which asks each agent's control socket.
+//! Forebay's status, if it runs: `forebay status --json`, which asks each agent's control socket.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,33 +8,34 @@ use std::process::{Command, Stdio};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// One agent's numbers.
+/// Counters of one agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Tier {
-    /// The accelerated directory.
+    /// Accelerated directory.
     pub directory: PathBuf,
-    /// Its burst buffer.
+    /// Burst buffer of the directory.
     pub burst_buffer: PathBuf,
-    /// Counters when it was first seen.
+    /// Counters when the agent was first seen.
     first: BTreeMap<String, u64>,
-    /// Counters when it was last seen.
+    /// Counters when the agent was last seen.
     last: BTreeMap<String, u64>,
 }
 
-/// Every agent that was seen.
+/// All agents that were seen.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tiers {
-    /// By its directory, agent's process and burst buffer.
+    /// Agents by directory, agent process and burst buffer.
     agents: BTreeMap<String, Tier>,
-    /// Whether there was anything before the program began: then counters grow from there, else from nothing.
+    /// Whether agents have been asked once, before the program began. Agents seen then count from their first values,
+    /// later ones from zero.
     begun: bool,
-    /// What was mounted when they were last asked: an agent comes with a mount.
+    /// Mount table at the last request: a new agent comes with a mount.
     #[serde(skip)]
     mounts: String,
 }
 
 impl Tier {
-    /// Whether reads may be waiting for the global store.
+    /// Returns whether reads may be waiting for the global store.
     pub fn is_fetching(&self) -> bool {
         self.now("fetching") + self.now("through") > 0
     }
@@ -43,20 +44,22 @@ impl Tier {
         self.last.get(key).copied().unwrap_or(0)
     }
 
-    /// Growth of a counter since it was first seen.
+    /// Returns the growth of a counter since the agent was first seen.
     pub fn grown(&self, key: &str) -> u64 {
         self.now(key).saturating_sub(self.first.get(key).copied().unwrap_or(0))
     }
 
-    /// What is still to be staged out, bytes.
+    /// Returns the bytes still to be staged out.
     pub fn dirty_bytes(&self) -> u64 {
         self.now("dirty_bytes")
     }
 }
 
 impl Tiers {
-    /// Asks every agent that this namespace knows. Nothing happens where Forebay is not installed or does not run, and no process is
-    /// started where none was seen and nothing was mounted since.
+    /// Asks every agent that this namespace knows.
+    ///
+    /// Does nothing if Forebay is not installed or not running. Starts no process if no agent was seen and nothing has
+    /// been mounted since.
     pub fn ask(&mut self) {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         if self.begun && self.agents.is_empty() && mounts == self.mounts {
@@ -72,7 +75,7 @@ impl Tiers {
         self.begun = true;
     }
 
-    /// Takes one answer; what is not understood is left out.
+    /// Adds the agents of one reply; unknown content is ignored.
     pub fn learn(&mut self, answer: &str) {
         let Ok(Value::Array(agents)) = serde_json::from_str(answer) else { return };
         for agent in agents {
@@ -85,7 +88,7 @@ impl Tiers {
             match self.agents.get_mut(&key) {
                 Some(known) => known.last = counters,
                 None => {
-                    // An agent that came with the program has done all of it for the program.
+                    // The counters of an agent that started with the program belong to the program entirely.
                     let first = if self.begun { BTreeMap::new() } else { counters.clone() };
                     self.agents.insert(key, Tier { directory, burst_buffer, first, last: counters });
                 }
@@ -93,7 +96,7 @@ impl Tiers {
         }
     }
 
-    /// The agent that serves a path.
+    /// Returns the agent that serves a path.
     pub fn of(&self, path: &Path) -> Option<&Tier> {
         self.agents
             .values()
@@ -101,13 +104,13 @@ impl Tiers {
             .max_by_key(|tier| tier.directory.as_os_str().len())
     }
 
-    /// All of them.
+    /// Returns all agents.
     pub fn all(&self) -> impl Iterator<Item = &Tier> {
         self.agents.values()
     }
 }
 
-/// The program beside this one, which may be this one.
+/// Returns the path of the `forebay` program beside this one, which may be this one.
 fn forebay() -> Option<PathBuf> {
     let path = std::env::current_exe().ok()?.parent()?.join("forebay");
     path.exists().then_some(path)

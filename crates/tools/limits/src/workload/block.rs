@@ -1,27 +1,29 @@
-//! Random data that costs next to nothing: a random buffer from which each transfer takes another stretch, and a stamp of
-//! owner and position on every page. No two pages are alike, so neither compression nor deduplication helps, and a
-//! reader sees at once when it gets somebody else's or an old page.
+//! Random data at almost no cost: a random buffer, of which each transfer uses another part, with a stamp of owner and
+//! position on every page.
+//!
+//! No two pages are equal, so neither compression nor deduplication helps. A reader detects at once a page of another
+//! owner or an old page.
 
-/// One stamp in this many bytes.
+/// Bytes of a page, each with one stamp.
 const PAGE: usize = 4096;
-/// Transfers start at this many different pages of the buffer: few, so that small transfers come from the processor's
-/// cache as a program's own buffer does.
+/// Number of different pages of the buffer at which transfers start. Small, so that small transfers come from the
+/// processor cache, as a program's own buffer does.
 const STRETCHES: usize = 16;
 const STAMP: usize = 16;
-/// Stamps of neighbouring pages lie so far apart within their pages. At one place in all of them they would share one set of each of
-/// the processor's caches, and drive each other and the program out of it.
+/// Distance between the positions of neighbouring pages' stamps within their pages. At equal positions they would all
+/// use one set of each processor cache, and evict each other and the program.
 const LINE: usize = 64;
 
-/// The buffer of one process.
+/// Buffer of one process.
 pub struct Block {
     bytes: Vec<u8>,
-    /// Where the first page begins, so that O_DIRECT takes it.
+    /// Start of the first page, aligned for O_DIRECT.
     start: usize,
     transfer: usize,
 }
 
 impl Block {
-    /// A buffer for transfers of up to `transfer` bytes, filled from `seed`.
+    /// Creates a buffer for transfers of up to `transfer` bytes, filled from `seed`.
     pub fn new(transfer: u64, seed: u64) -> Block {
         let transfer = transfer as usize;
         let length = transfer.next_multiple_of(PAGE) + (STRETCHES + 1) * PAGE;
@@ -35,7 +37,7 @@ impl Block {
         Block { bytes, start, transfer }
     }
 
-    /// The `index`-th transfer's data for the stretch of `owner`'s file that begins at `offset`.
+    /// Returns the data of the `index`-th transfer, for the range of `owner`'s file that starts at `offset`.
     pub fn fill(&mut self, owner: u64, offset: u64, index: u64) -> &[u8] {
         let from = self.start + (index as usize % STRETCHES) * PAGE;
         let data = &mut self.bytes[from..from + self.transfer];
@@ -48,12 +50,12 @@ impl Block {
         data
     }
 
-    /// Room for one transfer to read into.
+    /// Returns the buffer for reading one transfer.
     pub fn room(&mut self) -> &mut [u8] {
         &mut self.bytes[self.start..self.start + self.transfer]
     }
 
-    /// Whether what was read into [`Block::room`] is what [`Block::fill`] gave.
+    /// Returns whether the data read into [`Block::room`] is what [`Block::fill`] returned.
     pub fn is(&self, length: usize, owner: u64, offset: u64) -> bool {
         let owner = owner_mark(owner);
         let pages = self.bytes[self.start..self.start + length].chunks(PAGE).enumerate();
@@ -66,7 +68,7 @@ impl Block {
     }
 }
 
-/// Where in its page the stamp of a position lies. What is no whole page has it at its beginning.
+/// Returns the position of a stamp within its page. An incomplete page has the stamp at its start.
 fn place(position: u64, length: usize) -> usize {
     if length == PAGE { (position / PAGE as u64) as usize % (PAGE / LINE) * LINE } else { 0 }
 }
@@ -75,7 +77,7 @@ fn owner_mark(owner: u64) -> u64 {
     mix(owner ^ 0x464F_5245_4241_5953)
 }
 
-/// One multiplication: stamping must cost less than the memory it touches.
+/// Returns the stamp of a page. Uses one multiplication, because stamping must cost less than accessing the memory.
 fn stamp(owner_mark: u64, position: u64) -> [u8; STAMP] {
     let mut stamp = [0; STAMP];
     stamp[..8].copy_from_slice(&owner_mark.to_le_bytes());
@@ -83,7 +85,7 @@ fn stamp(owner_mark: u64, position: u64) -> [u8; STAMP] {
     stamp
 }
 
-/// A bijection that scatters (splitmix64's finaliser).
+/// Returns a pseudorandom permutation of 64-bit values (splitmix64's finaliser).
 pub fn mix(value: u64) -> u64 {
     let value = (value ^ (value >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let value = (value ^ (value >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

@@ -1,26 +1,26 @@
-//! The clock that all processes of a machine share.
+//! The clock shared by all processes of a machine.
 
 use std::time::Duration;
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// Nanoseconds of CLOCK_MONOTONIC: comparable between processes of one machine until it restarts.
+/// Returns the nanoseconds of CLOCK_MONOTONIC, comparable between processes of one machine until it reboots.
 pub fn now_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::Monotonic))
 }
 
-/// Nanoseconds of processor time that this process has used.
+/// Returns the nanoseconds of processor time that this process has used.
 pub fn cpu_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::ProcessCPUTime))
 }
 
-/// Waits for an instant of [`now_ns`], to within a few microseconds when it lies ahead.
+/// Waits for an instant of [`now_ns`], with an error of a few microseconds if it is in the future.
 pub fn wait_until(at_ns: u64) {
     loop {
         let left = at_ns.saturating_sub(now_ns());
         match left {
             0 => return,
-            // The last stretch is spun: a timer's slack would spread the start.
+            // Spin for the last part, because timer slack would spread the start.
             left if left < 100_000 => std::hint::spin_loop(),
             left => std::thread::sleep(Duration::from_nanos(left - 80_000)),
         }

@@ -1,4 +1,4 @@
-//! Children that are told the same and answer together.
+//! Child processes that get equal commands and whose replies are combined.
 
 use std::env;
 use std::ffi::OsString;
@@ -16,42 +16,42 @@ use crate::bounds::{CLOCK_QUESTIONS, PATIENCE, PHASE_PATIENCE};
 use crate::counters::Counters;
 use crate::failure::Failure;
 
-/// How to start another process of this program.
+/// Command for starting another process of this program.
 #[derive(Debug, Clone)]
 pub struct Launcher {
     program: PathBuf,
     words: Vec<OsString>,
-    /// Where the groups run, in turn; none: here.
+    /// Hosts of the groups, in turn; empty: this machine.
     hosts: Vec<Host>,
-    /// Hosts that are only looked at.
+    /// Hosts that are only observed.
     observed: Vec<Host>,
 }
 
 impl Launcher {
-    /// `program WORDS worker`.
+    /// Creates a launcher for `program WORDS worker`.
     pub fn new(program: impl Into<PathBuf>, words: &[&str]) -> Launcher {
         let words = words.iter().chain(&["worker"]).map(OsString::from).collect();
         Launcher { program: program.into(), words, hosts: Vec::new(), observed: Vec::new() }
     }
 
-    /// The same with groups on these hosts, in turn.
+    /// Returns this launcher with groups on these hosts, in turn.
     pub fn on(mut self, hosts: &[Host]) -> Launcher {
         self.hosts = hosts.to_vec();
         self
     }
 
-    /// The same with a look at these hosts.
+    /// Returns this launcher with these hosts observed.
     pub fn seeing(mut self, hosts: &[Host]) -> Launcher {
         self.observed = hosts.to_vec();
         self
     }
 
-    /// For those that only look on; none if nobody is looked at.
+    /// Returns the launcher for observing processes; `None` if no host is observed.
     pub fn observing(&self) -> Option<Launcher> {
         (!self.observed.is_empty()).then(|| Launcher { hosts: self.observed.clone(), ..self.clone() })
     }
 
-    /// The host of a group, and what to run for it.
+    /// Returns the name of a group's host, and the command for the group.
     fn command(&self, number: usize) -> (String, Program) {
         match self.hosts.get(number % self.hosts.len().max(1)) {
             Some(host) => (format!(" on {host}"), host.command(&self.program, &self.words)),
@@ -63,33 +63,34 @@ impl Launcher {
         }
     }
 
-    /// The program.
+    /// Returns the path of the program.
     pub fn program(&self) -> &Path {
         &self.program
     }
 
-    /// Its words.
+    /// Returns the arguments of the program.
     pub fn words(&self) -> &[OsString] {
         &self.words
     }
 
-    /// The words of another stage of this program: `limits STAGE`, or `STAGE` where it stands alone.
+    /// Returns the arguments of another stage of this program: `limits STAGE`, or `STAGE` for the separate program.
     pub fn stage(&self, name: &str) -> Vec<OsString> {
         let within = self.words.iter().filter(|word| *word != "worker").cloned();
         within.chain([OsString::from(name)]).collect()
     }
 
-    /// This very program: `forebay limits worker`, or `forebay-limits worker` where it stands alone.
+    /// Creates a launcher for this program: `forebay limits worker`, or `forebay-limits worker` for the separate
+    /// program.
     pub fn own() -> Result<Launcher, Failure> {
         let program =
             env::current_exe().map_err(|error| Failure::unavailable(format!("cannot find myself: {error}")))?;
-        // As this process was called, so are the others: the file's name may be anything.
+        // Use the form in which this process was called, because the program file may have any name.
         let within = env::args_os().nth(1).is_some_and(|word| word == "limits");
         Ok(Launcher::new(program, if within { &["limits"] } else { &[] }))
     }
 }
 
-/// A command as a person would type it, which shows whether this program can be started there.
+/// Returns a command for the user to type, which shows whether this program can be started there.
 fn by_hand(program: &Program) -> String {
     let words = std::iter::once(program.get_program()).chain(program.get_args());
     words.map(|word| word.to_string_lossy().into_owned()).chain(["--help".to_string()]).collect::<Vec<_>>().join(" ")
@@ -98,23 +99,24 @@ fn by_hand(program: &Program) -> String {
 struct Member {
     name: String,
     child: Child,
-    /// None once it is lost.
+    /// Standard input of the child; `None` once the child is lost.
     to: Option<ChildStdin>,
     replies: Receiver<Result<Reply, String>>,
-    /// How far its clock is ahead of ours.
+    /// Nanoseconds by which the child's clock is ahead of ours.
     ahead_ns: i64,
-    /// For one on a host that has not answered yet: what to try by hand.
+    /// Command to try by hand, for a child on a host that has not answered yet.
     unheard: Option<String>,
 }
 
-/// Children, all of one kind. Dropped, they end: their stdin ends.
+/// Child processes of one kind. Dropping the fleet closes their standard input, and they end.
 pub struct Fleet {
     members: Vec<Member>,
     lost: Vec<String>,
 }
 
 impl Fleet {
-    /// Starts a child for each name and sends it its first command. What was started ends if one cannot be.
+    /// Starts a child for each name and sends its first command. Errors: a child cannot be started; those already
+    /// started end.
     pub fn start(launcher: &Launcher, begin: impl IntoIterator<Item = (String, Command)>) -> Result<Fleet, Failure> {
         let mut fleet = Fleet { members: Vec::new(), lost: Vec::new() };
         for (number, (name, command)) in begin.into_iter().enumerate() {
@@ -127,8 +129,8 @@ impl Fleet {
                 .map_err(|error| Failure::unavailable(format!("cannot start {name}: {error}")))?;
             let (to, from) = (child.stdin.take(), child.stdout.take());
             let (sender, replies) = channel();
-            // A thread for each pipe, so that a silent child costs its own time limit and nobody else's. It ends with the
-            // pipe, at the latest when the child does.
+            // One thread for each pipe, so that a silent child uses up only its own time limit. The thread ends with
+            // the pipe, at the latest when the child ends.
             thread::spawn(move || {
                 let mut from = BufReader::new(match from {
                     Some(from) => from,
@@ -148,7 +150,7 @@ impl Fleet {
             let unheard = (!place.is_empty()).then(|| by_hand(&program));
             let mut member = Member { name, child, to, replies, ahead_ns: 0, unheard };
             if let Some(to) = &mut member.to {
-                // If it died at once, gathering tells.
+                // If the child died at once, gathering reports that.
                 let _ = send(to, &command);
             }
             fleet.members.push(member);
@@ -156,7 +158,7 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// Tells everybody.
+    /// Sends a command to all children.
     pub fn tell(&mut self, command: &Command) {
         for member in &mut self.members {
             if let Some(to) = &mut member.to {
@@ -165,8 +167,8 @@ impl Fleet {
         }
     }
 
-    /// Compares everybody's clock with ours. Returns the largest uncertainty, half of the quickest question and answer, and whose
-    /// it is.
+    /// Compares the children's clocks with ours. Returns the largest uncertainty (half of the fastest round trip) and
+    /// the child that has it.
     pub fn set_clocks(&mut self) -> (Duration, String) {
         let (mut worst, mut whose) = (0, String::new());
         for member in self.members.iter_mut().filter(|member| member.to.is_some()) {
@@ -190,7 +192,7 @@ impl Fleet {
         (Duration::from_nanos(worst), whose)
     }
 
-    /// Asks everybody for the counters of its host, all at once. None of who was lost.
+    /// Requests the host counters of all children at the same time. Lost children give `None`.
     pub fn look(&mut self) -> Vec<Option<Counters>> {
         self.tell(&Command::Look);
         let deadline = Instant::now() + PATIENCE;
@@ -210,12 +212,12 @@ impl Fleet {
         seen.collect()
     }
 
-    /// Who was lost so far, and why.
+    /// Returns the children lost so far, with the reasons.
     pub fn lost(&self) -> &[String] {
         &self.lost
     }
 
-    /// Collects everybody's answer to a command into one. A child that does not answer in time is lost for good.
+    /// Combines all replies to a command into one. A child that does not reply in time is lost for good.
     pub fn gather(&mut self, to: Option<&Command>) -> Reply {
         let patience = match to {
             Some(Command::Go { until_ns, .. }) => {
@@ -248,7 +250,7 @@ impl Fleet {
             return Reply::Failed { what: format!("{}{more}", failed[0]) };
         }
         if matches!(to, Some(Command::Go { .. })) {
-            // A leader passes on whom it lost in this phase; above, they are counted once.
+            // A leader reports the processes it lost in this phase; the coordinator counts them once.
             return Reply::Done { samples, lost: std::mem::take(&mut self.lost) };
         }
         let resident = (!residents.is_empty()).then(|| residents.iter().sum::<f64>() / residents.len() as f64);
@@ -265,7 +267,7 @@ impl Member {
         }
     }
 
-    /// What to do about one that was never heard of.
+    /// Returns advice about a child that has never answered.
     fn hint(&mut self) -> String {
         let command = self.unheard.take();
         command.map_or(String::new(), |command| format!("; this must answer there, and ask nothing: {command}"))
@@ -295,11 +297,11 @@ impl Drop for Fleet {
             leaving.push(member);
         }
         for member in leaving {
-            // The end of stdin is an order to leave; phases are bounded, so the wait is.
+            // Closing standard input tells the child to end. Phases are bounded, and therefore this wait.
             let _ = member.child.wait();
         }
         for member in lost {
-            // Killed; if the kernel still holds it, it is left to init.
+            // Killed; if the kernel still blocks the process, it is left to init.
             let _ = member.child.try_wait();
         }
     }

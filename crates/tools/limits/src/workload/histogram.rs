@@ -1,11 +1,11 @@
-//! Latencies in buckets of 1/16: merged without loss, quantiles within 7 %.
+//! Histogram of latencies with buckets of 1/16: merging is exact, quantiles have an error of at most 7 %.
 
 use serde::{Deserialize, Serialize};
 
 const STEPS: u64 = 16;
 const STEP_BITS: u32 = 4;
 
-/// Counts of durations in nanoseconds. Serialised sparsely, as pairs of bucket and count.
+/// Counts of durations in nanoseconds. Serialised as pairs of bucket and count, for non-empty buckets.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Vec<(u32, u64)>", into = "Vec<(u32, u64)>")]
 pub struct Histogram {
@@ -13,7 +13,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Counts one duration, nanoseconds.
+    /// Counts one duration in nanoseconds.
     pub fn add(&mut self, ns: u64) {
         self.add_many(bucket(ns), 1);
     }
@@ -25,19 +25,19 @@ impl Histogram {
         self.counts[bucket] += count;
     }
 
-    /// Adds all of another's counts.
+    /// Adds all counts of another histogram.
     pub fn merge(&mut self, other: &Histogram) {
         for (bucket, count) in other.counts.iter().enumerate().filter(|(_, count)| **count > 0) {
             self.add_many(bucket, *count);
         }
     }
 
-    /// How many were counted.
+    /// Returns the number of durations counted.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// The duration, nanoseconds, that a share `0.0..=1.0` of all does not exceed; 0 if nothing was counted.
+    /// Returns the duration in nanoseconds that a share `0.0..=1.0` of all does not exceed; 0 without durations.
     pub fn quantile(&self, share: f64) -> u64 {
         let wanted = (self.count() as f64 * share).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -72,7 +72,7 @@ fn middle(bucket: usize) -> u64 {
 impl From<Vec<(u32, u64)>> for Histogram {
     fn from(pairs: Vec<(u32, u64)>) -> Histogram {
         let mut histogram = Histogram::default();
-        // Buckets beyond the last that a u64 can have come from a broken peer and would only cost memory.
+        // Buckets beyond the last possible one come from a faulty peer and would only cost memory.
         for (index, count) in pairs.into_iter().filter(|(index, _)| (*index as usize) <= bucket(u64::MAX)) {
             histogram.add_many(index as usize, count);
         }

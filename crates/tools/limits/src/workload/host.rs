@@ -1,16 +1,16 @@
-//! Where a group of a sweep runs.
+//! Hosts on which the groups of a sweep run.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// One host, and the program there.
+/// One host, and the path of the program there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Host {
     reach: Reach,
     name: String,
-    /// Where it is another than here.
+    /// Path of the program on the host; `None`: as on this machine.
     program: Option<PathBuf>,
 }
 
@@ -23,16 +23,16 @@ enum Reach {
     Process,
 }
 
-/// How a host begins that is part of this machine: its processors and devices are this one's.
+/// Prefixes of hosts that are part of this machine and use its processors and devices.
 const HERE: [&str; 2] = ["netns:", "pid:"];
 
-/// Whether a host, as it was named, is part of this machine.
+/// Returns whether a host, as the user named it, is part of this machine.
 pub fn is_here(host: &str) -> bool {
     HERE.iter().any(|prefix| host.starts_with(prefix))
 }
 
 impl Host {
-    /// `NAME` (ssh), `srun:NAME`, `mpirun:NAME`, `netns:NAME`, `pid:N`.
+    /// Parses `NAME` (ssh), `srun:NAME`, `mpirun:NAME`, `netns:NAME` or `pid:N`. Errors: a sentence for the user.
     pub fn parse(text: &str, program: Option<&Path>) -> Result<Host, String> {
         let (reach, name) = match text.split_once(':') {
             Some(("srun", name)) => (Reach::Srun, name),
@@ -45,7 +45,7 @@ impl Host {
             }
             None => (Reach::Ssh, text),
         };
-        // What begins with a dash would be an option of ssh.
+        // ssh would take a name that starts with a dash as an option.
         let plain = |c: char| c.is_alphanumeric() || "._-@".contains(c);
         if name.is_empty() || name.starts_with('-') || !name.chars().all(plain) {
             return Err(format!("`{name}` is no name of a host"));
@@ -56,13 +56,14 @@ impl Host {
         Ok(Host { reach, name: name.to_string(), program: program.map(Path::to_path_buf) })
     }
 
-    /// Runs the program there, with our stdin and stdout.
+    /// Returns the command that runs the program on the host, with our standard input and output.
     pub fn command(&self, program: &Path, words: &[OsString]) -> Command {
         let program = self.program.as_deref().unwrap_or(program).as_os_str();
         let (first, rest): (&str, &[&str]) = match self.reach {
             Reach::Ssh => ("ssh", &["-o", "BatchMode=yes", "-o", "ServerAliveInterval=10", "--"]),
             Reach::Srun => ("srun", &["--nodes=1", "--ntasks=1", "--quiet", "--nodelist"]),
-            // As MPICH and Open MPI both say it; both hand stdin on to the first process, which is the only one.
+            // Options common to MPICH and Open MPI. Both pass standard input to the first process, which is the only
+            // one.
             Reach::Mpirun => ("mpirun", &["-np", "1", "-host"]),
             Reach::Namespace => ("ip", &["netns", "exec"]),
             Reach::Process => ("nsenter", &["--net", "--mount", "--target"]),
@@ -70,7 +71,7 @@ impl Host {
         let mut command = Command::new(first);
         command.args(rest).arg(&self.name);
         match self.reach {
-            // A shell there reads it.
+            // Quoted, because a shell on the host parses it.
             Reach::Ssh => command.arg(quoted(program)).args(words.iter().map(|word| quoted(word))),
             Reach::Srun | Reach::Mpirun | Reach::Namespace | Reach::Process => command.arg(program).args(words),
         };

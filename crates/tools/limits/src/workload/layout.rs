@@ -1,33 +1,33 @@
-//! Where the i-th transfer of a process lies.
+//! Offset of the i-th transfer of a process.
 
 use super::block::mix;
 use super::pattern::{Layout, Pattern};
 
-/// The transfers of one owner in its file.
+/// Offsets of the transfers of one owner in its file.
 pub struct Places {
     transfer: u64,
     layout: Layout,
     owner: u64,
     ranks: u64,
-    /// Transfers of one owner at most.
+    /// Most transfers of one owner.
     slots: u64,
     random: bool,
 }
 
 impl Places {
-    /// The places of `owner` among `ranks` processes.
+    /// Creates the offsets of `owner` among `ranks` processes.
     pub fn new(pattern: &Pattern, owner: u64, ranks: u64) -> Places {
         let slots = (pattern.size_max / pattern.transfer.max(1)).max(1);
         let (transfer, layout, random) = (pattern.transfer, pattern.layout, pattern.random);
         Places { transfer, layout, owner, ranks, slots, random }
     }
 
-    /// Transfers of one owner at most.
+    /// Returns the most transfers of one owner.
     pub fn slots(&self) -> u64 {
         self.slots
     }
 
-    /// Offset in the file of the `index`-th transfer, `index < slots`.
+    /// Returns the file offset of the `index`-th transfer, `index < slots`.
     pub fn offset(&self, index: u64) -> u64 {
         let slot = if self.random { scattered(index, self.slots) } else { index };
         match self.layout {
@@ -38,7 +38,7 @@ impl Places {
     }
 }
 
-/// A bijection of `0..slots` without order: each slot comes once.
+/// Returns a pseudorandom permutation of `0..slots`: each slot occurs once.
 fn scattered(index: u64, slots: u64) -> u64 {
     let bits = u64::BITS - (slots - 1).leading_zeros();
     if bits < 2 {
@@ -46,7 +46,7 @@ fn scattered(index: u64, slots: u64) -> u64 {
     }
     let mask = u64::MAX >> (u64::BITS - bits);
     let mut slot = index;
-    // Values beyond the end are scattered again until they fall inside; less than half do each time.
+    // Values beyond the end are permuted again until they fall inside; less than half need that each time.
     loop {
         slot = (slot.wrapping_mul(0x9E37_79B9_7F4A_7C15 | 1)) & mask;
         slot ^= slot >> bits.div_ceil(2);

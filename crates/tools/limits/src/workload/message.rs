@@ -1,4 +1,4 @@
-//! What coordinator, group leaders and processes say to each other: one JSON value a line.
+//! Messages between coordinator, group leaders and processes: one JSON value per line.
 
 use std::io::{BufRead, Read, Write};
 use std::path::PathBuf;
@@ -12,95 +12,95 @@ use crate::bounds::LINE_MAX;
 use crate::counters::Counters;
 use crate::failure::Failure;
 
-/// A cell's work, the same for all its processes.
+/// Work of a cell, equal for all its processes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Task {
-    /// What to do.
+    /// Pattern of the processes.
     pub pattern: Pattern,
-    /// The cell's own empty directory.
+    /// Directory of the cell, initially empty.
     pub directory: PathBuf,
-    /// Such directories, the first one included, that files are dealt out to in turn; empty where there is one.
+    /// Directories over which files are distributed, including the first one; empty if there is only one.
     #[serde(default)]
     pub across: Vec<PathBuf>,
-    /// Processes of a group.
+    /// Number of processes in a group.
     pub processes: u64,
-    /// Processes of all groups.
+    /// Number of processes in all groups.
     pub ranks: u64,
-    /// For the random data.
+    /// Seed of the random data.
     pub seed: u64,
 }
 
-/// From above to below.
+/// Message to a group leader or process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Command {
-    /// First word to a group leader: start your processes.
+    /// First message to a group leader: start the processes.
     Lead {
         /// Number of the group.
         group: u64,
-        /// What its processes do.
+        /// Work of the processes.
         task: Task,
     },
-    /// First word to a process.
+    /// First message to a process.
     Work {
-        /// Number of the process among all.
+        /// Number of the process in the cell, from 0.
         rank: u64,
-        /// What it does.
+        /// Work of the process.
         task: Task,
     },
-    /// Get ready for a phase; untimed.
+    /// Prepare a phase; untimed.
     Prepare {
-        /// Which phase.
+        /// Kind of the phase.
         kind: Kind,
-        /// Files or transfers that every process made before.
+        /// Number of files or transfers that every process has created before.
         common: u64,
     },
-    /// What does your clock show? Asked of group leaders, which may be on other hosts.
+    /// Request for the clock. Sent to group leaders, which may be on other hosts.
     Clock,
-    /// What do your host's counters show? Asked of group leaders and of those that only look on.
+    /// Request for the host's counters. Sent to group leaders and observing processes.
     Look,
-    /// Run it.
+    /// Run the phase.
     Go {
         /// Common start on the machine's monotonic clock, nanoseconds.
         at_ns: u64,
-        /// Common deadline.
+        /// Common deadline on that clock, nanoseconds.
         until_ns: u64,
     },
 }
 
-/// From below to above.
+/// Message from a group leader or process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Reply {
-    /// The last command but Go is done.
+    /// The last command, other than Go, is done.
     Ready {
-        /// Share of the data to be read that this machine's page cache holds, if the file system tells.
+        /// Share of the data to be read that is in this machine's page cache, if the file system reports it.
         resident: Option<f64>,
     },
-    /// The monotonic clock there.
+    /// Reply with the host's monotonic clock.
     Clock {
-        /// Nanoseconds since an origin of that host's own.
+        /// Nanoseconds since an origin that each host chooses.
         now_ns: u64,
     },
-    /// The counters there.
+    /// Reply with counters.
     Seen {
-        /// Of the host, or of the network namespace.
+        /// Counters of the host, or of the network namespace.
         counters: Counters,
     },
-    /// A phase is over.
+    /// The phase has ended.
     Done {
-        /// One for each process that answered.
+        /// Samples, one for each process that answered.
         samples: Vec<Sample>,
-        /// Who did not, and why.
+        /// Processes that did not answer, with the reasons.
         lost: Vec<String>,
     },
-    /// It cannot go on.
+    /// The sender cannot continue.
     Failed {
-        /// Who and why.
+        /// Sender and reason.
         what: String,
     },
 }
 
 impl Command {
-    /// As somebody must hear it whose clock is `ahead_ns` ahead of ours.
+    /// Returns the command with times for a receiver whose clock is `ahead_ns` ahead of ours.
     pub fn shifted(&self, ahead_ns: i64) -> Command {
         match self {
             Command::Go { at_ns, until_ns } => Command::Go {
@@ -113,7 +113,7 @@ impl Command {
 }
 
 impl Sample {
-    /// Told by somebody whose clock is `ahead_ns` ahead of ours, in our time.
+    /// Converts the times of a sender whose clock is `ahead_ns` ahead of ours.
     pub fn in_our_time(mut self, ahead_ns: i64) -> Sample {
         self.started_ns = self.started_ns.saturating_add_signed(-ahead_ns);
         self.ended_ns = self.ended_ns.saturating_add_signed(-ahead_ns);
@@ -121,29 +121,29 @@ impl Sample {
     }
 }
 
-/// What one process did in one phase.
+/// Result of one process in one phase.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
-    /// Who.
+    /// Number of the process in the cell.
     pub rank: u64,
-    /// Reads, writes, creates...
+    /// Number of operations: reads, writes, creates...
     pub operations: u64,
-    /// Bytes of data moved.
+    /// Number of data bytes moved.
     pub bytes: u64,
-    /// Monotonic clock at its first operation, nanoseconds.
+    /// Monotonic clock at the first operation, nanoseconds.
     pub started_ns: u64,
-    /// Monotonic clock after its last close.
+    /// Monotonic clock after the last close, nanoseconds.
     pub ended_ns: u64,
-    /// Processor time it used, nanoseconds.
+    /// Processor time used, nanoseconds.
     pub cpu_ns: u64,
-    /// Whether its share ended before the deadline did.
+    /// Whether the process completed its share before the deadline.
     pub exhausted: bool,
-    /// Latencies of its operations.
+    /// Latencies of the operations.
     pub latencies: Histogram,
-    /// Files that showed another size than was written: attributes that lag behind.
+    /// Number of files whose `stat` showed another size than was written, because attributes lag behind.
     #[serde(default)]
     pub odd: u64,
-    /// Why it ended early.
+    /// Reason for an early end.
     pub error: Option<String>,
 }
 
@@ -154,7 +154,7 @@ pub fn send<T: Serialize>(to: &mut impl Write, message: &T) -> Result<(), Failur
     to.write_all(&line).and_then(|()| to.flush()).map_err(|error| Failure::unavailable(error.to_string()))
 }
 
-/// Takes one message; none at the end of the stream.
+/// Receives one message; `None` at the end of the stream.
 pub fn receive<T: DeserializeOwned>(from: &mut impl BufRead) -> Result<Option<T>, Failure> {
     let mut line = Vec::new();
     let read = from.by_ref().take(LINE_MAX as u64).read_until(b'\n', &mut line);

@@ -1,4 +1,4 @@
-//! What the processes do: the presets of IOR and IO500, and what can be changed in them.
+//! Workload patterns: the presets of IOR and IO500, and their changes.
 
 use std::fmt;
 
@@ -48,41 +48,41 @@ pub enum Sync {
     Each,
 }
 
-/// What a reader tells the kernel about its reads.
+/// Advice that a reader gives the kernel about its reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReadAhead {
-    /// Nothing.
+    /// No advice.
     #[default]
     Unsaid,
-    /// They are scattered: nothing is read ahead.
+    /// Reads are random: no read-ahead.
     Off,
-    /// They are sequential: twice as much is read ahead.
+    /// Reads are sequential: twice the read-ahead.
     More,
 }
 
-/// One timed phase.
+/// Kind of a timed phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// Data into new files.
+    /// Writing data to new files.
     Write,
-    /// Data that another process wrote.
+    /// Reading data that another process wrote.
     Read,
-    /// Small or empty new files.
+    /// Creating small or empty files.
     Create,
-    /// Attributes of another process's files.
+    /// Reading attributes of another process's files.
     Stat,
-    /// Open, read, close of another process's small files.
+    /// Opening, reading and closing another process's small files.
     Fetch,
-    /// Unlink one's own files.
+    /// Unlinking the process's own files.
     Delete,
-    /// Read another process's directory, and the attributes of each entry.
+    /// Reading another process's directory, and the attributes of each entry.
     Walk,
 }
 
 impl Kind {
-    /// Whether the rate is bytes a second; else operations a second.
+    /// Returns whether the rate is in bytes per second; otherwise it is in operations per second.
     pub fn is_data(self) -> bool {
         matches!(self, Kind::Write | Kind::Read)
     }
@@ -102,36 +102,36 @@ impl fmt::Display for Kind {
     }
 }
 
-/// A whole pattern. Sizes in bytes.
+/// A complete pattern. Sizes in bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pattern {
-    /// The preset's name.
+    /// Name of the preset.
     pub name: String,
     /// Timed phases, in order.
     pub phases: Vec<Kind>,
-    /// Bytes of one read or write; of a small file, its size (0: empty).
+    /// Size of one read or write; for small files, the size of a file (0: empty).
     pub transfer: u64,
-    /// Most bytes a process writes in one phase; the deadline usually comes first.
+    /// Most bytes that a process writes in one phase; usually the deadline comes first.
     pub size_max: u64,
-    /// Most files a process creates in one phase.
+    /// Most files that a process creates in one phase.
     pub files_max: u64,
-    /// Which file, and where in it.
+    /// File that a process uses, and its position in the file.
     pub layout: Layout,
-    /// Whether all small files lie in one directory.
+    /// Whether all small files are in one directory.
     pub shared_directory: bool,
-    /// Whether transfers go in a scattered order instead of a rising one.
+    /// Whether transfers are in scattered instead of ascending order.
     pub random: bool,
-    /// O_DIRECT.
+    /// Whether files are opened with O_DIRECT.
     pub direct: bool,
-    /// When data is made durable.
+    /// Time when written data is made durable.
     pub sync: Sync,
-    /// What a reader tells the kernel.
+    /// Advice that a reader gives the kernel.
     #[serde(default)]
     pub read_ahead: ReadAhead,
 }
 
 impl Pattern {
-    /// A preset as its suite defines it.
+    /// Returns a preset as its benchmark suite defines it.
     pub fn preset(preset: Preset) -> Pattern {
         let data = |name: &str, transfer, layout, phases: &[Kind]| Pattern {
             name: name.to_string(),
@@ -164,12 +164,13 @@ impl Pattern {
         }
     }
 
-    /// Bytes that a small file may take in the target: a block at least, and its name takes room in a directory.
+    /// Returns the bytes that a small file may need in the target: at least a block, and space for its name in a
+    /// directory.
     pub fn small_file_bytes(&self) -> u64 {
         self.transfer.next_multiple_of(4096) + 4096
     }
 
-    /// What makes it impossible, in a sentence.
+    /// Returns the reason why the pattern is impossible, as a sentence; `None` if it is possible.
     pub fn fault(&self) -> Option<String> {
         let data = self.phases.iter().any(|kind| kind.is_data());
         if data && self.transfer == 0 {

@@ -1,4 +1,4 @@
-//! One process's work in one phase: the loops whose rate is the result.
+//! Work of one process in one phase: the loops whose rate is the result.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -17,32 +17,35 @@ use super::message::{Sample, Task};
 use super::pattern::{Kind, Layout, ReadAhead, Sync};
 use super::tree::{Names, data_file, directory};
 
-/// Places of a file that are looked at to see whether the page cache holds it.
+/// Number of places of a file that are tested for being in the page cache.
 const RESIDENCY_PROBES: u64 = 16;
-/// How often the page cache is asked to let go of a file, and the pause between.
+/// Number of attempts to drop a file from the page cache, and the pause between them.
 const DROPS: u32 = 10;
 const DROP_PAUSE: Duration = Duration::from_millis(5);
 
-/// One process.
+/// State of one process.
 pub struct Worker {
     task: Task,
     rank: u64,
     block: Block,
-    /// Files this process created, for Delete.
+    /// Number of files that this process created, for Delete.
     created: u64,
-    /// Files or transfers that every process made.
+    /// Number of files or transfers that every process has created.
     common: u64,
 }
 
-/// What is left of a phase for one process.
+/// State of a running phase for one process.
 struct Lap<'a> {
     sample: &'a mut Sample,
     until_ns: u64,
 }
 
 impl Lap<'_> {
-    /// Runs `operation` with 0, 1, 2... below `count` until the deadline, each timed. It returns the bytes moved. The first is
-    /// run whatever the time: a process that was kept from its processor until then would leave the later phases nothing.
+    /// Runs `operation` with 0, 1, 2... below `count` until the deadline and records each time. `operation` returns the
+    /// bytes moved.
+    ///
+    /// The first operation runs in any case. Otherwise a process that was not scheduled until the deadline would leave
+    /// nothing for later phases.
     fn run(&mut self, count: u64, mut operation: impl FnMut(u64) -> io::Result<u64>) -> io::Result<()> {
         let mut before = now_ns();
         for index in 0..count {
@@ -62,36 +65,37 @@ impl Lap<'_> {
 }
 
 impl Worker {
-    /// A process that has done nothing yet.
+    /// Creates a process that has done nothing yet.
     pub fn new(rank: u64, task: Task) -> Worker {
         let block = Block::new(task.pattern.transfer, task.seed ^ rank);
         Worker { task, rank, block, created: 0, common: u64::MAX }
     }
 
-    /// Its number among all processes of the cell.
+    /// Returns the number of the process in the cell.
     pub fn rank(&self) -> u64 {
         self.rank
     }
 
-    /// The process whose files this one reads: in the next group, so that another node's cache cannot answer.
+    /// Returns the process whose files this one reads. It is in the next group, so that its node's cache cannot answer.
     fn neighbour(&self) -> u64 {
         let shift = if self.task.ranks > self.task.processes { self.task.processes } else { 1 };
         (self.rank + shift) % self.task.ranks
     }
 
-    /// Makes ready for a phase. Returns the share of the data to be read that the page cache holds.
+    /// Prepares a phase. Returns the share of the data to be read that is in the page cache.
     pub fn prepare(&mut self, kind: Kind, common: u64) -> io::Result<Option<f64>> {
         self.common = common;
         match kind {
             Kind::Create => fs::create_dir_all(directory(&self.task, self.rank)).map(|()| None),
             Kind::Read => {
                 let file = File::open(data_file(&self.task, self.neighbour()))?;
-                // Drops what is clean, and everything is: the pages of this file only, nobody else suffers.
+                // Dropping affects only clean pages, and now all are clean. Only pages of this file are dropped, so
+                // others do not suffer.
                 file.sync_data()?;
                 for _ in 0..DROPS {
                     let _ = fadvise(&file, 0, None, Advice::DontNeed);
                     match resident(&file) {
-                        // A page that the kernel is just moving stays: once more.
+                        // A page that the kernel is moving stays, so try again.
                         Some(share) if share > 0.0 => thread::sleep(DROP_PAUSE),
                         share => return Ok(share),
                     }
@@ -102,7 +106,7 @@ impl Worker {
         }
     }
 
-    /// Works until the deadline or the end of its share. Errors are told in the sample.
+    /// Works until the deadline or the end of its share. Errors are reported in the sample.
     pub fn run(&mut self, kind: Kind, until_ns: u64) -> Sample {
         let mut sample = Sample { rank: self.rank, started_ns: now_ns(), ..Sample::default() };
         let cpu = cpu_ns();
@@ -185,7 +189,7 @@ impl Worker {
         })
     }
 
-    /// A size that is not what was written is counted: some file systems' attributes lag behind their data.
+    /// Reads attributes and counts wrong sizes, because some file systems' attributes lag behind the data.
     fn stat(&mut self, mut lap: Lap) -> io::Result<u64> {
         let owner = self.neighbour();
         let mut names = Names::new(&directory(&self.task, owner), owner);
@@ -221,7 +225,8 @@ impl Worker {
     fn walk(&mut self, mut lap: Lap) -> io::Result<()> {
         let directory = directory(&self.task, self.neighbour());
         let mut entries = fs::read_dir(&directory)?;
-        // The directory is read as part of its entries' time; once through it is walked again, as find would be.
+        // Reading the directory is part of the time of its entries. At its end the directory is walked again, as find
+        // would do.
         let mut walked = 0u64;
         lap.run(u64::MAX, |_| {
             let entry = match entries.next() {
@@ -241,7 +246,7 @@ impl Worker {
     }
 }
 
-/// The condition that the io500 suite's find looks for.
+/// Returns whether a file meets the condition of the io500 suite's find.
 fn is_wanted(path: &Path, size: u64) -> bool {
     size == 3_901 && path.as_os_str().as_encoded_bytes().windows(2).any(|two| two == b"01")
 }
@@ -257,11 +262,11 @@ fn wrong(what: &str) -> io::Error {
     io::Error::other(what.to_string())
 }
 
-/// Share of some places of a file that the page cache holds: a read that must not wait gets them. None if the file system
-/// does not know such reads.
+/// Returns the share of tested places of a file that are in the page cache, tested by reads that must not wait. `None`
+/// if the file system does not support such reads.
 fn resident(file: &File) -> Option<f64> {
     let size = file.metadata().ok()?.len();
-    // Without it the first look would read ahead.
+    // Without this advice the first test would start read-ahead.
     let _ = fadvise(file, 0, None, Advice::Random);
     let mut byte = [0];
     let mut held = 0;

@@ -1,4 +1,4 @@
-//! The life of a process or group leader: what it is told on stdin, it answers on stdout.
+//! Main loop of a process or group leader: commands arrive on standard input, replies go to standard output.
 
 use std::io::{self, BufReader, Write};
 
@@ -11,10 +11,11 @@ use super::processor::Place;
 use crate::counters::Counters;
 use crate::failure::Failure;
 
-/// Nanoseconds before its start in which a process may go from its processor: more than the call takes, less than the scheduler's next look.
+/// Time before the start, in nanoseconds, in which a process may leave its assigned processor. More than the call
+/// takes, less than the scheduler's period.
 const PLACE_LEFT: u64 = 50_000;
 
-/// Serves until stdin ends. The first command says whether this is a group leader or a process.
+/// Serves until standard input ends. The first command determines whether this is a group leader or a process.
 pub fn serve(launcher: &Launcher) -> Result<(), Failure> {
     let mut from = BufReader::new(io::stdin());
     let mut to = io::stdout();
@@ -71,7 +72,7 @@ fn lead(
     let mut fleet = Fleet::start(launcher, begin)?;
     send(to, &fleet.gather(None))?;
     while let Some(command) = receive::<Command>(from)? {
-        // Its processes are on this host, by the same clock and with the same counters.
+        // The leader's processes are on this host, and share its clock and counters.
         let reply = match &command {
             Command::Clock => Reply::Clock { now_ns: now_ns() },
             Command::Look => Reply::Seen { counters: Counters::now() },

@@ -1,16 +1,18 @@
-//! A processor for each process when a phase begins. Processes that were told one after the other and sleep until one instant tend to wake
-//! up on one processor, and share it until the scheduler finds out: milliseconds that no program of theirs would lose.
+//! Assignment of processes to processors at the start of a phase.
+//!
+//! Processes that were started one after the other and sleep until one instant tend to wake up on one processor. They
+//! share it until the scheduler moves them: milliseconds that a real program would not lose.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// A process that stays on one processor until it is told to go where it likes.
+/// A process pinned to one processor until it is released.
 pub struct Place {
-    /// Where it may be; none if it could not be moved.
+    /// Processors allowed before pinning; `None` if pinning failed.
     all: Option<CpuSet>,
 }
 
 impl Place {
-    /// Moves this thread to the processor of its rank, as far from those of the ranks beside it as may be.
+    /// Pins this thread to the processor of its rank, as far as possible from those of neighbouring ranks.
     pub fn of(rank: u64) -> Place {
         let moved = sched_getaffinity(None).and_then(|all| {
             let allowed: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|number| all.is_set(*number)).collect();
@@ -18,11 +20,11 @@ impl Place {
             one.set(allowed[nth(rank, allowed.len().max(1) as u64) as usize]);
             sched_setaffinity(None, &one).map(|()| all)
         });
-        // Who may not say where it runs starts wherever it is.
+        // Without permission to pin, the process starts wherever it is.
         Place { all: moved.ok() }
     }
 
-    /// From now on the scheduler may move it.
+    /// Releases the thread, so that the scheduler may move it.
     pub fn leave(self) {
         if let Some(all) = self.all {
             let _ = sched_setaffinity(None, &all);
@@ -30,8 +32,8 @@ impl Place {
     }
 }
 
-/// Which of `count` processors a rank begins on: all differ for `count` ranks in a row, and those of a few lie far apart, so that they
-/// share no cache and no memory.
+/// Returns which of `count` processors a rank starts on. `count` consecutive ranks get different processors. Those of a
+/// few ranks are far apart, so that they share no cache and no memory.
 fn nth(rank: u64, count: u64) -> u64 {
     let divides = |a: u64, b: u64| {
         let (mut a, mut b) = (a, b);
@@ -40,7 +42,7 @@ fn nth(rank: u64, count: u64) -> u64 {
         }
         a
     };
-    // The golden section, and from there the next that meets every processor.
+    // The golden section, and from there the next stride that reaches every processor.
     let stride = (count * 618 / 1000).max(1);
     let stride = (stride..=stride + count).find(|stride| divides(*stride, count) == 1).unwrap_or(1);
     (rank % count) * stride % count

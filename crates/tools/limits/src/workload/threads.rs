@@ -1,4 +1,4 @@
-//! The same work by threads of this process: for measurements that need no processes of their own.
+//! The workload in threads of this process, for measurements that need no separate processes.
 
 use std::io;
 use std::sync::Barrier;
@@ -10,31 +10,31 @@ use super::message::{Sample, Task};
 use super::pattern::Kind;
 use super::phase::Worker;
 
-/// One phase of all threads.
+/// Result of one phase of all threads.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Passed {
-    /// Bytes, or operations on names.
+    /// Number of bytes, or of operations on names.
     pub amount: u64,
-    /// From the first start to the last end.
+    /// Time from the first start to the last end, seconds.
     pub seconds: f64,
-    /// Share of the data that was in the page cache before a read, if that is told.
+    /// Share of the data that was in the page cache before a read, if known.
     pub resident: Option<f64>,
 }
 
 impl Passed {
-    /// Bytes or operations a second.
+    /// Returns bytes or operations per second.
     pub fn rate(&self) -> f64 {
         self.amount as f64 / self.seconds
     }
 }
 
-/// Runs phases with one thread a rank. Returns each phase's rate (bytes or operations a second) and the share of the data
-/// that was in the page cache before a read.
+/// Runs phases with one thread per rank. Returns for each phase the rate (bytes or operations per second) and the share
+/// of the data that was in the page cache before a read.
 pub fn together(task: &Task, phases: &[Kind], time: Duration) -> io::Result<Vec<(f64, Option<f64>)>> {
     Ok(phases_of(task, phases, time)?.iter().map(|passed| (passed.rate(), passed.resident)).collect())
 }
 
-/// The same, with the amount and the time.
+/// Runs phases like [`together`], and also returns amount and time.
 pub fn phases_of(task: &Task, phases: &[Kind], time: Duration) -> io::Result<Vec<Passed>> {
     let mut workers: Vec<Worker> = (0..task.ranks).map(|rank| Worker::new(rank, task.clone())).collect();
     let mut common = u64::MAX;

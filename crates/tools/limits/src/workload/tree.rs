@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use super::message::Task;
 use super::pattern::Layout;
 
-/// The one of the cell's directories that has the files of `owner`.
+/// Returns the directory of the cell that contains the files of `owner`.
 fn home(task: &Task, owner: u64) -> &Path {
     let count = task.across.len().max(1) as u64;
     task.across.get((owner % count) as usize).unwrap_or(&task.directory)
 }
 
-/// The data file of `owner`.
+/// Returns the path of the data file of `owner`.
 pub fn data_file(task: &Task, owner: u64) -> PathBuf {
     match task.pattern.layout {
         Layout::FilePerProcess => home(task, owner).join(format!("data.{owner:08}")),
@@ -21,7 +21,7 @@ pub fn data_file(task: &Task, owner: u64) -> PathBuf {
     }
 }
 
-/// The directory of `owner`'s small files.
+/// Returns the directory of `owner`'s small files.
 pub fn directory(task: &Task, owner: u64) -> PathBuf {
     if task.pattern.shared_directory {
         home(task, owner).join("files")
@@ -30,27 +30,27 @@ pub fn directory(task: &Task, owner: u64) -> PathBuf {
     }
 }
 
-/// The `index`-th small file of `owner`.
+/// Returns the path of the `index`-th small file of `owner`.
 pub fn small_file(task: &Task, owner: u64, index: u64) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(Names::new(&directory(task, owner), owner).of(index).to_bytes()))
 }
 
-/// Digits of a small file's number at least.
+/// Least number of digits in a small file's number.
 const DIGITS: usize = 8;
-/// Digits of the largest number.
+/// Number of digits of the largest number.
 const DIGITS_MAX: usize = 20;
 
-/// The small files of one process in their directory. Only the number is written for each: a name costs neither an allocation nor
-/// a copy, for it is part of what the generator adds to an operation.
+/// Paths of the small files of one process in their directory. Only the number is written for each, so a path needs no
+/// allocation and no copy. These costs would add to every operation.
 pub struct Names {
-    /// The path, and a zero byte at its end.
+    /// Path, with a zero byte at its end.
     path: Vec<u8>,
-    /// Where the number begins.
+    /// Position of the number in the path.
     number: usize,
 }
 
 impl Names {
-    /// Those of `owner` in `directory`.
+    /// Creates the paths for `owner` in `directory`.
     pub fn new(directory: &Path, owner: u64) -> Names {
         let mut path = directory.join(format!("file.{owner:08}.")).as_os_str().as_bytes().to_vec();
         let number = path.len();
@@ -58,7 +58,7 @@ impl Names {
         Names { path, number }
     }
 
-    /// The path of the `index`-th.
+    /// Returns the path of the `index`-th file.
     pub fn of(&mut self, index: u64) -> &CStr {
         let mut digits = [b'0'; DIGITS_MAX];
         let (mut at, mut left) = (DIGITS_MAX, index);
@@ -70,7 +70,7 @@ impl Names {
         self.path.truncate(self.number);
         self.path.extend_from_slice(&digits[at.min(DIGITS_MAX - DIGITS)..]);
         self.path.push(0);
-        // No path that the system gave holds a zero byte.
+        // A path from the system contains no zero byte.
         CStr::from_bytes_with_nul(&self.path).unwrap_or(c"")
     }
 }

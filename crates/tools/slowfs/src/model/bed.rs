@@ -1,4 +1,4 @@
-//! The store as a whole: every resource, and the way of an operation through them.
+//! The complete model: all resources, and the path of an operation through them.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -8,11 +8,11 @@ use super::pipe::{Pipe, Service};
 use super::stripe::pieces;
 use super::{ClientId, FileId, Kind, Ns, Spec, Use, share};
 
-/// Bytes that move.
+/// A read or write of data.
 #[derive(Debug, Clone, Copy)]
 pub struct Transfer {
     pub file: FileId,
-    /// The open description: what the per-stream cap holds for.
+    /// The open file description, to which the limit per stream applies.
     pub stream: u64,
     pub client: ClientId,
     pub offset: u64,
@@ -20,18 +20,18 @@ pub struct Transfer {
     pub write: bool,
 }
 
-/// What is asked of the store.
+/// An operation on the store.
 #[derive(Debug, Clone, Copy)]
 pub enum Operation {
     /// A read or write.
     Transfer(Transfer),
-    /// A name or an attribute.
+    /// An operation on a name or an attribute.
     Metadata,
-    /// Anything else that is a message there and back: fsync, flush, locks.
+    /// Any other operation that is one message and its reply: fsync, flush, locks.
     Message,
 }
 
-/// A client's own part of the way.
+/// The resources of one client.
 #[derive(Debug)]
 struct Client {
     number: usize,
@@ -50,7 +50,7 @@ pub struct Bed {
     targets: Vec<Disk>,
     metadata: Service,
     locks: Locks,
-    /// Acknowledged but not passed: when each will have, and its bytes.
+    /// Data that is acknowledged but has not passed: the time when it will have, and its bytes.
     cheated: VecDeque<(Ns, u64)>,
 }
 
@@ -75,7 +75,7 @@ impl Bed {
         }
     }
 
-    /// When an operation that begins at `now` ends. `now` may not go back from call to call.
+    /// Returns the end of an operation that begins at `now`. `now` must not decrease from call to call.
     pub fn operate(&mut self, now: Ns, operation: Operation) -> Ns {
         let least = now + self.latency();
         let trip = self.spec.round_trip;
@@ -103,7 +103,7 @@ impl Bed {
         if write && self.spec.cheat > 0 { self.cheat(now, passed, bytes) } else { end }
     }
 
-    /// Through everything that passes bytes, side by side.
+    /// Passes data through all resources in parallel, and returns the end of the slowest.
     fn pass(&mut self, at: Ns, transfer: Transfer) -> Ns {
         let (spec, Transfer { bytes, file, offset, write, .. }) = (&self.spec, transfer);
         let mut end = at;
@@ -111,7 +111,7 @@ impl Bed {
             let stream = self.streams.entry(transfer.stream).or_insert_with(|| Pipe::new(rate));
             end = end.max(stream.pass(at, bytes, spec.burst));
         }
-        // Only where a client has something of its own: there may be as many as opens, and none is ever forgotten.
+        // Tracked only if clients have own resources: there may be as many clients as opens, and none is ever removed.
         if spec.client_cpu.is_some() || spec.client_link.is_some() {
             let number = self.clients.len();
             let client = self.clients.entry(transfer.client).or_insert_with(|| Client {
@@ -136,7 +136,8 @@ impl Bed {
         end
     }
 
-    /// Acknowledges as soon as no more than the promised bytes are unpassed.
+    /// Returns the time of the acknowledgement, as soon as at most the configured bytes have been acknowledged but not
+    /// passed.
     fn cheat(&mut self, now: Ns, passed: Ns, bytes: u64) -> Ns {
         while self.cheated.front().is_some_and(|(end, _)| *end <= now) {
             self.cheated.pop_front();
@@ -161,13 +162,14 @@ impl Bed {
         self.spec.latency + (self.spec.jitter as f64 * share) as Ns
     }
 
-    /// An open description is closed; with it, its client's locks on the file, also those that other descriptions asked for.
+    /// Closes an open file description. Also releases its client's locks on the file, including those that other
+    /// descriptions requested.
     pub fn closed(&mut self, file: FileId, stream: u64, client: ClientId) {
         self.streams.remove(&stream);
         self.locks.closed(file, client);
     }
 
-    /// What every resource has done by `now`.
+    /// Returns the activity of every resource until `now`.
     pub fn uses(&self, now: Ns) -> Vec<Use> {
         let pipe = |kind, number, pipe: &Pipe| pipe.counters.told(kind, number, pipe.behind(now));
         let mut uses = Vec::new();
@@ -210,7 +212,7 @@ mod tests {
         Operation::Transfer(Transfer { file: 1, stream, client: stream, offset, bytes, write: false })
     }
 
-    /// Bytes a second of `streams` closed loops of writes, each in a part of the file of its own.
+    /// Returns bytes per second of `streams` writers in closed loops, each in its own part of the file.
     fn rate(spec: Spec, streams: u64, bytes: u64, count: u64) -> f64 {
         let mut bed = Bed::new(spec);
         let mut next: Vec<(Ns, u64)> = (0..streams).map(|_| (0, 0)).collect();
@@ -239,7 +241,7 @@ mod tests {
         let four = || Spec { targets: 4, stripe: 1 << 16, ..none() };
         close(rate(Spec { target: Some(30e6), ..four() }, 1, 4 << 20, 50), 120e6);
         close(rate(Spec { servers: 2, server_link: Some(40e6), ..four() }, 4, 1 << 20, 100), 80e6);
-        // A file that is striped over all goes at the pace of the slowest.
+        // A file striped over all targets is as slow as the slowest one.
         close(rate(Spec { target: Some(30e6), slow_target: Some((2, 0.5)), ..four() }, 1, 4 << 20, 50), 60e6);
     }
 

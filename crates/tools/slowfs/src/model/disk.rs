@@ -5,7 +5,7 @@ use super::stripe::Piece;
 use super::{FileId, Ns};
 use crate::limits::ADJACENT_BYTES;
 
-/// What it costs to be elsewhere.
+/// Times for moving the arm.
 #[derive(Debug, Clone, Copy)]
 pub struct Costs {
     pub seek: Ns,
@@ -25,7 +25,8 @@ impl Disk {
         Disk { pipe: Pipe::new(rate), costs, head: None }
     }
 
-    /// When the piece is done. `burst` applies to a target without an arm; one with an arm begins when it is asked.
+    /// Returns the end of the work on a piece. `burst` applies only to a target without positioning costs; any other
+    /// starts at the request.
     pub fn work(&mut self, at: Ns, file: FileId, piece: Piece, write: bool, burst: Ns) -> Ns {
         let near =
             matches!(self.head, Some((on, place)) if on == file && place.abs_diff(piece.place) <= ADJACENT_BYTES);

@@ -1,4 +1,4 @@
-//! Grants of ranges of files to clients, and what it costs to get one.
+//! Grants of file ranges to clients, and the cost of obtaining them.
 
 use std::collections::HashMap;
 
@@ -7,15 +7,15 @@ use super::spec::Protocol;
 use super::{ClientId, FileId, Ns, Spec};
 use crate::limits::GRANTS_MAX;
 
-/// A range that a client may use without asking.
+/// A range that a client may use without a request.
 #[derive(Debug, Clone, Copy)]
 struct Grant {
     client: ClientId,
     start: u64,
-    /// Exclusive.
+    /// End of the range, exclusive.
     end: u64,
     write: bool,
-    /// When its last operation ends.
+    /// End of the last operation that uses the grant.
     busy: Ns,
 }
 
@@ -29,7 +29,7 @@ impl Grant {
     }
 }
 
-/// What an operation wants to use.
+/// The range that an operation needs.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted {
     pub file: FileId,
@@ -61,7 +61,7 @@ impl Locks {
         }
     }
 
-    /// When the operation may begin, asked for at `at`.
+    /// Returns the time when the operation may begin, if requested at `at`.
     pub fn acquire(&mut self, at: Ns, wanted: Wanted) -> Ns {
         match self.protocol {
             Protocol::None => return at,
@@ -89,14 +89,14 @@ impl Locks {
             !conflicts
         });
         if taken {
-            // The manager asks the holders, all at once, and hears from them when what they do is done.
+            // The manager asks all holders at once. Each answers when its operations have ended.
             granted += self.round_trip;
         }
         let (start, end) = match self.protocol {
             Protocol::Expand => expanded(grants, client, write, start, end),
             _ => (start, end),
         };
-        // What was taken from somebody who came from below stays theirs to ask for again.
+        // The part of a revoked grant below the request is not granted: its former holder may request it again.
         let start = start.max(low);
         let mut busy = granted;
         grants.retain(|grant| {
@@ -119,7 +119,7 @@ impl Locks {
         granted
     }
 
-    /// The operation that was granted ends at `end`: nobody is granted its range before.
+    /// Sets the end of the granted operation. Before it, the range is granted to no other client.
     pub fn used(&mut self, wanted: Wanted, until: Ns) {
         let (start, end) = self.rounded(wanted);
         for grant in self.files.get_mut(&wanted.file).into_iter().flatten() {
@@ -129,7 +129,7 @@ impl Locks {
         }
     }
 
-    /// A client has closed the file.
+    /// Releases all grants of a client that has closed the file.
     pub fn closed(&mut self, file: FileId, client: ClientId) {
         if let Some(grants) = self.files.get_mut(&file) {
             grants.retain(|grant| grant.client != client);
@@ -149,7 +149,7 @@ impl Locks {
     }
 }
 
-/// As far to both sides as nobody else is in the way.
+/// Extends a range to both sides up to the nearest conflicting grants.
 fn expanded(grants: &[Grant], client: ClientId, write: bool, start: u64, end: u64) -> (u64, u64) {
     let others = || grants.iter().filter(|grant| grant.client != client && (grant.write || write));
     let low = others().filter(|grant| grant.end <= start).map(|grant| grant.end).max().unwrap_or(0);
@@ -157,7 +157,7 @@ fn expanded(grants: &[Grant], client: ClientId, write: bool, start: u64, end: u6
     (low, high)
 }
 
-/// Adds a grant, joined with one of the same client that it follows.
+/// Adds a grant, or extends a grant of the same client that ends where the new one starts.
 fn join(grants: &mut Vec<Grant>, new: Grant) {
     let before = |old: &&mut Grant| old.client == new.client && old.write == new.write && old.end == new.start;
     match grants.iter_mut().find(before) {
@@ -181,7 +181,7 @@ mod tests {
         Wanted { file: 1, client, start, bytes, write: true }
     }
 
-    /// What an operation at a quiet time costs.
+    /// Returns the time that an operation needs when no other operation is in progress.
     fn costs(locks: &mut Locks, at: Ns, wanted: Wanted) -> Ns {
         let granted = locks.acquire(at, wanted);
         locks.used(wanted, granted);
@@ -201,7 +201,7 @@ mod tests {
     fn expansion_is_free_for_separate_halves_and_fights_over_strides() {
         let mut locks = locks(Protocol::Expand);
         costs(&mut locks, 0, write(1, 0, 10));
-        // The first was given all: it is taken once, then both have what they want.
+        // The first client was granted everything. That is taken once, then both have what they need.
         assert_eq!(costs(&mut locks, 1000, write(2, 500, 10)), 2 * TRIP + 10);
         assert_eq!(costs(&mut locks, 2000, write(1, 10, 10)), TRIP + 10);
         for step in 1..40 {
@@ -224,7 +224,7 @@ mod tests {
         for step in 0..20 {
             assert_eq!(costs(&mut locks, 50_000 + step * 1000, write(step % 2, step * 10, 10)), 0);
         }
-        // Unless the granularity is coarser than the stride.
+        // Coarser granularity than the stride causes conflicts.
         assert_eq!(costs(&mut locks, 90_000, write(1, 5, 1)), 2 * TRIP + 10);
     }
 
@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(costs(&mut locks, 9000, write(1, 0, 10)), TRIP + 10);
     }
 
-    /// M3, over random stories.
+    /// M3, over random sequences of operations.
     #[test]
     fn grants_overlap_only_for_readers_or_one_client() {
         for protocol in [Protocol::File, Protocol::Expand, Protocol::Exact] {

@@ -1,15 +1,15 @@
-//! What passes bytes at a rate, and what serves requests a few at a time.
+//! Resources that pass bytes at a rate, and resources that serve a few requests at a time.
 
 use super::Ns;
 use super::statistics::Counters;
 
-/// Passes bytes at a rate, in the order of their arrival.
+/// Resource that passes bytes at a rate, in the order of their arrival.
 #[derive(Debug)]
 pub struct Pipe {
     rate: f64,
-    /// When everything that came so far has passed.
+    /// Time when all data that has arrived so far will have passed.
     free: Ns,
-    /// Part of a nanosecond that rounding has kept back.
+    /// Part of a nanosecond left over from rounding.
     rest: f64,
     pub counters: Counters,
 }
@@ -19,14 +19,14 @@ impl Pipe {
         Pipe { rate, free: 0, rest: 0.0, counters: Counters::default() }
     }
 
-    /// Takes the next free stretch; its end. Idle time up to `burst` before `at` is caught up with.
+    /// Reserves the next free time for `bytes` and returns its end. Idle time up to `burst` before `at` is made up for.
     pub fn pass(&mut self, at: Ns, bytes: u64, burst: Ns) -> Ns {
         let needs = bytes as f64 * 1e9 / self.rate + self.rest;
         self.rest = needs.fract();
         self.occupy(at, needs as Ns, bytes, burst)
     }
 
-    /// The same for work of a given length.
+    /// Reserves the next free time like [`Pipe::pass`], for work of the length `needs`.
     pub fn occupy(&mut self, at: Ns, needs: Ns, bytes: u64, burst: Ns) -> Ns {
         self.counters.waited += self.free.saturating_sub(at);
         self.free = self.free.max(at.saturating_sub(burst)) + needs;
@@ -40,13 +40,13 @@ impl Pipe {
         self.rate
     }
 
-    /// Work that is still to be done at `now`.
+    /// Returns the work that is still to be done at `now`.
     pub fn behind(&self, now: Ns) -> Ns {
         self.free.saturating_sub(now)
     }
 }
 
-/// Serves requests, several at a time; those that come meanwhile wait in order.
+/// Resource that serves several requests at a time; further ones wait in order.
 #[derive(Debug)]
 pub struct Service {
     free: Vec<Ns>,
@@ -58,7 +58,7 @@ impl Service {
         Service { free: vec![0; concurrency.max(1)], counters: Counters::default() }
     }
 
-    /// When a request that comes at `at` has been served.
+    /// Returns the time when a request that arrives at `at` has been served.
     pub fn serve(&mut self, at: Ns, work: Ns) -> Ns {
         self.counters.operations += 1;
         self.counters.busy += work;
@@ -69,7 +69,7 @@ impl Service {
         *first
     }
 
-    /// Work that is still to be done at `now`, of all together.
+    /// Returns the work that is still to be done at `now`, in total.
     pub fn behind(&self, now: Ns) -> Ns {
         self.free.iter().map(|free| free.saturating_sub(now)).sum()
     }
@@ -85,10 +85,10 @@ mod tests {
     fn bytes_pass_at_the_promised_rate_however_late_the_callers_come() {
         let (mut pipe, burst) = (Pipe::new(1e6), 20 * MS);
         let first = pipe.pass(1000 * MS, 100_000, burst);
-        // Late by less than the burst: caught up with.
+        // Late by less than the burst: the bandwidth is made up for.
         let second = pipe.pass(first + burst / 2, 100_000, burst);
         assert_eq!(second - first, 100 * MS);
-        // A long pause is lost but for the burst.
+        // A long pause is lost, except for the burst.
         let third = pipe.pass(second + 5000 * MS, 100_000, burst);
         assert_eq!(third - second, 5100 * MS - burst);
     }

@@ -1,8 +1,8 @@
-//! What is promised.
+//! Description of a store.
 
 use super::Ns;
 
-/// Who may write where at one time, and what it costs to find out.
+/// Lock protocol: which clients may access which ranges at a time, and the cost of a lock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Protocol {
     /// No locks
@@ -18,62 +18,62 @@ pub enum Protocol {
     Central,
 }
 
-/// A store. `None` and 0 are "no bound" and "no cost". Rates are bytes a second, times nanoseconds.
+/// Description of a store. `None` means no limit, 0 no cost. Rates are bytes per second, times nanoseconds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
-    /// All reads and writes together: the core network.
+    /// Rate of the core network: all reads and writes together.
     pub bandwidth: Option<f64>,
-    /// Every operation lasts at least this.
+    /// Least duration of every operation.
     pub latency: Ns,
-    /// Up to this much more, by `seed`.
+    /// Most additional latency, chosen by `seed`.
     pub jitter: Ns,
-    /// What chance follows from.
+    /// Seed of the random numbers.
     pub seed: u64,
-    /// One open description.
+    /// Rate of one open file description.
     pub stream: Option<f64>,
-    /// One client's processor, as bytes that it moves.
+    /// Rate of one client's processor, in bytes that it moves.
     pub client_cpu: Option<f64>,
-    /// One client's link.
+    /// Rate of one client's link.
     pub client_link: Option<f64>,
-    /// Servers, among which the targets are dealt out.
+    /// Number of servers, over which the targets are distributed.
     pub servers: usize,
-    /// One server's link.
+    /// Rate of one server's link.
     pub server_link: Option<f64>,
-    /// A server's link has only this part of `server_link`: its number from 0.
+    /// Number (from 0) of a slow server, and its fraction of `server_link`.
     pub slow_server: Option<(usize, f64)>,
-    /// Targets that files are striped over.
+    /// Number of targets that files are striped over.
     pub targets: usize,
-    /// One target.
+    /// Rate of one target.
     pub target: Option<f64>,
-    /// A target has only this part of `target`, and its seeks take that much longer.
+    /// Number (from 0) of a slow target, and its fraction of `target`. Seeks take longer by the inverse fraction.
     pub slow_target: Option<(usize, f64)>,
-    /// Bytes on one target before the next one's turn.
+    /// Bytes of a stripe: the data on one target before the next target follows.
     pub stripe: u64,
-    /// A read elsewhere than the last one ended.
+    /// Time for a read that does not start where the previous one ended.
     pub seek: Ns,
-    /// A read where the last one ended.
+    /// Time for a read that starts where the previous one ended.
     pub adjacent: Ns,
-    /// A write elsewhere than the last operation ended.
+    /// Time for a write that does not start where the previous operation ended.
     pub write_seek: Ns,
-    /// There and back, for each message.
+    /// Round-trip time of each message.
     pub round_trip: Ns,
     /// Most bytes of one message.
     pub message: u64,
-    /// The metadata server's work for one operation.
+    /// Time that the metadata server needs for one operation.
     pub metadata: Ns,
-    /// Metadata operations that it does at a time.
+    /// Number of metadata operations served in parallel.
     pub metadata_concurrency: usize,
-    /// Who may write where.
+    /// Lock protocol.
     pub lock: Protocol,
-    /// The lock manager's work for one request; it does one at a time.
+    /// Time that the lock manager needs for one request; requests are served one at a time.
     pub lock_service: Ns,
-    /// What ranges are rounded to, bytes.
+    /// Granularity of locked ranges in bytes.
     pub lock_granularity: u64,
-    /// The metadata server's work for the time of access after each read.
+    /// Time that the metadata server needs to update the access time after each read.
     pub atime: Ns,
-    /// Bytes that are acknowledged, fsync included, before they have passed: a cache that cheats.
+    /// Most bytes acknowledged, even by fsync, before they have passed: a cache that cheats.
     pub cheat: u64,
-    /// Unused bandwidth that may be caught up with, to make good for late wake-ups. 0 in simulations.
+    /// Unused bandwidth that may be made up for, to compensate late wake-ups. 0 in simulations.
     pub burst: Ns,
 }
 

@@ -1,17 +1,17 @@
-//! What each resource did, as counters of a real one would tell it.
+//! Activity counters of each resource, as a real one would report them.
 
 use std::fmt;
 
 use super::Ns;
 
-/// What a resource is.
+/// Kind of a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// A client's processor.
     ClientCpu,
     /// A client's link.
     ClientLink,
-    /// What all data crosses.
+    /// The core network, which all data crosses.
     Core,
     /// A server's link.
     ServerLink,
@@ -23,7 +23,7 @@ pub enum Kind {
     Lock,
 }
 
-/// Names in the mount's statistics.
+/// Names of the kinds in the mount's statistics.
 const KINDS: [(Kind, &str); 7] = [
     (Kind::ClientCpu, "client-cpu"),
     (Kind::ClientLink, "client-link"),
@@ -34,23 +34,23 @@ const KINDS: [(Kind, &str); 7] = [
     (Kind::Lock, "lock"),
 ];
 
-/// What one resource did since the bed began.
+/// Activity of one resource since the model was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Use {
     pub kind: Kind,
-    /// Its number among those of its kind.
+    /// Number of the resource among those of its kind, from 0.
     pub number: usize,
-    /// Operations.
+    /// Number of operations.
     pub operations: u64,
-    /// Bytes.
+    /// Number of bytes.
     pub bytes: u64,
-    /// Time it was at work; of [`Kind::Metadata`] of all its threads together.
+    /// Busy time; for [`Kind::Metadata`] the sum over all threads.
     pub busy: Ns,
-    /// Time that operations waited for it, beyond its work.
+    /// Time that operations waited for the resource, without its work.
     pub waited: Ns,
 }
 
-/// A line of the mount's statistics.
+/// Formats a line of the mount's statistics.
 impl fmt::Display for Use {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Use { kind, number, operations, bytes, busy, waited } = self;
@@ -60,7 +60,7 @@ impl fmt::Display for Use {
 }
 
 impl Use {
-    /// Reads such a line; none if it tells of something else.
+    /// Parses a line of the mount's statistics; `None` if it is about something else.
     pub fn parse(line: &str) -> Option<Use> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let [name, number, "operations", operations, "bytes", bytes, "busy_ns", busy, "waited_ns", waited] = words[..]
@@ -77,7 +77,7 @@ impl Use {
         })
     }
 
-    /// What it did since an earlier look; all of it if it was not there then.
+    /// Returns the activity since the earlier values; all of it if the resource did not exist then.
     pub fn since(&self, earlier: &[Use]) -> Use {
         let Some(then) = earlier.iter().find(|then| (then.kind, then.number) == (self.kind, self.number)) else {
             return *self;
@@ -102,7 +102,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// As a counter of the resource shows it at a time when `behind` of the work is still to be done.
+    /// Returns the counters as the resource would show them while the work `behind` is still to be done.
     pub fn told(self, kind: Kind, number: usize, behind: Ns) -> Use {
         let Counters { operations, bytes, busy, waited } = self;
         let done = 1.0 - behind.min(busy) as f64 / busy.max(1) as f64;

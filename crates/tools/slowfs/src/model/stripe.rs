@@ -1,24 +1,24 @@
-//! Which bytes of a file are on which target.
+//! Striping: which bytes of a file are on which target.
 
 use super::FileId;
 
-/// Bytes of one operation on one target.
+/// The part of one operation on one target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
     pub target: usize,
-    /// Where on the target, as if each file's stripes there followed each other.
+    /// Position on the target, as if the file's stripes there were contiguous.
     pub place: u64,
     pub bytes: u64,
 }
 
-/// Splits a range; one piece a target, for its stripes of one range follow each other there.
+/// Splits a range into one piece for each target, since a target's stripes of one range are contiguous there.
 pub fn pieces(file: FileId, offset: u64, bytes: u64, stripe: u64, targets: usize) -> Vec<Piece> {
     let (mut at, end) = (offset, offset.saturating_add(bytes));
     let mut pieces: Vec<Piece> = Vec::new();
     while at < end {
         let number = at / stripe;
         let length = ((number + 1).saturating_mul(stripe)).min(end) - at;
-        // Files begin on different targets, as a store deals them out.
+        // Files begin on different targets, as a real store distributes them.
         let target = ((number % targets as u64 + file % targets as u64) % targets as u64) as usize;
         match pieces.iter_mut().find(|piece| piece.target == target) {
             Some(piece) => piece.bytes += length,

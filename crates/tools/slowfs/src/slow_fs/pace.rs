@@ -1,4 +1,4 @@
-//! How every operation gets its time.
+//! Applying the model to every operation.
 
 use fuse_protocol::{Errno, Handle};
 
@@ -7,7 +7,7 @@ use crate::model::Ns;
 use crate::shape::{Call, Moved};
 
 impl SlowFs {
-    /// Does it, and lets it last; or fails it, at a fault point.
+    /// Runs an operation and waits as long as the model says. Errors: those of a fault point or of the operation.
     pub(super) fn slowly<T>(&self, call: Call, work: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
         let begun = self.shape.now();
         self.shape.begin(call)?;
@@ -16,7 +16,7 @@ impl SlowFs {
         outcome
     }
 
-    /// As [`SlowFs::slowly`], for what moves as many bytes as it returns.
+    /// Runs a read or write like [`SlowFs::slowly`]. `work` returns the number of bytes moved.
     pub(super) fn moving(
         &self,
         call: Call,

@@ -1,12 +1,12 @@
-//! What is promised is what fio measures, within 5 %. A busy machine may keep one try below the promise, never above it, and
-//! rates are so low that a machine with anything to spare reaches them.
+//! Measurements with fio agree with the options within 5 %. On a busy machine one try may be slower, but never faster.
+//! The rates are low enough for any machine that is not overloaded.
 
 use super::*;
 
-/// How far from the promise a try may be.
+/// Largest relative difference of a try from the configured rate.
 const TOLERANCE: f64 = 0.05;
 
-/// The sum over all jobs, bytes and operations a second.
+/// Runs fio and returns bytes and operations per second, summed over all jobs.
 fn fio(slow: &Slow, words: &[&str]) -> (f64, f64) {
     let mut fio = Command::new("fio");
     fio.args(["--name=job", "--ioengine=psync", "--direct=1", "--time_based", "--runtime=2s", "--group_reporting"]);
@@ -20,7 +20,7 @@ fn fio(slow: &Slow, words: &[&str]) -> (f64, f64) {
     ((field(6) + field(47)) * 1024.0, field(7) + field(48))
 }
 
-/// Tries until one is as promised; none may be faster.
+/// Repeats a measurement until it agrees with the configured rate; none may be faster.
 fn reaches(promised: f64, mut measure: impl FnMut() -> f64) {
     wait_until("a try is as promised", 2 * PATIENCE, || {
         let share = measure() / promised;
@@ -29,7 +29,7 @@ fn reaches(promised: f64, mut measure: impl FnMut() -> f64) {
     });
 }
 
-/// One file of `bytes` below, so that reads have something to read.
+/// Creates a mount with one file of `bytes`, for reading.
 fn with_file(arguments: &[&str], bytes: u64) -> Slow {
     let slow = Slow::new(arguments);
     fs::write(slow.lower.join("file"), vec![7; bytes as usize]).unwrap();
@@ -64,7 +64,7 @@ fn a_round_trip_and_a_latency_are_what_a_lone_reader_waits_for() {
     in_private_namespace_within(6 * PATIENCE, || {
         for arguments in [["--round-trip", "40ms"], ["--latency", "40ms"]] {
             let slow = with_file(&arguments, 1 << 20);
-            // Not fio here: an attribute that the kernel asks for once a second would be one operation in twenty-five.
+            // Not with fio: the kernel's request for an attribute once a second would be one operation in twenty-five.
             reaches(25.0, || 1.0 / median_read(&slow).as_secs_f64());
             slow.end();
         }
@@ -106,12 +106,12 @@ fn the_metadata_server_does_as_many_operations_at_a_time_as_promised() {
     });
 }
 
-/// How long four open descriptions of one file take to write it in turn.
+/// Returns the time that four open file descriptions need to write one file in turn.
 fn in_turn(protocol: &str) -> Duration {
     use std::os::unix::fs::OpenOptionsExt;
     let slow = Slow::new(&["--lock", protocol, "--round-trip", "4ms", "--lock-granularity", "4KiB"]);
     let path = slow.shown.join("shared");
-    // Past the page cache, so that each write is one operation.
+    // Direct I/O, so that each write is one operation.
     let open = || File::options().create(true).write(true).custom_flags(libc::O_DIRECT).open(&path).unwrap();
     let files = [open(), open(), open(), open()];
     let begun = Instant::now();
@@ -127,7 +127,7 @@ fn in_turn(protocol: &str) -> Duration {
 #[test]
 fn writers_in_turn_fight_over_a_file_lock_and_not_over_exact_ranges() {
     in_private_namespace_within(6 * PATIENCE, || {
-        // A trip for the write, one for the lock, and one more to take it from somebody else.
+        // One round trip for the write, one for the lock, and one more to take the lock from another client.
         assert!(in_turn("exact") >= Duration::from_millis(80 * 8));
         assert!(in_turn("file") >= Duration::from_millis(79 * 12));
         assert!(in_turn("none") >= Duration::from_millis(80 * 4));
@@ -166,7 +166,7 @@ fn a_cache_that_cheats_acknowledges_at_once_and_the_target_receives_later() {
         let mut file = File::create(slow.shown.join("file")).unwrap();
         file.write_all(&vec![1; 32 << 20]).unwrap();
         file.sync_all().unwrap();
-        // Thirty-three seconds by the target.
+        // The target alone would need thirty-three seconds.
         assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
         drop(file);
         slow.end();

@@ -1,4 +1,4 @@
-//! The `slowfs` program on a real mount: as fast as promised, no faster, and otherwise the directory below.
+//! The `slowfs` program on a real mount: as fast as configured, no faster, and otherwise the lower directory.
 
 mod calibrated;
 mod tree;
@@ -51,7 +51,7 @@ fn a_large_write_takes_as_long_as_promised_and_arrives_whole() {
         let slow = Slow::new(&["--bandwidth", "128MiB/s", "--latency", "1ms"]);
         let data: Vec<u8> = (0..64 << 20).map(|at: u32| (at / 5) as u8).collect();
         let promised = Duration::from_millis(500);
-        // A busy machine may be slower than the promise in one try, never faster.
+        // On a busy machine one try may be slower than configured, but never faster.
         wait_until("a try is within a tenth of the promise", PATIENCE, || {
             let begun = Instant::now();
             let mut file = File::create(slow.shown.join("file")).unwrap();
@@ -118,7 +118,7 @@ fn random_operations_do_the_same_as_on_a_plain_directory() {
         let slow = Slow::new(&[]);
         let plain = TempTree::new();
         let plain = plain.mount_tmpfs("plain", 64 << 20);
-        // Each thread in a tree of its own; the daemon serves them all at once.
+        // Each thread works in its own tree; the daemon serves all of them at once.
         std::thread::scope(|scope| {
             for seed in 1..=4 {
                 let dirs = [&slow.shown, &plain].map(|dir| dir.join(format!("tree {seed}")));
@@ -194,13 +194,13 @@ fn what_a_user_creates_is_theirs_and_what_is_not_allowed_is_refused() {
         fs::set_permissions(slow.shown.join("private"), fs::Permissions::from_mode(0o700)).unwrap();
         fs::write(slow.shown.join("theirs"), b"x").unwrap();
         assert!(!as_user("ls private") && !as_user("echo y > theirs") && !as_user("rm -f theirs"));
-        // A write by somebody else takes the set-id bits.
+        // A write by another user clears the set-id bits.
         let tool = slow.shown.join("tool");
         fs::write(&tool, b"x").unwrap();
         fs::set_permissions(&tool, fs::Permissions::from_mode(0o6777)).unwrap();
         assert!(as_user("echo y >> tool"));
         assert_eq!(fs::metadata(slow.lower.join("tool")).unwrap().mode() & 0o7777, 0o777);
-        // Below a set-group-id directory the group is the directory's.
+        // Below a set-group-id directory new files get the directory's group.
         fs::create_dir(slow.shown.join("shared")).unwrap();
         std::os::unix::fs::chown(slow.shown.join("shared"), None, Some(77)).unwrap();
         fs::set_permissions(slow.shown.join("shared"), fs::Permissions::from_mode(0o2777)).unwrap();
@@ -233,7 +233,7 @@ fn data_and_holes_fallocate_and_locks_work() {
 fn sigterm_unmounts() {
     in_private_namespace(|| {
         let mut slow = Slow::new(&[]);
-        // In use: it leaves the tree all the same.
+        // The mount is in use but is removed from the tree all the same.
         let open = File::create(slow.shown.join("file")).unwrap();
         slow.server.signal(rustix::process::Signal::TERM);
         wait_until("it is unmounted", PATIENCE, || !is_mounted(&slow.shown));

@@ -1,4 +1,4 @@
-//! The same random operations on several directories, and what a directory holds.
+//! Equal random operations on several directories, and a snapshot of a directory.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, RenameFlags, XattrFlags};
 
-/// Marsaglia's xorshift64: the same story for the same seed.
+/// Marsaglia's xorshift64: equal seeds give equal operations.
 struct Random(u64);
 
 impl Random {
@@ -19,14 +19,14 @@ impl Random {
         self.0 % bound
     }
 
-    /// Few names on two levels, so that operations meet.
+    /// Returns one of a few names on two levels, so that operations often conflict.
     fn path(&mut self) -> String {
         let (top, sub) = (self.below(6), self.below(5));
         if self.below(2) == 0 { format!("n{top}") } else { format!("n{top}/s{sub}") }
     }
 }
 
-/// One operation, its arguments chosen.
+/// One operation with its arguments.
 #[derive(Debug)]
 enum Operation {
     Write { path: String, at: u64, bytes: Vec<u8> },
@@ -69,7 +69,7 @@ fn draw(random: &mut Random) -> Operation {
     }
 }
 
-/// What a program sees of an operation.
+/// Performs an operation and returns its result as a program sees it.
 fn perform(dir: &Path, operation: &Operation) -> io::Result<Vec<u8>> {
     let none = || Vec::new();
     let at = |path: &String| dir.join(path);
@@ -93,7 +93,7 @@ fn perform(dir: &Path, operation: &Operation) -> io::Result<Vec<u8>> {
         Operation::Link { from, to } => fs::hard_link(at(from), at(to)).map(|()| none()),
         Operation::Symlink { target, path } => symlink(target, at(path)).map(|()| none()),
         Operation::Chmod { path, mode } => {
-            // Root reads through any mode, but what a mode of a directory hides from others is not our affair.
+            // Root reads files of any mode. How modes of directories restrict other users is not tested here.
             fs::set_permissions(at(path), fs::Permissions::from_mode(*mode)).map(|()| none())
         }
         Operation::SetXattr { path, value } => {
@@ -112,7 +112,7 @@ fn perform(dir: &Path, operation: &Operation) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Runs `count` random operations on both directories: each has the same outcome, its error included.
+/// Runs `count` random operations on both directories and checks that each has equal results, including errors.
 pub fn same_operations(dirs: &[PathBuf; 2], seed: u64, count: usize) {
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     for number in 0..count {
@@ -122,8 +122,8 @@ pub fn same_operations(dirs: &[PathBuf; 2], seed: u64, count: usize) {
     }
 }
 
-/// Runs `count` random operations while others do the same in the directory: none ends in what only a broken file
-/// system says.
+/// Runs `count` random operations while other threads do so too. None may return an error that only a broken file
+/// system returns.
 pub fn any_operations(dir: &Path, seed: u64, count: usize) {
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     for number in 0..count {
@@ -136,7 +136,8 @@ pub fn any_operations(dir: &Path, seed: u64, count: usize) {
     }
 }
 
-/// Everything below `dir`, by relative path: kind, mode, links, size, content or target, extended attribute.
+/// Returns everything below `dir`, by relative path: kind, mode, link count, size, content or target, extended
+/// attribute.
 pub fn snapshot(dir: &Path) -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
     collect(dir, dir, &mut found);

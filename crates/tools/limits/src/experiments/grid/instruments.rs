@@ -1,4 +1,4 @@
-//! What the bed's instruments show: each part measured alone, and each part's counters while a load runs.
+//! Measurements of the bed: each part alone, and each part's counters while a load runs.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,26 +18,26 @@ use crate::probe::peer_rate;
 use crate::sweep::Run;
 use crate::workload::{Kind, Pattern, Preset, Task, now_ns, phases_of};
 
-/// How long a part is measured, each way.
+/// Length of the measurement of a part, for each direction.
 const ALONE: Duration = Duration::from_millis(500);
-/// Between two looks at the disks while a load runs.
+/// Pause between two readings of the disks' counters while a load runs.
 const LOOK: Duration = Duration::from_millis(20);
-/// Streams of it.
+/// Streams in the measurement of a part.
 const STREAMS: u64 = 2;
 
-/// Bytes of each stream on a disk: what a cheating cache takes of them leaves it room for a load.
+/// Bytes of each stream on a disk, small enough that a cheating cache still has room for a load.
 const ALONE_BYTES: u64 = 8 << 20;
 
-/// A part alone, towards the storage and back, bytes a second.
+/// Rates of a part alone, towards the storage and back, bytes per second.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Gives {
-    /// Of data.
+    /// Rate of data.
     pub data: [f64; 2],
-    /// As its counters count, headers included.
+    /// Rate in the part's counters, including headers.
     pub counted: [f64; 2],
 }
 
-/// Every part alone.
+/// Rates of every part alone.
 #[derive(Debug, Clone, Default)]
 pub struct Alone {
     pub client_links: Vec<Gives>,
@@ -47,7 +47,7 @@ pub struct Alone {
 }
 
 impl Alone {
-    /// Measures them: links of one kind side by side, for none is in another's way.
+    /// Measures all parts. Links of one kind are measured at the same time, because they do not affect each other.
     pub fn measure(nodes: &Nodes) -> Result<Alone, Failure> {
         let network = &nodes.network;
         let [front, back] = Network::peers();
@@ -60,14 +60,14 @@ impl Alone {
         Ok(Alone { client_links, io_links, core, disks: disks(&nodes.disks)? })
     }
 
-    /// The sums: B_c, B_s, B_net and B_d, of data, the mean of both ways.
+    /// Returns the sums B_c, B_s, B_net and B_d for data: the mean of both directions.
     pub fn limits(&self) -> [f64; 4] {
         let both = |gives: &Gives| gives.data.iter().sum::<f64>() / 2.0;
         let all = |links: &[Gives]| links.iter().map(both).sum::<f64>();
         [all(&self.client_links), all(&self.io_links), both(&self.core), self.disks.iter().sum()]
     }
 
-    /// As a document for `forebay limits sweep --plan`.
+    /// Formats the limits as a document for `forebay limits sweep --plan`.
     pub fn document(&self, grid: &Grid, processes: u64) -> String {
         let [clients, io_nodes, core, disks] = self.limits();
         let rate = |whole: f64, count: u64| format!("\"{:.6} MB/s\"", whole / count as f64 / 1e6);
@@ -89,7 +89,7 @@ impl Alone {
 
 type Link<'a> = (&'a Place, &'a Wire, SocketAddr, bool);
 
-/// Links side by side; `outward`: from where they are measured the storage lies beyond them.
+/// Measures links at the same time. `outward`: the storage lies beyond the link, seen from where it is measured.
 fn links<'a>(all: impl Iterator<Item = Link<'a>>) -> Result<Vec<Gives>, Failure> {
     thread::scope(|scope| {
         let running: Vec<_> = all.map(|link| scope.spawn(move || alone(link))).collect();
@@ -118,7 +118,7 @@ fn alone((place, wire, peer, outward): Link<'_>) -> Result<Gives, Failure> {
     Ok(gives)
 }
 
-/// What the disks write: what they moved over the time that they were at work.
+/// Measures the write rate of the disks: bytes moved divided by busy time.
 fn disks(disks: &[Slow]) -> Result<Vec<f64>, Failure> {
     let one = |disk: &Slow| -> io::Result<f64> {
         let directory = disk.shown.join("alone");
@@ -145,15 +145,15 @@ fn target(disk: &Slow) -> io::Result<Use> {
     all.into_iter().find(|told| told.kind == Counted::Target).ok_or_else(|| io::Error::other("it tells nothing"))
 }
 
-/// Counters while a load runs: the core's growth, and the disks' at every moment. What a disk does before and after the load, of what a
-/// cache owes it for instance, is not the load's.
+/// Counters while a load runs: the core's growth, and the disks' counters over time. A disk's activity before and after
+/// the load is not part of the load, for example writing back a cache.
 pub struct Record {
     core: u64,
     disks: Vec<(u64, Vec<Use>)>,
 }
 
 impl Record {
-    /// Looks on while `act` runs.
+    /// Records the counters while `act` runs.
     pub fn of<T>(nodes: &Nodes, act: impl FnOnce() -> Result<T, Failure>) -> Result<(T, Record), Failure> {
         let core = || Ok::<u64, Failure>(nodes.network.core.passed()?[0]);
         let before = core()?;
@@ -175,7 +175,7 @@ impl Record {
         Ok((outcome?, Record { core: core()?.saturating_sub(before), disks }))
     }
 
-    /// The most that a disk moved in any time as long as the load.
+    /// Returns the most bytes that a disk moved in any interval of the load's length.
     fn moved(&self, number: usize, seconds: f64) -> f64 {
         let length = (seconds * 1e9) as u64;
         let most = self.disks.iter().map(|(at, now)| {
@@ -186,8 +186,8 @@ impl Record {
     }
 }
 
-/// What each part did while data was written. One that moved more than it gave alone was disturbed when it was measured: it gives at least
-/// that.
+/// Returns the activity of each part while data was written. A part that moved more than it did alone was disturbed in
+/// that measurement; its rate is then raised to what it moved.
 pub fn load(grid: &Grid, alone: &Alone, run: &Run, record: &Record) -> Load {
     let reading = |part, number, planned: f64, gives: f64, moved: f64| {
         let gives = gives.max(moved / run.seconds);
@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn what_a_disk_does_before_and_after_a_load_is_not_the_loads() {
         let told = |bytes| Use { kind: Counted::Target, number: 0, operations: 0, bytes, busy: 0, waited: 0 };
-        // A second each: it works at 100 a second all the time, for 10 seconds, of which the load takes 4.
+        // One second each: the disk always moves 100 per second, for 10 seconds, of which the load takes 4.
         let disks = (0..=10).map(|second| (second * 1_000_000_000, vec![told(second * 100)])).collect();
         assert_eq!(Record { core: 0, disks }.moved(0, 4.0), 400.0);
     }

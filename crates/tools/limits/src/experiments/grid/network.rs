@@ -1,5 +1,5 @@
-//! Nodes on one machine and the wires between them: a network namespace each, two switches, a trunk between those, and on every wire a
-//! token bucket in each direction (`tc`, tbf).
+//! Nodes on one machine and the wires between them. Each node has a network namespace. There are two switches with a
+//! trunk between them, and on every wire a token bucket in each direction (`tc`, tbf).
 //!
 //! ```text
 //!   client 0 ---+                        +--- I/O node 0
@@ -25,29 +25,32 @@ use crate::counters::Counters;
 use crate::failure::Failure;
 use crate::workload::Launcher;
 
-/// Where the switches' own addresses and the peers of the probe are.
+/// Addresses of the switches, at which the peers of the probe also listen.
 const FRONT: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 254);
 const BACK: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 253);
 const PEER: u16 = 7117;
-/// Between two looks whether a node is there.
+/// Pause between two checks whether a node has started.
 const POLL: Duration = Duration::from_millis(2);
-/// What a bucket holds, bytes, and how long a packet waits in front of it at most, seconds: all that the processes of a cell have under way.
-/// The fabrics of such clusters hold a sender back and drop nothing. With a buffer of 0.1 s, 32 answers that set out for one client at
-/// once lost a third of their packets, and the last of them came after TCP's timeouts, each twice as long as the one before.
+/// Size of a bucket in bytes, and the longest wait of a packet in front of it in seconds. The wait covers all data that
+/// the processes of a cell have in progress.
+///
+/// The networks of such clusters delay a sender and drop nothing. With a buffer of 0.1 s, 32 simultaneous replies to
+/// one client lost a third of their packets. The last replies then came only after TCP timeouts, each twice as long as
+/// the previous one.
 const BURST: u64 = 32 << 10;
 const WAIT: f64 = 2.0;
 
-/// A namespace of networks.
+/// A network namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    /// Of a node: with mounts of its own, if it is a client. The process that keeps it.
+    /// Network namespace of a node, identified by the process that keeps it. A client also has a mount namespace.
     Node(u32),
-    /// Of a switch: the file that keeps it.
+    /// Network namespace of a switch, identified by the file that keeps it.
     Switch(PathBuf),
 }
 
 impl Place {
-    /// A command there, with the node's mounts.
+    /// Returns a command that runs there, with the node's mounts.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("nsenter");
         match self {
@@ -58,7 +61,7 @@ impl Place {
         command
     }
 
-    /// As `forebay limits sweep --hosts` names it.
+    /// Returns the name for `forebay limits sweep --hosts`.
     pub fn host(&self) -> String {
         match self {
             Place::Node(process) => format!("pid:{process}"),
@@ -66,7 +69,7 @@ impl Place {
         }
     }
 
-    /// Does something in its network, in a thread of its own.
+    /// Runs a function in this network namespace, on a separate thread.
     pub fn inside<T: Send>(&self, act: impl FnOnce() -> io::Result<T> + Send) -> Result<T, Failure> {
         let file = match self {
             Place::Node(process) => PathBuf::from(format!("/proc/{process}/ns/net")),
@@ -83,14 +86,14 @@ impl Place {
             .map_err(|error| failed("a network", error))
     }
 
-    /// Bytes that an interface received and sent so far.
+    /// Returns the bytes that an interface has received and sent so far.
     pub fn passed(&self, interface: &str) -> Result<[u64; 2], Failure> {
         let counters = self.inside(Counters::of_this_thread)?;
         let passed = counters.interfaces.get(interface).copied().unwrap_or_default();
         Ok([passed.received_bytes, passed.sent_bytes])
     }
 
-    /// The mounts that its programs see.
+    /// Returns the mount table that programs there see.
     pub fn mounts(&self) -> String {
         match self {
             Place::Node(process) => fs::read_to_string(format!("/proc/{process}/mountinfo")).unwrap_or_default(),
@@ -112,7 +115,7 @@ pub fn failed(what: &str, error: impl std::fmt::Display) -> Failure {
     Failure::unavailable(format!("{what}: {error}"))
 }
 
-/// One wire: where its two ends are, and what they are called there.
+/// One wire: the places of its two ends, and the names of the interfaces.
 #[derive(Debug, Clone)]
 pub struct Wire {
     near: (Place, String),
@@ -120,7 +123,7 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Lets so many bytes a second pass in each direction, headers included.
+    /// Limits the rate in each direction to `rate` bytes per second, including headers.
     pub fn cap(&self, rate: f64) -> Result<(), Failure> {
         for (place, interface) in [&self.near, &self.far] {
             let bits = (rate * 8.0).round();
@@ -132,7 +135,7 @@ impl Wire {
         Ok(())
     }
 
-    /// Bytes that passed so far: towards the storage, and back.
+    /// Returns the bytes that have passed so far: towards the storage, and back.
     pub fn passed(&self) -> Result<[u64; 2], Failure> {
         let (place, interface) = &self.near;
         let [received, sent] = place.passed(interface)?;
@@ -140,7 +143,7 @@ impl Wire {
     }
 }
 
-/// A node's own interface: of a client, and of an I/O node, whose received bytes are those towards the storage.
+/// Names of a node's interface: on a client, and on an I/O node. Bytes received on the latter flow towards the storage.
 const PORT: &str = "eth0";
 const PORT_OF_IO: &str = "io0";
 const TRUNK: &str = "trunk";
@@ -156,7 +159,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// Nodes and wires without caps. `keep` is a directory for the switches' files.
+    /// Creates nodes and wires without rate limits. `keep` is a directory for the switches' files.
     pub fn new(bed: &mut Bed, keep: &Path, clients: u64, io_nodes: u64) -> Result<Network, Failure> {
         let [front, back] = [bed.network(&keep.join("front"))?, bed.network(&keep.join("back"))?].map(Place::Switch);
         let clients = (0..clients).map(|_| node(bed, true)).collect::<Result<Vec<_>, _>>()?;
@@ -209,23 +212,23 @@ impl Network {
         Ok(Network { clients, io_nodes, client_links, io_links, core, front })
     }
 
-    /// Where the peer of the clients' switch, and that of the I/O nodes', answers.
+    /// Returns the addresses of the peers at the clients' switch and at the I/O nodes' switch.
     pub fn peers() -> [SocketAddr; 2] {
         [(FRONT, PEER).into(), (BACK, PEER).into()]
     }
 }
 
-/// The address of an I/O node.
+/// Returns the address of an I/O node.
 pub fn io_node(number: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 78, 0, 101 + number as u8)
 }
 
-/// A namespace of networks, and for a client one of mounts, kept by a process that sleeps.
+/// Creates a network namespace, and for a client a mount namespace, kept by a sleeping process.
 fn node(bed: &mut Bed, with_mounts: bool) -> Result<Place, Failure> {
     let mut command = Command::new("unshare");
     command.arg("--net").stdin(Stdio::null());
     if with_mounts {
-        // What its agents keep of themselves goes with it.
+        // State that its agents keep under /run ends with the namespace.
         let script = "mount -t tmpfs none /run && exec sleep infinity";
         command.args(["--mount", "--propagation", "private", "sh", "-c", script]);
     } else {
@@ -251,7 +254,7 @@ mod tests {
     fn nothing_is_dropped_before_a_wire_whoever_answers_whom_at_once() {
         let grid = grid();
         let most = |counts: &[u64]| counts.iter().max().copied().unwrap() as f64;
-        // Headers included.
+        // Includes headers.
         let of_one = most(&grid.processes) * grid.transfer as f64 * 1.05;
         let of_all = of_one * most(&grid.groups);
         for (who, bytes, rate) in [

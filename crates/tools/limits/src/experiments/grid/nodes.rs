@@ -1,6 +1,8 @@
-//! The bed: a network of clients and I/O nodes, on each I/O node a disk (a slowfs over memory) and `forebay serve` with its burst buffer
-//! on that disk, on each client a mount of every I/O node's directory (`forebay mount --names server`). Every byte and every name that a
-//! program on a client uses crosses the wires.
+//! The test bed: a network of clients and I/O nodes.
+//!
+//! Each I/O node has a disk (a slowfs over memory) and runs `forebay serve` with its burst buffer on that disk. Each
+//! client mounts every I/O node's directory (`forebay mount --names server`). Every byte and every name that a program
+//! on a client uses crosses the wires.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -16,40 +18,41 @@ use crate::bounds::PATIENCE;
 use crate::failure::Failure;
 
 const PORT: u16 = 4711;
-/// Between two looks whether somebody serves, or something is mounted.
+/// Pause between two checks whether a server serves or a file system is mounted.
 const POLL: Duration = Duration::from_millis(5);
 
-/// How the disks are.
+/// Properties of the disks.
 #[derive(Debug, Clone, Copy)]
 pub struct Disk {
-    /// Bytes a second.
+    /// Rate in bytes per second.
     pub rate: f64,
-    /// Bytes that a cache acknowledges in its place.
+    /// Bytes that a cache acknowledges before they reach the disk.
     pub cheat: u64,
 }
 
-/// All of it.
+/// The complete bed.
 pub struct Nodes {
-    /// First: it goes last.
+    /// Nodes and the wires between them.
     pub network: Network,
     pub disks: Vec<Slow>,
-    /// What the clients see; a directory of it for each I/O node.
+    /// Directory that the clients see, with a subdirectory for each I/O node.
     pub target: PathBuf,
     pub across: Vec<String>,
-    /// For documents and results.
+    /// Directory for documents and results.
     pub scratch: PathBuf,
     bed: Bed,
 }
 
 impl Nodes {
-    /// Everything as planned, but for the disks.
+    /// Creates the bed as planned, but with the given disks.
     pub fn new(grid: &Grid, disk: Disk) -> Result<Nodes, Failure> {
         let mut bed = Bed::new()?;
         let [target, scratch, stores] = [bed.memory("target")?, bed.memory("scratch")?, bed.memory("stores")?];
         let across: Vec<String> = (0..grid.io_nodes).map(|number| format!("io{number}")).collect();
         for name in &across {
             for directory in [target.join(name), stores.join(name)] {
-                fs::create_dir(directory).map_err(|error| failed("the bed", error))?;
+                fs::create_dir(&directory)
+                    .map_err(|error| failed(&format!("cannot create {}", directory.display()), error))?;
             }
         }
         let network = Network::new(&mut bed, &scratch, grid.clients, grid.io_nodes)?;
@@ -85,7 +88,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// On all clients at once.
+    /// Mounts on all clients at the same time.
     fn mount(&mut self) -> Result<(), Failure> {
         for (client, place) in self.network.clients.iter().enumerate() {
             for (number, name) in self.across.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! Stories that are really mounted: a slowfs each, real programs, and the counters of the mount. Some at a time: their rates are so low
-//! that they share nothing but processors.
+//! Mounted scenarios: a slowfs each, real programs, and the counters of the mount. Several run at a time; their rates
+//! are so low that they share only processors.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,21 +16,22 @@ use crate::diagnosis::{Load, MOUNTED, Observed, Outcome, Story, reading};
 use crate::failure::Failure;
 use crate::workload::{Kind, Layout, Pattern, Preset, Sync, Task, phases_of};
 
-/// Stories at a time.
+/// Number of scenarios that run at a time.
 const ABREAST: u64 = 4;
-/// Those who make names: more than the metadata server does at a time, however late a machine lets them go on.
+/// Processes that create names: more than the metadata server serves in parallel, however late a machine schedules
+/// them.
 const NAMERS: u64 = 16;
-/// Bytes of the shared file, holes at first: more than is written in the time.
+/// Size of the shared file in bytes, initially a hole: more than is written in the time.
 const SHARED: u64 = 16 << 30;
-/// A load in which nothing was full says nothing of what is full: it is tried so often.
+/// Attempts of a load in which no part was full, since such a load shows no bottleneck.
 const TRIES: u32 = 3;
 
-/// About how long so many take, seconds: three loads, a mount, and some loads again.
+/// Returns the approximate time in seconds of `count` scenarios: three loads, a mount, and some repeated loads.
 pub fn seconds(count: u64) -> f64 {
     count.div_ceil(ABREAST) as f64 * (3.3 * MOUNTED.length as f64 / 1e9 + 1.0)
 }
 
-/// Runs the first `count` stories and hands on their verdicts, in order.
+/// Runs the first `count` scenarios and passes on their verdicts, in order.
 pub fn run(count: u64, take: &mut dyn FnMut(u64, &Story, &Outcome)) -> Result<(), Failure> {
     let next = AtomicU64::new(0);
     let (sender, outcomes) = channel();
@@ -59,7 +60,7 @@ pub fn run(count: u64, take: &mut dyn FnMut(u64, &Story, &Outcome)) -> Result<()
     })
 }
 
-/// Mounts a story's bed, runs the loads, and judges what the mount's counters show.
+/// Mounts a scenario's bed, runs the loads, and judges the mount's counters.
 fn told(seed: u64) -> Result<(Story, Outcome), Failure> {
     let story = Story::new(seed, MOUNTED);
     let mut bed = Bed::new()?;
@@ -87,7 +88,7 @@ fn observed(story: &Story, shown: &Path) -> io::Result<Observed> {
     })
 }
 
-/// A load; of several tries the best.
+/// Runs a load and returns the best of several attempts.
 fn load(story: &Story, shown: &Path, name: &str, pattern: Pattern, processes: u64) -> io::Result<Load> {
     let mut best = Load::default();
     for number in 0..TRIES {
@@ -115,7 +116,7 @@ fn tried(story: &Story, shown: &Path, task: &Task) -> io::Result<Load> {
     fs::create_dir(&task.directory)?;
     let kind = if task.pattern.transfer > 0 { Kind::Write } else { Kind::Create };
     if task.pattern.layout == Layout::Strided {
-        // Of full size from the start: the kernel lets writes that grow a file pass one by one.
+        // Full size from the start, because the kernel serialises writes that extend a file.
         fs::File::create(task.directory.join("data.shared"))?.set_len(SHARED)?;
     }
     let look = || uses(shown).ok_or_else(|| io::Error::other("the mount does not tell what it did"));

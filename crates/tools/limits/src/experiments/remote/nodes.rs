@@ -1,5 +1,5 @@
-//! The bed of an experiment with a server: two network namespaces, a burst buffer that `forebay serve` manages in one, programs in the
-//! other, and a wire between them that delays requests and has a bandwidth.
+//! The test bed of an experiment with a server: two network namespaces with a wire between them that delays requests
+//! and limits the rate. `forebay serve` manages a burst buffer in one of them, and programs run in the other.
 
 use std::fs::{self, File};
 use std::io;
@@ -23,34 +23,34 @@ use crate::workload::Launcher;
 
 const HERE: Ipv4Addr = Ipv4Addr::new(10, 77, 1, 2);
 const THERE: Ipv4Addr = Ipv4Addr::new(10, 77, 1, 1);
-/// Ports of the server and of the plain copy program, and where the wire listens for them.
+/// Ports of the server and of the plain copy program, and the ports where the wire listens for them.
 const SERVER: u16 = 4711;
 const TO_SERVER: u16 = 4712;
 const COPIES: u16 = 4713;
 const TO_COPIES: u16 = 4714;
-/// Between two looks whether the server serves.
+/// Pause between two checks whether the server serves.
 const POLL: Duration = Duration::from_millis(5);
 
-/// What a wire is like.
+/// Properties of a wire.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Like {
-    /// How long a request waits, microseconds.
+    /// Delay of a request, microseconds.
     pub delay_us: u64,
-    /// Bytes a second.
+    /// Rate in bytes per second.
     pub bandwidth: f64,
 }
 
-/// How the programs of one side are started.
+/// Settings for the programs of one side.
 #[derive(Debug, Clone, Default)]
 pub struct Side {
-    /// Rules of the directory.
+    /// Policy rules of the directory.
     pub policies: Vec<String>,
-    /// With windows.
+    /// Whether windows are used.
     pub windows: bool,
 }
 
-/// How reads fared on the programs' node, and what windows acknowledged.
+/// Counters of reads on the programs' node, and of writes acknowledged by windows.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Fared {
     pub hits: u64,
@@ -74,14 +74,14 @@ impl Fared {
         })
     }
 
-    /// Share of the reads that fared so, of those behind the ones that `ramp` counted.
+    /// Returns the share of reads counted by `so`, without the reads that `ramp` already counted.
     pub fn after(&self, ramp: &Fared, so: impl Fn(&Fared) -> u64) -> f64 {
         let all = |fared: &Fared| (fared.hits + fared.late + fared.misses) as f64;
         (so(self) as f64 - so(ramp) as f64) / (all(self) - all(ramp))
     }
 }
 
-/// What all windows may take: all of the bed's memory for them.
+/// Limit of the memory of all windows: all memory of the bed for them.
 const WINDOWS: &str = "2GiB";
 
 /// The nodes.
@@ -107,7 +107,7 @@ fn done(what: &str, output: io::Result<Output>) -> Result<Output, Failure> {
     Err(failed(what, format!("{} {said}", output.status)))
 }
 
-/// A command in a network namespace.
+/// Returns a command that runs in a network namespace.
 fn within(network: &Path, program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new("nsenter");
     command.arg(format!("--net={}", network.display())).arg(program).stdin(Stdio::null());
@@ -139,7 +139,7 @@ impl Nodes {
         let both = (said.try_clone().map_err(|error| failed("the server's log", error))?, said);
         bed.start(server.stdout(both.0).stderr(both.1))?;
         let copies = (COPIES, scratch.join("copies"));
-        fs::create_dir(&copies.1).map_err(|error| failed("the bed", error))?;
+        fs::create_dir(&copies.1).map_err(|error| failed(&format!("cannot create {}", copies.1.display()), error))?;
         let ways = vec![((THERE, TO_SERVER).into(), SERVER), ((THERE, TO_COPIES).into(), COPIES)];
         let wire = Wire { ways, delay_us: like.delay_us, bandwidth: like.bandwidth, copies };
         let words = serde_json::to_string(&wire).map_err(|error| Failure::defect(error.to_string()))?;
@@ -156,12 +156,12 @@ impl Nodes {
         Ok(nodes)
     }
 
-    /// The accelerated directory, as the programs know it; beside them it is the global store.
+    /// Returns the accelerated directory as the programs see it. Outside their namespace it is the global store.
     pub fn store(&self) -> &Path {
         &self.store
     }
 
-    /// Does something on the programs' node.
+    /// Runs a function on the programs' node.
     fn inside<T: Send>(&self, act: impl FnOnce() -> io::Result<T> + Send) -> Result<T, Failure> {
         let entered = || {
             let network = File::open(&self.here)?;
@@ -173,18 +173,19 @@ impl Nodes {
         outcome.map_err(|error| failed("the wire", error))
     }
 
-    /// What plain copies by so many streams write there and read there, bytes a second, and the time of a round trip, microseconds.
+    /// Measures plain copies by `streams` streams to the server node and back. Returns both rates in bytes per second.
     pub fn copies(&self, streams: u64, time: Duration) -> Result<[f64; 2], Failure> {
         let at = (THERE, TO_COPIES).into();
         self.inside(|| Ok([wire::rate(at, wire::WRITE, streams, time)?, wire::rate(at, wire::READ, streams, time)?]))
     }
 
-    /// Microseconds of a plain question of 8 KiB.
+    /// Measures the round trip of a plain request of 8 KiB, in microseconds.
     pub fn round_trip_us(&self) -> Result<f64, Failure> {
         self.inside(|| wire::round_trip_us((THERE, TO_COPIES).into(), 200))
     }
 
-    /// Runs the program on its node, with the files at the server. When this ends they are in the global store as well.
+    /// Runs the program on its node, with the files at the server. When it returns, the files are also in the global
+    /// store.
     pub fn run(&self, side: &Side, work: &Work) -> Result<(Done, Fared), Failure> {
         let report = self.scratch.join("report");
         let mut command = within(&self.here, beside("forebay")?);
@@ -205,7 +206,9 @@ impl Nodes {
         let told = fs::read(&report).map_err(|error| failed("the report of the run", error))?;
         let fared = Fared::of(&told).ok_or_else(|| failed("the report of the run", "is not understood"))?;
         if !work.reads {
-            work.compare(&work.directory).map_err(|error| Failure::defect(format!("what was drained: {error}")))?;
+            work.compare(&work.directory).map_err(|error| {
+                Failure::defect(format!("{}: wrong data after the drain: {error}", work.directory.display()))
+            })?;
         }
         Ok((took, fared))
     }

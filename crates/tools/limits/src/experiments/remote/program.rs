@@ -1,5 +1,5 @@
-//! The program of the experiments: processes that write or read a file each, as the papers' do, and take the time. It knows nothing of
-//! Forebay: its calls are the C library's, so that the preload library may take them.
+//! The program of the experiments: processes that each write or read a file, as in the papers, and measure the time. It
+//! does not know Forebay. It calls the C library, so that the preload library can intercept the calls.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
@@ -14,48 +14,48 @@ use serde::{Deserialize, Serialize};
 use crate::counters::Counters;
 use crate::workload::{Block, Launcher, now_ns, wait_until};
 
-/// Between the word and the common start: everybody has read it by then.
+/// Time between the start message and the common start, in nanoseconds; all processes have read the message by then.
 const START_NS: u64 = 5_000_000;
 
-/// What all processes do.
+/// Work of all processes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Work {
-    /// Where their files are.
+    /// Directory of the files.
     pub directory: PathBuf,
     pub processes: u64,
     /// Bytes of a request.
     pub transfer: u64,
-    /// Requests of each.
+    /// Number of requests of each process.
     pub requests: u64,
-    /// Bytes of each one's file.
+    /// Size of each process's file in bytes.
     pub size: u64,
-    /// In no order, and some places more than once.
+    /// Whether requests are in random order, in which some places occur more than once.
     pub random: bool,
     pub reads: bool,
-    /// Writers end with fsync before close.
+    /// Whether writers call fsync before close.
     pub sync: bool,
-    /// After so many requests something is computed, microseconds.
+    /// Numbers of requests and of microseconds: after so many requests the program computes for so long.
     pub pause: Option<(u64, u64)>,
-    /// Tells the bytes of one run from those of another.
+    /// Number that distinguishes the data of one run from that of another.
     pub salt: u64,
-    /// Directories of earlier runs that are removed first.
+    /// Directories of earlier runs, to be removed first.
     pub remove: Vec<PathBuf>,
 }
 
-/// What it took, pauses excepted.
+/// Times of a run, without pauses.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Done {
-    /// From the first open to the last close, seconds.
+    /// Time from the first open to the last close, seconds.
     pub seconds: f64,
-    /// The longest pauses of a process, seconds.
+    /// Longest total pause of a process, seconds.
     pub paused_s: f64,
-    /// Until somebody who asks for the files gets them: all that was written has reached the burst buffer.
+    /// Time until all written data has reached the burst buffer, so that other readers of the files get it. In seconds.
     pub reached_s: f64,
-    /// Share of all processors' time until the last close in which they worked.
+    /// Busy share of all processors until the last close.
     pub busy: f64,
 }
 
-/// One process's account.
+/// Times of one process.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Lap {
     began_ns: u64,
@@ -64,7 +64,7 @@ struct Lap {
 }
 
 impl Work {
-    /// Bytes that all move together.
+    /// Returns the bytes that all processes move together.
     pub fn bytes(&self) -> u64 {
         self.processes * self.requests * self.transfer
     }
@@ -77,14 +77,14 @@ impl Work {
         self.salt << 16 | rank
     }
 
-    /// Offset of a request.
+    /// Returns the offset of a request.
     fn place(&self, rank: u64, number: u64) -> u64 {
         let places = (self.size / self.transfer).max(1);
         let mix = slowfs::model::splitmix;
         (if self.random { mix(number ^ mix(rank)) } else { number }) % places * self.transfer
     }
 
-    /// All processes, from here; what they took.
+    /// Starts all processes and returns the times.
     pub fn run(&self, launcher: &Launcher) -> io::Result<Done> {
         for directory in &self.remove {
             fs::remove_dir_all(directory)?;
@@ -136,7 +136,7 @@ impl Work {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()
     }
 
-    /// One process: it says that it is there, and begins when it is told to.
+    /// Runs one process: prints a line when ready, and starts when told to.
     pub fn serve(&self, rank: u64) -> io::Result<()> {
         let mut block = Block::new(self.transfer, rank);
         let mut out = io::stdout();
@@ -184,7 +184,7 @@ impl Work {
         Err(io::Error::other(format!("the bytes of process {rank} at {at} are not what was written")))
     }
 
-    /// Whether what the processes wrote lies in `directory`, byte for byte where they stamped it.
+    /// Compares the files in `directory` with the written data, at the stamped bytes. Errors: a difference.
     pub fn compare(&self, directory: &Path) -> io::Result<()> {
         let mut block = Block::new(self.transfer, 0);
         for rank in 0..self.processes {
@@ -234,7 +234,7 @@ mod tests {
         let work = Work { random: true, requests: 1000, size: 8192 * 1000, ..work(Path::new("/")) };
         let places = |rank| (0..1000).map(|number| work.place(rank, number)).collect::<Vec<_>>();
         let distinct = places(0).into_iter().collect::<std::collections::BTreeSet<_>>().len();
-        // Of a thousand draws 632 are distinct, more or less.
+        // Of a thousand random draws about 632 are distinct.
         assert!((580..680).contains(&distinct), "{distinct}");
         assert_ne!(places(0), places(1));
         assert!(places(0).iter().all(|place| *place < work.size && place % 8192 == 0));

@@ -1,4 +1,4 @@
-//! The same writes through windows of several sizes, and the same reads with as many to be read ahead.
+//! Equal writes through windows of several sizes, and equal reads with several sizes of read-ahead.
 
 use serde::Deserialize;
 
@@ -11,42 +11,42 @@ use crate::probe::copies_of_memory;
 use crate::sweep::median;
 use crate::units::{format_rate, format_seconds, format_share};
 
-/// Bytes of the requests: in order, and in none.
+/// Bytes of a request, in sequential and in random order.
 const IN_ORDER: u64 = 128 << 10;
 const AT_RANDOM: u64 = 8 << 10;
-/// Of a file, random requests write so much, and some places more than once.
+/// Divisor for random requests: they write this fraction of a file, and some places more than once.
 const RANDOM_SHARE: u64 = 2;
-/// A larger window may seem slower by so much: two measurements of one thing differ.
+/// Relative amount by which a larger window may appear slower: two measurements of one thing differ.
 const ERROR: f64 = 0.05;
 
-/// A wire, and the sizes.
+/// A wire, and the sizes to be measured.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Windows {
     pub wire: Like,
-    /// Turns.
+    /// Number of turns.
     pub repeat: u64,
-    /// Writers, each of a file.
+    /// Number of writers, each of a separate file.
     pub processes: u64,
-    /// Bytes of a file.
+    /// Size of a file in bytes.
     pub size: u64,
     /// Values of the policy `window`, the smallest first.
     pub windows: Vec<String>,
     /// Values of the policy `read_ahead`, the smallest first.
     pub read_ahead: Vec<String>,
-    /// Least gain of the largest window over the smallest.
+    /// Required gain of the largest window over the smallest.
     pub gain: f64,
     pub paper: Option<f64>,
 }
 
 impl Windows {
-    /// What makes it impossible, in a sentence.
+    /// Returns the reason why the experiment is impossible, as a sentence; `None` if it is possible.
     pub fn fault(&self) -> Option<String> {
         let empty = self.windows.len() < 2 || self.repeat == 0 || self.processes == 0 || self.size < MADE_BY;
         empty.then(|| "two windows are compared, in files of at least 1 MiB: nothing would be measured".to_string())
     }
 
-    /// About how long it takes, seconds: all bytes cross the wire in each cell.
+    /// Returns the approximate time in seconds: all bytes cross the wire in each cell.
     pub fn seconds(&self, quick: bool) -> f64 {
         let (repeat, ends) = if quick { (1.0, 2) } else { (self.repeat as f64, usize::MAX) };
         let cross = (self.bytes(quick) * self.processes) as f64 / self.wire.bandwidth;
@@ -62,7 +62,7 @@ impl Windows {
     }
 }
 
-/// Turns with one size.
+/// Results for one size, one value for each turn.
 #[derive(Default)]
 struct Cell {
     rates: Vec<f64>,
@@ -108,7 +108,7 @@ pub fn run(run: &Run<'_>, page: &Windows, tell: &mut dyn FnMut(&str)) -> Result<
     Ok(rows)
 }
 
-/// All of them; in a short run the two largest.
+/// Returns all sizes; in a short run the two largest.
 fn sizes<'a>(run: &Run<'_>, all: &'a [String]) -> &'a [String] {
     if run.quick { &all[all.len().saturating_sub(2)..] } else { all }
 }

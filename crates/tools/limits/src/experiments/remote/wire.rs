@@ -1,6 +1,7 @@
-//! A wire between two network namespaces, as a process of its own: it passes every connection on to the far side's loopback. A request,
-//! the first bytes after an answer, waits; all bytes of all connections together pass no faster than the wire. Beside the
-//! server it leads to a plain copy program, which shows what the wire gives to anybody.
+//! A wire between two network namespaces, as a process that forwards every connection to the far side's loopback.
+//!
+//! A request, that is the first bytes after a reply, is delayed. All bytes of all connections together pass no faster
+//! than the wire. Besides the server, a plain copy program is reachable, which measures the wire without Forebay.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -19,31 +20,32 @@ use crate::workload::{now_ns, wait_until};
 
 /// Bytes that pass at once: as much as a pipe may hold.
 const PIECE: usize = 256 << 10;
-/// Bytes of a plain copy's reads and writes, and of the file that they go to in turn: a part of it, so that no copy fills the medium.
+/// Bytes of a plain copy's reads and writes, and of the file that is overwritten cyclically. The file is bounded so
+/// that no copy fills the medium.
 const COPY: usize = 128 << 10;
 const COPIED: u64 = 32 << 20;
-/// Bytes of a question whose round trip is measured.
+/// Bytes of a request whose round trip is measured.
 pub const QUESTION: usize = 8 << 10;
 
-/// What a connection to the copy program asks for.
+/// Kinds of connections to the copy program.
 pub const WRITE: u8 = b'w';
 pub const READ: u8 = b'r';
 pub const ASK: u8 = b'a';
 
-/// What passes on what.
+/// Configuration of a wire.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Wire {
-    /// Where it listens, and the port on the far side's loopback.
+    /// Listening addresses, each with the port on the far side's loopback.
     pub ways: Vec<(SocketAddr, u16)>,
-    /// How long a request waits, microseconds.
+    /// Delay of a request, microseconds.
     pub delay_us: u64,
-    /// Bytes a second, both directions together.
+    /// Rate in bytes per second, both directions together.
     pub bandwidth: f64,
-    /// The copy program's port, and where its files are.
+    /// Port of the copy program, and the directory of its files.
     pub copies: (u16, PathBuf),
 }
 
-/// Who uses the wire waits until its bytes have passed.
+/// Capacity of the wire: users wait until their bytes have passed.
 struct Capacity {
     free_at_ns: Mutex<u64>,
     ns_per_byte: f64,
@@ -60,7 +62,7 @@ impl Capacity {
     }
 }
 
-/// Serves until it is killed.
+/// Serves until the process is killed.
 pub fn serve(wire: &Wire) -> io::Result<()> {
     let capacity = Arc::new(Capacity { free_at_ns: Mutex::new(0), ns_per_byte: 1e9 / wire.bandwidth });
     let copies = TcpListener::bind((Ipv4Addr::LOCALHOST, wire.copies.0))?;
@@ -82,7 +84,8 @@ pub fn serve(wire: &Wire) -> io::Result<()> {
         .try_for_each(|thread| thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked"))))
 }
 
-/// A thread for each connection. That one ends with an error is how programs leave.
+/// Accepts connections, each served by a separate thread. Errors of one connection are ignored, because that is how
+/// programs disconnect.
 fn each(
     listener: &TcpListener,
     serve: impl Fn(TcpStream, u64) -> io::Result<()> + Clone + Send + 'static,
@@ -100,7 +103,7 @@ fn pass_on(client: &TcpStream, server: &TcpStream, delay: Duration, capacity: &C
     server.set_nodelay(true)?;
     let (out, into) = pipe()?;
     fcntl_setpipe_size(&into, 4 * PIECE)?;
-    // What passes is not copied here.
+    // Data is passed on without a copy to user space.
     let pass = |from: &TcpStream, to: &TcpStream| -> io::Result<bool> {
         let got = splice(from, None, &into, None, PIECE, SpliceFlags::MOVE)?;
         capacity.occupy(got);
@@ -125,7 +128,7 @@ fn pass_on(client: &TcpStream, server: &TcpStream, delay: Duration, capacity: &C
             }
             asked = true;
             if !pass(client, server)? {
-                // It has said everything, and may still be answered.
+                // The client has sent everything, and may still receive replies.
                 server.shutdown(Shutdown::Write)?;
                 while pass(server, client)? {}
                 return Ok(());
@@ -135,7 +138,7 @@ fn pass_on(client: &TcpStream, server: &TcpStream, delay: Duration, capacity: &C
     Ok(())
 }
 
-/// The other end of [`rate`] and [`round_trip_us`].
+/// Serves one connection of [`rate`] or [`round_trip_us`].
 fn copy(mut client: TcpStream, path: &Path) -> io::Result<()> {
     let mut kind = [0];
     client.read_exact(&mut kind)?;
@@ -174,7 +177,7 @@ fn copy(mut client: TcpStream, path: &Path) -> io::Result<()> {
     }
 }
 
-/// Bytes a second that plain streams write to files of the far side, or read from there, all together.
+/// Measures plain streams to or from files of the far side. Returns their total rate in bytes per second.
 pub fn rate(at: SocketAddr, kind: u8, streams: u64, time: Duration) -> io::Result<f64> {
     let mut ends = (0..streams).map(|_| TcpStream::connect(at)).collect::<io::Result<Vec<_>>>()?;
     for end in &mut ends {
@@ -215,7 +218,7 @@ pub fn rate(at: SocketAddr, kind: u8, streams: u64, time: Duration) -> io::Resul
     Ok(bytes as f64 / ((now_ns() - began) as f64 / 1e9))
 }
 
-/// Microseconds of a question of 8 KiB and its answer, the median of so many.
+/// Returns the median round trip of `count` requests of 8 KiB, in microseconds.
 pub fn round_trip_us(at: SocketAddr, count: u64) -> io::Result<f64> {
     let mut end = TcpStream::connect(at)?;
     end.set_nodelay(true)?;
@@ -230,7 +233,7 @@ pub fn round_trip_us(at: SocketAddr, count: u64) -> io::Result<f64> {
     Ok(crate::sweep::median(&trips))
 }
 
-/// Waits until somebody listens.
+/// Waits until a server listens. Errors: that of the last attempt, after `patience`.
 pub fn wait_for(at: SocketAddr, patience: Duration) -> io::Result<()> {
     let until = now_ns() + patience.as_nanos() as u64;
     loop {
@@ -250,7 +253,8 @@ mod tests {
         TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
     }
 
-    /// Requests wait as long as they should, bytes pass as fast as they may and no faster, and what passes is what was sent.
+    /// Checks that requests are delayed as configured, that bytes pass at the configured rate and no faster, and that
+    /// data arrives unchanged.
     #[test]
     fn a_request_waits_and_bytes_pass_no_faster_than_the_wire() {
         let directory = tempfile::tempdir().unwrap();
@@ -274,7 +278,7 @@ mod tests {
         for kind in [WRITE, READ] {
             for streams in [1, 3] {
                 let found = rate(at, kind, streams, Duration::from_millis(400)).unwrap();
-                // What lies in the sockets' buffers when a reader ends has passed too.
+                // Data in the sockets' buffers when a reader ends has passed too.
                 assert!((10e6..44e6).contains(&found), "{found} bytes a second by {streams}");
             }
         }

@@ -1,4 +1,4 @@
-//! The account of many processes.
+//! Tests of the combined result of many processes.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +11,7 @@ use crate::workload::{mix, send};
 const GROUPS: u64 = 64;
 const PROCESSES: u64 = 64;
 
-/// A leader of a group that says what is written for it: it is ready, then what its processes did.
+/// A leader of a group that sends prepared replies: ready, then the samples of its processes.
 const LEADER: &str = r#"read -r first
 number=$(printf '%s' "$first" | sed 's/.*"group":\([0-9]*\).*/\1/')
 sed -n 1p "$0/$number"
@@ -23,7 +23,7 @@ fn options() -> Options {
     Options { groups: vec![GROUPS], processes: vec![PROCESSES], ..Options::one("/") }
 }
 
-/// What a process might have done: its own number of operations, each with its own duration.
+/// Returns the sample of a process, with pseudorandom number and durations of operations.
 fn sample(rank: u64) -> Sample {
     let operations = 1 + mix(rank) % 200;
     let mut latencies = Histogram::default();
@@ -39,7 +39,7 @@ fn sample(rank: u64) -> Sample {
     }
 }
 
-/// The results of 4096 processes arrive through 64 pipes at once, and everything that any of them counted is in the account.
+/// The results of 4096 processes arrive through 64 pipes at once, and the combined result contains all of them.
 #[test]
 fn results_of_64_times_64_processes_merge_without_losing_a_sample() {
     let told = tempfile::tempdir().unwrap();
@@ -71,7 +71,7 @@ fn results_of_64_times_64_processes_merge_without_losing_a_sample() {
     let operations: u64 = all.iter().map(|sample| sample.operations).sum();
     assert_eq!((run.operations, run.amount), (operations, operations << 20));
     assert_eq!(run.group_rates.len(), 64);
-    // Not one duration went elsewhere: merged in one place or through the pipes, the counts are the same.
+    // No duration was lost: merging here gives the counts that came through the pipes.
     let (mut here, mut there) = (Histogram::default(), Histogram::default());
     all.iter().for_each(|sample| here.merge(&sample.latencies));
     merged.iter().for_each(|sample| there.merge(&sample.latencies));
@@ -80,7 +80,7 @@ fn results_of_64_times_64_processes_merge_without_losing_a_sample() {
     assert_eq!(run.seconds, (last - 1_000_000_000) as f64 / 1e9);
 }
 
-/// One process of 4096 that does not answer makes the whole run a hole.
+/// One process of 4096 that does not answer makes the complete run a failure.
 #[test]
 fn a_run_without_one_of_its_processes_is_no_result() {
     let mut some: Vec<Sample> = (0..4096).map(sample).collect();
